@@ -1,0 +1,105 @@
+# The loop. Everything is installed below this directory, from requirements whose hashes are checked; nothing needs root.
+# `make help` lists the targets.
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS := 1
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+
+# The first interpreter that is new enough; `make PYTHON=…` names another.
+PYTHON ?= $(firstword $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
+	command -v $$p >/dev/null && $$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p; done))
+
+VENV := .venv
+BIN := $(VENV)/bin
+UV := $(BIN)/uv
+COMPILE := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links
+CODE := $(wildcard src examples tests scripts bench)
+TYPED := $(wildcard src examples scripts)
+
+PORT ?= 7870
+STORE ?= sqlite:///data/dragoman.db
+AGENTS ?= examples/agents.py
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL:
+.PHONY: help setup check format test test-fast serve bench docs peers requirements clean
+
+help: ## this list
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+
+setup: $(VENV)/.dev ## the environment in .venv, with all that `check` and `test-fast` need
+
+check: $(VENV)/.dev ## formatting, lint, types, layers, module size: at most 30 s
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/mypy --strict $(TYPED)
+	$(BIN)/lint-imports --no-cache
+	$(BIN)/python scripts/check_tree.py
+
+format: $(VENV)/.dev ## rewrite the code as `check` wants it
+	$(BIN)/ruff check --fix-only $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+test: $(VENV)/.dev peers docs ## everything CI runs: all tests, with the official clients as peers
+	$(BIN)/pytest $(ARGS)
+
+test-fast: $(VENV)/.dev ## the tests that need no peers and kill no processes: under 60 s
+	$(BIN)/pytest -m "not slow and not peer" $(ARGS)
+
+serve: $(VENV)/.core ## the server with the example agents; PORT=7870 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
+	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --store $(STORE) $(ARGS)
+
+bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
+	.venv-bench/bin/python bench/run.py $(ARGS)
+
+docs: $(VENV)/.core ## every link in the documentation leads somewhere
+	$(BIN)/python scripts/check_links.py
+
+peers: .venv-sdk1/.ready .venv-sdk03/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients
+
+requirements: $(VENV)/.build ## look up newer versions and write requirements/*.txt anew
+	$(COMPILE) pyproject.toml -o requirements/core.txt
+	for name in build dev peers-sdk1 peers-sdk03 bench; do \
+		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
+	done
+
+clean: ## remove the environments and caches; data/ stays
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-bench tests/peers/js/node_modules dist build
+	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found: install it, or run make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) lacks venv: install the package python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.build: requirements/build.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --require-hashes -r requirements/build.txt
+	@touch $@
+
+$(VENV)/.core: requirements/core.txt pyproject.toml $(VENV)/.build
+	$(UV) pip install --quiet -p $(VENV) --require-hashes -r requirements/core.txt
+	$(UV) pip install --quiet -p $(VENV) --no-build-isolation --no-deps -e .
+	@touch $@
+
+$(VENV)/.dev: requirements/dev.txt $(VENV)/.core
+	$(UV) pip install --quiet -p $(VENV) --require-hashes -r requirements/dev.txt
+	@touch $@
+
+.venv-sdk1/.ready: requirements/peers-sdk1.txt
+.venv-sdk03/.ready: requirements/peers-sdk03.txt
+.venv-bench/.ready: requirements/bench.txt
+.venv-%/.ready: | $(VENV)/.build
+	rm -rf .venv-$*
+	$(UV) venv --quiet -p $(BIN)/python .venv-$*
+	$(UV) pip install --quiet -p .venv-$* --require-hashes -r $(filter requirements/%,$^)
+	@touch $@
+
+tests/peers/js/node_modules/.ready: tests/peers/js/package.json tests/peers/js/package-lock.json
+	@command -v npm >/dev/null || { echo "npm was not found: install Node 20 or newer" >&2; exit 1; }
+	cd tests/peers/js && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error
+	@touch $@

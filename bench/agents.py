@@ -1,0 +1,67 @@
+"""The agents that the benchmark measures: `dragoman serve bench/agents.py`.
+
+`sdk_server.py` has the same ones for the official SDK: same names, same texts, same events.
+The pace of chunks is `burst` (the agent waits for nothing) or `turns` (the loop gets a turn before each).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from dragoman import Agent, Context, Part, Reject
+
+echo = Agent("echo", description="Gives back the parts it got", version="1.0.0")
+chunks = Agent("chunks", description="Yields as many chunks as the text says", version="1.0.0")
+idle = Agent("idle", description="Works until it is canceled, and says nothing", version="1.0.0")
+gate = Agent("gate", description="Waits for its release, then yields chunks", version="1.0.0")
+release = Agent("release", description="Releases the gate that the text names", version="1.0.0")
+judge = Agent("judge", description='Rejects the text "reject", gives back any other', version="1.0.0")
+
+
+@echo.skill("echo", tags=["bench"])
+async def run_echo(ctx: Context) -> tuple[Part, ...]:
+    return ctx.parts
+
+
+@chunks.skill("chunks", tags=["bench"])
+async def run_chunks(ctx: Context) -> AsyncIterator[str]:
+    count, pace = ctx.text.split()
+    for i in range(int(count)):
+        if pace == "turns":
+            await asyncio.sleep(0)
+        yield f"chunk {i:06d} "
+
+
+@idle.skill("idle", tags=["bench"])
+async def run_idle(ctx: Context) -> None:
+    await asyncio.Event().wait()
+
+
+@judge.skill("judge", tags=["bench"])
+async def run_judge(ctx: Context) -> tuple[Part, ...]:
+    if ctx.text == "reject":
+        raise Reject("the bench asked for it")
+    return ctx.parts
+
+
+def join_gates() -> None:
+    """Both skills share the gates, so that subscribers are all there before the first chunk."""
+    gates: dict[str, asyncio.Event] = {}
+
+    @gate.skill("gate", tags=["bench"])
+    async def run_gate(ctx: Context) -> AsyncIterator[str]:
+        name, count, size, pace = ctx.text.split()
+        await gates.setdefault(name, asyncio.Event()).wait()
+        for i in range(int(count)):
+            if pace == "turns":
+                await asyncio.sleep(0)
+            yield f"chunk {i:06d} ".ljust(int(size), "x")
+
+    @release.skill("release", tags=["bench"])
+    async def run_release(ctx: Context) -> str:
+        gates.setdefault(ctx.text, asyncio.Event()).set()
+        return "released"
+
+
+join_gates()

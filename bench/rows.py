@@ -1,0 +1,301 @@
+"""The rows of the benchmark: what each does to a server, and which figures come out.
+
+A row is a function of (generators, server kind, plan); it starts its own server and returns named figures.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
+from install import packages
+from servers import Broken, Kind, Server, running
+
+Figures = dict[str, float]
+
+QUESTION = {"text": "What is the weather in Lyon tomorrow?"}
+ECHO = "/agents/echo"
+CHUNKS = "/agents/chunks"
+JUDGE = "/agents/judge"
+GATE = "/agents/gate"
+WHOLE_MB = 10
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long and how large: the full sizes are those that the required values are for."""
+
+    seconds: float = 5
+    idle_streams: int = 5_000
+    listed_tasks: int = 100_000
+
+
+@dataclass(frozen=True)
+class Row:
+    """One row; `kinds` are measured in turn, `rounds_max` bounds the dear ones."""
+
+    name: str
+    title: str
+    kinds: tuple[str, ...]
+    measure: Callable[[Generators, Kind, Plan], Figures]
+    rounds_max: int = 99
+
+
+def clocked(server: Server, rate: str, measure: Callable[[], tuple[Measured, float]]) -> Figures:
+    """Runs a measurement, and says beside its rate how much of their cores the generator and the server used.
+
+    A server that waits for nothing and used less than nine tenths of its core had to share it with a stranger: then
+    `per_cpu_s`, the rate to a second of its own processor time, says more than the rate.
+    """
+    before, began = server.cpu_s(), time.monotonic()
+    measured, value = measure()
+    used = (server.cpu_s() - before) / (time.monotonic() - began)
+    return {rate: value, "busy": measured.busy, "server_cpu": used, "per_cpu_s": value / used}
+
+
+def answered(measured: Measured) -> tuple[Measured, float]:
+    return measured, measured.requests_per_s
+
+
+def send(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    body, seed = rpc("SendMessage", message(QUESTION)), uuid.uuid4().hex[:8]
+    with running(kind) as server:
+
+        def measure() -> tuple[Measured, float]:
+            return answered(load.unary(server.port, ECHO, body, "send.lua", seed, plan.seconds))
+
+        return clocked(server, "rate", measure)
+
+
+def get(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    body, ids = rpc("GetTask", {"id": ID_SLOT}), load.directory / "ids"
+    with running(kind) as server:
+        ids.write_text("".join(f"{task_id}\n" for task_id in ids_of(server, ECHO, 200)))
+
+        def measure() -> tuple[Measured, float]:
+            return answered(load.unary(server.port, ECHO, body, "get.lua", str(ids), plan.seconds))
+
+        return clocked(server, "rate", measure)
+
+
+def streamed(
+    load: Generators, server: Server, chunks: int, connections: int, seconds: float, pace: str = "burst"
+) -> Measured:
+    body = stream_rpc("SendStreamingMessage", message({"text": f"{chunks} {pace}"}))
+    options = ("--chunks", str(chunks), "--conns", str(connections), "--seconds", str(seconds))
+    return load.loop(server.port, CHUNKS, body, *options)
+
+
+def stream(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    with running(kind) as server:
+
+        def measure() -> tuple[Measured, float]:
+            measured = streamed(load, server, 100, 32, plan.seconds)
+            return measured, measured.events_per_s
+
+        figures = clocked(server, "events", measure)
+    with running(kind) as server:
+        turns = streamed(load, server, 100, 32, plan.seconds / 2, "turns")
+        return figures | {"events_in_turns": turns.events_per_s}
+
+
+def long(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """One connection, streams of 100 and then of 2,000 chunks: what an event costs in each."""
+    cost = {}
+    for chunks in (100, 2_000):
+        with running(kind) as server:
+            measured = streamed(load, server, chunks, 1, plan.seconds)
+            if not measured.requests:
+                raise Broken(f"no stream of {chunks} chunks ended in {plan.seconds:g} s")
+            cost[chunks] = 1e6 / measured.events_per_s
+    return {"short_us": cost[100], "long_us": cost[2_000], "growth": cost[2_000] / cost[100]}
+
+
+@dataclass(frozen=True)
+class Gated:
+    """What one gated task cost: from its release to the last chunk at the last reader, and the growth of memory."""
+
+    seconds: float
+    growth_mb: float
+    busy: float
+
+
+def gated(
+    load: Generators, server: Server, chunks: int, size: int, readers: int, stalled: int = 0, pace: str = "burst"
+) -> Gated:
+    """One task that waits until all its subscribers are there, and then yields at once."""
+    name = uuid.uuid4().hex[:8]
+    params = message({"text": f"{name} {chunks} {size} {pace}"}, returnImmediately=True)
+    params["message"]["messageId"] = str(uuid.uuid4())
+    task_id = server.call(GATE, "SendMessage", params)["task"]["id"]
+    server.forget_peak()
+    before = server.rss_kb()
+    body = stream_rpc("SubscribeToTask", {"id": task_id})
+    options = ("--chunks", str(chunks), "--conns", str(readers + stalled), "--stall", str(stalled))
+    with load.held("once", server.port, GATE, body, *options) as finish:
+        release = message({"text": name})
+        release["message"]["messageId"] = str(uuid.uuid4())
+        began = time.monotonic()
+        server.call("/agents/release", "SendMessage", release)
+        measured = finish(False)
+        if measured.finished != readers:
+            raise Broken(f"{measured.finished} of {readers} readers came to the end of their stream")
+        return Gated(measured.last_chunk_at - began, (server.rss_kb("VmHWM") - before) / 1000, measured.busy)
+
+
+def fanout(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    with running(kind) as server:
+        gated(load, server, 20, 20, 10)
+        found = gated(load, server, 200, 20, 100)
+        turns = gated(load, server, 200, 20, 100, pace="turns")
+        return {"events": 20_000 / found.seconds, "busy": found.busy, "events_in_turns": 20_000 / turns.seconds}
+
+
+def readers(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """Ten readers of a 10 MB artifact in chunks of 16 KB, first alone, then beside one that never reads."""
+    size = 16_384
+    found = {}
+    for stalled in (0, 1):
+        with running(kind) as server:
+            gated(load, server, 20, 20, 10)
+            found[stalled] = gated(load, server, WHOLE_MB * 1_000_000 // size, size, 10, stalled)
+    alone, beside = found[0], found[1]
+    return {
+        "growth_mb": beside.growth_mb,
+        "growth_alone_mb": alone.growth_mb,
+        "alone_s": alone.seconds,
+        "beside_s": beside.seconds,
+        "slower": beside.seconds / alone.seconds,
+    }
+
+
+def idle(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """Streams of as many tasks that say nothing: their memory, and how long a SendMessage waits beside them."""
+    question = rpc("SendMessage", message(QUESTION))
+    streams = stream_rpc("SendStreamingMessage", message({"text": "wait"}))
+    options = ("--conns", str(plan.idle_streams), "--ready-events", "2", "--opening", "8")
+    with running(kind) as server:
+        load.loop(server.port, ECHO, question, "--requests", "500", "--seconds", "5", "--warmup", "0")
+        before = server.rss_kb()
+        with load.held("once", server.port, "/agents/idle", streams, *options):
+            each_kb = (server.rss_kb() - before) / plan.idle_streams
+            seconds = str(plan.seconds * 2)
+            waits = load.loop(server.port, ECHO, question, "--conns", "4", "--seconds", seconds, "--warmup", "0")
+    with (
+        running(kind) as server,
+        load.held("loop", server.port, ECHO, question, "--conns", "4") as stop,
+        load.held("once", server.port, "/agents/idle", streams, *options),
+    ):
+        opening = stop(True)
+    return {
+        "each_kb": each_kb,
+        "worst_ms": max(waits.max_s, opening.max_s) * 1000,
+        "worst_held_ms": waits.max_s * 1000,
+        "rate": waits.requests_per_s,
+    }
+
+
+def fill(load: Generators, server: Server, count: int, contexts: list[str]) -> None:
+    """Makes finished tasks through the front door: nine in ten completed, one rejected, spread over the contexts."""
+    each = count // len(contexts)
+    for context_id in contexts:
+        for text, share in (("42", each - each // 10), ("reject", each // 10)):
+            body = rpc("SendMessage", message({"text": text}, context_id=context_id))
+            options = ("--requests", str(share), "--conns", str(min(32, share)), "--seconds", "300", "--warmup", "0")
+            load.loop(server.port, JUDGE, body, *options)
+
+
+def tokens(server: Server, pages_max: int) -> list[str]:
+    """Page tokens from the first page on; a full walk also checks that every task comes once."""
+    found: list[str] = []
+    seen: set[str] = set()
+    while True:
+        params = {"pageSize": 100} | ({"pageToken": found[-1]} if found else {})
+        page = server.call(JUDGE, "ListTasks", params)
+        ids = {task["id"] for task in page.get("tasks", [])}
+        if ids & seen:
+            raise Broken("ListTasks gave a task twice")
+        seen |= ids
+        if not page.get("nextPageToken"):
+            if len(seen) != page["totalSize"]:
+                raise Broken(f"ListTasks gave {len(seen)} tasks of {page['totalSize']}")
+            return found
+        found.append(page["nextPageToken"])
+        if len(found) >= pages_max:
+            return found
+
+
+def listing(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """Median times of five listings over 1,000 tasks and over many, all with totals; the worst ratio counts."""
+    times: dict[str, list[float]] = {}
+    for count in (1_000, plan.listed_tasks):
+        contexts = [str(uuid.uuid4()) for _ in range(10)]
+        in_process = kind.name.startswith("sdk")
+        more = ("--fill", str(count), "--contexts", ",".join(contexts)) if in_process else ()
+        with running(kind, more, timeout_s=120) as server:
+            if not in_process:
+                fill(load, server, count, contexts)
+            cursors = tokens(server, 9 if in_process else 100_000)
+            queries = {
+                "all": {},
+                "context": {"contextId": contexts[3]},
+                "state": {"status": "TASK_STATE_REJECTED"},
+                "middle page": {"pageToken": cursors[len(cursors) // 2]},
+                "last page": {"pageToken": cursors[-2]},
+            }
+            for name, query in queries.items():
+                page = server.call(JUDGE, "ListTasks", {"pageSize": 50} | query)
+                expected = count // 10 if name in ("context", "state") else count
+                if page["totalSize"] != expected or len(page["tasks"]) != 50:
+                    raise Broken(f"{name}: {len(page['tasks'])} tasks of {page['totalSize']}, expected {expected}")
+                body = rpc("ListTasks", {"pageSize": 50} | query)
+                options = ("--conns", "1", "--requests", "200", "--seconds", "2", "--warmup", "0")
+                times.setdefault(name, []).append(load.loop(server.port, JUDGE, body, *options).p50_s * 1000)
+    figures = {
+        f"{name} ms at {size}": t for name, (few, many) in times.items() for size, t in (("1k", few), ("full", many))
+    }
+    return figures | {"worst": max(many / few for few, many in times.values())}
+
+
+def file(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """A 10 MB file part to the echo and back (without history) on four connections: megabytes of file in a second."""
+    raw = os.urandom(WHOLE_MB * 1_000_000)
+    part = {"raw": base64.b64encode(raw).decode(), "filename": "random.bin", "mediaType": "application/octet-stream"}
+    with running(kind) as server:
+        params = message(part, historyLength=0)
+        params["message"]["messageId"] = str(uuid.uuid4())
+        back = server.call(ECHO, "SendMessage", params)["task"]["artifacts"][0]["parts"][0]["raw"]
+        if base64.b64decode(back) != raw:
+            raise Broken("the echo gave back other bytes")
+        options = ("--conns", "4", "--seconds", str(plan.seconds * 2), "--warmup", "1")
+        body = rpc("SendMessage", message(part, historyLength=0))
+
+        def measure() -> tuple[Measured, float]:
+            measured = load.loop(server.port, ECHO, body, *options)
+            return measured, measured.requests_per_s * WHOLE_MB
+
+        return clocked(server, "mb_s", measure)
+
+
+def start(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    with running(kind) as server:
+        return {"seconds": server.started_s, "packages": float(packages(kind))}
+
+
+ROWS = (
+    Row("send", "SendMessage, blocking, at 32 connections", ("dragoman", "sdk", "sdk-sqlite", "floor"), send),
+    Row("get", "GetTask at 32 connections", ("dragoman", "sdk", "floor"), get),
+    Row("stream", "streamed events, 100 chunks a task, 32 connections", ("dragoman", "sdk", "floor"), stream),
+    Row("long", "one stream of 2,000 chunks", ("dragoman", "sdk"), long),
+    Row("fanout", "100 subscribers × 200 events", ("dragoman", "sdk"), fanout),
+    Row("readers", "10 readers of 10 MB and one that never reads", ("dragoman", "sdk"), readers, 2),
+    Row("idle", "5,000 idle streams", ("dragoman", "sdk", "floor"), idle, 2),
+    Row("list", "ListTasks over 100,000 tasks against 1,000", ("dragoman", "sdk"), listing, 1),
+    Row("file", "a 10 MB file part", ("dragoman", "dragoman-memory", "sdk"), file),
+    Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
+)

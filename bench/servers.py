@@ -1,0 +1,204 @@
+"""The servers that are compared, each a process of its own on core 0.
+
+Every measurement starts its server anew, so no row sees what another left behind; every process is ended by its pid.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Any
+
+HERE = Path(__file__).parent
+SERVER_CORE = 0
+LOAD_CORE = 1
+CARD = "/.well-known/agent-card.json"
+
+
+class Broken(Exception):
+    """A server that did not start, or answered what the row cannot use."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One of the things compared. `{port}` and `{dir}` in the command are filled in at the start."""
+
+    name: str
+    title: str
+    command: tuple[str, ...]
+    env: tuple[tuple[str, str], ...] = ()
+    profiled: bool = False
+
+    def under(self, profiler: tuple[str, ...]) -> Kind:
+        """The same server as the child of a program that records it."""
+        return replace(self, command=(*profiler, "--", *self.command), profiled=True)
+
+
+@dataclass(frozen=True)
+class Server:
+    """A running server. `started_s` is the time from the start of the process to the first card."""
+
+    kind: Kind
+    pid: int
+    port: int
+    directory: Path
+    started_s: float
+
+    def rss_kb(self, field: str = "VmRSS") -> int:
+        """Resident memory now, or since the last `forget_peak` with `VmHWM`."""
+        for line in Path(f"/proc/{self.pid}/status").read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+        raise Broken(f"{self.kind.name} has no {field}: it is gone")
+
+    def cpu_s(self) -> float:
+        """Processor time used so far, of all its threads (proc(5), stat: fields 14 and 15)."""
+        fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def forget_peak(self) -> None:
+        """Sets the peak that `VmHWM` reports back to the memory in use now (proc(5), clear_refs)."""
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
+
+    def call(self, path: str, method: str, params: dict[str, Any], timeout_s: float = 60) -> dict[str, Any]:
+        """One JSON-RPC call outside all measuring; the result, or Broken."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout_s)
+        body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+        headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+        try:
+            connection.request("POST", path, body, headers)
+            answer = json.loads(connection.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Broken(f"{self.kind.name}: {method}: {error}") from error
+        finally:
+            connection.close()
+        if "result" not in answer:
+            raise Broken(f"{self.kind.name}: {method}: {str(answer)[:300]}")
+        result: dict[str, Any] = answer["result"]
+        return result
+
+
+def kinds(dragoman: str) -> dict[str, Kind]:
+    """All kinds by name; `dragoman` is the path of that command."""
+    serve = (dragoman, "serve", str(HERE / "agents.py"), "--port", "{port}", "--store")
+    sdk = (sys.executable, str(HERE / "sdk_server.py"), "--port", "{port}")
+    # The SDK wraps its methods in spans when the OpenTelemetry API happens to be installed: it is faster without.
+    fast = (("OTEL_INSTRUMENTATION_A2A_SDK_ENABLED", "false"),)
+    # Nothing but the end of a measurement: streams that are held need not be waited for.
+    brief = (("DRAGOMAN_SHUTDOWN_GRACE_S", "0"),)
+    listed = (
+        Kind("dragoman", "Dragoman", (*serve, "sqlite:///{dir}/bench.db"), brief),
+        Kind("dragoman-memory", "Dragoman, memory:", (*serve, "memory:"), brief),
+        Kind("sdk", "SDK, in memory", sdk, fast),
+        Kind("sdk-sqlite", "SDK, SQLite WAL", (*sdk, "--store", "{dir}/sdk.db"), fast),
+        Kind("floor", "floor", (sys.executable, str(HERE / "floor.py"), "--port", "{port}")),
+    )
+    return {kind.name: kind for kind in listed}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def pin(core: int) -> None:
+    """Binds the calling process (and what it starts) to one core, where the machine has as many."""
+    if core in os.sched_getaffinity(0):
+        os.sched_setaffinity(0, {core})
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def child(pid: int) -> int:
+    """The process that this one started."""
+    return int(Path(f"/proc/{pid}/task/{pid}/children").read_text().split()[0])
+
+
+def end(process: subprocess.Popen[Any], pid: int | None = None) -> None:
+    """Asks the process to stop (or its child `pid`, after which it stops itself), and kills it 5 seconds later."""
+    if process.poll() is None:
+        os.kill(pid or process.pid, signal.SIGTERM)
+        try:
+            process.wait(5 if pid is None else 60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def await_port(port: int, timeout_s: float = 5) -> None:
+    """Returns when something listens there."""
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.002)
+    raise Broken(f"nothing listens on port {port}")
+
+
+def first_card(process: subprocess.Popen[Any], port: int, timeout_s: float) -> bool:
+    until = time.monotonic() + timeout_s
+    while time.monotonic() < until and process.poll() is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        try:
+            connection.request("GET", CARD)
+            if connection.getresponse().status == 200:
+                return True
+        except OSError:
+            pass
+        finally:
+            connection.close()
+        time.sleep(0.002)
+    return False
+
+
+def tail(log: IO[bytes]) -> str:
+    log.seek(0)
+    return log.read()[-1200:].decode(errors="replace").strip() or "empty"
+
+
+@contextmanager
+def running(kind: Kind, more: Sequence[str] = (), timeout_s: float = 60) -> Iterator[Server]:
+    """A server of that kind in a new directory, ready for its first request; gone when the block ends."""
+    directory = Path(tempfile.mkdtemp(prefix="dragoman-bench-"))
+    port = free_port()
+    command = [word.format(port=port, dir=directory) for word in (*kind.command, *more)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "PYTHON"))}
+    with tempfile.TemporaryFile() as log:
+        started = time.monotonic()
+        pid = None
+        process = subprocess.Popen(
+            command,
+            cwd=directory,
+            env=environment | dict(kind.env),
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            preexec_fn=lambda: pin(SERVER_CORE),
+        )
+        try:
+            if not first_card(process, port, timeout_s):
+                raise Broken(f"{kind.name} did not start")
+            started_s = time.monotonic() - started
+            pid = child(process.pid) if kind.profiled else None
+            yield Server(kind, pid or process.pid, port, directory, started_s)
+        except Broken as error:
+            raise Broken(f"{error}\n    its log ends: {tail(log)}") from error
+        finally:
+            end(process, pid)
+            shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,112 @@
+"""The table that the benchmark prints: medians, ratios, what is required, and whether it is met.
+
+Pure: medians in, text out. The required values are Dragoman's own; changing one here changes what it promises.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+# row → kind → figure → one value a round
+Results = Mapping[str, Mapping[str, Mapping[str, Sequence[float]]]]
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A bound on a figure of Dragoman, or on its ratio to the same figure of another kind."""
+
+    row: str
+    title: str
+    figure: str
+    bound: float
+    at_least: bool = True
+    against: str = ""
+    kind: str = "dragoman"
+    unit: str = ""
+
+
+REQUIRED = (
+    Requirement("send", "SendMessage, durable, to the SDK in memory", "rate", 8, against="sdk", unit="/s"),
+    Requirement("send", "SendMessage, durable, to the SDK on SQLite WAL", "rate", 35, against="sdk-sqlite", unit="/s"),
+    Requirement("get", "GetTask, to the SDK", "rate", 3, against="sdk", unit="/s"),
+    Requirement("stream", "streamed events, 100 chunks a task, durable", "events", 6, against="sdk", unit="/s"),
+    Requirement("long", "cost of an event, 2,000 chunks to 100", "growth", 1.2, at_least=False, unit=" ×"),
+    Requirement("fanout", "100 subscribers × 200 events", "events", 4, against="sdk", unit="/s"),
+    Requirement("readers", "one of 11 never reads: memory growth", "growth_mb", 50, at_least=False, unit=" MB"),
+    Requirement("readers", "one of 11 never reads: time of the others", "slower", 1.2, at_least=False, unit=" ×"),
+    Requirement("idle", "idle streams: memory of each", "each_kb", 25, at_least=False, unit=" KB"),
+    Requirement("idle", "idle streams: worst SendMessage wait", "worst_ms", 100, at_least=False, unit=" ms"),
+    Requirement("list", "ListTasks, 100,000 tasks to 1,000, worst query", "worst", 2, at_least=False, unit=" ×"),
+    Requirement("file", "10 MB file part, durable", "mb_s", 0.5, against="sdk", unit=" MB/s"),
+    Requirement("file", "10 MB file part, memory:", "mb_s", 1, against="sdk", kind="dragoman-memory", unit=" MB/s"),
+    Requirement("start", "start to first card", "seconds", 0.5, at_least=False, unit=" s"),
+    Requirement("start", "packages of the core install", "packages", 40, at_least=False),
+)
+
+# Shares of its core above which the load generator, not the server, may be what the figure shows.
+BUSY_LIMIT = 0.9
+
+
+def median(results: Results, row: str, kind: str, figure: str) -> float | None:
+    values = results.get(row, {}).get(kind, {}).get(figure, ())
+    return statistics.median(values) if values else None
+
+
+def number(value: float | None, unit: str = "") -> str:
+    if value is None:
+        return "–"
+    return (f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}") + unit
+
+
+def verdict(required: Requirement, value: float | None) -> str:
+    if value is None:
+        return "not measured"
+    met = value >= required.bound if required.at_least else value <= required.bound
+    return "pass" if met else "MISS"
+
+
+def lines(results: Results) -> list[tuple[str, ...]]:
+    """One tuple a requirement whose row was measured."""
+    found = []
+    for required in REQUIRED:
+        if required.row not in results:
+            continue
+        ours = median(results, required.row, required.kind, required.figure)
+        theirs = {name: median(results, required.row, name, required.figure) for name in ("sdk", "sdk-sqlite", "floor")}
+        other = theirs.get(required.against)
+        value = ours if not required.against else ours / other if ours is not None and other else None
+        sign = "≥" if required.at_least else "≤"
+        bound = f"{sign} {required.bound:g}" + (" ×" if required.against else required.unit)
+        ratio = number(value, " ×") if required.against else ""
+        shown = (number(theirs[name], required.unit) for name in ("sdk", "sdk-sqlite", "floor"))
+        found.append((required.title, number(ours, required.unit), *shown, ratio, bound, verdict(required, value)))
+    return found
+
+
+HEAD = ("row", "Dragoman", "SDK, memory", "SDK, SQLite", "floor", "ratio", "required", "")
+
+
+def markdown(results: Results) -> str:
+    table = [HEAD, *lines(results)]
+    widths = [max(len(line[i]) for line in table) for i in range(len(HEAD))]
+    rows = [
+        "| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) + " |" for line in table
+    ]
+    rows.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(rows)
+
+
+def details(results: Results) -> list[str]:
+    """Every figure of every row with its spread, for reading behind the table."""
+    told = []
+    for row, kinds in results.items():
+        for kind, figures in kinds.items():
+            parts = []
+            for figure, values in figures.items():
+                spread = f" ({number(min(values))} to {number(max(values))})" if len(values) > 1 else ""
+                parts.append(f"{figure} {number(statistics.median(values))}{spread}")
+            warning = "  ← the generator was the limit" if max(figures.get("busy", (0,))) > BUSY_LIMIT else ""
+            told.append(f"{row:8} {kind:16} " + ", ".join(parts) + warning)
+    return told

@@ -1,0 +1,65 @@
+"""Dragoman: a server, gateway and client for the Agent2Agent (A2A) protocol.
+
+What an agent needs is here by name; it is loaded when it is first used, so that importing Dragoman costs nothing.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from dragoman.agents.context import Answer, Context, SyncContext
+    from dragoman.agents.python import Agent
+    from dragoman.engine.api import Reject
+    from dragoman.model.card import AgentExtension, AgentProvider
+    from dragoman.model.message import Artifact, Message, Part, Role
+    from dragoman.model.principal import Principal
+    from dragoman.model.task import TaskState, Usage
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Agent",
+    "AgentExtension",
+    "AgentProvider",
+    "Answer",
+    "Artifact",
+    "Context",
+    "Message",
+    "Part",
+    "Principal",
+    "Reject",
+    "Role",
+    "SyncContext",
+    "TaskState",
+    "Usage",
+    "__version__",
+]
+
+_HOMES = {
+    "Agent": "dragoman.agents.python",
+    "AgentExtension": "dragoman.model.card",
+    "AgentProvider": "dragoman.model.card",
+    "Answer": "dragoman.agents.context",
+    "Artifact": "dragoman.model.message",
+    "Context": "dragoman.agents.context",
+    "Message": "dragoman.model.message",
+    "Part": "dragoman.model.message",
+    "Principal": "dragoman.model.principal",
+    "Reject": "dragoman.engine.api",
+    "Role": "dragoman.model.message",
+    "SyncContext": "dragoman.agents.context",
+    "TaskState": "dragoman.model.task",
+    "Usage": "dragoman.model.task",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'dragoman' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

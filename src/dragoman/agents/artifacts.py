@@ -1,0 +1,107 @@
+"""The artifacts of one run: which id each has, and what goes on with what.
+
+Invariant: the first chunk of an artifact is never an append, and the same code run again uses the same ids, so that a
+run that is taken up again replaces what the earlier one left.
+"""
+
+from msgspec.structs import replace
+
+from dragoman.agents.content import parts_of, sound_artifact
+from dragoman.engine.api import Run
+from dragoman.model.message import Artifact, Part
+
+
+class Artifacts:
+    """Gives out what an agent yields, returns, and passes to `ctx.artifact`.
+
+    What is yielded flows into one artifact, chunk by chunk, and is closed by the end of the task: a flag on the last
+    chunk would mean to hold every chunk back until the next one is there.
+    """
+
+    __slots__ = ("_flow", "_flows", "_names", "_run")
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._flow: str | None = None
+        self._flows = 0
+        self._names: dict[str, str | None] = {}
+
+    async def yielded(self, content: object) -> None:
+        """Add to the artifact that the run is writing; an Artifact stands for itself, None and "" are nothing."""
+        await self._flowed(content, last=False)
+
+    async def returned(self, content: object) -> None:
+        """Give out what the run ends with, as `yielded` does, and close it."""
+        await self._flowed(content, last=True)
+
+    def turn(self) -> None:
+        """The caller is asked: what is yielded after the answer is an artifact of its own."""
+        self._flow = None
+
+    async def given(
+        self,
+        content: object,
+        *,
+        name: str | None,
+        description: str | None,
+        id: str | None,  # noqa: A002  the field's word
+        append: bool,
+        last: bool | None,
+        media_type: str | None,
+    ) -> str:
+        """Give out one artifact, or a chunk of one; the answer is its id.
+
+        With `append` and no `id` it goes on with the newest artifact of that name (without a name: the newest).
+        `last` None: an artifact is whole, a chunk is not the last.
+        """
+        artifact = sound_artifact(content) if isinstance(content, Artifact) else None
+        if artifact is None:
+            parts = parts_of(content, media_type=media_type, filename=name)
+            if id is None:
+                id = (self._newest(name) if append else None) or self._fresh("artifact", len(self._names) + 1)  # noqa: A001
+            artifact = Artifact(artifact_id=id, parts=parts, name=name, description=description)
+        elif name is not None or description is not None or id is not None:
+            artifact = replace(
+                artifact,
+                artifact_id=id or artifact.artifact_id,
+                name=name or artifact.name,
+                description=description or artifact.description,
+            )
+        await self._give(artifact, append=append, last=not append if last is None else last)
+        return artifact.artifact_id
+
+    async def _flowed(self, content: object, *, last: bool) -> None:
+        if content is None or (isinstance(content, str) and not content):
+            return
+        if isinstance(content, Artifact):
+            await self._give(sound_artifact(content), append=False, last=True)
+            return
+        parts = parts_of(content)
+        if not parts:
+            return
+        if append := self._flow is not None:
+            await self._run.artifact(_chunk(self._flow, parts), append=append, last_chunk=last)
+            return
+        self._flows += 1
+        self._flow = self._fresh("result", self._flows)
+        await self._give(_chunk(self._flow, parts), append=False, last=last)
+
+    async def _give(self, artifact: Artifact, *, append: bool, last: bool) -> None:
+        append = append and artifact.artifact_id in self._names
+        self._names[artifact.artifact_id] = artifact.name
+        await self._run.artifact(artifact, append=append, last_chunk=last)
+
+    def _newest(self, name: str | None) -> str | None:
+        candidates = (id_ for id_, known in reversed(self._names.items()) if name is None or known == name)
+        return next(candidates, None)
+
+    def _fresh(self, stem: str, number: int) -> str:
+        fresh = stem if number == 1 else f"{stem}-{number}"
+        while fresh in self._names:
+            number += 1
+            fresh = f"{stem}-{number}"
+        return fresh
+
+
+def _chunk(artifact_id: str, parts: tuple[Part, ...]) -> Artifact:
+    return Artifact(artifact_id=artifact_id, parts=parts)

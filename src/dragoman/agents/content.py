@@ -1,0 +1,125 @@
+"""What an agent may yield, return or send, as Parts.
+
+Invariant: what leaves here can be written as JSON and read back the same, and shares nothing that the agent can still
+change.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from dragoman.model.message import Artifact, Message, Part
+
+BYTES_MEDIA_TYPE = "application/octet-stream"
+"""What bytes are as long as nobody says better (RFC 2046 §4.5.1)."""
+
+_JSON_TYPES: tuple[Any, ...] = (str, int, float, dict, list)
+
+
+def parts_of(content: object, *, media_type: str | None = None, filename: str | None = None) -> tuple[Part, ...]:
+    """The parts that `content` stands for.
+
+    Text is a text part; bytes, or `(bytes, "image/png")`, a file part; a Part is itself; a Message its parts; a list
+    with a Part or bytes in it the parts of its items; everything else that has a JSON form (dict, list, number, None,
+    dataclass, msgspec struct, Pydantic model) one data part. `media_type` and `filename` are for parts that have none.
+
+    Raises TypeError for anything else, and ValueError for a Part that does not hold exactly one thing.
+    """
+    match content:
+        case str():
+            parts: tuple[Part, ...] = (Part(text=_whole_characters(content)),)
+        case Part():
+            parts = (_sound(content),)
+        case Message():
+            parts = tuple(_sound(part) for part in content.parts)
+        case bytes() | bytearray() | memoryview():
+            parts = (Part(raw=bytes(content), media_type=media_type or BYTES_MEDIA_TYPE),)
+        case (bytes() | bytearray() | memoryview() as raw, str() as kind):
+            parts = (Part(raw=bytes(raw), media_type=kind),)
+        case list() | tuple() if any(_is_piece(item) for item in content):
+            parts = tuple(part for item in content for part in parts_of(item))
+        case Artifact():
+            raise TypeError("an Artifact cannot be a part of something else: yield it, or give it to ctx.artifact()")
+        case _:
+            parts = (Part(data=json_of(content)),)
+    if media_type is None and filename is None:
+        return parts
+    return tuple(_labelled(part, media_type, filename) for part in parts)
+
+
+def sound_artifact(artifact: Artifact) -> Artifact:
+    """An agent's own Artifact, checked and detached from what the agent can still change.
+
+    Raises TypeError or ValueError if it cannot be sent.
+    """
+    if not artifact.artifact_id:
+        raise ValueError("an Artifact needs an artifact_id that is unique in the task (A2A 1.0 §4.1.9)")
+    if not artifact.parts:
+        raise ValueError(f"artifact {artifact.artifact_id!r} has no parts: it needs one at least (A2A 1.0 §4.1.9)")
+    metadata = None if artifact.metadata is None else json_of(artifact.metadata)
+    return replace(artifact, parts=parts_of(artifact.parts), metadata=metadata)
+
+
+def json_of(value: object) -> Any:
+    """`value` as a caller will read it: through JSON and back. NaN becomes null, tuples become lists.
+
+    Raises TypeError or ValueError if it has no JSON form.
+    """
+    return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_json_form))
+
+
+def _json_form(value: object) -> Any:
+    """What msgspec asks for when it does not know a type; subclasses of the JSON types are such, too."""
+    for plain in _JSON_TYPES:
+        if isinstance(value, plain):
+            return plain(value)
+    if callable(dump := getattr(value, "model_dump", None)):  # Pydantic 2
+        return dump(mode="json")
+    raise TypeError(
+        f"{type(value).__name__} has no JSON form: give text, a dict, (bytes, 'image/png'), a Part or an Artifact"
+    )
+
+
+def _is_piece(item: object) -> bool:
+    match item:
+        case Part() | bytes() | bytearray() | memoryview() | (bytes() | bytearray() | memoryview(), str()):
+            return True
+        case _:
+            return False
+
+
+def _sound(part: Part) -> Part:
+    held = [name for name in ("text", "raw", "url") if getattr(part, name) is not None]
+    if part.data is not UNSET:
+        held.append("data")
+        part = replace(part, data=json_of(part.data))
+    if len(held) != 1:
+        raise ValueError(
+            f"a Part holds exactly one of text, raw, url and data; this one: {', '.join(held) or 'nothing'}"
+        )
+    if part.text is not None and (text := _whole_characters(part.text)) is not part.text:
+        part = replace(part, text=text)
+    if part.metadata is not None:
+        part = replace(part, metadata=json_of(part.metadata))
+    return part
+
+
+def _whole_characters(text: str) -> str:
+    """The plain text of `text`. Half a surrogate pair, which a model may stream, cannot be sent: it becomes `?`."""
+    if type(text) is not str:
+        text = str(text)
+    if text.isascii():
+        return text
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode(errors="replace").decode()
+    return text
+
+
+def _labelled(part: Part, media_type: str | None, filename: str | None) -> Part:
+    if part.raw is None and part.url is None:
+        filename = None
+    return replace(part, media_type=part.media_type or media_type, filename=part.filename or filename)

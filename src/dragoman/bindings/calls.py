@@ -1,0 +1,107 @@
+"""What comes around an operation: which agent, which extensions, whose trace. The same for every binding.
+
+Invariant: a tenant is an agent id in every binding; below an agent's own mount it is empty or that agent (DESIGN §4).
+"""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dragoman.bindings.http import Header, Request
+from dragoman.bindings.stream import seen
+from dragoman.dialects.api import Dialect
+from dragoman.dialects.json_bounds import check_parts
+from dragoman.model.card import Profile
+from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams
+from dragoman.model.operations import Call, Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.principal import ANONYMOUS
+
+EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
+"""The name of 1.0 (§3.2.6), and that of 0.3."""
+
+TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
+
+
+class Limits(Struct, frozen=True):
+    """What a request may be at most; the names are those of the settings.
+
+    A body of which nothing arrives for `body_pause_s` is given up.
+    """
+
+    max_body_bytes: int
+    max_depth: int
+    max_parts: int
+    body_pause_s: float = 30.0
+
+
+def version(request: Request) -> str | None:
+    """The `A2A-Version` the caller names, in the header or the query (A2A 1.0 §3.6.1); None if it names none."""
+    named = request.text(b"a2a-version")
+    if named is None and request.scope["query_string"]:
+        return request.query().get("A2A-Version")
+    return named
+
+
+def call_of(
+    request: Request, operation: Operation, dialect: Dialect, profiles: Mapping[str, Profile], limits: Limits
+) -> Call:
+    """The operation as a call.
+
+    Raises AgentNotFound or InvalidParams for a tenant that is not this mount's, ExtensionSupportRequired for what goes
+    to the agent without an extension that it requires (A2A 1.0 §3.3.4), InvalidParams for too many parts or for a
+    `Last-Event-ID` that is none.
+    """
+    agent = _agent(request, operation.tenant, profiles)
+    if isinstance(operation, SendMessage):
+        check_parts(operation.message, limits.max_parts)
+    declared: tuple[str, ...] = ()
+    for name in EXTENSION_HEADERS:
+        declared += request.values(name)
+    after = request.text(b"last-event-id") or None
+    if isinstance(operation, SendMessage | Subscribe):
+        for extension in profiles[agent].extensions:
+            if extension.required and extension.uri not in declared:
+                raise ExtensionSupportRequired(extension.uri)
+    if isinstance(operation, StreamMessage | Subscribe):
+        if after is None and request.scope["query_string"]:
+            after = request.query().get("since")
+        seen(after)
+    return Call(
+        operation=operation,
+        principal=ANONYMOUS,
+        agent=agent,
+        dialect=dialect.name,
+        mount=request.route.mount,
+        extensions=declared,
+        idempotency_key=request.text(b"idempotency-key") or None,
+        after=after,
+        traceparent=_traceparent(request),
+    )
+
+
+def _traceparent(request: Request) -> str | None:
+    """W3C Trace Context §3.2; one that is malformed is as good as none (§4.3)."""
+    sent = request.text(b"traceparent")
+    return sent if sent is not None and TRACEPARENT.fullmatch(sent) else None
+
+
+def _agent(request: Request, tenant: str, profiles: Mapping[str, Profile]) -> str:
+    route = request.route
+    if not tenant or tenant == route.agent:
+        return route.agent
+    if route.mount != "/":
+        raise InvalidParams("tenant", f"must be empty or {route.agent!r} below {route.mount}")
+    if tenant not in profiles:
+        raise AgentNotFound(tenant)
+    return tenant
+
+
+def activated(request: Request, declared: tuple[str, ...], profile: Profile) -> list[Header]:
+    """The headers that say which of the declared extensions the agent knows, under the names the caller used."""
+    if not declared:
+        return []
+    active = ", ".join(extension.uri for extension in profile.extensions if extension.uri in declared)
+    if not active:
+        return []
+    return [(name, active.encode()) for name in EXTENSION_HEADERS if name in request.headers]

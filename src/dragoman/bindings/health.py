@@ -1,0 +1,72 @@
+"""`/health`: the process answers. `/ready`: it can take work, because its store can write and it is not stopping.
+
+Invariant: neither waits longer than `PROBE_TIMEOUT_S`, and the store is probed at most once in `FRESH_MS`.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+import msgspec
+
+from dragoman.bindings.http import Answer, Header, plain
+from dragoman.model.ids import Clock
+from dragoman.store.api import StoreError
+
+FRESH_MS = 5_000
+PROBE_TIMEOUT_S = 2.0
+NO_STORE: Header = (b"cache-control", b"no-store")
+
+
+class Writable(Protocol):
+    """What is asked of the store: when it last wrote, and to try."""
+
+    @property
+    def written_ms(self) -> int: ...
+
+    async def probe(self) -> None: ...
+
+
+class Health:
+    """Whether the server is alive, and whether it is ready.
+
+    `unready` gives a reason of the server's own (it is stopping, all threads are taken), or None.
+    """
+
+    def __init__(self, store: Writable, clock: Clock, unready: Callable[[], str | None]) -> None:
+        self._store = store
+        self._clock = clock
+        self._unready = unready
+        self._probed_ms = 0
+        self._fault: str | None = None
+        self._probing = asyncio.Lock()
+
+    def alive(self) -> Answer:
+        """The answer of `/health`."""
+        return plain(200, b'{"status":"ok"}', NO_STORE)
+
+    async def ready(self) -> Answer:
+        """The answer of `/ready`: 200, or 503 with the reason."""
+        reason = self._unready() or await self._store_fault()
+        if reason is None:
+            return plain(200, b'{"status":"ready"}', NO_STORE)
+        body = msgspec.json.encode({"status": "unavailable", "reason": reason})
+        return plain(503, body, NO_STORE, (b"retry-after", b"5"))
+
+    async def _store_fault(self) -> str | None:
+        if self._clock.now_ms() - self._store.written_ms <= FRESH_MS:
+            return None
+        async with self._probing:
+            if self._clock.now_ms() - self._probed_ms > FRESH_MS:
+                self._fault = await self._probe(self._store.probe())
+                self._probed_ms = self._clock.now_ms()
+        return self._fault
+
+    async def _probe(self, probe: Awaitable[None]) -> str | None:
+        try:
+            await asyncio.wait_for(probe, PROBE_TIMEOUT_S)
+        except TimeoutError:
+            return f"the store did not write within {PROBE_TIMEOUT_S:g} s"
+        except StoreError:
+            return "the store cannot write: see the server's log"
+        return None

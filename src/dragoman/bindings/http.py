@@ -1,0 +1,160 @@
+"""What ASGI gives and takes, a request on its way through the bindings, and how an answer leaves.
+
+Invariant: an answer leaves as one start message and body messages of at most `SLICE_BYTES`, so that flow control holds.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from msgspec import Struct
+
+from dragoman.bindings.routes import Route
+from dragoman.dialects.api import Dialect
+from dragoman.engine.api import Stream
+from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, PayloadTooLarge, Unavailable
+
+Scope = Mapping[str, Any]
+Message = dict[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+Header = tuple[bytes, bytes]
+
+NOWHERE = Route("rest", {})
+JSON: Header = (b"content-type", b"application/json")
+CLOSE: Header = (b"connection", b"close")
+NOT_SNIFFED: Header = (b"x-content-type-options", b"nosniff")
+
+SLICE_BYTES = 128 * 1024
+"""Twice uvicorn's high-water mark: a send waits once a slice is in the transport's buffer, and slices stay few."""
+
+LINGER_BYTES = 8 * 1024 * 1024
+LINGER_S = 2.0
+"""How much, and for how long, is read and thrown away after a refusal, so that the caller can read the answer first."""
+
+QUERY_FIELDS = 100
+"""More fields than this in a query are refused; ListTasks has nine."""
+
+
+class Gone(Exception):
+    """The client left before it was answered: there is nobody to answer."""
+
+
+class Answer(Struct, frozen=True):
+    """A plain answer. With `lingers` the rest of the request's body is read and thrown away while the answer leaves."""
+
+    status: int
+    headers: list[Header]
+    body: bytes
+    lingers: bool = False
+
+
+class Streaming(Struct, frozen=True):
+    """An answer that goes on: the stream, how its items are spelled, and what the caller already has.
+
+    `seen` is (seq, frame): of the event `seq` the frames up to that number were seen.
+    """
+
+    stream: Stream
+    dialect: Dialect
+    prefix: bytes
+    suffix: bytes
+    headers: list[Header]
+    seen: tuple[int, int] = (0, 0)
+
+
+class Request:
+    """A request on its way. `dialect` and `id` (the JSON-RPC id as it came) are filled in as they become known.
+
+    They say in whose words an error is told. `stalled` says that its body stopped half way: the connection is of no
+    more use.
+    """
+
+    __slots__ = ("dialect", "headers", "id", "method", "receive", "route", "scope", "stalled")
+
+    def __init__(self, scope: Scope, receive: Receive) -> None:
+        self.scope = scope
+        self.method: str = scope["method"]
+        self.headers: dict[bytes, bytes] = dict(scope["headers"])
+        self.receive = receive
+        self.route = NOWHERE
+        self.dialect: Dialect | None = None
+        self.id = b"null"
+        self.stalled = False
+
+    def text(self, name: bytes) -> str | None:
+        """A header's value; of one sent twice the last."""
+        value = self.headers.get(name)
+        return None if value is None else value.decode("latin-1").strip()
+
+    def values(self, name: bytes) -> tuple[str, ...]:
+        """The items of a comma list, from all headers of that name (RFC 9110 §5.3)."""
+        if name not in self.headers:
+            return ()
+        joined = b",".join(value for key, value in self.scope["headers"] if key == name)
+        return tuple(dict.fromkeys(item for part in joined.decode("latin-1").split(",") if (item := part.strip())))
+
+    def query(self) -> dict[str, str]:
+        """The fields of the query; of one given twice the last. Raises InvalidParams if there are too many."""
+        raw = self.scope["query_string"]
+        if not raw:
+            return {}
+        try:
+            pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=QUERY_FIELDS)
+        except ValueError as error:
+            raise InvalidParams("query", f"has more than {QUERY_FIELDS} fields: send fewer") from error
+        return dict(pairs)
+
+
+Endpoint = Callable[[Request], Awaitable[Answer | Streaming]]
+
+
+def plain(status: int, body: bytes, *headers: Header) -> Answer:
+    """An answer of JSON with its length."""
+    return Answer(status, [JSON, (b"content-length", b"%d" % len(body)), *headers], body)
+
+
+def refusal(error: A2AError, status: int, content_type: bytes, body: bytes) -> Answer:
+    """The answer for an error: its body as spelled by a dialect, and the headers that HTTP asks for with it."""
+    headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), NOT_SNIFFED]
+    match error:
+        case MethodNotAllowed():
+            headers.append((b"allow", ", ".join(error.allowed).encode()))
+        case Unavailable():
+            headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        case PayloadTooLarge():
+            headers.append(CLOSE)
+            return Answer(status, headers, body, lingers=True)
+        case _:
+            pass
+    return Answer(status, headers, body)
+
+
+async def respond(answer: Answer, receive: Receive, send: Send) -> None:
+    """Send a plain answer."""
+    body = answer.body
+    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+    if answer.lingers:
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        await _linger(receive)
+        body = b""
+    elif len(body) > SLICE_BYTES:
+        for start in range(0, len(body), SLICE_BYTES):
+            await send({"type": "http.response.body", "body": body[start : start + SLICE_BYTES], "more_body": True})
+        body = b""
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _linger(receive: Receive) -> None:
+    """Closing with unread bytes would reset the connection, and the caller might never see why (RFC 9112 §9.6)."""
+    left = LINGER_BYTES
+    try:
+        async with asyncio.timeout(LINGER_S):
+            while left > 0:
+                message = await receive()
+                if message["type"] != "http.request" or not message.get("more_body"):
+                    return
+                left -= len(message.get("body", b""))
+    except TimeoutError:
+        return

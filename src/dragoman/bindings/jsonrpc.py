@@ -1,0 +1,57 @@
+"""JSON-RPC 2.0 over HTTP (A2A 1.0 §9): `POST /` and `POST /agents/{id}`.
+
+Invariant: every answer, also a refusal before the body was read, is a JSON-RPC response object; its id is the caller's
+id as it came, byte for byte, once that is known.
+"""
+
+from collections.abc import Mapping
+
+from dragoman.bindings.body import read_json
+from dragoman.bindings.calls import Limits, activated, call_of, version
+from dragoman.bindings.http import JSON, Answer, Request, Streaming, refusal
+from dragoman.bindings.stream import STREAM_HEADERS, seen
+from dragoman.dialects import jsonrpc, resolve
+from dragoman.engine.api import Handler
+from dragoman.model.card import Profile
+from dragoman.model.errors import A2AError
+from dragoman.model.operations import StreamMessage, Subscribe
+
+
+class JsonRpc:
+    """The JSON-RPC endpoint of every mount."""
+
+    def __init__(self, handler: Handler, profiles: Mapping[str, Profile], limits: Limits) -> None:
+        self._handler = handler
+        self._profiles = profiles
+        self._limits = limits
+
+    async def answer(self, request: Request) -> Answer | Streaming:
+        """Answer one call. Raises A2AError."""
+        limits = self._limits
+        body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=False)
+        try:
+            rpc = jsonrpc.decode_request(body, limits.max_depth)
+        except A2AError:
+            request.id = jsonrpc.id_of(body, limits.max_depth)
+            raise
+        request.id = rpc.id
+        dialect = request.dialect = resolve.of_call(rpc.method, rpc.params, version(request), request.route.mount)
+        operation = dialect.decode(rpc.method, rpc.params)
+        del body
+        call = call_of(request, operation, dialect, self._profiles, limits)
+        more = activated(request, call.extensions, self._profiles[call.agent])
+        if isinstance(operation, StreamMessage | Subscribe):
+            stream = await self._handler.stream(call)
+            headers = [*STREAM_HEADERS, *more]
+            prefix = jsonrpc.prefix(request.id)
+            return Streaming(stream, dialect, prefix, jsonrpc.SUFFIX, headers, seen(call.after))
+        result = await self._handler.call(call)
+        answer = jsonrpc.encode_answer(request.id, dialect.encode_result(operation, result))
+        headers = [JSON, (b"content-length", b"%d" % len(answer)), *more]
+        return Answer(200, headers, answer)
+
+    def refuse(self, request: Request, error: A2AError) -> Answer:
+        """The answer for an error, in the caller's dialect as far as it is known."""
+        dialect = request.dialect or resolve.of_nothing(request.text(b"a2a-version"))
+        body = jsonrpc.encode_failure(request.id, dialect.encode_error(error))
+        return refusal(error, dialect.error_status(error), b"application/json", body)

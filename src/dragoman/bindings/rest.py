@@ -1,0 +1,64 @@
+"""HTTP+JSON (A2A 1.0 §11; 0.3 below `/v1`).
+
+Invariant: the HTTP method and path say what is asked; a body that contradicts the path loses.
+"""
+
+from collections.abc import Mapping
+
+from dragoman.bindings.body import read_json
+from dragoman.bindings.calls import Limits, activated, call_of, version
+from dragoman.bindings.http import Answer, Header, Request, Streaming, refusal
+from dragoman.bindings.stream import STREAM_HEADERS, seen
+from dragoman.dialects import json_bounds, resolve
+from dragoman.dialects.api import Dialect, RestRequest
+from dragoman.engine.api import Handler
+from dragoman.model.card import Profile
+from dragoman.model.errors import A2AError
+from dragoman.model.operations import StreamMessage, Subscribe
+
+
+class Rest:
+    """The HTTP+JSON endpoints of every mount."""
+
+    def __init__(self, handler: Handler, profiles: Mapping[str, Profile], limits: Limits) -> None:
+        self._handler = handler
+        self._profiles = profiles
+        self._limits = limits
+
+    async def answer(self, request: Request) -> Answer | Streaming:
+        """Answer one request. Raises A2AError."""
+        route, limits = request.route, self._limits
+        name = route.methods[request.method]
+        dialect = request.dialect = _dialect(request, version(request))
+        body = b""
+        if request.method == "POST":
+            body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=bool(route.ids))
+            if body:
+                json_bounds.check(body, limits.max_depth)
+        assert dialect.decode_rest is not None
+        operation = dialect.decode_rest(RestRequest(name, route.ids, request.query(), body))
+        del body
+        call = call_of(request, operation, dialect, self._profiles, limits)
+        more = activated(request, call.extensions, self._profiles[call.agent])
+        if isinstance(operation, StreamMessage | Subscribe):
+            stream = await self._handler.stream(call)
+            return Streaming(stream, dialect, b"", b"", [*STREAM_HEADERS, *more], seen(call.after))
+        result = dialect.encode_result(operation, await self._handler.call(call))
+        headers: list[Header] = [
+            (b"content-type", dialect.content_type.encode()),
+            (b"content-length", b"%d" % len(result)),
+            *more,
+        ]
+        return Answer(200, headers, result)
+
+    def refuse(self, request: Request, error: A2AError) -> Answer:
+        """The answer for an error, in the caller's dialect as far as it is known."""
+        dialect = request.dialect or _dialect(request, request.text(b"a2a-version"))
+        body = dialect.encode_error(error)
+        return refusal(error, dialect.error_status(error), dialect.content_type.encode(), body)
+
+
+def _dialect(request: Request, named: str | None) -> Dialect:
+    route = request.route
+    user_agent = request.text(b"user-agent") or ""
+    return resolve.of_rest(legacy=route.legacy, version=named, mount=route.mount, user_agent=user_agent)

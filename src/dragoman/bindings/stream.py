@@ -1,0 +1,162 @@
+"""Streams as Server-Sent Events: each event encoded once per dialect, spliced into each subscriber's envelope.
+
+Invariant: what one reader holds is bounded by `SLICE_BYTES` and the transport's buffer, however slowly it reads; what
+is encoded is shared by all that send it.
+"""
+
+import asyncio
+import re
+from collections.abc import Iterator, Sequence
+from weakref import WeakValueDictionary
+
+from dragoman.bindings.http import SLICE_BYTES, Header, Receive, Send, Streaming
+from dragoman.dialects import sse
+from dragoman.dialects.api import Dialect
+from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
+from dragoman.model.errors import InvalidParams
+from dragoman.model.events import Logged
+from dragoman.model.task import TaskHead
+
+STREAM_HEADERS: tuple[Header, ...] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold events back
+)
+
+KEEPALIVE = sse.comment("keepalive")
+RETRY_MS = 1000
+"""When the reader of a stream that a stopping server cut shall come back: a restart takes about that long."""
+
+TURNS = 16
+"""Pieces sent in a row before the loop gets its turn: uvicorn's `send` to a client that left returns at once."""
+
+FRAME_BYTES = 64
+"""About what SSE adds to a frame."""
+
+SEEN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?", re.ASCII)
+
+
+def seen(after: str | None) -> tuple[int, int]:
+    """The event and the frame of it that `Last-Event-ID` names: `7.2` is (7, 2), `7` is (7, 0), which is all of it.
+
+    Raises InvalidParams if it is no id of ours.
+    """
+    if after is None:
+        return (0, 0)
+    found = SEEN.fullmatch(after)
+    if found is None:
+        raise InvalidParams("Last-Event-ID", "must be the id of an event of this stream, like 7 or 7.2")
+    return (int(found[1]), int(found[2] or 0))
+
+
+class Encoded:
+    """The JSON of a snapshot, held by those that are sending it."""
+
+    __slots__ = ("__weakref__", "json")
+
+    def __init__(self, json: bytes) -> None:
+        self.json = json
+
+
+Spelled = tuple[int, tuple[bytes, ...]]
+"""The seq of an item (0: it has none) and the JSON of its frames."""
+
+
+class Streams:
+    """Sends streams. Readers that are given the same snapshot at the same time share its bytes."""
+
+    def __init__(self) -> None:
+        self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None], Encoded] = WeakValueDictionary()
+
+    async def respond(self, answer: Streaming, receive: Receive, send: Send) -> None:
+        """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave."""
+        stream = answer.stream
+        watcher = asyncio.create_task(_close_when_gone(stream, receive))
+        try:
+            await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
+            turns, seen_seq, seen_frame = 0, *answer.seen
+            while (batch := await stream.next()) is not None:
+                for piece in self._pieces(answer, batch, seen_seq, seen_frame) if batch else (KEEPALIVE,):
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+                    turns += 1
+                    if turns >= TURNS:
+                        turns = 0
+                        await asyncio.sleep(0)
+                if batch:
+                    seen_frame = 0  # only a stream that begins within an event leaves frames of it out
+                batch, piece = (), b""  # nothing of it is held while the stream is silent
+            await send({"type": "http.response.body", "body": sse.retry(RETRY_MS) if stream.retry else b""})
+        finally:
+            watcher.cancel()
+            stream.close()
+
+    def _pieces(
+        self, answer: Streaming, batch: Sequence[StreamItem], seen_seq: int, seen_frame: int
+    ) -> Iterator[bytes]:
+        """The SSE bytes of a batch, in pieces of about `SLICE_BYTES` at most."""
+        dialect, prefix, suffix = answer.dialect, answer.prefix, answer.suffix
+        head = answer.stream.head
+        if seen_frame and not (isinstance(batch[0], Logged) and batch[0].seq == seen_seq):
+            seen_frame = 0
+        ready: list[tuple[str | None, bytes]] = []
+        size = 0
+        for item in batch:
+            if isinstance(item, Logged):
+                seq = item.seq
+                frames = item.frames.get(dialect.key)
+                if frames is None:
+                    frames = _encode(dialect, head, item)
+                held = None
+            else:
+                seq, held = self._whole(dialect, item)
+                frames = (held.json,)
+            last = len(frames)
+            for number, json in enumerate(frames, 1):
+                if number <= seen_frame and number < last and seq == seen_seq:
+                    continue
+                event_id = None if not seq else str(seq) if number == last else f"{seq}.{number}"
+                if len(json) > SLICE_BYTES:
+                    if ready:
+                        yield sse.frames(ready, prefix, suffix)
+                        ready, size = [], 0
+                    yield from _sliced(event_id, json, prefix, suffix)
+                    continue
+                ready.append((event_id, json))
+                size += len(json) + len(prefix) + FRAME_BYTES
+                if size >= SLICE_BYTES:
+                    yield sse.frames(ready, prefix, suffix)
+                    ready, size = [], 0
+        if ready:
+            yield sse.frames(ready, prefix, suffix)
+
+    def _whole(self, dialect: Dialect, item: Snapshot | Direct) -> tuple[int, Encoded]:
+        if isinstance(item, Direct):
+            return 0, Encoded(dialect.encode_message(item.message))
+        record = item.record
+        key = (record.head.id, record.seq, dialect.key, item.history_length)
+        encoded = self._snapshots.get(key)
+        if encoded is None:
+            encoded = self._snapshots[key] = Encoded(dialect.encode_snapshot(record, item.history_length))
+        return record.seq, encoded
+
+
+def _encode(dialect: Dialect, head: TaskHead | None, item: Logged) -> tuple[bytes, ...]:
+    assert head is not None  # a stream of events has a task
+    frames = item.frames[dialect.key] = dialect.encode_event(head, item.event, None)
+    return frames
+
+
+def _sliced(event_id: str | None, json: bytes, prefix: bytes, suffix: bytes) -> Iterator[bytes]:
+    """A large frame, never copied as a whole: its readers share `json`."""
+    around = sse.frames(((event_id, b""),), prefix, suffix)
+    cut = len(around) - len(suffix) - len(b"\n\n")
+    yield around[:cut]
+    for start in range(0, len(json), SLICE_BYTES):
+        yield json[start : start + SLICE_BYTES]
+    yield around[cut:]
+
+
+async def _close_when_gone(stream: Stream, receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass  # the rest of a body that nobody reads
+    stream.close()

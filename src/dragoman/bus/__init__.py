@@ -1,0 +1,1 @@
+"""Hints that something moved. May lose, repeat, reorder; the store is the truth."""

@@ -1,0 +1,18 @@
+"""The command `dragoman`: one file for each of its commands.
+
+Invariant: what a command needs is imported when it runs, so that `--help` answers at once.
+"""
+
+import click
+
+from dragoman import __version__
+from dragoman.cli.serve import serve
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+@click.version_option(__version__, prog_name="dragoman", message="%(prog)s %(version)s")
+def main() -> None:
+    """Put any agent behind the Agent2Agent (A2A) protocol."""
+
+
+main.add_command(serve)

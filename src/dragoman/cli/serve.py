@@ -1,0 +1,113 @@
+"""`dragoman serve`: read the configuration, find the agents, run the server.
+
+Invariant: every setting has a flag here, made from its declaration; there is no second list.
+"""
+
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman import __version__
+from dragoman.config import FILE, Config, ConfigError, load, settings
+
+if TYPE_CHECKING:
+    from dragoman.engine.api import Runner
+
+CONFIG_ENV = "DRAGOMAN_CONFIG"
+
+
+def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command` with a flag for every setting; what is given reaches it as text, to be read like any other source."""
+    for setting in reversed(settings()):
+        source = f"[{setting.env}]" if not setting.default else f"[{setting.env}; default: {setting.default}]"
+        name = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}" if setting.default in ("true", "false") else ""
+        option = (
+            click.option(name, setting.name, default=None, help=f"{setting.help}  {source}")
+            if name
+            else click.option(setting.flag, setting.name, metavar="VALUE", help=f"{setting.help}  {source}")
+        )
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=f"Settings come from {FILE}, then from the environment, then from these flags; later ones win. Agents can "
+    "be declared in the file, too, as [[agents]] tables. docs/configuration.md tells more.",
+)
+@click.argument("agents", nargs=-1, metavar="[MODULE:AGENT]...")
+@click.option(
+    "--config", "file", metavar="FILE", help=f"The file to read.  [{CONFIG_ENV}; default: {FILE} if it exists]"
+)
+@_with_settings
+def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
+    """Serve agents to every A2A client, versions 1.0 and 0.3.
+
+    An agent is MODULE:AGENT or path/to/file.py:AGENT; without :AGENT, every agent in the module is served. The first
+    one answers at /, each at /agents/ID.
+    """
+    given = {name: str(value) for name, value in flags.items() if value is not None}
+    try:
+        config = load(_file(file), os.environ, given)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+    from dragoman.cli.agents import AgentReferenceError, load_agents
+
+    try:
+        runners = load_agents(config.agents, agents, config.default)
+    except AgentReferenceError as error:
+        raise click.UsageError(str(error)) from error
+    from dragoman.server import run
+    from dragoman.telemetry.logs import log_to
+
+    log_to(sys.stderr, config.log_level, config.log_format)
+    run(config, runners, on_ready=lambda ready: click.echo(banner(ready, runners)))
+
+
+def _file(flag: str | None) -> Path | None:
+    """The file to read: a named one must exist, the usual one need not."""
+    named = flag or os.environ.get(CONFIG_ENV)
+    if named:
+        return Path(named)
+    return Path(FILE) if Path(FILE).is_file() else None
+
+
+def banner(config: Config, agents: Sequence["Runner"]) -> str:
+    """What the server says once it listens: its agents, where they are, and three commands to paste.
+
+    `config.port` is the port it listens on; the first of `agents` is the default. The sample of the stream goes to the
+    second agent, if there is one; the texts are the agents' own examples.
+    """
+    base = base_url(config)
+    width = max(len(agent.profile.id) for agent in agents)
+    first, second = agents[0], agents[min(1, len(agents) - 1)]
+    lines = [f"Dragoman {__version__} listens on {base}/ and keeps its tasks in {config.store}", ""]
+    for agent in agents:
+        at_root = f"  (default: {base}/)" if agent is first else ""
+        lines.append(f"  {agent.profile.id:<{width}}  {base}/agents/{agent.profile.id}{at_root}")
+    send = f"curl {base}/message:send {_body(first)}"
+    stream = f"curl -N {base}/agents/{second.profile.id}/message:stream {_body(second)}"
+    card = f"curl {base}/.well-known/agent-card.json"
+    return "\n".join([*lines, "", "Card:    " + card, "Send:    " + send, "Stream:  " + stream, "", "Ctrl-C stops it."])
+
+
+def base_url(config: Config) -> str:
+    """Where a caller reaches the server, without a slash at the end."""
+    if config.public_url:
+        return config.public_url
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
+    return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
+
+
+def _body(agent: "Runner") -> str:
+    """What curl needs to send the agent its first example. The message id is no UUID, so no call is a repeat."""
+    import msgspec
+
+    text = next((example for skill in agent.profile.skills for example in skill.examples), "Hello")
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]}
+    body = shlex.quote(msgspec.json.encode({"message": message}).decode())
+    return f"-H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d {body}"

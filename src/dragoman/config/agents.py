@@ -1,0 +1,110 @@
+"""The `[[agents]]` tables of the file: what to serve, and what its card says differently from the code.
+
+Invariant: every id can be a path segment, and no two entries have the same.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from dragoman.config.errors import ConfigError, check_keys
+
+RESERVED_AGENT_IDS = frozenset(
+    {".well-known", "a2a", "admin", "agents", "api", "console", "extendedAgentCard", "health", "healthz", "mcp"}
+    | {"memory", "message:send", "message:stream", "metrics", "openapi.json", "ready", "static", "stream", "tasks"}
+    | {"tools", "v1", "workers"}
+)
+"""First path segments that mean something else, so that no agent can be mounted there."""
+
+AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+RUN = re.compile(r"(?:python:)?(?P<module>[^\s:]+):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.ASCII)
+OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
+
+
+class AgentProvider(msgspec.Struct, frozen=True, kw_only=True):
+    """`[agents.provider]`: who runs the agent."""
+
+    organization: str
+    url: str
+
+
+class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
+    """`[[agents.skills]]`: what the card says of the skill `id`, where it differs from the code."""
+
+    id: str
+    name: str | None = None
+    description: str | None = None
+    tags: tuple[str, ...] | None = None
+    examples: tuple[str, ...] | None = None
+    input_modes: tuple[str, ...] | None = None
+    output_modes: tuple[str, ...] | None = None
+
+
+class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """`[[agents]]`: an agent to serve. What is None stays as the code has it."""
+
+    id: str
+    run: str
+    name: str | None = None
+    description: str | None = None
+    version: str | None = None
+    icon_url: str | None = None
+    documentation_url: str | None = None
+    provider: AgentProvider | None = None
+    input_modes: tuple[str, ...] | None = None
+    output_modes: tuple[str, ...] | None = None
+    skills: tuple[AgentSkill, ...] = ()
+
+
+def agent_id_fault(agent_id: str) -> str | None:
+    """What is wrong with an agent's id, with what is allowed; None if it can be mounted."""
+    if agent_id in RESERVED_AGENT_IDS:
+        return f"is a path of the server itself; taken are {', '.join(sorted(RESERVED_AGENT_IDS))}"
+    if not AGENT_ID.fullmatch(agent_id):
+        return "must be 1 to 64 letters, digits, '.', '_' or '-', and begin with a letter or digit"
+    return None
+
+
+def agent_entries(source: str, tables: Any) -> tuple[AgentEntry, ...]:
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError(source, "agents", tables, "must be tables: write [[agents]]")
+    entries: list[AgentEntry] = []
+    for index, table in enumerate(tables):
+        path = f"agents[{index}]"
+        entry = _agent(source, path, table)
+        if fault := agent_id_fault(entry.id):
+            raise ConfigError(source, f"{path}.id", entry.id, fault)
+        if any(entry.id == other.id for other in entries):
+            raise ConfigError(source, f"{path}.id", entry.id, "is the id of an earlier agent: ids must differ")
+        if OTHER_RUN.match(entry.run) or not RUN.fullmatch(entry.run):
+            raise ConfigError(
+                source, f"{path}.run", entry.run, "must be a Python agent: module:object or path/to/file.py:object"
+            )
+        entries.append(entry)
+    return tuple(entries)
+
+
+def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
+    check_keys(source, table, AgentEntry.__struct_fields__, f"{path}.")
+    if isinstance(provider := table.get("provider"), dict):
+        check_keys(source, provider, AgentProvider.__struct_fields__, f"{path}.provider.")
+    skills = table.get("skills")
+    for index, skill in enumerate(skills if isinstance(skills, list) else ()):
+        if isinstance(skill, dict):
+            check_keys(source, skill, AgentSkill.__struct_fields__, f"{path}.skills[{index}].")
+    try:
+        return msgspec.convert(table, AgentEntry)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `$")
+        key = path + place.rstrip("`")
+        raise ConfigError(source, key, _found(table, place.rstrip("`")), reason.replace("`", "")) from error
+
+
+def _found(table: Any, place: str) -> object:
+    """The value of `table` at a path such as `.skills[0].tags`; the innermost one that has a definite place."""
+    for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place):
+        if index == "...":
+            break
+        table = table[name] if name else table[int(index)]
+    return table

@@ -1,0 +1,27 @@
+"""What is raised when a setting cannot be used, and the search for unknown keys.
+
+Invariant: the message names the source, the key, the value and what is allowed.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+
+
+class ConfigError(Exception):
+    """A setting that cannot be used. The message names the source, the key, the value and what is allowed."""
+
+    def __init__(self, source: str, key: str, value: object, allowed: str) -> None:
+        super().__init__(f"{source}: {key} = {value!r}: {allowed}" if key else f"{source}: {allowed}")
+        self.source = source
+        self.key = key
+        self.value = value
+        self.allowed = allowed
+
+
+def check_keys(source: str, table: Mapping[str, object], known: Iterable[str], path: str) -> None:
+    names = sorted(known)
+    for key in table:
+        if key not in names:
+            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+            hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
+            raise ConfigError(source, path + key, table[key], f"no such setting; {hint}")

@@ -1,0 +1,143 @@
+"""What a setting may be: in words, and as the function that reads it.
+
+Invariant: `parse` takes what TOML gives and what the environment and flags give (text), and raises ValueError for
+anything that is not allowed.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from msgspec import Struct
+
+Number = TypeVar("Number", int, float)
+
+
+class Kind(Struct, frozen=True):
+    """What a setting may be: in words, and as the function that reads it and raises ValueError otherwise."""
+
+    allowed: str
+    parse: Callable[[Any], Any]
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError
+    return value.strip()
+
+
+TRUE = ("true", "1", "yes", "on")
+FALSE = ("false", "0", "no", "off")
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return (*FALSE, *TRUE).index(_text(value).lower()) >= len(FALSE)
+
+
+def whole(low: int, high: int) -> Kind:
+    """A whole number from `low` to `high`."""
+
+    def parse(value: Any) -> int:
+        number = value if type(value) is int else int(_matched(r"-?[0-9]{1,18}", value))
+        return _within(number, low, high)
+
+    return Kind(f"must be a whole number from {low} to {high}", parse)
+
+
+def seconds(low: float, high: float) -> Kind:
+    """A number of seconds from `low` to `high`, with a fraction or without."""
+
+    def parse(value: Any) -> float:
+        number = value if type(value) in (int, float) else float(_matched(r"[0-9]{1,18}(\.[0-9]{1,18})?", value))
+        return float(_within(number, low, high))
+
+    return Kind(f"must be a number of seconds from {low:g} to {high:g}", parse)
+
+
+def _within(number: Number, low: float, high: float) -> Number:
+    if not low <= number <= high:
+        raise ValueError
+    return number
+
+
+def _matched(pattern: str, value: Any) -> str:
+    found = re.fullmatch(pattern, _text(value), re.ASCII)
+    if found is None:
+        raise ValueError
+    return found[0]
+
+
+UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+
+
+def _duration(value: Any) -> timedelta | None:
+    if value == "forever":
+        return None
+    text = _matched(r"[0-9]{1,6}[smhdw]", value)
+    return timedelta(**{UNITS[text[-1]]: int(text[:-1])})
+
+
+def choice(*words: str) -> Kind:
+    """One of `words`, in any case."""
+
+    return Kind(f"must be {' or '.join(words)}", lambda value: words[words.index(_text(value).lower())])
+
+
+def _host(value: Any) -> str:
+    return _matched(r"\[[0-9A-Fa-f:.]+\]|[^\s/\[\]@]+", value).strip("[]")
+
+
+def _store(value: Any) -> str:
+    url = _text(value)
+    store_path(url)
+    return url
+
+
+def store_path(url: str) -> Path | None:
+    """The file of a store url `sqlite:///path`; None for `memory:`. An absolute path has four slashes.
+
+    Raises ValueError for any other url.
+    """
+    if url == "memory:":
+        return None
+    if url.startswith("sqlite:///") and len(url) > len("sqlite:///") and "\0" not in url:
+        return Path(url.removeprefix("sqlite:///"))
+    raise ValueError(f"store url {url!r}: {STORE.allowed}")
+
+
+def _http_url(value: Any) -> str:
+    url = _matched(r"https?://[^\s?#@\\]+", value)
+    parts = urlsplit(url)
+    if not parts.hostname or parts.port == 0:
+        raise ValueError
+    return url.rstrip("/")
+
+
+def _origin(value: Any) -> str:
+    origin = _text(value)
+    if origin == "*":
+        return origin
+    if urlsplit(_http_url(origin)).path not in ("", "/"):
+        raise ValueError
+    return origin.rstrip("/")
+
+
+def _origins(value: Any) -> tuple[str, ...]:
+    items = value if isinstance(value, list) else [item for item in str(value).split(",") if item.strip()]
+    return tuple(_origin(item) for item in items)
+
+
+TEXT = Kind("must be text that is not empty", _text)
+HOST = Kind("must be an IP address or a host name, without port", _host)
+BOOLEAN = Kind("must be true or false", _boolean)
+DURATION = Kind("must be a whole number with a unit, like 90s, 15m, 12h, 30d or 4w, or forever", _duration)
+STORE = Kind("use sqlite:///path (sqlite:////path from the root) or memory:", _store)
+URL = Kind("must be a base URL like https://agents.example.org, without query", _http_url)
+ORIGINS = Kind(
+    "must be origins like https://app.example.org (in a file a list, else separated by commas), or *", _origins
+)

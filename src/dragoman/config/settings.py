@@ -1,0 +1,124 @@
+"""Every setting once: name, type, default, help.
+
+Invariant: `Config` is the only declaration of a setting; keys in the file, variables, flags and the table in
+docs/configuration.md follow from it.
+"""
+
+from datetime import timedelta
+from typing import Annotated, get_type_hints
+
+from msgspec import Struct
+from msgspec.structs import fields
+
+from dragoman.config.agents import AgentEntry
+from dragoman.config.kinds import BOOLEAN, DURATION, HOST, ORIGINS, STORE, TEXT, URL, Kind, choice, seconds, whole
+
+ENV_PREFIX = "DRAGOMAN_"
+
+
+class Setting(Struct, frozen=True, kw_only=True):
+    """One setting, under all its names. `default` is spelled as one would write it."""
+
+    name: str
+    kind: Kind
+    help: str
+    default: str
+
+    @property
+    def env(self) -> str:
+        """Its environment variable."""
+        return ENV_PREFIX + self.name.upper()
+
+    @property
+    def flag(self) -> str:
+        """Its flag on the command line."""
+        return "--" + self.name.replace("_", "-")
+
+
+DAY = 86_400.0
+
+
+class Config(Struct, frozen=True, kw_only=True):
+    """How the server is to run. Every field but `agents` is a setting; its annotation holds its kind and its help."""
+
+    host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"
+    port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 takes a free one."] = 7870
+    store: Annotated[str, STORE, "Where tasks are kept: sqlite:///path or memory:."] = "sqlite:///data/dragoman.db"
+    public_url: Annotated[
+        str | None, URL, "Base URL in cards; unset, it is taken from the address and Host header of each request."
+    ] = None
+    default: Annotated[str | None, TEXT, "Id of the agent that answers at /; unset, the first that is declared."] = None
+    allow_unauthenticated: Annotated[
+        bool, BOOLEAN, "DANGEROUS: listen beyond loopback although anyone who reaches the port may use every agent."
+    ] = False
+
+    max_body_bytes: Annotated[
+        int, whole(1024, 1 << 31), "Largest request body; the default, 32 MiB, holds a file of 10 MB in base64."
+    ] = 32 * 1024 * 1024
+    max_parts: Annotated[int, whole(1, 1_000_000), "Most parts in one message."] = 1000
+    max_depth: Annotated[int, whole(8, 500), "Deepest nesting of JSON in a request."] = 64
+    threads_max: Annotated[
+        int, whole(1, 10_000), "Most threads for agents that are plain functions; further runs wait."
+    ] = 32
+
+    blocking_timeout_s: Annotated[
+        float, seconds(0.01, DAY), "How long a blocking send waits before it answers with the task as it is."
+    ] = 300.0
+    keepalive_s: Annotated[float, seconds(0.01, 3600), "Pause in a stream after which a comment is sent."] = 15.0
+    cancel_grace_s: Annotated[
+        float, seconds(0, 3600), "How long a canceled agent may clean up before it is left behind."
+    ] = 5.0
+    shutdown_grace_s: Annotated[float, seconds(0, 3600), "How long running tasks may go on after SIGTERM."] = 10.0
+    suspend_max_s: Annotated[
+        float,
+        seconds(0, 30 * DAY),
+        "How long an agent that asked stays in memory; later it is run again and replayed.",
+    ] = 600.0
+
+    task_retention: Annotated[timedelta | None, DURATION, "How long a task is kept after it ended, or forever."] = (
+        timedelta(days=30)
+    )
+    log_retention: Annotated[
+        timedelta | None, DURATION, "How long the single events of a task are kept after it ended, or forever."
+    ] = timedelta(days=7)
+    waiting_retention: Annotated[
+        timedelta | None, DURATION, "How long a task that waits for input or authorization is kept, or forever."
+    ] = timedelta(days=30)
+
+    cors_origins: Annotated[
+        tuple[str, ...], ORIGINS, "Origins whose pages may call the server, separated by commas, or *."
+    ] = ()
+    card_max_age_s: Annotated[int, whole(0, 31_536_000), "How long clients may keep a card without asking again."] = 60
+
+    log_level: Annotated[str, choice("debug", "info", "warning", "error"), "Least level that is logged."] = "info"
+    log_format: Annotated[str, choice("text", "json"), "How a line of the log is written: text or json."] = "text"
+
+    agents: tuple[AgentEntry, ...] = ()
+
+
+def settings() -> tuple[Setting, ...]:
+    """All settings, in the order of their declaration."""
+    hints = get_type_hints(Config, include_extras=True)
+    found = []
+    for field in fields(Config):
+        if field.name != "agents":
+            kind, text = hints[field.name].__metadata__
+            found.append(Setting(name=field.name, kind=kind, help=text, default=spelled(field.default)))
+    return tuple(found)
+
+
+def spelled(value: object) -> str:
+    """A setting's value as one writes it in the environment; empty when it is not set."""
+    match value:
+        case None | ():
+            return ""
+        case bool():
+            return "true" if value else "false"
+        case float():
+            return f"{value:g}"
+        case timedelta():
+            return f"{value.days}d" if not value.seconds else f"{value.total_seconds():g}s"
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)

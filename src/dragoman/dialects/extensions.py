@@ -1,0 +1,32 @@
+"""The URIs under which Dragoman says in `metadata` what A2A has no field for.
+
+Invariant: a URI names one shape for ever; a changed shape gets a new version. `metadata` keyed by extension URIs is
+A2A 1.0 §4.6.
+"""
+
+from typing import Any
+
+from dragoman.model.task import Progress, Usage
+
+PROGRESS = "urn:dragoman:progress:v1"
+"""`{"current", "total", "message"}`, in the metadata of status updates."""
+
+USAGE = "urn:dragoman:usage:v1"
+"""`{"inputTokens", "outputTokens", "totalTokens", "durationMs"}`, in the metadata of tasks and of final updates."""
+
+
+def progress_metadata(progress: Progress) -> dict[str, Any]:
+    """The value under PROGRESS."""
+    value: dict[str, Any] = {"current": progress.current, "total": progress.total}
+    if progress.message:
+        value["message"] = progress.message
+    return value
+
+
+def usage_metadata(usage: Usage | None, duration_ms: int | None) -> dict[str, Any]:
+    """The value under USAGE; what an agent did not report is three zeros."""
+    used = usage or Usage()
+    value = {"inputTokens": used.input_tokens, "outputTokens": used.output_tokens, "totalTokens": used.total_tokens}
+    if duration_ms is not None:
+        value["durationMs"] = duration_ms
+    return value

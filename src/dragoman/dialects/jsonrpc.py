@@ -1,0 +1,123 @@
+"""JSON-RPC 2.0 envelopes: opened without looking into the params, closed around bytes that are encoded already.
+
+Invariant: an id goes back exactly as it came, byte for byte: clients compare a number with a number.
+"""
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dragoman.dialects import json_bounds
+from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, ParseError
+
+NULL_ID = b"null"
+"""The id of an answer to a request whose id could not be read (JSON-RPC 2.0 §5)."""
+
+SUFFIX = b"}"
+"""What closes the envelope that `prefix` opens."""
+
+MAX_ID_BYTES = 1024
+"""Longest id echoed: it is repeated in every frame of a stream."""
+
+_NOTHING = Raw(b"")
+_STRING = ord('"')
+_OBJECT = ord("{")
+_NUMBER = frozenset(b"-0123456789")
+
+
+class Request(Struct, frozen=True):
+    """A call: its id as the raw JSON that came, its method, and its params as a JSON object in bytes."""
+
+    id: bytes
+    method: str
+    params: bytes
+
+
+class _Envelope(Struct):
+    jsonrpc: str = ""
+    id: Raw = _NOTHING
+    method: str = ""
+    params: Raw = _NOTHING
+
+
+class _OnlyId(Struct):
+    id: Raw = _NOTHING
+
+
+_ENVELOPE = msgspec.json.Decoder(_Envelope)
+_ONLY_ID = msgspec.json.Decoder(_OnlyId)
+
+
+def decode_request(body: bytes, max_depth: int = json_bounds.MAX_DEPTH) -> Request:
+    """Open an envelope; of keys that come twice the last counts.
+
+    Raises ParseError if it is not JSON, InvalidRequest if it is not one request with an id (a batch is not: A2A has
+    none; nor is a notification: every A2A call is answered), InvalidParams if `params` is not an object.
+    """
+    json_bounds.check(body, max_depth)
+    try:
+        envelope = _ENVELOPE.decode(body)
+    except msgspec.ValidationError:
+        raise _why_not_a_request(body) from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ParseError("the body is not JSON") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+    if envelope.jsonrpc != "2.0":
+        raise InvalidRequest('jsonrpc must be "2.0"')
+    if not envelope.method:
+        raise InvalidRequest("method must be the name of a method")
+    params = bytes(envelope.params)
+    if params in (b"", b"null"):
+        params = b"{}"
+    elif params[0] != _OBJECT:
+        raise InvalidParams("params", "must be an object")
+    return Request(_checked_id(bytes(envelope.id)), envelope.method, params)
+
+
+def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH) -> bytes:
+    """The id to answer a refused body with: its own if it can be read, else null. Never raises."""
+    try:
+        json_bounds.check(body, max_depth)
+        return _checked_id(bytes(_ONLY_ID.decode(body).id))
+    except (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return NULL_ID
+
+
+def prefix(request_id: bytes) -> bytes:
+    """What stands before a result in an answer; `SUFFIX` stands after it. One does for all frames of a stream."""
+    return b'{"jsonrpc":"2.0","id":' + request_id + b',"result":'
+
+
+def encode_answer(request_id: bytes, result: bytes) -> bytes:
+    """An answer with the JSON of a result."""
+    return b'{"jsonrpc":"2.0","id":' + request_id + b',"result":' + result + SUFFIX
+
+
+def encode_failure(request_id: bytes, error: bytes) -> bytes:
+    """An answer with the JSON of an error object; it has no `result` (JSON-RPC 2.0 §5)."""
+    return b'{"jsonrpc":"2.0","id":' + request_id + b',"error":' + error + SUFFIX
+
+
+def _checked_id(raw: bytes) -> bytes:
+    if not raw:
+        raise InvalidRequest("id is missing: every A2A call is answered, so notifications are not taken")
+    if len(raw) > MAX_ID_BYTES:
+        raise InvalidRequest(f"id must have at most {MAX_ID_BYTES} bytes")
+    if raw[0] == _STRING or raw[0] in _NUMBER or raw == NULL_ID:
+        return raw
+    raise InvalidRequest("id must be a string, a number or null")
+
+
+def _why_not_a_request(body: bytes) -> A2AError:
+    """Tell a body that is JSON of another shape from one that stops being JSON further on."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ParseError("the body is not JSON")
+    if isinstance(value, list):
+        return InvalidRequest("batches are not supported: send one request object")
+    if not isinstance(value, dict):
+        return InvalidRequest("the body must be a JSON-RPC request object")
+    if value.get("jsonrpc") != "2.0":
+        return InvalidRequest('jsonrpc must be "2.0"')
+    return InvalidRequest("method must be the name of a method")

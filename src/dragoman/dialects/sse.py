@@ -1,0 +1,138 @@
+"""Server-sent events without I/O: frames out, and a parser that takes bytes as they come.
+
+Source: the WHATWG HTML standard, §9.2.5 and §9.2.6. Invariant: how a stream is cut into pieces changes nothing about
+the events that come out of it.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from dragoman.model.errors import InvalidAgentResponse
+
+CONTENT_TYPE = "text/event-stream"
+
+MAX_EVENT_BYTES = 64 * 1024 * 1024
+"""Most bytes that a parser holds for one event: above it the sender is broken, or not well disposed."""
+
+_BOM = b"\xef\xbb\xbf"
+_DIGITS = frozenset("0123456789")
+
+
+def frame(data: bytes, event_id: str | None = None) -> bytes:
+    """One event. `data` may have several lines, though some clients keep only the last; JSON of ours has one."""
+    if b"\n" in data or b"\r" in data:
+        data = b"\ndata: ".join(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))
+    if event_id is None:
+        return b"data: " + data + b"\n\n"
+    return b"id: " + event_id.encode() + b"\ndata: " + data + b"\n\n"
+
+
+def frames(events: Iterable[tuple[str | None, bytes]], prefix: bytes = b"", suffix: bytes = b"") -> bytes:
+    """Several events in one write: each an id and its JSON on one line, put between `prefix` and `suffix`."""
+    pieces: list[bytes] = []
+    for event_id, data in events:
+        if event_id is not None:
+            pieces += (b"id: ", event_id.encode(), b"\n")
+        pieces += (b"data: ", prefix, data, suffix, b"\n\n")
+    return b"".join(pieces)
+
+
+def comment(text: str = "") -> bytes:
+    """A line that clients ignore and that keeps proxies from cutting a silent stream. `text` has no line ends."""
+    return b": " + text.encode() + b"\n\n" if text else b":\n\n"
+
+
+def retry(milliseconds: int) -> bytes:
+    """Tells clients how long to wait before they come back."""
+    return b"retry: %d\n\n" % milliseconds
+
+
+class ServerSentEvent(Struct, frozen=True):
+    """One event as received. `id` is the last id the stream has set so far, empty if none; `retry_ms` likewise."""
+
+    data: str
+    event: str = "message"
+    id: str = ""
+    retry_ms: int | None = None
+
+
+class Parser:
+    """Bytes in, events out. Bytes that are not UTF-8 become U+FFFD, as the standard has it."""
+
+    def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
+        self.last_id = ""
+        self.retry_ms: int | None = None
+        self._max_event_bytes = max_event_bytes
+        self._pending: list[bytes] = []
+        self._pending_bytes = 0
+        self._begun = False
+        self._after_cr = False
+        self._data: list[str] = []
+        self._event_bytes = 0
+        self._event = ""
+        self._id = ""
+
+    def feed(self, piece: bytes) -> list[ServerSentEvent]:
+        """Events that `piece` completes. Raises InvalidAgentResponse when one grows over the bound."""
+        if self._after_cr and piece:
+            self._after_cr = False
+            if piece[0] == 0x0A:
+                piece = piece[1:]
+        if not piece:
+            return []
+        if b"\n" not in piece and b"\r" not in piece:
+            self._hold(piece)
+            return []
+        self._after_cr = piece.endswith(b"\r")
+        lines = piece.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n")
+        lines[0] = b"".join([*self._pending, lines[0]])
+        self._pending.clear()
+        self._pending_bytes = 0
+        if not self._begun:
+            self._begun = True
+            lines[0] = lines[0].removeprefix(_BOM)
+        rest = lines.pop()
+        events: list[ServerSentEvent] = []
+        for line in lines:
+            if line:
+                self._field(line)
+            elif (event := self._dispatched()) is not None:
+                events.append(event)
+        if rest:
+            self._hold(rest)
+        return events
+
+    def _hold(self, piece: bytes) -> None:
+        self._pending.append(piece)
+        self._pending_bytes += len(piece)
+        self._check_bound(self._pending_bytes)
+
+    def _check_bound(self, more: int) -> None:
+        if self._event_bytes + more > self._max_event_bytes:
+            raise InvalidAgentResponse(f"an event of the stream is larger than {self._max_event_bytes} bytes")
+
+    def _field(self, line: bytes) -> None:
+        self._check_bound(len(line))
+        name, _, rest = line.partition(b":")
+        value = rest.removeprefix(b" ").decode("utf-8", "replace")
+        match name:
+            case b"data":
+                self._data.append(value)
+                self._event_bytes += len(line) + 1
+            case b"event":
+                self._event = value
+            case b"id":
+                if "\0" not in value:
+                    self._id = value
+            case b"retry":
+                if value and len(value) <= 9 and _DIGITS.issuperset(value):
+                    self.retry_ms = int(value)
+
+    def _dispatched(self) -> ServerSentEvent | None:
+        data, event = self._data, self._event
+        self._data, self._event, self._event_bytes = [], "", 0
+        self.last_id = self._id
+        if not data:
+            return None
+        return ServerSentEvent("\n".join(data), event or "message", self.last_id, self.retry_ms)

@@ -1,0 +1,63 @@
+"""A2A 0.3, over JSON-RPC and over HTTP+JSON.
+
+Invariant: answers hold what the official 0.3 clients need (a2a-sdk 0.3.26, @a2a-js/sdk 0.3.14), and over HTTP+JSON,
+where the Python client is strict, nothing else.
+
+Resubscribing to a task that has ended is refused, as a2a-sdk's server does; @a2a-js/sdk's gives the task and ends, and
+A2A 0.3 §7.9 speaks only of ongoing tasks.
+"""
+
+from dragoman.dialects.api import Dialect
+from dragoman.dialects.v03 import encode, errors, proto, rest
+from dragoman.dialects.v03.decode import METHODS, decode
+
+JSONRPC = Dialect(
+    name="0.3",
+    key="0.3",
+    content_type="application/json",
+    decode=decode,
+    decode_rest=None,
+    encode_result=encode.encode_result,
+    encode_snapshot=encode.encode_snapshot,
+    encode_message=encode.encode_message,
+    encode_event=encode.encode_event,
+    encode_error=errors.encode_error,
+    error_status=errors.error_status,
+    subscription_ends_when_interrupted=True,
+)
+
+_ONCE = proto.ProtoJson(proto.once)
+_TWICE = proto.ProtoJson(proto.twice)
+
+REST = Dialect(
+    name="0.3",
+    key="0.3-rest",
+    content_type="application/json",
+    decode=decode,
+    decode_rest=rest.decode_rest,
+    encode_result=_ONCE.encode_result,
+    encode_snapshot=_ONCE.encode_snapshot,
+    encode_message=_ONCE.encode_message,
+    encode_event=_ONCE.encode_event,
+    encode_error=errors.encode_rest_error,
+    error_status=errors.rest_error_status,
+    subscription_ends_when_interrupted=True,
+)
+
+REST_TWICE = Dialect(
+    name="0.3",
+    key="0.3-rest-twice",
+    content_type="application/json",
+    decode=decode,
+    decode_rest=rest.decode_rest_twice,
+    encode_result=_TWICE.encode_result,
+    encode_snapshot=_TWICE.encode_snapshot,
+    encode_message=_TWICE.encode_message,
+    encode_event=_TWICE.encode_event,
+    encode_error=errors.encode_rest_error,
+    error_status=errors.rest_error_status,
+    subscription_ends_when_interrupted=True,
+)
+"""REST for the official Python clients, which put the bytes of a file into base64 twice, in both directions."""
+
+__all__ = ["JSONRPC", "METHODS", "REST", "REST_TWICE"]

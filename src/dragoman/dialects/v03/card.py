@@ -1,0 +1,71 @@
+"""The AgentCard as 0.3 writes it (A2A 0.3 §5.5), from that of 1.0.
+
+Invariant: every field that 0.3 requires is there: `url`, `protocolVersion`, `capabilities`, modes, skills with `tags`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from dragoman.model.card import AgentCard
+
+PROTOCOL_VERSION = "0.3.0"
+
+_SCHEME_TYPES = {
+    "apiKeySecurityScheme": "apiKey",
+    "httpAuthSecurityScheme": "http",
+    "oauth2SecurityScheme": "oauth2",
+    "openIdConnectSecurityScheme": "openIdConnect",
+    "mtlsSecurityScheme": "mutualTLS",
+}
+
+
+def card(of: AgentCard) -> dict[str, Any]:
+    """The 0.3 card: its interfaces are those that speak 0.3, the first of them the preferred one.
+
+    A card without any names the first interface it has, so that it stays a valid one.
+    """
+    interfaces = [each for each in of.supported_interfaces if each.protocol_version.startswith("0.3")]
+    interfaces = interfaces or list(of.supported_interfaces[:1])
+    capabilities = of.capabilities
+    members = {
+        "protocolVersion": PROTOCOL_VERSION,
+        "name": of.name,
+        "description": of.description,
+        "url": interfaces[0].url,
+        "preferredTransport": interfaces[0].protocol_binding,
+        "additionalInterfaces": [{"url": each.url, "transport": each.protocol_binding} for each in interfaces],
+        "version": of.version,
+        "capabilities": {
+            "streaming": bool(capabilities.streaming),
+            "pushNotifications": bool(capabilities.push_notifications),
+            "stateTransitionHistory": False,
+        },
+        "defaultInputModes": of.default_input_modes,
+        "defaultOutputModes": of.default_output_modes,
+        "skills": msgspec.to_builtins(of.skills),
+        "provider": msgspec.to_builtins(of.provider),
+        "documentationUrl": of.documentation_url,
+        "iconUrl": of.icon_url,
+        "supportsAuthenticatedExtendedCard": bool(capabilities.extended_agent_card),
+    }
+    if capabilities.extensions:
+        members["capabilities"]["extensions"] = msgspec.to_builtins(capabilities.extensions)
+    if of.security_schemes:
+        members["securitySchemes"] = {name: _scheme(scheme) for name, scheme in of.security_schemes.items()}
+    if of.security_requirements:
+        members["security"] = [_requirement(each) for each in of.security_requirements]
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _scheme(scheme: dict[str, Any]) -> dict[str, Any]:
+    """`{"apiKeySecurityScheme": {"location": …}}` as `{"type": "apiKey", "in": …}`."""
+    (name, members), *_ = scheme.items()
+    rest = {("in" if key == "location" else key): value for key, value in members.items()}
+    return {"type": _SCHEME_TYPES.get(name, name), **rest}
+
+
+def _requirement(requirement: dict[str, Any]) -> dict[str, Any]:
+    """`{"schemes": {"key": {"list": […]}}}` as `{"key": […]}`."""
+    schemes: dict[str, Any] = requirement.get("schemes", {})
+    return {name: scopes.get("list", []) for name, scopes in schemes.items()}

@@ -1,0 +1,269 @@
+"""0.3 parameters to operations: the methods of JSON-RPC, and the shapes they share with HTTP+JSON.
+
+Invariant: read widely. Parts tagged `kind`, `type` or not at all, roles of either version, camelCase and snake_case,
+`id` and `taskId` all mean the same; what is missing or wrong is InvalidParams with its path.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from dragoman.dialects.json_fields import raw_bytes, timestamp_ms
+from dragoman.dialects.v03.fields import Fields, read
+from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import (
+    CancelTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    PushConfig,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+)
+from dragoman.model.task import TaskState
+
+WRAPPED = "data_part_compat"
+"""Metadata that says: `data` is `{"value": …}` around a value that is no object; so the official SDKs 1.x write it."""
+
+ROLES = {"user": Role.USER, "agent": Role.AGENT, "ROLE_USER": Role.USER, "ROLE_AGENT": Role.AGENT}
+
+STATES = {state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for state in TaskState} | {
+    **{state.value: state for state in TaskState},
+    "TASK_STATE_CANCELLED": TaskState.CANCELED,
+    "cancelled": TaskState.CANCELED,
+}
+
+MAX_ID = 1024
+"""Longest id that a caller may choose, as in 1.0."""
+
+_FILE_BYTES = ("bytes", "fileWithBytes", "file_with_bytes", "raw")
+_FILE_URI = ("uri", "fileWithUri", "file_with_uri", "url")
+
+_CONTENTS = ("text", "file", "data", "raw", "url")
+"""What a part without a tag may hold; the last two are those of 1.0, which some clients send under 0.3's methods."""
+
+ReadBytes = Callable[[str], bytes | None]
+"""The bytes of a file from their text; None if it is not base64."""
+
+
+def decode(method: str, params: bytes) -> Operation:
+    """The operation of a JSON-RPC call.
+
+    Raises MethodNotFound if 0.3 has no such method, InvalidParams if a parameter is missing or wrong.
+    """
+    operation = METHODS.get(method)
+    if operation is None:
+        raise MethodNotFound(method)
+    return operation(read(params))
+
+
+def message(fields: Fields, read_bytes: ReadBytes = raw_bytes, context_id: str | None = None) -> Message:
+    """A Message; `context_id` is used if it names none itself. In protobuf JSON the parts are called `content`."""
+    role = ROLES.get(fields.text("role") or "")
+    if role is None:
+        raise InvalidParams(fields.at("role"), "must be user or agent")
+    protobuf = not fields.has("parts")
+    parts = tuple([part(item, read_bytes, protobuf) for item in fields.objects("parts", "content")])
+    if not parts:
+        raise InvalidParams(fields.at("parts"), "must hold at least one part")
+    return Message(
+        message_id=_id(fields, "messageId", "message_id") or fields.required_text("messageId", "message_id"),
+        role=role,
+        parts=parts,
+        context_id=_id(fields, "contextId", "context_id") or context_id or None,
+        task_id=fields.text("taskId", "task_id") or None,
+        metadata=fields.mapping("metadata"),
+        extensions=fields.texts("extensions"),
+        reference_task_ids=fields.texts("referenceTaskIds", "reference_task_ids"),
+    )
+
+
+def part(fields: Fields, read_bytes: ReadBytes = raw_bytes, protobuf: bool = False) -> Part:
+    """A Part, by its tag if it has one, else by what it holds."""
+    metadata = fields.mapping("metadata")
+    tag = fields.text("kind", "type")
+    match tag or next((name for name in _CONTENTS if fields.has(name)), None):
+        case "text":
+            text = fields.text("text")
+            if text is None:
+                raise InvalidParams(fields.at("text"), "is required in a text part")
+            return Part(text=text, metadata=metadata)
+        case "file":
+            file = fields.object("file")
+            if file is None:
+                raise InvalidParams(fields.at("file"), "is required in a file part")
+            return _file(file, metadata, read_bytes)
+        case "raw" | "url" if tag is None:
+            return _file(fields, metadata, read_bytes)
+        case "data":
+            return _data(fields, protobuf and tag is None, metadata)
+        case None:
+            raise InvalidParams(fields.path, "must have one of text, file, data")
+        case _:
+            raise InvalidParams(fields.at("kind"), "must be text, file or data")
+
+
+def send(fields: Fields, kind: type[SendMessage], read_bytes: ReadBytes = raw_bytes) -> SendMessage:
+    """SendMessage or StreamMessage. `blocking` is true unless the caller says false: 0.3 leaves that to the server."""
+    body = fields.object("message", "request")
+    if body is None:
+        raise InvalidParams(fields.at("message"), "is required")
+    configuration = fields.object("configuration") or Fields({}, "configuration")
+    push = configuration.object("pushNotificationConfig", "push_notification_config", "pushNotification")
+    push = push or configuration.object("push_notification", "taskPushNotificationConfig")
+    metadata = fields.mapping("metadata")
+    said = message(body, read_bytes, _id(fields, "contextId", "context_id"))
+    at_once = configuration.flag("blocking") is False or configuration.flag("returnImmediately") is True
+    return kind(
+        message=said,
+        return_immediately=at_once,
+        history_length=configuration.count("historyLength", "history_length"),
+        accepted_output_modes=configuration.texts("acceptedOutputModes", "accepted_output_modes"),
+        metadata=metadata,
+        skill=_skill(metadata) or _skill(said.metadata),
+        skills=configuration.texts("skills"),
+        push_config=None if push is None else push_config(push, ""),
+    )
+
+
+def list_tasks(fields: Fields) -> ListTasks:
+    """ListTasks with the parameters of 1.0, which 0.3 had not yet; states in either spelling."""
+    state = fields.text("status", "state")
+    if state and state not in STATES:
+        raise InvalidParams(fields.at("status"), "must be a task state, as input-required")
+    return ListTasks(
+        context_id=fields.text("contextId", "context_id") or None,
+        state=STATES[state] if state else None,
+        page_size=fields.count("pageSize", "page_size", least=1, most=100) or 50,
+        page_token=fields.text("pageToken", "page_token") or "",
+        history_length=fields.count("historyLength", "history_length"),
+        status_after_ms=_moment(fields, "statusTimestampAfter", "status_timestamp_after", "lastUpdatedAfter"),
+        include_artifacts=fields.flag("includeArtifacts", "include_artifacts") or False,
+    )
+
+
+def push_config(fields: Fields, task_id: str) -> PushConfig:
+    """A PushNotificationConfig. Of several authentication schemes the first counts, as 1.0 has but one."""
+    authentication = fields.object("authentication") or Fields({}, fields.at("authentication"))
+    schemes = authentication.texts("schemes")
+    return PushConfig(
+        url=fields.required_text("url"),
+        id=fields.text("id") or "",
+        task_id=task_id,
+        token=fields.text("token") or None,
+        scheme=schemes[0] if schemes else authentication.text("scheme"),
+        credentials=authentication.text("credentials") or None,
+    )
+
+
+def _file(fields: Fields, metadata: dict[str, Any] | None, read_bytes: ReadBytes) -> Part:
+    encoded, url = fields.text(*_FILE_BYTES), fields.text(*_FILE_URI)
+    if (encoded is None) == (url is None):
+        raise InvalidParams(fields.path, "must have either bytes or uri")
+    raw = None if encoded is None else read_bytes(encoded)
+    if encoded is not None and raw is None:
+        raise InvalidParams(fields.at("bytes"), "must be base64")
+    return Part(
+        raw=raw,
+        url=url,
+        filename=fields.text("name", "filename") or None,
+        media_type=fields.text("mimeType", "mime_type", "mediaType", "media_type") or None,
+        metadata=metadata,
+    )
+
+
+def _data(fields: Fields, wrapped: bool, metadata: dict[str, Any] | None) -> Part:
+    """A data part; 0.3's protobuf JSON has `{"data": {"data": {…}}}`."""
+    data = fields.find("data")
+    if data is None:
+        raise InvalidParams(fields.at("data"), "is required in a data part")
+    if wrapped and isinstance(data, dict) and data.keys() == {"data"} and isinstance(data["data"], dict):
+        data = data["data"]
+    if metadata and metadata.get(WRAPPED) is True and isinstance(data, dict) and data.keys() == {"value"}:
+        data = data["value"]
+        metadata = {name: value for name, value in metadata.items() if name != WRAPPED} or None
+    return Part(data=data, metadata=metadata)
+
+
+def _moment(fields: Fields, *names: str) -> int | None:
+    """A time stamp, ISO 8601 or milliseconds since the epoch, as milliseconds."""
+    value = fields.find(*names)
+    if value is None:
+        return None
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    moment = timestamp_ms(value) if isinstance(value, str) else None
+    if moment is None:
+        raise InvalidParams(fields.at(names[0]), "must be a time stamp as 2026-01-31T12:00:00Z")
+    return moment
+
+
+def _skill(metadata: dict[str, Any] | None) -> str | None:
+    skill = (metadata or {}).get("skill")
+    return skill if isinstance(skill, str) and skill else None
+
+
+def _id(fields: Fields, *names: str) -> str | None:
+    """An id that the caller chose: one that can be stored."""
+    value = fields.text(*names)
+    if value and (len(value) > MAX_ID or "\0" in value):
+        raise InvalidParams(fields.at(names[0]), f"must have at most {MAX_ID} characters and no null character")
+    return value
+
+
+def _task_id(fields: Fields) -> str:
+    return fields.required_text("id", "taskId", "task_id")
+
+
+def _get_task(fields: Fields) -> GetTask:
+    return GetTask(id=_task_id(fields), history_length=fields.count("historyLength", "history_length"))
+
+
+def _push_ids(fields: Fields) -> tuple[str, str]:
+    """Task and configuration: `id` + `pushNotificationConfigId` as 0.3 says, `taskId` + `id` as others do."""
+    config = fields.text("pushNotificationConfigId", "push_notification_config_id")
+    task = fields.text("taskId", "task_id")
+    if task and config is None:
+        return task, fields.text("id") or ""
+    return task or fields.required_text("id"), config or ""
+
+
+def _create_push_config(fields: Fields) -> CreatePushConfig:
+    config = fields.object("pushNotificationConfig", "push_notification_config", "config")
+    if config is None:
+        raise InvalidParams(fields.at("pushNotificationConfig"), "is required")
+    return CreatePushConfig(config=push_config(config, fields.required_text("taskId", "task_id", "id")))
+
+
+def _get_push_config(fields: Fields) -> GetPushConfig:
+    task, config = _push_ids(fields)
+    return GetPushConfig(task_id=task, id=config)
+
+
+def _delete_push_config(fields: Fields) -> DeletePushConfig:
+    task, config = _push_ids(fields)
+    if not config:
+        raise InvalidParams(fields.at("pushNotificationConfigId"), "is required")
+    return DeletePushConfig(task_id=task, id=config)
+
+
+METHODS: dict[str, Callable[[Fields], Operation]] = {
+    "message/send": lambda fields: send(fields, SendMessage),
+    "message/stream": lambda fields: send(fields, StreamMessage),
+    "tasks/get": _get_task,
+    "tasks/list": list_tasks,
+    "tasks/cancel": lambda fields: CancelTask(id=_task_id(fields), metadata=fields.mapping("metadata")),
+    "tasks/resubscribe": lambda fields: Subscribe(id=_task_id(fields)),
+    "tasks/pushNotificationConfig/set": _create_push_config,
+    "tasks/pushNotificationConfig/get": _get_push_config,
+    "tasks/pushNotificationConfig/list": lambda fields: ListPushConfigs(task_id=_task_id(fields)),
+    "tasks/pushNotificationConfig/delete": _delete_push_config,
+    "agent/getAuthenticatedExtendedCard": lambda fields: GetExtendedCard(),
+}
+"""The methods of 0.3 (A2A 0.3 §7, §3.5.6), and `tasks/list`, which it foresaw and clients send."""

@@ -1,0 +1,213 @@
+"""Results and events as 0.3 writes them over JSON-RPC: every object with its `kind`, states and roles in lowercase.
+
+Invariant: what the official 0.3 clients require is always there: `kind`, `contextId`, `artifactId`, `messageId`,
+`final`, an object as `status.message`.
+"""
+
+from typing import Any, assert_never
+
+import msgspec
+
+from dragoman.dialects.v03.card import card
+from dragoman.dialects.v03.decode import WRAPPED
+from dragoman.dialects.v03.extras import event_metadata, record_metadata
+from dragoman.model.card import AgentCard
+from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.operations import GetTask, ListTasks, Operation, PushConfig, Result, SendMessage, TaskPage
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, TaskStatus
+
+Json = dict[str, Any]
+
+ROLES = {Role.USER: "user", Role.AGENT: "agent"}
+STATES = {state: state.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in TaskState}
+
+
+def encode_result(operation: Operation, result: Result) -> bytes:
+    """The `result` of a JSON-RPC answer."""
+    match result:
+        case Record():
+            return msgspec.json.encode(task(result, history_limit(operation)))
+        case Message():
+            return encode_message(result)
+        case TaskPage():
+            return msgspec.json.encode(_page(operation, result))
+        case PushConfig():
+            return msgspec.json.encode(_push_config(result))
+        case AgentCard():
+            return msgspec.json.encode(card(result))
+        case tuple():
+            return msgspec.json.encode([_push_config(config) for config in result])
+        case None:
+            return b"null"
+        case _:
+            assert_never(result)
+
+
+def encode_snapshot(record: Record, history_length: int | None) -> bytes:
+    """The task, as a stream's first frame."""
+    return msgspec.json.encode(task(record, history_length))
+
+
+def encode_message(answer: Message) -> bytes:
+    """The Message of an agent that answers directly."""
+    return msgspec.json.encode(message(answer))
+
+
+def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
+    """The frame of an event, none for what the caller sent. Submitted gives the task as it stood then."""
+    match event:
+        case Submitted():
+            return (msgspec.json.encode(task(submitted(head, event), None)),)
+        case MessageReceived():
+            return ()
+        case StatusChanged():
+            status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
+            frame = {
+                "kind": "status-update",
+                "taskId": head.id,
+                "contextId": head.context_id,
+                "status": _status(status),
+                "final": final(event.state),
+                "metadata": event_metadata(event),
+            }
+        case ArtifactChunk():
+            frame = {
+                "kind": "artifact-update",
+                "taskId": head.id,
+                "contextId": head.context_id,
+                "artifact": _artifact(event.artifact),
+                "append": event.append,
+                "lastChunk": event.last_chunk,
+            }
+        case _:
+            assert_never(event)
+    return (msgspec.json.encode(present(frame)),)
+
+
+def task(record: Record, history_length: int | None, artifacts: bool = True) -> Json:
+    """A Task (A2A 0.3 §6.1); `history_length` None sets no limit."""
+    return present(
+        {
+            "kind": "task",
+            "id": record.head.id,
+            "contextId": record.head.context_id,
+            "status": _status(record.status),
+            "artifacts": [_artifact(artifact) for artifact in record.artifacts] if artifacts else None,
+            "history": [message(each) for each in newest(record.history, history_length)],
+            "metadata": record_metadata(record),
+        }
+    )
+
+
+def message(said: Message) -> Json:
+    """A Message (A2A 0.3 §6.4)."""
+    return present(
+        {
+            "kind": "message",
+            "messageId": said.message_id,
+            "role": ROLES[said.role],
+            "parts": [_part(each) for each in said.parts],
+            "contextId": said.context_id,
+            "taskId": said.task_id,
+            "metadata": said.metadata,
+            "extensions": said.extensions,
+            "referenceTaskIds": said.reference_task_ids,
+        },
+        keep="parts",
+    )
+
+
+def present(members: Json, keep: str = "") -> Json:
+    """The members that are there; of empty lists and objects only the one called `keep`."""
+    return {
+        name: value for name, value in members.items() if name == keep or not (value is None or value in ((), [], {}))
+    }
+
+
+def final(state: TaskState) -> bool:
+    """Whether the status update ends a stream: the task has ended, or waits for its caller (A2A 0.3 §7.2.2)."""
+    return state in TERMINAL or state in INTERRUPTED
+
+
+def newest(history: tuple[Message, ...], limit: int | None) -> tuple[Message, ...]:
+    """The newest `limit` messages, oldest first; all of them if there is no limit."""
+    return history if limit is None else history[len(history) - min(limit, len(history)) :]
+
+
+def history_limit(operation: Operation) -> int | None:
+    """How much history the caller asked for."""
+    return operation.history_length if isinstance(operation, SendMessage | GetTask | ListTasks) else None
+
+
+def submitted(head: TaskHead, event: Submitted) -> Record:
+    """The task as it stood when it was made."""
+    status = TaskStatus(state=TaskState.SUBMITTED, timestamp=event.timestamp)
+    return Record(head=head, seq=1, status=status, history=(event.message,))
+
+
+def plain_data(part: Part) -> tuple[Json, Json | None]:
+    """The data and metadata of a data part: 0.3 knows only objects, so another value is wrapped, and marked."""
+    if isinstance(part.data, dict):
+        return part.data, part.metadata
+    return {"value": part.data}, {**(part.metadata or {}), WRAPPED: True}
+
+
+def secretless(config: PushConfig) -> Json:
+    """A PushNotificationConfig without what only its sender may know."""
+    authentication = {"schemes": [config.scheme]} if config.scheme else None
+    return present({"id": config.id, "url": config.url, "authentication": authentication})
+
+
+def _status(status: TaskStatus) -> Json:
+    told = None if status.message is None else message(status.message)
+    return present({"state": STATES[status.state], "message": told, "timestamp": status.timestamp})
+
+
+def _artifact(artifact: Artifact) -> Json:
+    return present(
+        {
+            "artifactId": artifact.artifact_id,
+            "name": artifact.name,
+            "description": artifact.description,
+            "parts": [_part(each) for each in artifact.parts],
+            "metadata": artifact.metadata,
+            "extensions": artifact.extensions,
+        },
+        keep="parts",
+    )
+
+
+def _part(part: Part) -> Json:
+    metadata = part.metadata
+    body: Json
+    if part.text is not None:
+        body = {"kind": "text", "text": part.text}
+    elif part.raw is not None or part.url is not None:
+        content: Json = {"uri": part.url} if part.raw is None else {"bytes": part.raw}
+        if part.media_type:
+            content["mimeType"] = part.media_type
+        if part.filename:
+            content["name"] = part.filename
+        body = {"kind": "file", "file": content}
+    else:
+        data, metadata = plain_data(part)
+        body = {"kind": "data", "data": data}
+    if metadata:
+        body["metadata"] = metadata
+    return body
+
+
+def _page(operation: Operation, page: TaskPage) -> Json:
+    artifacts = isinstance(operation, ListTasks) and operation.include_artifacts
+    limit = history_limit(operation)
+    return {
+        "tasks": [task(record, limit, artifacts) for record in page.records],
+        "nextPageToken": page.next_page_token,
+        "pageSize": page.page_size,
+        "totalSize": page.total_size,
+    }
+
+
+def _push_config(config: PushConfig) -> Json:
+    return {"taskId": config.task_id, "pushNotificationConfig": secretless(config)}

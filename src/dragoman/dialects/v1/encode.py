@@ -1,0 +1,178 @@
+"""Results and events as A2A 1.0 JSON.
+
+Invariant: nothing that is not in the 1.0 proto, because the official clients refuse unknown fields.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.dialects.extensions import PROGRESS, USAGE, progress_metadata, usage_metadata
+from dragoman.model.card import AgentCard
+from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message
+from dragoman.model.operations import (
+    GetTask,
+    ListTasks,
+    Operation,
+    PushConfig,
+    Result,
+    SendMessage,
+    TaskPage,
+)
+from dragoman.model.task import Record, Task, TaskHead, TaskState, TaskStatus
+
+_ENCODER = msgspec.json.Encoder()
+
+
+class _TaskAnswer(Struct, frozen=True):
+    task: Task
+
+
+class _MessageAnswer(Struct, frozen=True):
+    message: Message
+
+
+class _TaskList(Struct, frozen=True, rename="camel"):
+    """ListTasksResponse: all four fields are required, so none is left out (A2A 1.0 §3.1.4)."""
+
+    tasks: tuple[Task, ...]
+    next_page_token: str
+    page_size: int
+    total_size: int
+
+
+class _StatusUpdate(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    task_id: str
+    context_id: str
+    status: TaskStatus
+    metadata: dict[str, Any] | None = None
+
+
+class _StatusUpdateFrame(Struct, frozen=True, rename="camel"):
+    status_update: _StatusUpdate
+
+
+class _ArtifactUpdate(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    task_id: str
+    context_id: str
+    artifact: Artifact
+    append: bool = False
+    last_chunk: bool = False
+
+
+class _ArtifactUpdateFrame(Struct, frozen=True, rename="camel"):
+    artifact_update: _ArtifactUpdate
+
+
+class _Authentication(Struct, frozen=True):
+    scheme: str
+
+
+class _PushConfigAnswer(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """TaskPushNotificationConfig without its secrets, which are write-only."""
+
+    id: str
+    task_id: str
+    url: str
+    authentication: _Authentication | None = None
+
+
+class _PushConfigList(Struct, frozen=True):
+    configs: tuple[_PushConfigAnswer, ...]
+
+
+def encode_result(operation: Operation, result: Result) -> bytes:
+    """The `result` of a unary call, or the body of an HTTP answer (A2A 1.0 §9.4, §11.3)."""
+    match result:
+        case Record():
+            if isinstance(operation, SendMessage):
+                return encode_snapshot(result, operation.history_length)
+            length = operation.history_length if isinstance(operation, GetTask) else None
+            return _ENCODER.encode(_task(result, length))
+        case Message():
+            return encode_message(result)
+        case TaskPage():
+            return _task_list(operation, result)
+        case AgentCard():
+            return _ENCODER.encode(result)
+        case PushConfig():
+            return _ENCODER.encode(_push_config(result))
+        case tuple():
+            return _ENCODER.encode(_PushConfigList(tuple(_push_config(config) for config in result)))
+        case None:
+            return b"{}"  # google.protobuf.Empty
+
+
+def encode_snapshot(record: Record, history_length: int | None) -> bytes:
+    """`{"task": …}`, as SendMessage answers and as streams begin."""
+    return _ENCODER.encode(_TaskAnswer(_task(record, history_length)))
+
+
+def encode_message(message: Message) -> bytes:
+    """`{"message": …}`, as agents answer that make no task."""
+    return _ENCODER.encode(_MessageAnswer(message))
+
+
+def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
+    """The frames of an event: one, or none for a caller's own further message.
+
+    Streams begin with a snapshot, so the event that made a task is seen only by a stream that is resumed from before
+    it; there it is the task as it then was.
+    """
+    match event:
+        case ArtifactChunk():
+            chunk = _ArtifactUpdate(head.id, head.context_id, event.artifact, event.append, event.last_chunk)
+            return (_ENCODER.encode(_ArtifactUpdateFrame(chunk)),)
+        case StatusChanged():
+            status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
+            update = _StatusUpdate(head.id, head.context_id, status, _status_metadata(event))
+            return (_ENCODER.encode(_StatusUpdateFrame(update)),)
+        case MessageReceived():
+            return ()
+        case Submitted():
+            status = TaskStatus(state=TaskState.SUBMITTED, timestamp=event.timestamp)
+            task = Task(id=head.id, context_id=head.context_id, status=status, history=(event.message,))
+            return (_ENCODER.encode(_TaskAnswer(task)),)
+
+
+def _task(record: Record, history_length: int | None, artifacts: bool = True) -> Task:
+    history = record.history
+    if history_length is not None:  # 0 leaves it out, n gives the newest n (A2A 1.0 §3.2.4)
+        history = history[max(len(history) - history_length, 0) :]
+    metadata = None
+    if record.usage is not None or record.duration_ms is not None:
+        metadata = {USAGE: usage_metadata(record.usage, record.duration_ms)}
+    return Task(
+        id=record.head.id,
+        context_id=record.head.context_id,
+        status=record.status,
+        artifacts=record.artifacts if artifacts else (),
+        history=history,
+        metadata=metadata,
+    )
+
+
+def _task_list(operation: Operation, page: TaskPage) -> bytes:
+    length, artifacts = None, False
+    if isinstance(operation, ListTasks):
+        length, artifacts = operation.history_length, operation.include_artifacts
+    tasks = tuple([_task(record, length, artifacts) for record in page.records])
+    return _ENCODER.encode(_TaskList(tasks, page.next_page_token, page.page_size, page.total_size))
+
+
+def _status_metadata(event: StatusChanged) -> dict[str, Any] | None:
+    if event.progress is None and event.usage is None and event.duration_ms is None:
+        return event.metadata
+    metadata = dict(event.metadata or {})
+    if event.progress is not None:
+        metadata[PROGRESS] = progress_metadata(event.progress)
+    if event.usage is not None or event.duration_ms is not None:
+        metadata[USAGE] = usage_metadata(event.usage, event.duration_ms)
+    return metadata
+
+
+def _push_config(config: PushConfig) -> _PushConfigAnswer:
+    authentication = _Authentication(config.scheme) if config.scheme else None
+    return _PushConfigAnswer(config.id, config.task_id, config.url, authentication)

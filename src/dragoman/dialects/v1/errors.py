@@ -1,0 +1,115 @@
+"""A2A 1.0 §5.4: each error's JSON-RPC code, HTTP statuses, gRPC status and reason.
+
+Invariant: every error of the model has a row; one without a row of its own has that of the class it derives from.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, AgentNotFound, InvalidParams, Unavailable
+
+DOMAIN = "a2a-protocol.org"
+"""ErrorInfo.domain (A2A 1.0 §9.5)."""
+
+_TYPE = "type.googleapis.com/google.rpc."
+
+
+class Row(Struct, frozen=True):
+    """`rpc_status` is the HTTP status of a JSON-RPC answer: 200 unless something on the way refused the request."""
+
+    code: int
+    http_status: int
+    grpc_status: str
+    reason: str
+    rpc_status: int = 200
+
+
+TABLE: dict[type[A2AError], Row] = {
+    # -32603 also for what has no row: never let a new error look like success.
+    A2AError: Row(-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+    # The reason official clients know for a body that does not parse is that of an invalid request.
+    errors.ParseError: Row(-32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+    errors.InvalidRequest: Row(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+    errors.MethodNotFound: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
+    errors.InvalidParams: Row(-32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"),
+    errors.InternalError: Row(-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+    errors.TaskNotFound: Row(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+    errors.TaskNotCancelable: Row(-32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
+    errors.PushNotificationNotSupported: Row(-32003, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED"),
+    errors.UnsupportedOperation: Row(-32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
+    errors.ContentTypeNotSupported: Row(-32005, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED"),
+    errors.InvalidAgentResponse: Row(-32006, 500, "INTERNAL", "INVALID_AGENT_RESPONSE"),
+    errors.ExtendedAgentCardNotConfigured: Row(
+        -32007, 400, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
+    ),
+    errors.ExtensionSupportRequired: Row(-32008, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED"),
+    errors.VersionNotSupported: Row(-32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
+    # Of our own from here on. The agent is chosen by path or `tenant`: a wrong one is a wrong parameter.
+    errors.AgentNotFound: Row(-32602, 404, "NOT_FOUND", "AGENT_NOT_FOUND", 404),
+    errors.NotFound: Row(-32601, 404, "NOT_FOUND", "NOT_FOUND", 404),
+    errors.MethodNotAllowed: Row(-32600, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", 405),
+    errors.UnsupportedMediaType: Row(-32600, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", 415),
+    errors.PayloadTooLarge: Row(-32600, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE", 413),
+    # -32000 is the one server error of JSON-RPC 2.0 §5.1 that A2A gives no meaning to.
+    errors.Unavailable: Row(-32000, 503, "UNAVAILABLE", "UNAVAILABLE", 503),
+}
+
+
+def row(error: A2AError) -> Row:
+    """The row of the error's class, or of the nearest class above it that has one."""
+    return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+
+
+def encode_rpc_error(error: A2AError) -> bytes:
+    """The `error` member of a JSON-RPC answer (A2A 1.0 §9.5)."""
+    return msgspec.json.encode({"code": row(error).code, "message": _clean(error.message), "data": _details(error)})
+
+
+def encode_http_error(error: A2AError) -> bytes:
+    """The body of an HTTP answer, a google.rpc.Status (A2A 1.0 §11.6)."""
+    known = row(error)
+    status = {
+        "code": known.http_status,
+        "status": known.grpc_status,
+        "message": _clean(error.message),
+        "details": _details(error),
+    }
+    return msgspec.json.encode({"error": status})
+
+
+def rpc_status(error: A2AError) -> int:
+    """The HTTP status of a JSON-RPC answer with the error."""
+    return row(error).rpc_status
+
+
+def http_status(error: A2AError) -> int:
+    """The HTTP status of an HTTP+JSON answer with the error."""
+    return row(error).http_status
+
+
+def _details(error: A2AError) -> list[dict[str, Any]]:
+    metadata = {_clean(name): _clean(value) for name, value in error.metadata.items()}
+    details: list[dict[str, Any]] = [
+        {"@type": f"{_TYPE}ErrorInfo", "reason": row(error).reason, "domain": DOMAIN, "metadata": metadata}
+    ]
+    match error:
+        case InvalidParams():
+            details.append(_bad_request(error.violations))
+        case AgentNotFound():
+            details.append(_bad_request([("tenant", error.message)]))
+        case Unavailable():
+            details.append({"@type": f"{_TYPE}RetryInfo", "retryDelay": f"{error.retry_after_s}s"})
+    return details
+
+
+def _bad_request(violations: Any) -> dict[str, Any]:
+    fields = [{"field": _clean(field), "description": _clean(description)} for field, description in violations]
+    return {"@type": f"{_TYPE}BadRequest", "fieldViolations": fields}
+
+
+def _clean(text: str) -> str:
+    """`text` without lone surrogates, which paths and headers can smuggle in and UTF-8 has no bytes for."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,72 @@
+"""A2A 1.0 over HTTP+JSON (§11): path variables, query and body to operations.
+
+Invariant: a path variable wins over the same field in query or body, as the annotations of the proto have it.
+"""
+
+from typing import Any
+
+import msgspec
+
+from dragoman.dialects import json_fields
+from dragoman.dialects.api import RestRequest
+from dragoman.dialects.v1.decode import METHODS
+from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.model.operations import Operation
+
+_WITH_BODY = frozenset({"SendMessage", "SendStreamingMessage", "CreateTaskPushNotificationConfig"})
+"""Routes whose fields come in the body, which must be there."""
+
+_BODY_OR_NOTHING = frozenset({"CancelTask"})
+"""Routes that some clients send an empty body to."""
+
+_VARIABLES = ("tenant", "task_id", "id")
+"""The path variables of A2A 1.0 §11.3; `id` is that of the task, or of a push configuration below `task_id`."""
+
+_FLAGS = frozenset({"includeArtifacts", "include_artifacts"})
+_TIMES = frozenset({"statusTimestampAfter", "status_timestamp_after"})
+_TRUTHS = {"true": True, "1": True, "false": False, "0": False}
+
+
+def decode_rest(request: RestRequest) -> Operation:
+    """The operation of a routed request. The bounds of its body have been checked. Raises A2AError."""
+    method = METHODS.get(request.route)
+    if method is None:
+        raise MethodNotFound(request.route)
+    _check_text(request.path)
+    if request.route in _WITH_BODY or (request.route in _BODY_OR_NOTHING and request.body.strip()):
+        fields: msgspec.Struct = json_fields.read(method.decoder, request.body)
+    else:
+        _check_text(request.query)
+        fields = json_fields.convert(_values(request.query), method.decoder.type)
+    for name in _VARIABLES:
+        if name in request.path and name in fields.__struct_fields__:
+            setattr(fields, name, request.path[name])
+    return method.operation(fields)
+
+
+def _values(query: Any) -> dict[str, Any]:
+    """Query parameters as they would stand in a JSON body (A2A 1.0 §11.5). Empty ones are absent."""
+    values: dict[str, Any] = {}
+    for name, text in query.items():
+        if text == "" or name == "metadata":
+            continue
+        if name in _FLAGS:
+            values[name] = _TRUTHS.get(text.lower())
+            if values[name] is None:
+                raise InvalidParams(name, "must be true or false")
+        elif name in _TIMES:
+            values[name] = text.replace(" ", "+")  # an offset's plus sign that was not percent-encoded
+        elif name == "status" and text.isascii() and text.isdigit():
+            values[name] = int(text[:9])
+        else:
+            values[name] = text
+    return values
+
+
+def _check_text(values: Any) -> None:
+    for name, text in values.items():
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                raise InvalidParams(name if name.isascii() else "", "must be valid UTF-8") from None

@@ -1,0 +1,1 @@
+"""What an operation means: tasks, runs, streams."""

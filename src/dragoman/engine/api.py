@@ -1,0 +1,146 @@
+"""The two seams of the engine: Handler, which bindings call, and Runner, which stands behind a card.
+
+Invariant: a binding knows nothing of runs, an agent knows nothing of streams; both know only what is here.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from msgspec import Struct
+
+from dragoman.model.card import Profile
+from dragoman.model.events import Logged
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.operations import Call, Result
+from dragoman.model.principal import Principal
+from dragoman.model.task import Record, TaskHead, Usage
+
+
+class Snapshot(Struct, frozen=True):
+    """A stream's first item, the task as it stands at `record.seq`; `history_length` as the caller asked."""
+
+    record: Record
+    history_length: int | None = None
+
+
+class Direct(Struct, frozen=True):
+    """A stream's only item: the message of an agent that answers directly (A2A 1.0 §3.1.2)."""
+
+    message: Message
+
+
+StreamItem = Snapshot | Direct | Logged
+
+
+class Stream(Protocol):
+    """One caller's view of a task as it goes on. Everything that can be refused was refused before it exists."""
+
+    head: TaskHead | None
+    """Fixed facts of the task; None for a stream that holds a Direct."""
+
+    async def next(self) -> Sequence[StreamItem] | None:
+        """What came since, in order; empty when nothing came for the keep-alive interval; None at the end."""
+        ...
+
+    def close(self) -> None:
+        """The caller has left: `next`, also one that waits now, returns None. The task goes on (invariant 6)."""
+        ...
+
+    @property
+    def retry(self) -> bool:
+        """Whether the stream ended before its task did, because the server is stopping: the caller shall come back."""
+        ...
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    """What the operator may set of the engine. Names and units are those of `config.Config`.
+
+    `suspend_max_s`: how long a suspended agent stays in memory while its task waits for the caller; after that the
+    answer runs it again with the recorded answers. `dedupe_s`: for how long a repeated call is the same call.
+    """
+
+    blocking_timeout_s: float = 300.0
+    cancel_grace_s: float = 5.0
+    keepalive_s: float = 15.0
+    suspend_max_s: float = 3600.0
+    dedupe_s: float = 600.0
+
+
+class Handler(Protocol):
+    """Answers operations. The engine is one; quotas, audit and a remote upstream are others; they stack."""
+
+    async def call(self, call: Call) -> Result:
+        """Answer a unary operation. Raises A2AError and nothing else."""
+        ...
+
+    async def stream(self, call: Call) -> Stream:
+        """Open the stream of a StreamMessage or Subscribe. Raises A2AError and nothing else."""
+        ...
+
+
+class Reject(Exception):
+    """Raised by an agent that will not do the task; the text goes to the caller."""
+
+
+class Run(Protocol):
+    """One execution of an agent on a task, as the agent sees it.
+
+    While recorded answers are being replayed after a restart, what is emitted is dropped and `ask` returns the recorded
+    answer; the agent cannot tell. Every method raises CancelledError once the run has been fenced.
+    """
+
+    head: TaskHead
+    message: Message
+    """The message that made the task; also when the run was taken up again."""
+    principal: Principal
+    skill: str | None
+    skills: tuple[str, ...]
+    extensions: tuple[str, ...]
+
+    @property
+    def record(self) -> Record:
+        """The task as written and emitted so far."""
+        ...
+
+    async def status(
+        self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Report from within `working`. Returns when it is in the run's buffer."""
+        ...
+
+    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Give out an artifact or a chunk of one. Returns when it is in the run's buffer (256 events or 1 MB)."""
+        ...
+
+    def usage(self, usage: Usage) -> None:
+        """Add to the tokens used; written with the next status."""
+        ...
+
+    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
+        """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
+        ...
+
+    async def references(self) -> tuple[Record, ...]:
+        """The tasks that the message names in `referenceTaskIds`, those of them that are the caller's."""
+        ...
+
+    async def history(self, limit: int) -> tuple[Message, ...]:
+        """The newest `limit` messages of the context, oldest first, agents' answers included, this run's own not."""
+        ...
+
+
+class Runner(Protocol):
+    """What stands behind a card.
+
+    `direct` answers with one Message instead of a task; `restartable` may be run again from the start after a crash;
+    `one_message` takes no further message while it works.
+    """
+
+    profile: Profile
+    direct: bool
+    restartable: bool
+    one_message: bool
+
+    async def run(self, run: Run) -> None:
+        """Do the task. Returning completes it; Reject rejects it; CancelledError cancels it; anything else fails it."""
+        ...

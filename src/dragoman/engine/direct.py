@@ -1,0 +1,93 @@
+"""DirectRun: one execution of an agent that answers with a Message instead of a task.
+
+Invariant: nothing is written while it runs; what the agent gives out becomes one message.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from dragoman.engine.api import Reject, Runner
+from dragoman.engine.lifecycle import fold
+from dragoman.engine.past import Past
+from dragoman.engine.runs import NO_PARTS, failed
+from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
+from dragoman.model.events import ArtifactChunk, Event, Logged, Submitted
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.principal import Principal
+from dragoman.model.task import Record, TaskHead, Usage
+
+
+class DirectRun:
+    """See `engine.api.Run`. There is no task, so `ask` fails, and progress goes nowhere."""
+
+    def __init__(self, runner: Runner, head: TaskHead, message: Message, past: Past) -> None:
+        self.head = head
+        self.message = message
+        self.principal = Principal(head.owner)
+        self.skill = head.skill
+        self.skills = head.skills
+        self.extensions = head.extensions
+        self._runner = runner
+        self._past = past
+        self._events: list[Event] = [Submitted(message, head.created_at)]
+
+    async def answer(self, message_id: str, timeout_s: float) -> Message:
+        """Run the agent and return what it gave out as one message.
+
+        Raises UnsupportedOperation if it rejects, Unavailable if it takes longer than `timeout_s`, else InternalError.
+        """
+        limit = asyncio.timeout(timeout_s)
+        try:
+            async with limit:
+                await self._runner.run(self)
+        except Reject as reject:
+            raise UnsupportedOperation(str(reject) or "the agent rejected the message") from reject
+        except asyncio.CancelledError as error:
+            if (task := asyncio.current_task()) is None or task.cancelling():
+                raise
+            raise InternalError(failed(self.head, "canceled itself", error)) from error
+        except (Exception, SystemExit, BaseExceptionGroup) as error:
+            if limit.expired():
+                raise Unavailable(
+                    f"{self.head.agent} did not answer within {timeout_s:g} s (blocking_timeout_s)"
+                ) from error
+            raise InternalError(failed(self.head, "raised", error)) from error
+        parts = [part for artifact in self.record.artifacts for part in artifact.parts]
+        return Message(
+            message_id=message_id,
+            role=Role.AGENT,
+            parts=tuple(parts) or (Part(text=""),),
+            context_id=self.head.context_id,
+        )
+
+    @property
+    def record(self) -> Record:
+        """What was given out so far, as a task would hold it."""
+        return fold(self.head, None, (Logged(seq, event) for seq, event in enumerate(self._events, 1)))
+
+    async def status(
+        self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Nobody is there to be told."""
+
+    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Keep it for the answer."""
+        if not artifact.parts:
+            raise ValueError(NO_PARTS.format(artifact.artifact_id))
+        self._events.append(ArtifactChunk(artifact, append, last_chunk))
+
+    def usage(self, usage: Usage) -> None:
+        """A Message has no place for it."""
+
+    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
+        """Raises RuntimeError: without a task nothing can wait for an answer."""
+        raise RuntimeError(f"agent {self.head.agent!r} is declared direct: it cannot ask; leave direct=True out")
+
+    async def references(self) -> tuple[Record, ...]:
+        """The tasks that the message names, those of them that are the caller's."""
+        return self._past.references(self.head, self.message.reference_task_ids)
+
+    async def history(self, limit: int) -> tuple[Message, ...]:
+        """The newest `limit` messages of the context, oldest first."""
+        return await self._past.messages(self.head, limit)

@@ -1,0 +1,272 @@
+"""Dispatch: starts runs, hands them what their callers say, and stops them.
+
+Invariant: a task has at most one run in this process; a run that ends, however it ends, is forgotten here.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+
+from dragoman.engine.api import EngineSettings, Runner
+from dragoman.engine.live import LiveTask, wait_until
+from dragoman.engine.past import Past
+from dragoman.engine.registry import Registry
+from dragoman.engine.replay import Replay, replay_of
+from dragoman.engine.runs import TaskRun, closing
+from dragoman.engine.writer import RETRY_S
+from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.ids import Clock, timestamp
+from dragoman.model.message import Message
+from dragoman.model.task import TERMINAL, TaskState
+from dragoman.store.api import Append, Moved, Refused, Store, Stored, StoreError
+
+log = logging.getLogger("dragoman.runs")
+
+INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
+"""What the caller of a task reads whose run died with its process and cannot be repeated (DESIGN §5)."""
+
+
+class Dispatch:
+    """The runs of this process. `holder` is the name under which it leases tasks."""
+
+    def __init__(
+        self,
+        runners: Mapping[str, Runner],
+        registry: Registry,
+        store: Store,
+        clock: Clock,
+        settings: EngineSettings,
+        holder: str,
+    ) -> None:
+        self.holder = holder
+        self.past = Past(store)
+        self._runners = runners
+        self._registry = registry
+        self._store = store
+        self._clock = clock
+        self._settings = settings
+        self._group: asyncio.TaskGroup | None = None
+        self._active: set[asyncio.Task[None]] = set()
+        self._draining = False
+        self._over = False
+
+    def begin(self, group: asyncio.TaskGroup) -> None:
+        """From now on runs belong to `group`."""
+        self._group = group
+
+    def start(self, runner: Runner, live: LiveTask, message: Message) -> None:
+        """Run a task that has just been written and leased; after the drain, the next start deals with it."""
+        if not self._over:
+            self._launch(self._run(runner, live, message, Replay(), announce=True), live)
+
+    def answer(self, live: LiveTask, message: Message) -> None:
+        """The caller answered, and the task is leased anew: its suspended run goes on, or a new one replays."""
+        run = live.run
+        if run is not None and run.resume(message):
+            return
+        if run is not None:
+            self._leave_behind(run, live)
+        self._take_up(live, crashed=False)
+
+    def _run(self, runner: Runner, live: LiveTask, message: Message, replay: Replay, *, announce: bool) -> TaskRun:
+        return TaskRun(
+            runner,
+            live,
+            message,
+            replay,
+            store=self._store,
+            clock=self._clock,
+            past=self.past,
+            announce=announce,
+            suspend_max_s=self._settings.suspend_max_s,
+        )
+
+    def _launch(self, run: TaskRun, live: LiveTask) -> None:
+        live.run = run
+        if self._draining:
+            run.leave()
+        task = run.task = self._spawn(run.main())
+        task.add_done_callback(lambda _: self._done(run, live))
+
+    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> "asyncio.Task[None]":
+        if self._group is None:
+            raise RuntimeError("the engine has not been started")
+        task = self._group.create_task(work)
+        self._active.add(task)
+        task.add_done_callback(self._active.discard)
+        return task
+
+    def _done(self, run: TaskRun, live: LiveTask) -> None:
+        if live.run is run:
+            live.run = None
+        live.wake()
+        self._registry.release(live)
+
+    def _leave_behind(self, run: TaskRun, live: LiveTask) -> None:
+        run.abandon()
+        if live.run is run:
+            live.run = None
+
+    def _take_up(self, live: LiveTask, *, crashed: bool) -> None:
+        if self._over:
+            return
+        live.pins += 1  # before anybody else lets go of it
+        self._spawn(self._rerun(live, crashed=crashed))
+
+    async def _rerun(self, live: LiveTask, *, crashed: bool) -> None:
+        try:
+            whole = await self._log(live)
+            while whole[-1].seq < live.seq:  # a message came meanwhile
+                whole = await self._log(live)
+            message, replay = replay_of(live.head, whole, crashed=crashed)
+            if live.run is None and live.tip_state not in TERMINAL and not self._over:
+                runner = self._runners[live.head.agent]
+                self._launch(self._run(runner, live, message, replay, announce=False), live)
+        finally:
+            self._registry.unpin(live)
+
+    async def _log(self, live: LiveTask) -> tuple[Logged, ...]:
+        while True:
+            try:
+                return await self._registry.log(live.head.id)
+            except StoreError as error:
+                log.warning("task %s waits: its log cannot be read: %s", live.head.id, error)
+                await asyncio.sleep(RETRY_S)
+
+    # -- ending tasks ------------------------------------------------------------------------------------------------
+
+    async def cancel(self, live: LiveTask) -> None:
+        """Stop the task's run and cancel the task; returns when it is terminal, in whatever way.
+
+        An agent that has not stopped within `cancel_grace_s` is left behind: what it writes later is refused. Once
+        begun, it happens, also when nobody waits for it. Raises StoreError if it cannot be written now.
+        """
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        live.pins += 1
+        self._spawn(self._stop(live, waiter))
+        await waiter
+
+    async def _stop(self, live: LiveTask, waiter: "asyncio.Future[None]") -> None:
+        stopped = False
+        try:
+            while not live.terminal:
+                try:
+                    stopped = stopped or await self._asked_to_stop(live)
+                    await self._end(live, TaskState.CANCELED)
+                except StoreError as error:
+                    if not waiter.done():
+                        waiter.set_exception(error)
+                    if not stopped:
+                        return
+                    await asyncio.sleep(RETRY_S)
+                except Refused:
+                    break
+        finally:
+            if not waiter.done():
+                waiter.set_result(None)
+            self._registry.unpin(live)
+
+    async def _asked_to_stop(self, live: LiveTask) -> bool:
+        """Mark the task, ask its run to stop, and give it its time; that of a suspended run is over at once."""
+        run = live.run
+        if run is not None and not run.suspended:
+            await self._store.request_cancel(live.head.id)
+            run.cancel()
+            loop = asyncio.get_running_loop()
+            deadline = loop.time() + self._settings.cancel_grace_s
+            while not live.terminal and live.run is not None and await wait_until(live, loop, deadline):
+                pass
+        return True
+
+    async def _end(self, live: LiveTask, state: TaskState, text: str = "", reason: str = "") -> None:
+        """Write the end of a task on behalf of its run, unless it has ended. Raises StoreError, or Unknown."""
+        loop = asyncio.get_running_loop()
+        while not live.terminal:
+            if live.run is not None:
+                live.run.abandon()
+            if live.in_flight:
+                await live.wait(loop)
+                continue
+            now_ms = self._clock.now_ms()
+            event = closing(live, state, now_ms, text, reason, live.usage)
+            append = Append(
+                task_id=live.head.id,
+                events=(event,),
+                state=state,
+                status_ms=now_ms,
+                expected_seq=live.tip_seq,
+                snapshot=live.snapshot_after((event,)),
+            )
+            try:
+                await live.write(self._store, append)
+            except Moved:
+                continue
+        if live.run is not None:  # it does not stop: its task goes on without it
+            self._leave_behind(live.run, live)
+
+    # -- start and stop of the process -------------------------------------------------------------------------------
+
+    async def recover(self, unfinished: Iterable[Stored]) -> None:
+        """Deal with the tasks that a previous process left in the middle, so that none is `working` for ever.
+
+        Those of a restartable agent run again, others fail with reason `interrupted`; a cancel that was asked for wins.
+        """
+        await asyncio.gather(*(self._recover(stored) for stored in unfinished))  # in as few commits as possible
+
+    async def _recover(self, stored: Stored) -> None:
+        live = LiveTask.of(stored)
+        self._registry.add(live)
+        live.pins += 1
+        try:
+            runner = self._runners.get(stored.head.agent)
+            if stored.cancel_requested:
+                await self._end(live, TaskState.CANCELED)
+            elif runner is not None and (runner.restartable or stored.epoch == 0):
+                await self._lease(live)
+                self._take_up(live, crashed=True)
+            else:
+                await self._end(live, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
+        finally:
+            self._registry.unpin(live)
+
+    async def _lease(self, live: LiveTask) -> None:
+        now_ms = self._clock.now_ms()
+        append = Append(
+            task_id=live.head.id,
+            events=(StatusChanged(TaskState.WORKING, timestamp(now_ms)),),
+            state=TaskState.WORKING,
+            status_ms=now_ms,
+            expected_seq=live.tip_seq,
+            holder=self.holder,
+        )
+        await live.write(self._store, append)
+
+    async def drain(self, grace_s: float) -> None:
+        """Let runs end within `grace_s`, then stop them. Suspended ones are dropped: their answers replay.
+
+        Those of restartable agents run again at the next start; the others fail now, with reason `interrupted`.
+        """
+        self._draining = True
+        for live in self._registry.all():
+            if live.run is not None:
+                live.run.leave()
+        if self._active:
+            await asyncio.wait(tuple(self._active), timeout=grace_s)
+        self._over = True
+        await asyncio.gather(*(self._cut_off(live, grace_s) for live in self._registry.all()))
+        for task in tuple(self._active):
+            task.cancel()
+
+    async def _cut_off(self, live: LiveTask, grace_s: float) -> None:
+        run = live.run
+        if run is None or live.terminal:
+            return
+        suspended = run.suspended
+        run.abandon()
+        if suspended or self._runners[live.head.agent].restartable:
+            return
+        try:
+            async with asyncio.timeout(grace_s):
+                await self._end(live, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
+        except (StoreError, Refused, TimeoutError):
+            log.exception("task %s stays as it is until the next start", live.head.id)

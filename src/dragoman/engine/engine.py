@@ -1,0 +1,257 @@
+"""The engine: what each operation means.
+
+Invariant: the task row is written before any agent code runs (invariant 7), and no answer or event leaves here that is
+not committed (invariant 2).
+"""
+
+import asyncio
+from collections.abc import Mapping
+from typing import assert_never
+
+from dragoman.engine import policy
+from dragoman.engine.api import EngineSettings, Runner, Snapshot, Stream
+from dragoman.engine.dispatch import Dispatch
+from dragoman.engine.intake import Intake
+from dragoman.engine.lifecycle import fold
+from dragoman.engine.live import LiveTask
+from dragoman.engine.registry import Registry
+from dragoman.engine.tail import DirectStream, Tail
+from dragoman.model.errors import (
+    AgentNotFound,
+    InvalidParams,
+    PushNotificationNotSupported,
+    TaskNotCancelable,
+    TaskNotFound,
+    Unavailable,
+    UnsupportedOperation,
+)
+from dragoman.model.ids import Clock
+from dragoman.model.message import Message
+from dragoman.model.operations import (
+    Call,
+    CancelTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Result,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    TaskPage,
+)
+from dragoman.model.task import Record, TaskState
+from dragoman.store.api import ListQuery, Store, StoreError, StoreFull
+
+
+class Engine:
+    """The Handler at the bottom of the stack: see `engine.api.Handler`."""
+
+    def __init__(
+        self, store: Store, runners: Mapping[str, Runner], *, clock: Clock, settings: EngineSettings, holder: str
+    ) -> None:
+        self._store = store
+        self._runners = runners
+        self._clock = clock
+        self._settings = settings
+        self._registry = Registry(store)
+        self._dispatch = Dispatch(runners, self._registry, store, clock, settings, holder)
+        self._intake = Intake(store, self._registry, self._dispatch, clock, settings)
+        self._stopping = False
+        self._stopped = False
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        """Take up what a previous process left behind. The store is open; runs belong to `group` from now on."""
+        self._dispatch.begin(group)
+        await self._dispatch.recover(await self._store.unfinished())
+
+    async def drain(self, grace_s: float) -> None:
+        """Take no new work, end all streams with the hint to come back, give running tasks `grace_s` to end."""
+        self._stopping = True
+        for live in self._registry.all():
+            live.wake()
+        await self._dispatch.drain(grace_s)
+        self._stopped = True
+        for live in self._registry.all():
+            live.wake()
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the engine takes no new work any more."""
+        return self._stopping
+
+    # -- Handler -----------------------------------------------------------------------------------------------------
+
+    async def call(self, call: Call) -> Result:
+        """Answer a unary operation: see `engine.api.Handler.call`."""
+        runner = self._runner(call)
+        operation = call.operation
+        if self._stopping and isinstance(operation, SendMessage):
+            raise _stopping()
+        try:
+            match operation:
+                case SendMessage():
+                    return await self._send(runner, call, operation)
+                case GetTask(id=task_id):
+                    return self._registry.find(call, task_id).record()
+                case ListTasks():
+                    return await self._list(call, operation)
+                case CancelTask(id=task_id):
+                    return await self._cancel(call, task_id)
+                case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
+                    raise PushNotificationNotSupported
+                case GetExtendedCard():
+                    raise UnsupportedOperation("this server has no authentication, hence no extended card")
+                case Subscribe():
+                    raise UnsupportedOperation("a subscription is a stream")
+                case _:
+                    assert_never(operation)
+        except StoreError as error:
+            raise _unavailable(error) from error
+
+    async def stream(self, call: Call) -> Stream:
+        """Open a stream: see `engine.api.Handler.stream`."""
+        runner = self._runner(call)
+        if self._stopping:
+            raise _stopping()
+        if not runner.profile.streams:
+            raise UnsupportedOperation(f"{call.agent} does not stream (capabilities.streaming): use SendMessage")
+        try:
+            match call.operation:
+                case StreamMessage() as send:
+                    return await self._stream(runner, call, send)
+                case Subscribe(id=task_id):
+                    return await self._subscribe(call, task_id)
+                case _:
+                    raise UnsupportedOperation("this operation is not a stream")
+        except StoreError as error:
+            raise _unavailable(error) from error
+
+    def _runner(self, call: Call) -> Runner:
+        runner = self._runners.get(call.agent)
+        if runner is None:
+            raise AgentNotFound(call.agent)
+        return runner
+
+    # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
+
+    async def _send(self, runner: Runner, call: Call, send: SendMessage) -> Record | Message:
+        taken = await self._intake.take(runner, call, send)
+        if isinstance(taken, Message):
+            return taken
+        live, seq = taken.live, taken.seq
+        try:
+            if not send.return_immediately:
+                await live.settled(
+                    asyncio.get_running_loop(), seq, self._settings.blocking_timeout_s, lambda: self._stopped
+                )
+            return live.record()
+        finally:
+            self._registry.unpin(live)
+
+    async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> Stream:
+        taken = await self._intake.take(runner, call, send)
+        if isinstance(taken, Message):
+            return DirectStream(taken)
+        live, seq = taken.live, taken.seq
+        try:
+            if taken.repeated and call.after is not None:
+                return await self._resume(live, call.after, ends=True)
+            if live.seq == seq:
+                return self._tail(live, seq, Snapshot(live.record(), send.history_length), ends=True)
+            log = [logged for logged in await self._registry.log(live.head.id) if logged.seq <= seq]
+            if len(log) == seq:
+                return self._tail(live, seq, Snapshot(fold(live.head, None, log), send.history_length), ends=True)
+            return self._tail(live, live.seq, Snapshot(live.record(), send.history_length), ends=True)
+        finally:
+            self._registry.unpin(live)
+
+    # -- SubscribeToTask (A2A 1.0 §3.1.6) ------------------------------------------------------------------------------
+
+    async def _subscribe(self, call: Call, task_id: str) -> Stream:
+        live = self._registry.pin(call, task_id)
+        ends = call.dialect not in policy.SUBSCRIBED_UNTIL_TERMINAL
+        try:
+            if call.after is not None:
+                return await self._resume(live, call.after, ends=ends)
+            if live.terminal:
+                raise UnsupportedOperation(f"task {task_id} has ended ({live.state.value}): read it with GetTask")
+            return self._tail(live, live.seq, Snapshot(live.record()), ends=ends)
+        finally:
+            self._registry.unpin(live)
+
+    async def _resume(self, live: LiveTask, after: str, *, ends: bool) -> Stream:
+        """What follows the last id the caller saw; if that is not kept any more, the task and what follows."""
+        seq, frame = policy.read_after(after, live.seq)
+        first = max(0, seq - 1) if frame else seq
+        if live.terminal and first < live.seq:  # of others nothing is pruned
+            following = await self._store.read(live.head.id, first, 1)
+            if not following or following[0].seq != first + 1:
+                return self._tail(live, live.seq, Snapshot(live.record()), ends=ends)
+        return self._tail(live, first, None, ends=ends)
+
+    def _tail(self, live: LiveTask, after: int, snapshot: Snapshot | None, *, ends: bool) -> Tail:
+        return Tail(
+            live,
+            self._store,
+            asyncio.get_running_loop(),
+            after=after,
+            snapshot=snapshot,
+            ends_when_interrupted=ends,
+            keepalive_s=self._settings.keepalive_s,
+            stopping=lambda: self._stopping,
+            released=self._registry.release,
+        )
+
+    # -- ListTasks, CancelTask (A2A 1.0 §3.1.4, §3.1.5) ----------------------------------------------------------------
+
+    async def _list(self, call: Call, listing: ListTasks) -> TaskPage:
+        if listing.offset > policy.LIST_OFFSET_MAX:
+            raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
+        query = ListQuery(
+            owner=call.principal.id,
+            agent=call.agent,
+            context_id=listing.context_id,
+            state=listing.state,
+            status_after_ms=listing.status_after_ms,
+            limit=listing.page_size,
+            before=policy.read_page_token(listing.page_token) if listing.page_token else None,
+            offset=listing.offset,
+            artifacts=listing.include_artifacts,
+            history=listing.history_length,
+        )
+        listed = await self._store.list(query)
+        records = tuple(fold(stored.head, stored.snapshot, stored.events) for stored in listed.tasks)
+        last = listed.tasks[-1] if listed.more and listed.tasks else None
+        return TaskPage(
+            records=records,
+            next_page_token=policy.page_token(last.status_ms, last.head.id) if last is not None else "",
+            page_size=listing.page_size,
+            total_size=listed.total,
+        )
+
+    async def _cancel(self, call: Call, task_id: str) -> Record:
+        live = self._registry.pin(call, task_id)
+        try:
+            if not live.terminal:
+                await self._dispatch.cancel(live)
+            if not live.terminal:
+                raise TaskNotFound(task_id)  # it has been swept away
+            if live.state is not TaskState.CANCELED:
+                raise TaskNotCancelable(task_id, live.state.value)
+            return live.record()
+        finally:
+            self._registry.unpin(live)
+
+
+def _unavailable(error: StoreError) -> Unavailable:
+    if isinstance(error, StoreFull):
+        return Unavailable("the server's disk is full: nothing was written, try again when there is space", 30)
+    return Unavailable("the server's store cannot answer now: try again", 5)
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the server is stopping: send again in a moment")

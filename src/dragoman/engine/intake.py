@@ -1,0 +1,218 @@
+"""Intake: a caller's message becomes a task, or part of one.
+
+Invariant: the task row is written before any agent code runs (invariant 7), and a repeated call is written once.
+"""
+
+import asyncio
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.engine import policy
+from dragoman.engine.api import EngineSettings, Runner
+from dragoman.engine.direct import DirectRun
+from dragoman.engine.dispatch import Dispatch
+from dragoman.engine.live import LiveTask, Outcome, tell
+from dragoman.engine.registry import Registry
+from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
+from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.ids import Clock, new_id, timestamp
+from dragoman.model.message import Message
+from dragoman.model.operations import Call, SendMessage
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
+from dragoman.store.api import Append, Appended, Dedupe, Ended, Moved, NewTask, Repeat, Store, Unknown
+
+MOVED_TRIES = 100
+"""How often a message to a task is tried again when the task moved under it, before the caller is told to."""
+
+
+class Taken(Struct, frozen=True):
+    """A message that is part of a task: `live` is pinned, `seq` is the log's length after it.
+
+    `repeated` says that the message had come before, and nothing was written now.
+    """
+
+    live: LiveTask
+    seq: int
+    repeated: bool
+
+
+class Intake:
+    """Takes messages in: checks them, writes them, and sees that they are worked on."""
+
+    __slots__ = ("_clock", "_dispatch", "_registry", "_settings", "_store")
+
+    def __init__(
+        self, store: Store, registry: Registry, dispatch: Dispatch, clock: Clock, settings: EngineSettings
+    ) -> None:
+        self._store = store
+        self._registry = registry
+        self._dispatch = dispatch
+        self._clock = clock
+        self._settings = settings
+
+    async def take(self, runner: Runner, call: Call, send: SendMessage) -> Taken | Message:
+        """Write the message, as a new task or to its task, and see that it is worked on.
+
+        Returns the task it belongs to, or the message of an agent that answers directly.
+        """
+        policy.check_send(runner.profile, send)
+        now_ms = self._clock.now_ms()
+        dedupe = policy.dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
+        if send.message.task_id:
+            return await self._continue(runner, call, send, send.message.task_id, dedupe)
+        if runner.direct and call.dialect in policy.ANSWERS_WITH_MESSAGE:
+            return await self._answer(runner, call, send, dedupe)
+        head, message = self._head(call, send, now_ms)
+        new = NewTask(
+            head=head,
+            events=(Submitted(message, head.created_at),),
+            state=TaskState.SUBMITTED,
+            status_ms=now_ms,
+            holder=self._dispatch.holder,
+            dedupe=dedupe,
+        )
+        live = LiveTask(head)
+        written = await self._create(runner, live, new, message)
+        if isinstance(written, Repeat):
+            if dedupe is not None and written.task_id is not None and self._same(call, written, dedupe):
+                return Taken(self._registry.pin(call, written.task_id), written.seq, repeated=True)
+            await self._create(runner, live, replace(new, dedupe=None), message)
+        live.pins += 1
+        return Taken(live, len(new.events), repeated=False)
+
+    async def _create(self, runner: Runner, live: LiveTask, new: NewTask, message: Message) -> Appended | Repeat:
+        """Write the task and start its run, also if the caller leaves meanwhile."""
+        waiter: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
+
+        def created(done: "asyncio.Future[Appended | Repeat]") -> None:
+            live.in_flight -= 1
+            outcome: Outcome = done.exception() or done.result()
+            if isinstance(outcome, Appended):
+                if not live.seq:
+                    live.publish(new.events, outcome, new.status_ms)
+                self._dispatch.start(runner, live, message)
+            self._registry.release(live)
+            tell(waiter, outcome)
+
+        future = self._store.create(new)
+        live.in_flight += 1
+        self._registry.add(live)
+        future.add_done_callback(created)
+        return await waiter
+
+    def _head(self, call: Call, send: SendMessage, now_ms: int) -> tuple[TaskHead, Message]:
+        task_id = new_id()
+        context_id = send.message.context_id or new_id()
+        head = TaskHead(
+            id=task_id,
+            context_id=context_id,
+            agent=call.agent,
+            owner=call.principal.id,
+            dialect=call.dialect,
+            mount=call.mount,
+            created_at=timestamp(now_ms),
+            skill=send.skill,
+            skills=send.skills,
+            metadata=send.metadata,
+            extensions=call.extensions,
+            accepted_output_modes=send.accepted_output_modes,
+            traceparent=call.traceparent,
+        )
+        return head, replace(send.message, task_id=task_id, context_id=context_id)
+
+    def _same(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> bool:
+        """Whether a call with the same key is the same call. Raises InvalidParams if it must be and is not."""
+        if repeat.digest == dedupe.digest:
+            return True
+        if call.idempotency_key is not None:
+            raise InvalidParams("Idempotency-Key", "was used with other params within 10 minutes: use a fresh key")
+        return False
+
+    async def _continue(
+        self, runner: Runner, call: Call, send: SendMessage, task_id: str, dedupe: Dedupe | None
+    ) -> Taken:
+        """Write the message to the task it names (A2A 1.0 §3.4.2)."""
+        live = self._registry.pin(call, task_id)
+        try:
+            context_id = live.head.context_id
+            if send.message.context_id and send.message.context_id != context_id:
+                raise InvalidParams(
+                    "message.contextId", f"task {task_id} belongs to another context: send {context_id} or leave it out"
+                )
+            if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
+                if self._same(call, repeat, dedupe):
+                    return Taken(live, repeat.seq, repeated=True)
+                dedupe = None
+            message = replace(send.message, context_id=context_id)
+            for _ in range(MOVED_TRIES):
+                try:
+                    written = await self._add(runner, live, message, dedupe)
+                except (Moved, Ended):
+                    continue
+                if isinstance(written, Appended):
+                    return Taken(live, written.last_seq, repeated=False)
+                if written is not None and dedupe is not None:
+                    if self._same(call, written, dedupe):
+                        return Taken(live, written.seq, repeated=True)
+                    dedupe = None
+            raise Unavailable("the task moves too fast: send again", 1)
+        except BaseException as error:
+            self._registry.unpin(live)
+            if isinstance(error, Unknown):  # it has been swept away
+                raise TaskNotFound(task_id) from error
+            raise
+
+    async def _add(
+        self, runner: Runner, live: LiveTask, message: Message, dedupe: Dedupe | None
+    ) -> Appended | Repeat | None:
+        """Compare-and-append the message. None if it must be tried again. Raises Moved or Ended."""
+        head = live.head
+        if live.terminal:
+            raise UnsupportedOperation(
+                f"task {head.id} has ended ({live.state.value}): send without taskId, with contextId {head.context_id}"
+            )
+        run, answers = live.run, live.tip_state in INTERRUPTED
+        if live.tip_state in TERMINAL or (run is not None and run.asking and not answers):
+            await live.wait(asyncio.get_running_loop())  # what is on its way to the log decides what this message is
+            return None
+        if runner.one_message and not answers:
+            raise UnsupportedOperation(
+                f"{runner.profile.id} takes no further message while it works: wait for the task"
+            )
+        now_ms = self._clock.now_ms()
+        events: tuple[Event, ...] = (MessageReceived(message, timestamp(now_ms)),)
+        if answers:
+            events = (*events, StatusChanged(TaskState.WORKING, timestamp(now_ms)))
+        append = Append(
+            task_id=head.id,
+            events=events,
+            state=TaskState.WORKING if answers else live.tip_state,
+            status_ms=now_ms if answers else live.tip_status_ms,
+            expected_seq=live.tip_seq,
+            holder=self._dispatch.holder if answers else None,
+            dedupe=dedupe,
+        )
+
+        def committed() -> None:
+            if answers:
+                self._dispatch.answer(live, message)
+            elif live.run is not None:
+                live.run.receive(message)
+
+        return await live.write(self._store, append, committed)
+
+    async def _answer(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> Message:
+        """A direct agent's answer; a repeated call gets the same one."""
+        if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
+            if self._same(call, repeat, dedupe) and repeat.answer is not None:
+                return repeat.answer
+            dedupe = None
+        head, message = self._head(call, send, self._clock.now_ms())
+        run = DirectRun(runner, head, replace(message, task_id=None), self._dispatch.past)
+        answer = await run.answer(new_id(), self._settings.blocking_timeout_s)
+        if dedupe is not None:
+            earlier = await self._store.remember(dedupe, answer)
+            if earlier is not None and earlier.answer is not None:
+                return earlier.answer
+        return answer

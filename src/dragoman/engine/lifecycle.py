@@ -1,0 +1,196 @@
+"""What may follow what in the life of a task, and what a log of events amounts to.
+
+Invariant: pure. There is no other place that decides a transition, and no other way from events to a record.
+"""
+
+from collections.abc import Iterable
+from copy import copy
+from typing import assert_never
+
+from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
+from dragoman.model.ids import timestamp_ms
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, TaskStatus
+
+SETTLED = TERMINAL | INTERRUPTED
+"""States in which a blocking call is answered (A2A 1.0 §3.2.2)."""
+
+FOLLOWS: dict[TaskState, frozenset[TaskState]] = {
+    TaskState.SUBMITTED: frozenset(TaskState) - {TaskState.SUBMITTED},
+    TaskState.WORKING: frozenset(TaskState) - {TaskState.SUBMITTED},
+    TaskState.INPUT_REQUIRED: TERMINAL | {TaskState.WORKING},
+    TaskState.AUTH_REQUIRED: TERMINAL | {TaskState.WORKING},
+    TaskState.COMPLETED: frozenset(),
+    TaskState.FAILED: frozenset(),
+    TaskState.CANCELED: frozenset(),
+    TaskState.REJECTED: frozenset(),
+}
+"""Which states may follow a state; `working` may follow itself, to report."""
+
+
+def may_follow(state: TaskState, successor: TaskState) -> bool:
+    """Whether a task in `state` may go to `successor`."""
+    return successor in FOLLOWS[state]
+
+
+class Fold:
+    """A task's log as it is being added up. Adding an event costs the event; `record()` costs the task, once per seq.
+
+    Consecutive plain text of one artifact becomes one part: what clients join for display is joined here, and a
+    snapshot of n chunks does not hold n parts.
+    """
+
+    __slots__ = ("_artifacts", "_head", "_history", "_made", "_progress", "duration_ms", "seq", "status", "usage")
+
+    def __init__(self, head: TaskHead, record: Record | None = None) -> None:
+        self._head = head
+        self._made = record
+        self.seq = 0 if record is None else record.seq
+        self.status = None if record is None else record.status
+        self.duration_ms = None if record is None else record.duration_ms
+        self._history: list[Message] = [] if record is None else list(record.history)
+        self._artifacts: dict[str, _Pile] = {}
+        self._progress = None if record is None else record.progress
+        self.usage = None if record is None else record.usage
+        if record is not None:
+            for artifact in record.artifacts:
+                self._artifacts[artifact.artifact_id] = _Pile(artifact, artifact.artifact_id in record.open_artifacts)
+
+    def add(self, seq: int, event: Event) -> None:
+        """Take in the event that follows `self.seq`."""
+        self.seq = seq
+        self._made = None
+        match event:
+            case ArtifactChunk(artifact, append, last_chunk):
+                pile = self._artifacts.get(artifact.artifact_id) if append else None
+                if pile is None:
+                    self._artifacts[artifact.artifact_id] = _Pile(artifact, not last_chunk)
+                else:
+                    pile.add(artifact)
+                    pile.open = not last_chunk
+            case StatusChanged():
+                self._take_status(event)
+            case MessageReceived(message, _):
+                if self.status is not None and self.status.state in INTERRUPTED and self.status.message is not None:
+                    self._history.append(self.status.message)  # the question stands before its answer
+                self._history.append(message)
+            case Submitted(message, at):
+                self._history.append(message)
+                self.status = TaskStatus(state=TaskState.SUBMITTED, timestamp=at)
+            case _:
+                assert_never(event)
+
+    def _take_status(self, event: StatusChanged) -> None:
+        self.status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
+        self._progress = event.progress or self._progress
+        self.usage = event.usage or self.usage
+        if event.state in TERMINAL:
+            self.duration_ms = event.duration_ms
+            for pile in self._artifacts.values():
+                pile.open = False
+
+    def followed_by(self, events: Iterable[Event]) -> Record:
+        """The task as it will stand after `events`; this fold stays where it is. The text is joined once, not twice."""
+        ahead = copy(self)
+        ahead._history = list(self._history)
+        ahead._artifacts = {key: pile.copy() for key, pile in self._artifacts.items()}
+        for seq, event in enumerate(events, self.seq + 1):
+            ahead.add(seq, event)
+        return ahead.record()
+
+    def record(self) -> Record:
+        """The task as it stands at `self.seq`."""
+        if self._made is None:
+            if self.status is None:
+                raise ValueError("a log begins with Submitted")
+            self._made = Record(
+                head=self._head,
+                seq=self.seq,
+                status=self.status,
+                artifacts=tuple(pile.artifact() for pile in self._artifacts.values()),
+                history=tuple(self._history),
+                progress=self._progress,
+                usage=self.usage,
+                duration_ms=self.duration_ms,
+                open_artifacts=tuple(key for key, pile in self._artifacts.items() if pile.open),
+            )
+        return self._made
+
+
+class _Pile:
+    """An artifact under way: its parts, with the text at the end still in pieces."""
+
+    __slots__ = ("_first", "_made", "_parts", "_texts", "open")
+
+    def __init__(self, artifact: Artifact, is_open: bool) -> None:
+        self._first = artifact
+        self._parts: list[Part] = []
+        self._texts: list[str] = []
+        self.open = is_open
+        self.add(artifact)
+        self._made: Artifact | None = artifact
+
+    def add(self, artifact: Artifact) -> None:
+        self._made = None
+        for index, part in enumerate(artifact.parts):
+            text = _plain_text(part)
+            if index or text is None:
+                self._join()  # only the first part of a chunk goes on with the text before it
+            if text is None:
+                self._parts.append(part)
+            else:
+                self._texts.append(text)
+
+    def copy(self) -> "_Pile":
+        """Another, to which more is added."""
+        other = copy(self)
+        other._parts = list(self._parts)
+        other._texts = list(self._texts)
+        return other
+
+    def _join(self) -> None:
+        if self._texts:
+            text = self._texts[0] if len(self._texts) == 1 else "".join(self._texts)
+            self._parts.append(Part(text=text))
+            self._texts.clear()
+
+    def artifact(self) -> Artifact:
+        if self._made is not None:
+            return self._made
+        first = self._first
+        self._join()
+        parts = tuple(self._parts)
+        if parts and (text := _plain_text(parts[-1])) is not None:
+            self._parts.pop()
+            self._texts.append(text)
+        self._made = Artifact(
+            artifact_id=first.artifact_id,
+            parts=parts,
+            name=first.name,
+            description=first.description,
+            metadata=first.metadata,
+            extensions=first.extensions,
+        )
+        return self._made
+
+
+def _plain_text(part: Part) -> str | None:
+    return part.text if part.media_type is None and part.metadata is None and part.filename is None else None
+
+
+def fold(head: TaskHead, record: Record | None, events: Iterable[Logged]) -> Record:
+    """`record` (None: nothing yet) with the events that follow it."""
+    result = Fold(head, record)
+    for logged in events:
+        result.add(logged.seq, logged.event)
+    return result.record()
+
+
+def state_after(state: TaskState, event: Event) -> TaskState:
+    """The state that a task in `state` is in after `event`."""
+    return event.state if isinstance(event, StatusChanged) else state
+
+
+def duration_ms(head: TaskHead, now_ms: int) -> int:
+    """How long the task has taken from when it was made."""
+    return max(0, now_ms - timestamp_ms(head.created_at))

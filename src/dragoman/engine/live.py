@@ -1,0 +1,297 @@
+"""LiveTask: what this process keeps in memory of a task that somebody here works on, waits for, or watches.
+
+Invariant: readers see only what is committed. A LiveTask is a cache of the store plus the appends under way; losing one
+loses nothing.
+"""
+
+from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dragoman.engine.lifecycle import SETTLED, Fold, fold, state_after
+from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
+from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
+from dragoman.store.api import Append, Appended, Repeat, Store, Stored
+
+if TYPE_CHECKING:
+    from dragoman.engine.runs import TaskRun
+
+RECENT_BYTES_MAX = 1_000_000
+"""How much of a task's log is kept in memory for those who watch it; who lags further reads the store."""
+
+SNAPSHOT_BYTES_MIN = 16_384
+"""The log grows by at least this much between two snapshots, so that all snapshots together stay O(n)."""
+
+Outcome = Appended | Repeat | BaseException
+"""What became of an append."""
+
+
+class LiveTask:
+    """A task in memory. `seq`, `state` and `status_ms`, when that state was reached, are committed; those with `tip_`
+    count the appends under way too.
+
+    `settled_seq` is the seq of the status in which the task settled (terminal or interrupted), 0 while it has not.
+    `idle` is called whenever the last append under way has landed.
+    """
+
+    __slots__ = (
+        "_bytes_at_snapshot",
+        "_fold",
+        "_log_bytes",
+        "_recent",
+        "_recent_bytes",
+        "_waiting",
+        "epoch",
+        "head",
+        "idle",
+        "in_flight",
+        "pins",
+        "run",
+        "settled_seq",
+        "state",
+        "status_ms",
+        "tip_seq",
+        "tip_state",
+        "tip_status_ms",
+    )
+
+    def __init__(self, head: TaskHead) -> None:
+        self.head = head
+        self.epoch = 0
+        self.state = TaskState.SUBMITTED
+        self.status_ms = 0
+        self.settled_seq = 0
+        self.tip_seq = 0
+        self.tip_state = TaskState.SUBMITTED
+        self.tip_status_ms = 0
+        self.in_flight = 0
+        self.pins = 0
+        self.run: TaskRun | None = None
+        self._fold = Fold(head)
+        self._recent: list[Logged] = []
+        self._recent_bytes = 0
+        self._log_bytes = 0
+        self._bytes_at_snapshot = 0
+        self._waiting: dict[Future[None], None] = {}
+        self.idle: Callable[[LiveTask], None] = _ignore
+
+    @classmethod
+    def of(cls, stored: Stored) -> "LiveTask":
+        """A task as the store has it."""
+        live = cls(stored.head)
+        live.epoch = stored.epoch
+        live.state = live.tip_state = stored.state
+        live.status_ms = live.tip_status_ms = stored.status_ms
+        live.tip_seq = stored.seq
+        live.settled_seq = stored.seq if stored.state in SETTLED else 0
+        live._log_bytes = live._bytes_at_snapshot = stored.snapshot_bytes
+        live._log_bytes += stored.log_bytes_since
+        live._fold = Fold(stored.head, stored.snapshot)
+        for logged in stored.events:
+            live._fold.add(logged.seq, logged.event)
+        return live
+
+    @property
+    def seq(self) -> int:
+        """How far the log is committed."""
+        return self._fold.seq
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the task has ended, and that is committed."""
+        return self.state in TERMINAL
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens used as committed."""
+        return self._fold.usage
+
+    def record(self) -> Record:
+        """The task as committed."""
+        return self._fold.record()
+
+    # -- appending ---------------------------------------------------------------------------------------------------
+
+    def submit(self, store: Store, append: Append, landed: Callable[[Outcome], None]) -> None:
+        """Hand an append to the store. When it is committed it is published here, and `landed` gets its outcome.
+
+        Appends of one task commit in the order in which they are submitted, and are published in that order.
+        """
+        future = store.append(append)
+        self.in_flight += 1
+        self.tip_seq += len(append.events)
+        self.tip_state = append.state
+        self.tip_status_ms = append.status_ms
+        future.add_done_callback(lambda done: self._committed(done, append, landed))
+
+    async def write(
+        self, store: Store, append: Append, committed: Callable[[], None] | None = None
+    ) -> Appended | Repeat:
+        """Submit an append and wait for its outcome. Raises what the store does.
+
+        Once submitted it is written, and if it is, `committed` is called, also when nobody waits any more.
+        """
+        waiter: Future[Appended | Repeat] = get_running_loop().create_future()
+
+        def landed(outcome: Outcome) -> None:
+            if committed is not None and isinstance(outcome, Appended):
+                committed()
+            tell(waiter, outcome)
+
+        self.submit(store, append, landed)
+        return await waiter
+
+    def _committed(self, done: "Future[Appended | Repeat]", append: Append, landed: Callable[[Outcome], None]) -> None:
+        self.in_flight -= 1
+        outcome: Outcome = done.exception() or done.result()
+        if isinstance(outcome, Appended):
+            self.publish(append.events, outcome, append.status_ms, append.snapshot)
+        else:
+            if self.in_flight == 0:
+                self._forget_tip()
+            self.wake()
+        landed(outcome)
+        if self.in_flight == 0:
+            self.idle(self)
+
+    def created(self, stored: Stored) -> None:
+        """The task has been written. Only its run may add to it, which begins when its maker hears of it."""
+        events = tuple(logged.event for logged in stored.events)
+        self.publish(events, Appended(stored.seq, stored.epoch, stored.log_bytes_since), stored.status_ms)
+
+    def _forget_tip(self) -> None:
+        self.tip_seq, self.tip_state, self.tip_status_ms = self.seq, self.state, self.status_ms
+
+    def publish(
+        self, events: Sequence[Event], written: Appended, status_ms: int, snapshot: Record | None = None
+    ) -> None:
+        """Take in events that are committed, with the record after them if it is known, and wake whoever waits."""
+        self.epoch = written.epoch
+        self.status_ms = status_ms
+        self._log_bytes += written.log_bytes
+        size = written.log_bytes // len(events) if events else 0
+        first = written.last_seq - len(events) + 1
+        if snapshot is not None:
+            self._bytes_at_snapshot = self._log_bytes
+            self._fold = Fold(self.head, snapshot)
+        for seq, event in enumerate(events, first):
+            if snapshot is None:
+                self._fold.add(seq, event)
+            logged = Logged(seq, event, size + _blob_bytes(event))
+            self._recent.append(logged)
+            self._recent_bytes += logged.size
+            self.state = state_after(self.state, event)
+            if isinstance(event, StatusChanged):
+                self.settled_seq = seq if event.state in SETTLED else 0
+        if self._recent_bytes > RECENT_BYTES_MAX:
+            self._trim()
+        if self.in_flight == 0:
+            self._forget_tip()
+        self.wake()
+
+    def _trim(self) -> None:
+        drop = 0
+        while self._recent_bytes > RECENT_BYTES_MAX // 2 and drop < len(self._recent) - 1:
+            self._recent_bytes -= self._recent[drop].size
+            drop += 1
+        del self._recent[:drop]
+
+    def snapshot_after(self, events: Sequence[Event]) -> Record | None:
+        """The record with `events` added, if the log has grown enough for a snapshot; always when they end the task.
+
+        None also while other appends are under way, since their events would be missing.
+        """
+        ends = isinstance(last := events[-1], StatusChanged) and last.state in TERMINAL
+        grown = self._log_bytes - self._bytes_at_snapshot
+        if self.in_flight or not (ends or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN)):
+            return None
+        return self._fold.followed_by(events)
+
+    # -- following ---------------------------------------------------------------------------------------------------
+
+    def recent(self, after: int, limit: int, limit_bytes: int) -> list[Logged] | None:
+        """The events that follow seq `after`, as far as they are in memory; None when the next one is not any more."""
+        if after >= self.seq:
+            return []
+        if not self._recent or self._recent[0].seq > after + 1:
+            return None
+        start = after + 1 - self._recent[0].seq
+        if len(self._recent) - start <= limit and self._recent_bytes <= limit_bytes:
+            return self._recent[start:]
+        batch: list[Logged] = []
+        total = 0
+        for index in range(start, min(len(self._recent), start + limit)):
+            logged = self._recent[index]
+            total += logged.size
+            if batch and total > limit_bytes:
+                break
+            batch.append(logged)
+        return batch
+
+    def wait(self, loop: AbstractEventLoop) -> "Future[None]":
+        """A future that finishes at the next `wake`. Whoever stops waiting leaves it to be cleared then."""
+        future: Future[None] = loop.create_future()
+        self._waiting[future] = None
+        return future
+
+    def unwait(self, future: "Future[None]") -> None:
+        """Forget a future of `wait` that timed out."""
+        self._waiting.pop(future, None)
+
+    def wake(self) -> None:
+        """Something changed: everybody who waits looks again."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def settled(self, loop: AbstractEventLoop, after: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
+        """Wait until the task settles with a status later than seq `after`. False after `timeout_s`, or on `stop`."""
+        deadline = loop.time() + timeout_s
+        while self.settled_seq <= after:
+            if stop() or (self.settled_seq == 0 and self.terminal):
+                return False
+            if not await wait_until(self, loop, deadline):
+                return False
+        return True
+
+
+async def wait_until(live: LiveTask, loop: AbstractEventLoop, deadline: float) -> bool:
+    """Wait for the next change of `live`; False if there was none until `deadline`, a time of the loop's clock."""
+    future = live.wait(loop)
+    timer: TimerHandle = loop.call_at(deadline, _expire, future)
+    try:
+        await future
+    except TimeoutError:
+        return False
+    finally:
+        timer.cancel()
+        if not future.done() or future.cancelled() or future.exception() is not None:
+            live.unwait(future)
+    return True
+
+
+def _expire(future: "Future[None]") -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
+
+
+def tell(waiter: "Future[Appended | Repeat]", outcome: Outcome) -> None:
+    """Give an outcome to the one who waits for it, unless they have left."""
+    if waiter.done():
+        return
+    if isinstance(outcome, BaseException):
+        waiter.set_exception(outcome)
+    else:
+        waiter.set_result(outcome)
+
+
+def _ignore(live: LiveTask) -> None:
+    """Nobody wants to know."""
+
+
+def _blob_bytes(event: Event) -> int:
+    if isinstance(event, StatusChanged):
+        return 0
+    parts = event.artifact.parts if isinstance(event, ArtifactChunk) else event.message.parts
+    return sum(len(part.raw) for part in parts if part.raw is not None)

@@ -1,0 +1,58 @@
+"""Past: what an agent may look up of its caller's earlier tasks.
+
+Invariant: only tasks of the same owner with the same agent are seen (invariant 9).
+"""
+
+from collections.abc import Sequence
+
+from dragoman.engine.lifecycle import fold
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import Record, TaskHead
+from dragoman.store.api import Store
+
+
+class Past:
+    """Reads a context's messages and referenced tasks from the store."""
+
+    __slots__ = ("_store",)
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def references(self, head: TaskHead, task_ids: Sequence[str]) -> tuple[Record, ...]:
+        """The named tasks that exist and are the owner's, in the order named (A2A 1.0 §3.4.2)."""
+        found = (self._store.load(task_id) for task_id in task_ids)
+        return tuple(
+            fold(stored.head, stored.snapshot, stored.events)
+            for stored in found
+            if stored is not None and stored.head.owner == head.owner and stored.head.agent == head.agent
+        )
+
+    async def messages(self, head: TaskHead, limit: int) -> tuple[Message, ...]:
+        """The newest `limit` messages of the context of `head`, oldest first; its own task's not."""
+        if limit <= 0:
+            return ()
+        tasks = await self._store.messages(head.owner, head.agent, head.context_id, limit + 1)
+        messages: list[Message] = []
+        for stored in tasks:
+            if stored.head.id != head.id:
+                record = fold(stored.head, stored.snapshot, stored.events)
+                messages.extend(record.history)
+                if answer := answer_of(record):
+                    messages.append(answer)
+        return tuple(messages[-limit:])
+
+
+def answer_of(record: Record) -> Message | None:
+    """What the agent gave out in a task, as one message: the parts of its artifacts in order. None if nothing."""
+    parts: list[Part] = [part for artifact in record.artifacts for part in artifact.parts]
+    if not parts:
+        return None
+    head = record.head
+    return Message(
+        message_id=f"{head.id}-answer",
+        role=Role.AGENT,
+        parts=tuple(parts),
+        context_id=head.context_id,
+        task_id=head.id,
+    )

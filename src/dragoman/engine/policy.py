@@ -1,0 +1,140 @@
+"""What a send must satisfy before anything is written, and how calls are told apart.
+
+Invariant: pure. Raises A2AError only.
+"""
+
+import binascii
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from hashlib import blake2b
+from typing import Annotated
+
+import msgspec
+
+from dragoman.model.card import AgentSkill, Profile
+from dragoman.model.errors import ContentTypeNotSupported, InvalidParams, PushNotificationNotSupported
+from dragoman.model.message import Part, Role
+from dragoman.model.operations import Call, SendMessage
+from dragoman.store.api import Dedupe
+
+ANSWERS_WITH_MESSAGE = frozenset({"1.0", "0.3"})
+"""Dialects in which a send may be answered with a Message; in the others a direct agent's answer is a task."""
+
+SUBSCRIBED_UNTIL_TERMINAL = frozenset({"1.0"})
+"""Dialects in which a subscription outlasts `input-required` (A2A 1.0 §3.1.6); elsewhere it ends there."""
+
+LIST_OFFSET_MAX = 10_000
+"""How far ListTasks may be paged by offset; beyond it, a page token is the way."""
+
+_Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+
+_UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+def check_send(profile: Profile, send: SendMessage) -> AgentSkill | None:
+    """The skill that shall run (None: the agent has none), if the agent takes this message at all.
+
+    Raises InvalidParams, ContentTypeNotSupported (A2A 1.0 §3.1.1) or PushNotificationNotSupported (§3.3.4).
+    """
+    message = send.message
+    if message.role is not Role.USER:
+        raise InvalidParams("message.role", "a message to an agent has the role ROLE_USER (0.3: user)")
+    if not message.parts:
+        raise InvalidParams("message.parts", "must contain at least one part")
+    if send.push_config is not None:
+        raise PushNotificationNotSupported
+    skill = _skill(profile, send)
+    modes = (skill.input_modes if skill is not None else ()) or profile.input_modes
+    if "*/*" not in modes:
+        for index, part in enumerate(message.parts):
+            if not _accepts(modes, media_type(part)):
+                raise ContentTypeNotSupported(
+                    f"message.parts[{index}]: {media_type(part)} is not taken by {profile.id}: send {', '.join(modes)}"
+                )
+    wanted = send.accepted_output_modes
+    gives = (skill.output_modes if skill is not None else ()) or profile.output_modes
+    if wanted and not (any(_accepts(wanted, mode) for mode in gives) or any(_accepts(gives, mode) for mode in wanted)):
+        raise ContentTypeNotSupported(
+            f"configuration.acceptedOutputModes: {profile.id} gives none of them: accept {', '.join(gives)}"
+        )
+    return skill
+
+
+def _skill(profile: Profile, send: SendMessage) -> AgentSkill | None:
+    known = {skill.id: skill for skill in profile.skills}
+    named = (("metadata.skill", send.skill),) if send.skill is not None else ()
+    for field, name in (*named, *(("configuration.skills", name) for name in send.skills)):
+        if name not in known:
+            raise InvalidParams(field, f"{profile.id} has no skill {name[:100]!r}: use {', '.join(known) or 'none'}")
+    if send.skill is not None:
+        return known[send.skill]
+    if send.skills:
+        return known[send.skills[0]]
+    return profile.skills[0] if profile.skills else None
+
+
+def media_type(part: Part) -> str:
+    """The media type of a part: as it says, else as its kind of content implies."""
+    if part.media_type:
+        return _bare(part.media_type)
+    if part.text is not None:
+        return "text/plain"
+    if part.raw is not None or part.url is not None:
+        return "application/octet-stream"
+    return "application/json"
+
+
+def _accepts(modes: tuple[str, ...], mode: str) -> bool:
+    bare = _bare(mode)
+    kind = bare.partition("/")[0]
+    return any(given in ("*/*", "*", bare, f"{kind}/*", kind) for given in map(_bare, modes))
+
+
+def _bare(mode: str) -> str:
+    return mode.split(";", 1)[0].strip().lower()
+
+
+def dedupe(call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
+    """What makes a repeat of this call the same call; None when nothing promises that it would be one.
+
+    An `Idempotency-Key`, or a message id that is a UUID; an id that does not promise uniqueness is not taken as one.
+    """
+    if call.idempotency_key is not None:
+        kind, name = "k", call.idempotency_key
+    elif _UUID.fullmatch(send.message.message_id):
+        kind, name = "m", send.message.message_id
+    else:
+        return None
+    key = blake2b(msgspec.msgpack.encode((kind, call.principal.id, call.agent, name)), digest_size=16)
+    params = (send.message, send.metadata, send.skill, send.skills)
+    try:
+        spelled = msgspec.msgpack.encode(params)
+    except OverflowError:  # an integer beyond 64 bits
+        spelled = msgspec.json.encode(params)
+    return Dedupe(key.digest(), blake2b(spelled, digest_size=16).digest(), expires_ms)
+
+
+def page_token(status_ms: int, task_id: str) -> str:
+    """Where the next page of ListTasks begins, as an opaque word."""
+    return urlsafe_b64encode(msgspec.json.encode((status_ms, task_id))).decode().rstrip("=")
+
+
+def read_page_token(token: str) -> tuple[int, str]:
+    """The place a page token stands for. Raises InvalidParams if it is not one of ours."""
+    try:
+        raw = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
+        return msgspec.json.decode(raw, type=tuple[_Milliseconds, str])
+    except (binascii.Error, ValueError, msgspec.MsgspecError, RecursionError) as error:
+        raise InvalidParams("pageToken", "not one that this server gave: leave it out for the first page") from error
+
+
+def read_after(after: str, last_seq: int) -> tuple[int, int]:
+    """`Last-Event-ID` or `since` as (seq, frame): `7` is (7, 0), `7.2` is (7, 2). Raises InvalidParams."""
+    seq, dot, frame = after.partition(".")
+    if not (seq.isascii() and seq.isdecimal() and len(seq) < 16) or (
+        dot and not (frame.isascii() and frame.isdecimal() and len(frame) < 8)
+    ):
+        raise InvalidParams("Last-Event-ID", "not an id that this server gave: use the last `id:` of the stream")
+    if int(seq) > last_seq:
+        raise InvalidParams("Last-Event-ID", f"{seq} is beyond the end: the task's log ends at {last_seq}")
+    return int(seq), int(frame) if dot else 0

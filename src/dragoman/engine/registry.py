@@ -1,0 +1,78 @@
+"""Registry: the tasks that this process has in memory.
+
+Invariant: whoever finds a task here has been checked to own it; foreign is not found (invariant 9).
+"""
+
+from dragoman.engine.live import LiveTask
+from dragoman.model.errors import TaskNotFound
+from dragoman.model.events import Logged
+from dragoman.model.operations import Call
+from dragoman.model.task import TaskHead
+from dragoman.store.api import Store
+
+WHOLE_LOG_BYTES = 1 << 40
+"""A limit that no log reaches: read it all."""
+
+
+class Registry:
+    """Live tasks by id. A task stays while it is pinned, run, or written to; after that the store has it."""
+
+    __slots__ = ("_live", "_store")
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._live: dict[str, LiveTask] = {}
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def all(self) -> list[LiveTask]:
+        """Every task in memory."""
+        return list(self._live.values())
+
+    def add(self, live: LiveTask) -> None:
+        """Keep a task that was just made or loaded, as long as something holds it."""
+        live.idle = self.release
+        self._live[live.head.id] = live
+
+    def find(self, call: Call, task_id: str) -> LiveTask:
+        """The caller's task, for a look. Raises TaskNotFound, also when it is another's or another agent's."""
+        live = self._live.get(task_id)
+        if live is None or not live.seq:
+            stored = self._store.load(task_id)
+            if stored is None:
+                raise TaskNotFound(task_id)
+            if live is None:
+                live = LiveTask.of(stored)
+            else:  # it is written, as a list has shown the caller, but that has not come back to its maker
+                live.created(stored)
+        if not _may_see(call, live.head):
+            raise TaskNotFound(task_id)
+        return live
+
+    def pin(self, call: Call, task_id: str) -> LiveTask:
+        """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""
+        live = self.find(call, task_id)
+        if task_id not in self._live:
+            self.add(live)
+        live.pins += 1
+        return live
+
+    def unpin(self, live: LiveTask) -> None:
+        """Undo one `pin`."""
+        live.pins -= 1
+        self.release(live)
+
+    def release(self, live: LiveTask) -> None:
+        """Let the task go if nobody holds it."""
+        free = live.pins <= 0 and live.run is None and live.in_flight == 0
+        if free and self._live.get(live.head.id) is live:
+            del self._live[live.head.id]
+
+    async def log(self, task_id: str) -> tuple[Logged, ...]:
+        """The whole log of a task, as far as it is kept."""
+        return await self._store.read(task_id, 0, WHOLE_LOG_BYTES)
+
+
+def _may_see(call: Call, head: TaskHead) -> bool:
+    return head.owner == call.principal.id and head.agent == call.agent

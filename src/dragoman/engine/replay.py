@@ -1,0 +1,107 @@
+"""Replay: what a run that is taken up again, by running its agent anew, must not do twice.
+
+Invariant: pure. Until the last recorded answer is consumed, the agent is where it already was: nothing it says counts.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from dragoman.engine.lifecycle import Fold
+from dragoman.model.events import ArtifactChunk, Logged, MessageReceived, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.task import INTERRUPTED, TaskHead, Usage
+
+
+class ReplayMismatch(Exception):
+    """The agent asked something else than it had asked before: its recorded answers do not fit (DESIGN §5)."""
+
+
+class Replay:
+    """The answers a task has received, in order, each with the question it answers.
+
+    `late` are messages that came after the last answered question, while the agent worked; its next `ask` gets them. A
+    message that came while the agent worked answers whatever it asked next. `usage` is what had been used up to the
+    last answered question; a run that takes the place of one that `crashed` counts on from there.
+    """
+
+    __slots__ = ("_answers", "_baseline", "late", "usage")
+
+    def __init__(
+        self,
+        answers: Iterable[tuple[Message | None, Message]] = (),
+        late: Iterable[Message] = (),
+        baseline: dict[str, Artifact] | None = None,
+        usage: Usage | None = None,
+    ) -> None:
+        self.usage = usage
+        self._answers = deque(answers)
+        self._baseline = baseline
+        self.late = deque(late)
+
+    @property
+    def active(self) -> bool:
+        """Whether recorded answers are left."""
+        return bool(self._answers)
+
+    @property
+    def crashed(self) -> bool:
+        """Whether the run before this one died while it worked."""
+        return self._baseline is not None
+
+    def answer(self, question: Sequence[Part]) -> Message:
+        """The recorded answer to the agent's next question. Raises ReplayMismatch if that was another one."""
+        asked, answer = self._answers[0]
+        if asked is not None and _spelled(asked.parts) != _spelled(question):
+            raise ReplayMismatch  # and stays active: what an agent says that goes on nevertheless does not count
+        self._answers.popleft()
+        return answer
+
+    def replaces(self, artifact_id: str) -> tuple[Part, ...] | None:
+        """The parts that a first chunk of this artifact must begin with, because it replaces what a dead run left.
+
+        None when there is nothing to replace. Asked once for each artifact.
+        """
+        if self._baseline is None:
+            return None
+        artifact = self._baseline.get(artifact_id)
+        return () if artifact is None else artifact.parts
+
+
+def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[Message, Replay]:
+    """The message that made the task, and what a new run of it must replay, from the whole log.
+
+    With `crashed` the last run died while it worked: what it wrote after the last answer is to be replaced.
+    """
+    first: Message | None = None
+    fold = Fold(head)
+    answers: list[tuple[Message | None, Message]] = []
+    answered = 0
+    baseline: dict[str, Artifact] = {}
+    usage: Usage | None = None
+    for logged in log:
+        event = logged.event
+        match event:
+            case Submitted(message, _):
+                first = message
+            case MessageReceived(message, _):
+                status = fold.status
+                asked = status.message if status is not None and status.state in INTERRUPTED else None
+                answers.append((asked, message))
+                if asked is not None:
+                    answered = len(answers)
+                    usage = fold.usage
+                    baseline = {artifact.artifact_id: artifact for artifact in fold.record().artifacts}
+            case StatusChanged() | ArtifactChunk():
+                pass
+        fold.add(logged.seq, event)
+    if first is None:
+        raise ValueError("a log begins with Submitted")
+    late = (message for _, message in answers[answered:])
+    return first, Replay(answers[:answered], late, baseline if crashed else None, usage)
+
+
+def _spelled(parts: Sequence[Part]) -> bytes:
+    """What two equal questions have in common: a tuple is a list once it was written."""
+    return msgspec.json.encode(parts)

@@ -1,0 +1,353 @@
+"""TaskRun: one execution of an agent on a task, from its lease to its last event.
+
+Invariant: what a run writes carries its epoch; once that is old, or the task has ended, nothing of it is written any
+more and the agent is canceled (invariant 5). A run never raises: whatever its agent does becomes a state of the task.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from dragoman.engine.api import Reject, Runner
+from dragoman.engine.lifecycle import duration_ms, fold
+from dragoman.engine.live import LiveTask
+from dragoman.engine.past import Past
+from dragoman.engine.replay import Replay, ReplayMismatch
+from dragoman.engine.writer import RunWriter
+from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
+from dragoman.model.ids import Clock, new_id, timestamp
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.principal import Principal
+from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
+from dragoman.store.api import Store
+
+log = logging.getLogger("dragoman.runs")
+
+NO_PARTS = "artifact {!r} has no parts (A2A 1.0 §4.1.9): give it at least one"
+
+
+def agent_message(live: LiveTask, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
+    """A message from the agent, or from the server on its behalf, within a task."""
+    return Message(
+        message_id=new_id(),
+        role=Role.AGENT,
+        parts=tuple(parts),
+        context_id=live.head.context_id,
+        task_id=live.head.id,
+        metadata=metadata,
+    )
+
+
+def closing(
+    live: LiveTask, state: TaskState, now_ms: int, text: str = "", reason: str = "", usage: Usage | None = None
+) -> StatusChanged:
+    """The event that ends a task; `reason` is for programs, `text` for people."""
+    message = agent_message(live, (Part(text=text),), {"reason": reason} if reason else None) if text else None
+    return StatusChanged(
+        state,
+        timestamp(now_ms),
+        message=message,
+        usage=usage,
+        duration_ms=duration_ms(live.head, now_ms),
+    )
+
+
+def failed(head: TaskHead, what: str, error: BaseException) -> str:
+    """Log an exception with a reference, for the caller to quote; its text stays in the log."""
+    reference = new_id()[-12:]
+    log.error("agent %s %s in task %s (reference %s)", head.agent, what, head.id, reference, exc_info=error)
+    return reference
+
+
+class TaskRun:
+    """An execution of `runner` on `live`: see `engine.api.Run` for what its agent may do with it.
+
+    With `announce` the run begins by saying that it works; without, whoever leased it has said so.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        live: LiveTask,
+        message: Message,
+        replay: Replay,
+        *,
+        store: Store,
+        clock: Clock,
+        past: Past,
+        announce: bool,
+        suspend_max_s: float,
+    ) -> None:
+        head = live.head
+        self.head = head
+        self.message = message
+        self.principal = Principal(head.owner)
+        self.skill = head.skill
+        self.skills = head.skills
+        self.extensions = head.extensions
+        self.task: asyncio.Task[None] | None = None
+        self._runner = runner
+        self._live = live
+        self._replay = replay
+        self._clock = clock
+        self._past = past
+        self._announce = announce
+        self._suspend_max_s = suspend_max_s
+        self._writer = RunWriter(live, store, self.abandon, self._unwritable)
+        self._answer: asyncio.Future[Message] | None = None
+        self._usage: Usage | None = replay.usage if replay.crashed else live.usage
+        self._written: set[str] = set()
+        self._failed: tuple[TaskState, str, str] | None = None
+        self._abandoned = False
+        self._canceled = False
+        self._leaving = False
+
+    # -- for the engine ----------------------------------------------------------------------------------------------
+
+    async def main(self) -> None:
+        """Run the agent to its end, write how it ended, and wait until that is committed."""
+        if self._announce:
+            now_ms = self._clock.now_ms()
+            self._writer.put(StatusChanged(TaskState.WORKING, timestamp(now_ms)), now_ms)
+        ended = await self._run()
+        while not self._abandoned:
+            now_ms = self._clock.now_ms()
+            self._failed = None
+            self._writer.put(closing(self._live, ended[0], now_ms, ended[1], ended[2], self._usage), now_ms)
+            unwritten = await self._committed()
+            if unwritten is None:
+                return
+            ended = unwritten
+
+    async def _committed(self) -> tuple[TaskState, str, str] | None:
+        """Wait until all is committed. A cancel does not hurry that: how the run ended is decided.
+
+        None, or how it ended instead since it could not be written.
+        """
+        while True:
+            try:
+                await self._writer.drained()
+                return self._failed
+            except asyncio.CancelledError:
+                if not (self._canceled or self._failed) or self._abandoned:
+                    raise
+
+    async def _run(self) -> tuple[TaskState, str, str]:
+        try:
+            await self._runner.run(self)
+        except asyncio.CancelledError as error:
+            if self._failed is not None:
+                return self._failed
+            if self._canceled or self._abandoned:
+                return TaskState.CANCELED, "", ""
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # the server is going down
+            return self._failure("canceled itself", error)
+        except Reject as reject:
+            return TaskState.REJECTED, str(reject), "rejected"
+        except ReplayMismatch:
+            self._mismatch()
+        except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  a user's agent may raise anything
+            return self._failed or self._failure("raised", error)
+        if self._replay.active:
+            self._mismatch()
+        return self._failed or (TaskState.COMPLETED, "", "")
+
+    def _failure(self, what: str, error: BaseException) -> tuple[TaskState, str, str]:
+        text = f"The agent failed (reference {failed(self.head, what, error)})."
+        return TaskState.FAILED, text, "agent_error"
+
+    def _mismatch(self) -> None:
+        text = "The agent asked another question than before the restart; its recorded answers do not fit."
+        self._failed = TaskState.FAILED, text, "replay_mismatch"
+
+    def _unwritable(self, error: BaseException) -> None:
+        self._failed = self._failure("gave out what cannot be written", error)
+        if self.task is not None:
+            self.task.cancel()
+
+    def cancel(self) -> None:
+        """Ask the agent to stop; the task is canceled once it has."""
+        if not self._canceled:
+            self._canceled = True
+            if self.task is not None:
+                self.task.cancel()
+
+    def abandon(self) -> None:
+        """Stop the agent without writing anything: another run, or nobody, goes on with the task."""
+        if not self._abandoned:
+            self._abandoned = True
+            self._writer.stop()
+            if self.task is not None:
+                self.task.cancel()
+
+    def leave(self) -> None:
+        """The server is stopping: do not stay suspended; the answer will be replayed."""
+        self._leaving = True
+        if self.suspended:
+            self.abandon()
+
+    @property
+    def asking(self) -> bool:
+        """Whether the agent waits for an answer; the question may still be on its way to the log."""
+        return self._answer is not None and not self._answer.done()
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the agent waits for an answer to a question that is committed: the run holds no lease."""
+        return self.asking and self._live.state in INTERRUPTED
+
+    def receive(self, message: Message) -> None:
+        """A message came while the agent works: its next `ask` gets it."""
+        self._replay.late.append(message)
+
+    def resume(self, message: Message) -> bool:
+        """The answer came: go on under the task's new epoch. False if this run cannot take it."""
+        answer = self._answer
+        if self._abandoned or answer is None or answer.done():
+            return False
+        self._writer.resumed(self._live.epoch, self._clock.now_ms())
+        answer.set_result(message)
+        return True
+
+    # -- for the agent: engine.api.Run -------------------------------------------------------------------------------
+
+    @property
+    def record(self) -> Record:
+        """The task as written and emitted so far."""
+        record = self._live.record()
+        emitted = self._writer.pending
+        if not emitted:
+            return record
+        return fold(self.head, record, (Logged(seq, event) for seq, event in enumerate(emitted, record.seq + 1)))
+
+    async def status(
+        self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Report from within `working`."""
+        self._check()
+        if self._answer is not None:
+            await self._answered()
+        if self._replay.active:
+            return
+        now_ms = self._clock.now_ms()
+        message = agent_message(self._live, parts) if parts else None
+        made = None if progress is None else Progress(*progress, message.text if message is not None else "")
+        self._writer.put(
+            StatusChanged(
+                TaskState.WORKING,
+                timestamp(now_ms),
+                message=message,
+                progress=made,
+                usage=self._usage,
+                metadata=metadata,
+            ),
+            now_ms,
+        )
+        if self._writer.full:
+            await self._room()
+
+    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Give out an artifact or a chunk of one. The first chunk of an artifact is never an append."""
+        self._check()
+        if not artifact.parts:
+            raise ValueError(NO_PARTS.format(artifact.artifact_id))
+        if self._answer is not None:
+            await self._answered()
+        if self._replay.active:
+            return
+        key = artifact.artifact_id
+        if key not in self._written:
+            self._written.add(key)
+            if (kept := self._replay.replaces(key)) is not None:
+                if append and kept:
+                    artifact = _with_parts(artifact, (*kept, *artifact.parts))
+                append = False
+            elif append:
+                append = any(known.artifact_id == key for known in self.record.artifacts)
+        self._writer.put(ArtifactChunk(artifact, append, last_chunk), self._clock.now_ms())
+        if self._writer.full:
+            await self._room()
+
+    def usage(self, usage: Usage) -> None:
+        """Add to the tokens used."""
+        if not self._replay.active:
+            sofar = self._usage or Usage()
+            self._usage = Usage(
+                sofar.input_tokens + usage.input_tokens,
+                sofar.output_tokens + usage.output_tokens,
+                sofar.total_tokens + usage.total_tokens,
+            )
+
+    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
+        """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
+        self._check()
+        loop = asyncio.get_running_loop()
+        while True:
+            if self._replay.active:
+                return self._replay.answer(parts)
+            if self._answer is not None:
+                await self._answered()
+            elif self._replay.late:
+                return self._replay.late.popleft()
+            elif self._live.in_flight > self._writer.in_flight:  # a message that comes before the question answers it
+                await self._live.wait(loop)
+                self._check()
+            else:
+                break
+        state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
+        now_ms = self._clock.now_ms()
+        question = StatusChanged(state, timestamp(now_ms), message=agent_message(self._live, parts), usage=self._usage)
+        self._writer.put(question, now_ms)
+        answer: asyncio.Future[Message] = loop.create_future()
+        self._answer = answer
+        expiry: asyncio.TimerHandle | None = None
+        try:
+            await self._writer.drained()
+            if self._leaving and not answer.done():
+                self.abandon()
+            expiry = loop.call_later(self._suspend_max_s, self._expire)
+            return await answer
+        finally:
+            if expiry is not None:
+                expiry.cancel()
+            self._answer = None
+
+    def _expire(self) -> None:
+        if self.suspended:
+            self.abandon()
+
+    async def _answered(self) -> None:
+        """Wait while a question is open: nothing of this run comes between it and its answer."""
+        while self._answer is not None:
+            await asyncio.wait((self._answer,))
+            await asyncio.sleep(0)
+            self._check()
+
+    async def references(self) -> tuple[Record, ...]:
+        """The tasks that the message names, those of them that are the caller's."""
+        return self._past.references(self.head, self.message.reference_task_ids)
+
+    async def history(self, limit: int) -> tuple[Message, ...]:
+        """The newest `limit` messages of the context, oldest first, this run's own not."""
+        return await self._past.messages(self.head, limit)
+
+    async def _room(self) -> None:
+        await self._writer.room()
+        self._check()
+
+    def _check(self) -> None:
+        if self._abandoned or self._live.state in TERMINAL:
+            raise asyncio.CancelledError("the run has lost its lease")
+
+
+def _with_parts(artifact: Artifact, parts: tuple[Part, ...]) -> Artifact:
+    return Artifact(
+        artifact_id=artifact.artifact_id,
+        parts=parts,
+        name=artifact.name,
+        description=artifact.description,
+        metadata=artifact.metadata,
+        extensions=artifact.extensions,
+    )

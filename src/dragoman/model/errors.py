@@ -1,0 +1,190 @@
+"""Every error a caller can meet, in protocol terms.
+
+    A2AError
+    ├── ParseError, InvalidRequest, MethodNotFound, InvalidParams, InternalError      JSON-RPC 2.0 §5.1
+    ├── TaskNotFound, TaskNotCancelable, PushNotificationNotSupported,
+    │   UnsupportedOperation, ContentTypeNotSupported, InvalidAgentResponse,
+    │   ExtendedAgentCardNotConfigured, ExtensionSupportRequired, VersionNotSupported  A2A 1.0 §3.3.2
+    ├── AgentNotFound, NotFound, MethodNotAllowed                                      no such agent, path, verb
+    ├── UnsupportedMediaType, PayloadTooLarge                                          HTTP 415, 413
+    └── Unavailable                                                                    draining, store full: try again
+
+Invariant: a message names the thing and the fix and holds nothing of an exception's text; codes are per-dialect tables.
+"""
+
+from collections.abc import Sequence
+
+
+class A2AError(Exception):
+    """A caller's request that cannot be answered with a result. `message` is for the caller to read."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """What an ErrorInfo says beside its reason; string to string (google.rpc.ErrorInfo)."""
+        return {}
+
+
+class ParseError(A2AError):
+    """The body is not JSON."""
+
+
+class InvalidRequest(A2AError):
+    """The body is JSON, but not a request."""
+
+
+class MethodNotFound(A2AError):
+    """The server knows no such method."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(f"method {method[:100]!r} is not known here")
+        self.method = method
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"method": self.method[:100]}
+
+
+class Violation(tuple[str, str]):
+    """A field by its path on the wire (`message.parts[0].text`), and what is wrong with it."""
+
+    __slots__ = ()
+
+    def __new__(cls, field: str, description: str) -> "Violation":
+        return super().__new__(cls, (field, description))
+
+
+class InvalidParams(A2AError):
+    """A field is missing or wrong. `violations` names each with the fix."""
+
+    def __init__(self, field: str, description: str, *more: tuple[str, str]) -> None:
+        self.violations: Sequence[tuple[str, str]] = ((field, description), *more)
+        super().__init__("; ".join(f"{f}: {d}" if f else d for f, d in self.violations))
+
+
+class InternalError(A2AError):
+    """Something of ours failed. `reference` finds it in the server's log."""
+
+    def __init__(self, reference: str = "") -> None:
+        super().__init__("Internal error" + (f" (reference {reference})" if reference else ""))
+        self.reference = reference
+
+
+class TaskNotFound(A2AError):
+    """No such task, or somebody else's: the caller cannot tell (A2A 1.0 §3.3.2)."""
+
+    def __init__(self, task_id: str) -> None:
+        super().__init__("Task not found")
+        self.task_id = task_id
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"taskId": self.task_id[:200]}
+
+
+class TaskNotCancelable(A2AError):
+    """The task has already ended (A2A 1.0 §3.1.5)."""
+
+    def __init__(self, task_id: str, state: str) -> None:
+        super().__init__(f"Task cannot be canceled: it is {state}")
+        self.task_id = task_id
+        self.state = state
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"taskId": self.task_id, "state": self.state}
+
+
+class PushNotificationNotSupported(A2AError):
+    """The agent's card says `pushNotifications: false` (A2A 1.0 §3.3.4)."""
+
+    def __init__(self) -> None:
+        super().__init__("Push Notification is not supported: poll with GetTask or subscribe to the task")
+
+
+class UnsupportedOperation(A2AError):
+    """The agent does not do that, or not in the task's present state (A2A 1.0 §3.3.2)."""
+
+
+class ContentTypeNotSupported(A2AError):
+    """A part's media type is not one the agent takes, or none it gives is accepted (A2A 1.0 §3.3.2)."""
+
+
+class InvalidAgentResponse(A2AError):
+    """An agent answered with something that is not an answer (A2A 1.0 §3.3.2)."""
+
+
+class ExtendedAgentCardNotConfigured(A2AError):
+    """The card promises an extended card that is not there (A2A 1.0 §3.1.11)."""
+
+
+class ExtensionSupportRequired(A2AError):
+    """The agent requires an extension that the caller does not declare (A2A 1.0 §3.3.4)."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(f"the agent requires the extension {uri}: name it in the A2A-Extensions header")
+        self.uri = uri
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"uri": self.uri}
+
+
+class VersionNotSupported(A2AError):
+    """The `A2A-Version` is not one spoken here (A2A 1.0 §3.6.2). `fix` says what to do, if not to use another."""
+
+    def __init__(self, version: str, supported: Sequence[str] = ("1.0", "0.3"), fix: str = "") -> None:
+        fix = fix or f"use {' or '.join(supported)}"
+        super().__init__(f"A2A-Version {version[:20]!r} is not supported here: {fix}")
+        self.version = version
+        self.supported = tuple(supported)
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"version": self.version[:20], "supportedVersions": ",".join(self.supported)}
+
+
+class AgentNotFound(A2AError):
+    """No agent of that id is served here."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(f"no agent {agent[:100]!r} here: GET /agents lists them")
+        self.agent = agent
+
+
+class NotFound(A2AError):
+    """No such path."""
+
+
+class MethodNotAllowed(A2AError):
+    """The path is there, the HTTP method is not one of `allowed`."""
+
+    def __init__(self, allowed: Sequence[str]) -> None:
+        super().__init__(f"method not allowed here: use {' or '.join(allowed)}")
+        self.allowed = tuple(allowed)
+
+
+class UnsupportedMediaType(A2AError):
+    """The body's Content-Type is not JSON; so no web form can post."""
+
+    def __init__(self, content_type: str) -> None:
+        super().__init__(f"Content-Type {content_type[:100]!r} is not JSON: send application/json")
+
+
+class PayloadTooLarge(A2AError):
+    """The body is over the limit."""
+
+    def __init__(self, max_body_bytes: int) -> None:
+        super().__init__(f"the body is larger than the {max_body_bytes} bytes allowed (max_body_bytes)")
+        self.max_body_bytes = max_body_bytes
+
+
+class Unavailable(A2AError):
+    """Not now: the server is stopping, or its store cannot write. `retry_after_s` says when to try again."""
+
+    def __init__(self, message: str, retry_after_s: int = 5) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s

@@ -1,0 +1,49 @@
+"""Ids, time stamps, and the clock they come from.
+
+Invariant: ids are UUIDs of version 7 (RFC 9562), so that later ones sort after earlier ones; time stamps are UTC with
+milliseconds (A2A 1.0 §5.6.1).
+"""
+
+import time
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Protocol
+
+from uuid_utils import uuid7
+
+
+def new_id() -> str:
+    """A fresh id for a task, context, message or artifact."""
+    return str(uuid7())
+
+
+class Clock(Protocol):
+    """Where time comes from; tests pass their own."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        ...
+
+
+class SystemClock:
+    """The machine's own time."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch."""
+        return time.time_ns() // 1_000_000
+
+
+def timestamp(ms: int) -> str:
+    """`ms` since the epoch as `2026-11-20T07:00:00.000Z`."""
+    seconds, rest = divmod(ms, 1000)
+    return f"{_to_the_second(seconds)}.{rest:03d}Z"
+
+
+def timestamp_ms(text: str) -> int:
+    """A time stamp of ours back in milliseconds since the epoch."""
+    return int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
+
+
+@lru_cache(maxsize=4)
+def _to_the_second(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")

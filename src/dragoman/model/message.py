@@ -1,0 +1,62 @@
+"""Part, Message and Artifact, as in A2A 1.0 §4.1.4 to §4.1.9.
+
+Invariant: encoding one of these with msgspec gives its A2A 1.0 JSON, and nothing that is not in the 1.0 proto.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import UNSET, Struct, UnsetType
+
+
+class Role(StrEnum):
+    """Who sent a message (A2A 1.0 §4.1.5)."""
+
+    USER = "ROLE_USER"
+    AGENT = "ROLE_AGENT"
+
+
+class Part(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """One piece of content: exactly one of `text`, `raw`, `url`, `data` is set (A2A 1.0 §4.1.6).
+
+    `raw` holds the bytes themselves; they are base64 only on the wire. `data` is any JSON value, null included, hence
+    `UNSET` for "no data". `blob` belongs to the store (a reference to bytes it keeps aside); outside of it, it is None.
+    """
+
+    text: str | None = None
+    raw: bytes | None = None
+    url: str | None = None
+    data: Any | UnsetType = UNSET
+    filename: str | None = None
+    media_type: str | None = None
+    metadata: dict[str, Any] | None = None
+    blob: int | None = None
+
+
+class Message(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """One unit of communication between client and agent (A2A 1.0 §4.1.4)."""
+
+    message_id: str
+    role: Role
+    parts: tuple[Part, ...]
+    context_id: str | None = None
+    task_id: str | None = None
+    metadata: dict[str, Any] | None = None
+    extensions: tuple[str, ...] = ()
+    reference_task_ids: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The text parts, joined by newlines; empty when there are none."""
+        return "\n".join(part.text for part in self.parts if part.text is not None)
+
+
+class Artifact(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """One output of a task (A2A 1.0 §4.1.9); `artifact_id` is unique within the task."""
+
+    artifact_id: str
+    parts: tuple[Part, ...]
+    name: str | None = None
+    description: str | None = None
+    metadata: dict[str, Any] | None = None
+    extensions: tuple[str, ...] = ()

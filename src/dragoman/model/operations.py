@@ -1,0 +1,174 @@
+"""Operations: what a caller asks for, as values, and what is answered.
+
+Invariant: an operation says nothing about the bytes it came in; every dialect decodes into these and only these.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.model.card import AgentCard
+from dragoman.model.message import Message
+from dragoman.model.principal import Principal
+from dragoman.model.task import Record, TaskState
+
+
+class PushConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where to tell of a task's changes (A2A 1.0 §4.3.1). Empty `id`: the server gives one."""
+
+    url: str
+    id: str = ""
+    task_id: str = ""
+    token: str | None = None
+    scheme: str | None = None
+    credentials: str | None = None
+
+
+class SendMessage(Struct, frozen=True, kw_only=True):
+    """Send a message and wait until the task ends or waits for its caller (A2A 1.0 §3.1.1).
+
+    `return_immediately` answers as soon as the task is written. `history_length` None sets no limit. `skill` names the
+    skill to run, `skills` restricts the run to those.
+    """
+
+    message: Message
+    return_immediately: bool = False
+    history_length: int | None = None
+    accepted_output_modes: tuple[str, ...] = ()
+    metadata: dict[str, Any] | None = None
+    skill: str | None = None
+    skills: tuple[str, ...] = ()
+    push_config: PushConfig | None = None
+    tenant: str = ""
+
+
+class StreamMessage(SendMessage, frozen=True, kw_only=True):
+    """Send a message and follow the task as a stream (A2A 1.0 §3.1.2)."""
+
+
+class GetTask(Struct, frozen=True, kw_only=True):
+    """The task as it stands (A2A 1.0 §3.1.3)."""
+
+    id: str
+    history_length: int | None = None
+    tenant: str = ""
+
+
+class ListTasks(Struct, frozen=True, kw_only=True):
+    """The caller's tasks, newest status first (A2A 1.0 §3.1.4).
+
+    `page_size` is 1 to 100. `status_after_ms` is milliseconds since the epoch, inclusive. `offset` serves dialects
+    that page by it and goes with no `page_token`.
+    """
+
+    context_id: str | None = None
+    state: TaskState | None = None
+    page_size: int = 50
+    page_token: str = ""
+    history_length: int | None = None
+    status_after_ms: int | None = None
+    include_artifacts: bool = False
+    offset: int = 0
+    tenant: str = ""
+
+
+class CancelTask(Struct, frozen=True, kw_only=True):
+    """Stop the task (A2A 1.0 §3.1.5)."""
+
+    id: str
+    metadata: dict[str, Any] | None = None
+    tenant: str = ""
+
+
+class Subscribe(Struct, frozen=True, kw_only=True):
+    """Follow a task that exists (A2A 1.0 §3.1.6)."""
+
+    id: str
+    tenant: str = ""
+
+
+class CreatePushConfig(Struct, frozen=True, kw_only=True):
+    """Register a webhook for a task (A2A 1.0 §3.1.7)."""
+
+    config: PushConfig
+    tenant: str = ""
+
+
+class GetPushConfig(Struct, frozen=True, kw_only=True):
+    """One webhook configuration (A2A 1.0 §3.1.8). Empty `id`: the dialect lets the caller leave it out."""
+
+    task_id: str
+    id: str = ""
+    tenant: str = ""
+
+
+class ListPushConfigs(Struct, frozen=True, kw_only=True):
+    """All webhook configurations of a task (A2A 1.0 §3.1.9)."""
+
+    task_id: str
+    page_size: int = 0
+    page_token: str = ""
+    tenant: str = ""
+
+
+class DeletePushConfig(Struct, frozen=True, kw_only=True):
+    """Forget a webhook configuration (A2A 1.0 §3.1.10)."""
+
+    task_id: str
+    id: str = ""
+    tenant: str = ""
+
+
+class GetExtendedCard(Struct, frozen=True, kw_only=True):
+    """The card for callers who have authenticated (A2A 1.0 §3.1.11)."""
+
+    tenant: str = ""
+
+
+Operation = (
+    SendMessage
+    | StreamMessage
+    | GetTask
+    | ListTasks
+    | CancelTask
+    | Subscribe
+    | CreatePushConfig
+    | GetPushConfig
+    | ListPushConfigs
+    | DeletePushConfig
+    | GetExtendedCard
+)
+
+STREAMING = (StreamMessage, Subscribe)
+"""The operations that are answered with a stream."""
+
+
+class Call(Struct, frozen=True, kw_only=True):
+    """An operation with what came around it: who asks, which agent, and how the request arrived.
+
+    `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`), as sent: `7` or `7.2`; None when it sent none.
+    `extensions` are those the caller declared.
+    """
+
+    operation: Operation
+    principal: Principal
+    agent: str
+    dialect: str
+    mount: str
+    extensions: tuple[str, ...] = ()
+    idempotency_key: str | None = None
+    after: str | None = None
+    traceparent: str | None = None
+
+
+class TaskPage(Struct, frozen=True, kw_only=True):
+    """One page of ListTasks. `next_page_token` is empty on the last page; `total_size` counts all pages."""
+
+    records: tuple[Record, ...]
+    next_page_token: str
+    page_size: int
+    total_size: int
+
+
+Result = Record | Message | TaskPage | AgentCard | PushConfig | tuple[PushConfig, ...] | None
+"""What a unary operation is answered with: SendMessage with a Record, or with a direct agent's Message."""

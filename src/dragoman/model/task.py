@@ -1,0 +1,112 @@
+"""Task and its states (A2A 1.0 §4.1.1 to §4.1.3), and the Record: a task with what the server knows beyond 1.0.
+
+Invariant: `Task` encodes to pure A2A 1.0 JSON; whatever 1.0 lacks lives in `TaskHead` and `Record` only.
+"""
+
+from enum import StrEnum
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.model.message import Artifact, Message
+
+
+class TaskState(StrEnum):
+    """The life of a task (A2A 1.0 §4.1.3)."""
+
+    SUBMITTED = "TASK_STATE_SUBMITTED"
+    WORKING = "TASK_STATE_WORKING"
+    INPUT_REQUIRED = "TASK_STATE_INPUT_REQUIRED"
+    AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
+    COMPLETED = "TASK_STATE_COMPLETED"
+    FAILED = "TASK_STATE_FAILED"
+    CANCELED = "TASK_STATE_CANCELED"
+    REJECTED = "TASK_STATE_REJECTED"
+
+
+TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED})
+"""States that nothing follows (A2A 1.0 §4.1.3)."""
+
+INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
+"""States in which the task waits for its caller (A2A 1.0 §3.2.2)."""
+
+
+class TaskStatus(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """Where a task stands. `timestamp` is UTC with milliseconds: `2026-11-20T07:00:00.000Z` (A2A 1.0 §5.6.1)."""
+
+    state: TaskState
+    message: Message | None = None
+    timestamp: str
+
+
+class Task(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+    """The core unit of action (A2A 1.0 §4.1.1)."""
+
+    id: str
+    context_id: str
+    status: TaskStatus
+    artifacts: tuple[Artifact, ...] = ()
+    history: tuple[Message, ...] = ()
+    metadata: dict[str, Any] | None = None
+
+
+class Progress(Struct, frozen=True, array_like=True):
+    """How far a run is: `current` of `total`, and what it is doing; `message` may be empty."""
+
+    current: int
+    total: int
+    message: str = ""
+
+
+class Usage(Struct, frozen=True, array_like=True):
+    """Tokens used, as the agent reported them; what counts as a token is the agent's affair."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    total_tokens: int = 0
+
+
+class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is fixed when a task is made and never changes after.
+
+    `owner` is the id of the principal that made it; `dialect` and `mount` say how and where it was made; `created_at`
+    is spelled like `TaskStatus.timestamp`. `metadata` is that of the request; `skills` restricts the run to those.
+    """
+
+    id: str
+    context_id: str
+    agent: str
+    owner: str
+    dialect: str
+    mount: str
+    created_at: str
+    skill: str | None = None
+    skills: tuple[str, ...] = ()
+    metadata: dict[str, Any] | None = None
+    extensions: tuple[str, ...] = ()
+    accepted_output_modes: tuple[str, ...] = ()
+    traceparent: str | None = None
+
+
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A task as folded from its log up to and including `seq`."""
+
+    head: TaskHead
+    seq: int
+    status: TaskStatus
+    artifacts: tuple[Artifact, ...] = ()
+    history: tuple[Message, ...] = ()
+    progress: Progress | None = None
+    usage: Usage | None = None
+    duration_ms: int | None = None
+    open_artifacts: tuple[str, ...] = ()
+
+    @property
+    def state(self) -> TaskState:
+        """The current state."""
+        return self.status.state
+
+    @property
+    def terminal(self) -> bool:
+        """Whether nothing can follow."""
+        return self.status.state in TERMINAL

@@ -1,0 +1,1 @@
+"""Where tasks and their logs are kept."""

@@ -1,0 +1,57 @@
+-- What must not be in a store file: every statement answers with what is wrong, and with nothing if all is well.
+
+-- name: scope_counters
+-- Counters of a scope against its rows.
+SELECT s.owner, s.agent, k.state, k.n, count(t.task) FROM scopes s,
+    (SELECT scope, 0 AS state, n0 AS n FROM scopes UNION ALL SELECT scope, 1, n1 FROM scopes
+     UNION ALL SELECT scope, 2, n2 FROM scopes UNION ALL SELECT scope, 3, n3 FROM scopes
+     UNION ALL SELECT scope, 4, n4 FROM scopes UNION ALL SELECT scope, 5, n5 FROM scopes
+     UNION ALL SELECT scope, 6, n6 FROM scopes UNION ALL SELECT scope, 7, n7 FROM scopes) k
+    LEFT JOIN tasks t ON t.scope = s.scope AND t.state = k.state
+WHERE k.scope = s.scope GROUP BY s.scope, k.state HAVING k.n <> count(t.task);
+
+-- name: context_counters
+-- Counters of a context against its rows.
+SELECT * FROM (
+    SELECT scope, context, sum(state = 0) AS n0, sum(state = 1) AS n1, sum(state = 2) AS n2, sum(state = 3) AS n3,
+        sum(state = 4) AS n4, sum(state = 5) AS n5, sum(state = 6) AS n6, sum(state = 7) AS n7
+    FROM tasks GROUP BY scope, context
+    EXCEPT SELECT scope, context, n0, n1, n2, n3, n4, n5, n6, n7 FROM contexts);
+
+-- name: contexts_without_tasks
+-- Contexts that count tasks which are not there.
+SELECT scope, context FROM contexts EXCEPT SELECT scope, context FROM tasks;
+
+-- name: gaps
+-- Pages that do not follow the one before, or do not start at 1.
+SELECT task, first_seq, before FROM
+    (SELECT task, first_seq, lag(last_seq, 1, 0) OVER (PARTITION BY task ORDER BY first_seq) AS before FROM pages)
+WHERE first_seq <> before + 1;
+
+-- name: ends
+-- Tasks whose log does not end at their seq; a pruned one has none.
+SELECT t.id, t.seq, max(p.last_seq) FROM tasks t LEFT JOIN pages p ON p.task = t.task
+GROUP BY t.task HAVING coalesce(max(p.last_seq), 0) <> CASE WHEN t.pruned AND max(p.last_seq) IS NULL THEN 0 ELSE t.seq END;
+
+-- name: snapshots_ahead
+-- Snapshots that stand where no page ends, or further than their task.
+SELECT t.id, s.seq, t.seq FROM snapshots s JOIN tasks t ON t.task = s.task
+WHERE s.seq > t.seq OR (NOT t.pruned AND NOT EXISTS (SELECT 1 FROM pages p WHERE p.task = s.task AND p.last_seq = s.seq));
+
+-- name: orphans
+-- Rows of tasks that are not there.
+SELECT 'page', task FROM pages WHERE task NOT IN (SELECT task FROM tasks)
+UNION ALL SELECT 'snapshot', task FROM snapshots WHERE task NOT IN (SELECT task FROM tasks)
+UNION ALL SELECT 'file', task FROM files WHERE task NOT IN (SELECT task FROM tasks);
+
+-- name: unmarked_files
+-- Tasks that do not know of their files.
+SELECT id FROM tasks WHERE NOT files AND task IN (SELECT task FROM files);
+
+-- name: held_by_the_dead
+-- Terminal tasks with a lease.
+SELECT id, holder FROM tasks WHERE state > 3 AND holder IS NOT NULL;
+
+-- name: pages
+-- SQLite's own opinion.
+SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok';

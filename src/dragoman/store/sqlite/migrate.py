@@ -1,0 +1,50 @@
+"""Bringing a file's tables up to this program, forward only.
+
+Invariant: each migration is one transaction together with its number (`PRAGMA user_version`), so a file is always at
+exactly one version.
+"""
+
+from importlib.resources import files
+
+import apsw
+from msgspec import Struct
+
+from dragoman.store.api import StoreError
+from dragoman.store.sqlite.connection import Location
+
+
+class Migration(Struct, frozen=True):
+    """One step: the version a file has after it, and the SQL."""
+
+    version: int
+    name: str
+    sql: str
+
+
+def migrations() -> tuple[Migration, ...]:
+    """Every step there is, in order; they ship beside this module as `0001_what.sql`."""
+    found = (entry for entry in (files(__package__) / "migrations").iterdir() if entry.name.endswith(".sql"))
+    steps = [Migration(int(entry.name[:4]), entry.name, entry.read_text(encoding="utf-8")) for entry in found]
+    return tuple(sorted(steps, key=lambda step: step.version))
+
+
+def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migration, ...]) -> None:
+    """Apply the steps that are missing. Raises StoreError if the file is newer than this program, or another's."""
+    version = int(connection.pragma("user_version"))
+    newest = steps[-1].version
+    if version > newest:
+        raise StoreError(
+            f"store file {location.path} is of version {version}, this program knows {newest}: use a newer dragoman"
+        )
+    if not version and int(connection.pragma("schema_version")):
+        raise StoreError(f"store file {location.path} belongs to another program: use another path")
+    for step in steps[version:]:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            connection.execute(step.sql)
+            connection.execute(f"PRAGMA user_version = {step.version}")
+            connection.execute("COMMIT")
+        except apsw.Error as error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise StoreError(f"store {location.url!r}: migration {step.name} failed: {error}") from error

@@ -1,0 +1,213 @@
+-- What the driver says to SQLite. Positional values are in the order of their numbers.
+-- ROWS(n) is written out for as many rows of n values as there are.
+
+-- name: find_scope
+-- The number of an owner with an agent.
+SELECT scope FROM scopes WHERE owner = ?1 AND agent = ?2;
+
+-- name: add_scope
+-- A number for an owner with an agent that has none yet.
+INSERT INTO scopes (owner, agent) VALUES (?1, ?2) RETURNING scope;
+
+-- name: last_numbers
+-- Where the numbering of tasks and files goes on.
+SELECT coalesce((SELECT max(task) FROM tasks), 0), coalesce((SELECT max(file) FROM files), 0);
+
+-- name: find_call
+-- An earlier call with this key that has not expired.
+SELECT task_id, digest, seq, answer FROM calls WHERE key = ?1 AND expires_ms > ?2;
+
+-- name: add_calls
+-- Remember calls. One that is known and not expired stays as it is, which `changes()` shows. The last value is the time.
+INSERT INTO calls (key, digest, task_id, seq, answer, expires_ms) VALUES ROWS(6)
+ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = excluded.task_id, seq = excluded.seq,
+    answer = excluded.answer, expires_ms = excluded.expires_ms
+WHERE calls.expires_ms <= ?;
+
+-- name: add_tasks
+-- The rows of new tasks.
+INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head) VALUES ROWS(12);
+
+-- name: add_pages
+-- What this commit adds to logs.
+INSERT INTO pages (task, first_seq, last_seq, events) VALUES ROWS(4);
+
+-- name: put_snapshots
+-- The newest record of tasks.
+INSERT OR REPLACE INTO snapshots (task, seq, record) VALUES ROWS(3);
+
+-- name: add_file
+-- The bytes of one file; it may have come with an earlier write.
+INSERT OR IGNORE INTO files (file, task, digest, bytes) VALUES (?1, ?2, ?3, ?4);
+
+-- name: append
+-- The guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq the caller decided upon.
+-- ?1 id, ?2 events, ?3 state, ?4 status_ms, ?5 leases (0 or 1), ?6 holder, ?7 lease ends, ?8 bytes, ?9 snapshot follows,
+-- ?10 files follow, ?11 epoch or null, ?12 expected seq or null.
+UPDATE tasks SET seq = seq + ?2, state = ?3, status_ms = ?4, epoch = epoch + ?5,
+    holder = CASE WHEN ?7 THEN NULL ELSE coalesce(?6, holder) END,
+    log_bytes = CASE WHEN ?9 THEN 0 ELSE log_bytes + ?8 END, files = files | ?10
+WHERE id = ?1 AND state < 4 AND (?11 IS NULL OR (epoch = ?11 AND holder IS NOT NULL)) AND (?12 IS NULL OR seq = ?12)
+RETURNING task, seq, epoch;
+
+-- name: append_together
+-- The same guard for many appends at once. Their values are those of `append`, the task by its number.
+UPDATE tasks SET seq = tasks.seq + v.column2, state = v.column3, status_ms = v.column4, epoch = tasks.epoch + v.column5,
+    holder = CASE WHEN v.column7 THEN NULL ELSE coalesce(v.column6, tasks.holder) END,
+    log_bytes = CASE WHEN v.column9 THEN 0 ELSE tasks.log_bytes + v.column8 END, files = tasks.files | v.column10
+FROM (VALUES ROWS(12)) v
+WHERE tasks.task = v.column1 AND tasks.state < 4
+    AND (v.column11 IS NULL OR (tasks.epoch = v.column11 AND tasks.holder IS NOT NULL))
+    AND (v.column12 IS NULL OR tasks.seq = v.column12);
+
+-- name: standings
+-- How many tasks stand, as one JSON array of [id, standing].
+SELECT json_group_array(json_array(id,
+    json_array(task, scope, context, state, seq, epoch, holder IS NOT NULL)))
+FROM tasks WHERE id IN (SELECT value FROM json_each(?1));
+
+-- name: standing
+-- What decides about an append, and where its counters are.
+SELECT task, scope, context, state, seq, epoch, holder IS NOT NULL FROM tasks WHERE id = ?1;
+
+-- name: request_cancel
+-- Mark that the task's run shall stop; not if it has ended.
+UPDATE tasks SET cancel = 1 WHERE id = ?1 AND state < 4 AND cancel = 0;
+
+-- name: count_scope
+-- Add to the counters of a scope.
+UPDATE scopes SET n0 = n0 + ?2, n1 = n1 + ?3, n2 = n2 + ?4, n3 = n3 + ?5,
+    n4 = n4 + ?6, n5 = n5 + ?7, n6 = n6 + ?8, n7 = n7 + ?9
+WHERE scope = ?1;
+
+-- name: count_contexts
+-- Add to the counters of contexts.
+INSERT INTO contexts (scope, context, n0, n1, n2, n3, n4, n5, n6, n7) VALUES ROWS(10)
+ON CONFLICT (scope, context) DO UPDATE SET n0 = n0 + excluded.n0, n1 = n1 + excluded.n1, n2 = n2 + excluded.n2,
+    n3 = n3 + excluded.n3, n4 = n4 + excluded.n4, n5 = n5 + excluded.n5, n6 = n6 + excluded.n6, n7 = n7 + excluded.n7;
+
+-- name: drop_context
+-- Forget a context that has no tasks left.
+DELETE FROM contexts WHERE scope = ?1 AND context = ?2 AND n0 + n1 + n2 + n3 + n4 + n5 + n6 + n7 = 0;
+
+-- name: probe
+-- Something of no meaning.
+INSERT OR REPLACE INTO probes (probe, written_ms) VALUES (1, ?1);
+
+-- name: load
+-- A task's row, its snapshot if it has one, and a row for every page that follows that. Snapshots end where a page ends.
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
+    s.record, p.first_seq, p.events
+FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
+    LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
+WHERE t.id = ?1 ORDER BY p.first_seq;
+
+-- name: load_by_number
+-- The same, by the task's number.
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
+    s.record, p.first_seq, p.events
+FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
+    LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
+WHERE t.task = ?1 ORDER BY p.first_seq;
+
+-- name: row_head
+-- Head, seq and state of a task.
+SELECT head, seq, state FROM tasks WHERE id = ?1;
+
+-- name: pages_after
+-- The pages that hold what follows a seq, in order.
+SELECT first_seq, events FROM pages
+WHERE task = ?1 AND first_seq >= coalesce((SELECT max(first_seq) FROM pages WHERE task = ?1 AND first_seq <= ?2 + 1), 0)
+    AND last_seq > ?2
+ORDER BY first_seq;
+
+-- name: task_number
+-- The number of a task, and whether it has files.
+SELECT task, files FROM tasks WHERE id = ?1;
+
+-- name: file
+-- The bytes of a file.
+SELECT bytes FROM files WHERE file = ?1;
+
+-- name: equal_files
+-- Files of a task that may have the same bytes as one that is on its way in.
+SELECT file, bytes FROM files WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND digest = ?2 LIMIT 1;
+
+-- name: list_states
+-- A page of one state of a scope; one arm of a merge, or all of it. BOUNDS stands for what the query bounds.
+SELECT task, status_ms, id FROM tasks INDEXED BY tasks_by_scope WHERE scope = :scope AND state = STATE BOUNDS;
+
+-- name: list_context_states
+-- The same within a context.
+SELECT task, status_ms, id FROM tasks INDEXED BY tasks_by_context
+WHERE scope = :scope AND context = :context AND state = STATE BOUNDS;
+
+-- name: list_order
+-- The order of a list, for one arm or the merge of several.
+ORDER BY status_ms DESC, id DESC LIMIT :limit OFFSET :offset;
+
+-- name: bound_after
+-- Only tasks whose status is not older.
+AND status_ms >= :after_ms;
+
+-- name: bound_before
+-- Only what follows the last task of the page before.
+AND (status_ms, id) < (:before_ms, :before_id);
+
+-- name: scope_counts
+-- How many tasks a scope has by state.
+SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM scopes WHERE scope = ?1;
+
+-- name: context_counts
+-- How many tasks a context has by state.
+SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM contexts WHERE scope = ?1 AND context = ?2;
+
+-- name: count_after
+-- How many tasks of a state have a status that is not older; counted in the index.
+SELECT count(*) FROM tasks INDEXED BY tasks_by_scope WHERE scope = :scope AND state = :state AND status_ms >= :after_ms;
+
+-- name: count_context_after
+-- The same within a context.
+SELECT count(*) FROM tasks INDEXED BY tasks_by_context
+WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= :after_ms;
+
+-- name: unfinished
+-- Tasks that are queued, running or held, oldest first.
+SELECT task FROM tasks INDEXED BY tasks_unfinished WHERE state < 2 OR holder IS NOT NULL ORDER BY task;
+
+-- name: oldest_calls
+-- The calls at the front, and when they expire.
+SELECT call, expires_ms FROM calls ORDER BY call LIMIT ?1;
+
+-- name: sweep_tasks
+-- Tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) whose status is older, oldest first.
+SELECT task, scope, context, state, status_ms, seq FROM tasks INDEXED BY tasks_aging
+WHERE state > 1 AND (state > 3) + pruned = ?1 AND status_ms < ?2 ORDER BY status_ms LIMIT ?3;
+
+-- name: delete_task
+-- A task that still is what it was when it was found too old.
+DELETE FROM tasks WHERE task = ?1 AND state = ?2 AND seq = ?3;
+
+-- name: prune_task
+-- Mark that the log of a terminal task goes.
+UPDATE tasks SET pruned = 1 WHERE task = ?1 AND state > 3 AND pruned = 0;
+
+-- name: prune_pages
+-- The log of a terminal task. One that has no snapshot keeps it: there is nothing else to read it from.
+DELETE FROM pages WHERE task = ?1 AND EXISTS (SELECT 1 FROM snapshots s, tasks t WHERE s.task = ?1 AND t.task = ?1 AND t.pruned);
+
+-- name: delete_pages
+-- The log of a task.
+DELETE FROM pages WHERE task = ?1;
+
+-- name: delete_snapshot
+-- The snapshot of a task.
+DELETE FROM snapshots WHERE task = ?1;
+
+-- name: delete_files
+-- The files of a task.
+DELETE FROM files WHERE task = ?1;
+
+-- name: delete_calls
+-- Calls, by a JSON array of their numbers, that still are expired.
+DELETE FROM calls WHERE call IN (SELECT value FROM json_each(?1)) AND expires_ms <= ?2;

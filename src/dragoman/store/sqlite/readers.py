@@ -1,0 +1,52 @@
+"""A few threads with a connection each, for reads that are too long for the loop.
+
+Invariant: a connection is used by one job at a time.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+from typing import TypeVar
+
+import apsw
+
+from dragoman.store.sqlite.connection import Location, translated
+from dragoman.store.sqlite.reads import Reads
+
+T = TypeVar("T")
+
+
+class Readers:
+    """The threads and their connections."""
+
+    THREADS = 2
+    """One long listing leaves one thread for the tails of streams; more would only compete for the interpreter."""
+
+    def __init__(self, reads: Sequence[Reads], location: Location) -> None:
+        self._location = location
+        self._idle: SimpleQueue[Reads] = SimpleQueue()
+        for one in reads:
+            self._idle.put(one)
+        self._all = tuple(reads)
+        self._pool = ThreadPoolExecutor(len(reads), thread_name_prefix="store-reader")
+
+    async def run(self, job: Callable[[Reads], T]) -> T:
+        """What `job` returns, given a connection, on a thread of these. Raises StoreError if SQLite cannot read."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(self._pool, self._job, job)
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
+
+    def close(self) -> None:
+        """Finish the jobs under way, and end the threads."""
+        self._pool.shutdown(wait=True, cancel_futures=True)
+        for reads in self._all:
+            reads.connection.close()
+
+    def _job(self, job: Callable[[Reads], T]) -> T:
+        reads = self._idle.get()
+        try:
+            return job(reads)
+        finally:
+            self._idle.put(reads)

@@ -1,0 +1,172 @@
+"""Reading tasks and logs through one connection.
+
+Invariant: what is read of a task is of one moment: a read that takes several statements is one transaction.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import apsw
+
+from dragoman.model.events import Logged
+from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.store.api import Repeat, Stored
+from dragoman.store.sqlite.codec import STATES, TERMINAL_FROM, Codec
+from dragoman.store.sqlite.files import (
+    Swap,
+    Swaps,
+    everywhere,
+    file_bytes,
+    kept_apart,
+    putting_back,
+    swap_event,
+    swap_record,
+)
+from dragoman.store.sqlite.ledger import repeat
+
+Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None]
+"""task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head; the snapshot; first seq and events."""
+
+
+Learn = Callable[[str, int, bytes], None]
+"""Told of each file that was read: the task's id, the file's number, the bytes."""
+
+
+class Reads:
+    """A connection that only reads. Not to be used by two threads at once."""
+
+    def __init__(
+        self, connection: apsw.Connection, sql: dict[str, str], codec: Codec, gate: AbstractContextManager[object]
+    ) -> None:
+        self.connection = connection
+        self.cursor = connection.cursor()
+        self.sql = sql
+        self.codec = codec
+        self._gate = gate
+
+    @contextmanager
+    def moment(self) -> Iterator[None]:
+        """Every statement within sees the same state of the store."""
+        with self._gate:
+            self.cursor.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self.cursor.execute("COMMIT")
+
+    def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
+        """Head, seq and state."""
+        with self._gate:
+            row = self.cursor.execute(self.sql["row_head"], (task_id,)).get
+        return None if row is None else (self.codec.head(row[0]), row[1], STATES[row[2]])
+
+    def recall(self, key: bytes, now_ms: int) -> Repeat | None:
+        """The call of that key, unless expired."""
+        with self._gate:
+            found = self.cursor.execute(self.sql["find_call"], (key, now_ms)).get
+        return None if found is None else repeat(found, self.codec)
+
+    def load(self, task_id: str, learn: Learn | None = None) -> Stored | None:
+        """The task with all its bytes; of a live one `learn` is told them. One statement, if the task has no files."""
+        with self._gate:
+            rows = self._rows("load", task_id)
+        if rows and rows[0][8]:
+            with self.moment():
+                rows = self._rows("load", task_id)
+                live = bool(rows) and rows[0][3] < TERMINAL_FROM
+                return self.stored(rows, everywhere(self.fetching(task_id, learn if live else None))) if rows else None
+        return self.stored(rows, everywhere(kept_apart)) if rows else None
+
+    def equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
+        """The number under which the task has these bytes already."""
+        with self._gate:
+            found = self.cursor.execute(self.sql["equal_files"], (task_id, digest)).get
+        return found[0] if found is not None and found[1] == content else None
+
+    def stored(self, rows: Sequence[Row], swaps: Swaps) -> Stored:
+        """A task from what `load` says, its parts swapped; within a moment if it has files."""
+        _, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, _, _ = rows[0]
+        head = self.codec.head(head_bytes)
+        snapshot: Record | None = None
+        if kept is not None:
+            snapshot = self.codec.record(kept, head)
+            if files:
+                snapshot = swap_record(snapshot, swaps)
+        events: list[Logged] = []
+        for row in rows:
+            if row[12] is not None and row[11] is not None:
+                page = self.codec.events(row[12])
+                size = len(row[12]) // len(page)
+                for number, event in enumerate(page, row[11]):
+                    whole = swap_event(event, swaps) if files else event
+                    events.append(Logged(number, whole, size + file_bytes(whole) if files else size))
+        return Stored(
+            head=head,
+            seq=seq,
+            epoch=epoch,
+            state=STATES[state],
+            status_ms=status_ms,
+            holder=holder,
+            cancel_requested=bool(cancel),
+            snapshot=snapshot,
+            events=tuple(events),
+            snapshot_bytes=0 if kept is None else len(kept),
+            log_bytes_since=log_bytes,
+        )
+
+    def by_number(self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None) -> tuple[Stored, ...]:
+        """The tasks of these numbers, in their order; within a moment. No swap puts the bytes back."""
+        found = []
+        for number in numbers:
+            rows = self._rows("load_by_number", number)
+            back = self.fetching("", None)
+            found.append(self.stored(rows, Swaps(artifacts or back, history or back, back)))
+        return tuple(found)
+
+    def unfinished(self) -> tuple[Stored, ...]:
+        """Every task that is leased or queued, oldest first."""
+        with self.moment():
+            numbers = [number for (number,) in self.cursor.execute(self.sql["unfinished"])]
+            return self.by_number(numbers, None, None)
+
+    def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        """The events that follow seq `after`, until `limit_bytes` are reached."""
+        with self.moment():
+            row = self.cursor.execute(self.sql["task_number"], (task_id,)).get
+            return () if row is None else tuple(self._following(row[0], row[1], task_id, after, limit_bytes))
+
+    def _following(self, task: int, files: int, task_id: str, after: int, limit_bytes: int) -> Iterator[Logged]:
+        taken = 0
+        swaps = everywhere(self.fetching(task_id, None))
+        for first, page in self.cursor.execute(self.sql["pages_after"], (task, after)):
+            events = self.codec.events(page)
+            for number, event in enumerate(events, first):
+                if number <= after:
+                    continue
+                if taken >= limit_bytes:
+                    return
+                whole = swap_event(event, swaps) if files else event
+                size = len(page) // len(events) + (file_bytes(whole) if files else 0)
+                taken += size
+                yield Logged(number, whole, size)
+
+    def _rows(self, name: str, task: str | int) -> Sequence[Row]:
+        rows: Sequence[Any] = self.cursor.execute(self.sql[name], (task,)).fetchall()
+        return rows
+
+    def fetching(self, task_id: str, learn: Learn | None) -> Swap:
+        """Puts the bytes of one task's files back, each read once; within a moment."""
+        fetched: dict[int, bytes] = {}
+
+        def fetch(number: int) -> bytes:
+            content = fetched.get(number)
+            if content is None:
+                found = self.connection.execute(self.sql["file"], (number,)).get
+                content = bytes(found)
+                fetched[number] = content
+                if learn is not None:
+                    learn(task_id, number, content)
+            return content
+
+        return putting_back(fetch)

@@ -1,0 +1,231 @@
+"""The Store protocol on one SQLite file.
+
+Invariant: writes go through the one writer thread; reads never wait for it.
+"""
+
+import asyncio
+from typing import Any
+
+import apsw
+
+from dragoman.model.events import Logged
+from dragoman.model.ids import Clock
+from dragoman.model.message import Message
+from dragoman.model.task import TERMINAL, TaskHead, TaskState
+from dragoman.store.api import Append, Appended, Dedupe, Listed, ListQuery, Moved, NewTask, Repeat, Stored, StoreError
+from dragoman.store.sqlite.apart import FilesApart
+from dragoman.store.sqlite.codec import Codec
+from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
+from dragoman.store.sqlite.files import File
+from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.listing import list_tasks, newest_of_context
+from dragoman.store.sqlite.migrate import migrate, migrations
+from dragoman.store.sqlite.readers import Readers
+from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.statements import read_statements
+from dragoman.store.sqlite.sweep import Horizon, find_victims
+from dragoman.store.sqlite.writer import Writer
+from dragoman.store.sqlite.writes import Addition, Creation, Probe, Remembrance, Stop
+
+
+class SqliteStore:
+    """Tasks in a SQLite file (`sqlite:///path`), or in this process only (`memory:`)."""
+
+    def __init__(self, url: str, clock: Clock) -> None:
+        """Raises StoreError if `url` is not one of this driver's."""
+        self._location = locate(url)
+        self._clock = clock
+        self._codec = Codec()
+        self._apart = FilesApart()
+        self._lock: ProcessLock | None = None
+        self._opened: tuple[Writer, Reads, Readers] | None = None
+
+    async def open(self, holder: str) -> None:
+        """As the protocol says; leases of `holder`'s predecessors are void, `unfinished` has their tasks."""
+        location = self._location
+        if location.path is not None:
+            self._lock = ProcessLock(location.path)
+        gate, sql = location.gate(), read_statements()
+        connections: list[apsw.Connection] = []
+        try:
+            connections.append(connect(location))
+            migrate(connections[0], location, migrations())
+            ledger = Ledger(connections[0], sql, self._codec)
+            connections += [connect(location, readonly=True) for _ in range(1 + Readers.THREADS)]
+        except (apsw.Error, StoreError) as error:
+            for connection in connections:
+                connection.close()
+            if self._lock is not None:
+                self._lock.release()
+            raise error if isinstance(error, StoreError) else translated(error, location) from error
+        self._apart.last_file = ledger.last_file
+        _, mine, *others = connections
+        reads = Reads(mine, sql, self._codec, gate)
+        readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
+        self._opened = Writer(ledger, location, gate, self._clock), reads, readers
+
+    async def close(self) -> None:
+        """Finish the writes under way, fold the WAL into the file, end the threads, let the file go."""
+        if self._opened is None:
+            return
+        writer, reads, readers = self._opened
+        await asyncio.shield(writer.close())
+        self._opened = None
+        readers.close()
+        reads.connection.close()
+        writer.release()
+        if self._lock is not None:
+            self._lock.release()
+
+    def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
+        """One transaction for row, log and remembered call."""
+        head = new.head
+        try:
+            events, _, files = self._apart.take_out(None, head.id, new.events, None)
+            write = Creation(
+                head.id,
+                head.owner,
+                head.agent,
+                head.context_id,
+                self._codec.numbers[new.state],
+                new.status_ms,
+                new.holder,
+                self._codec.encode(head),
+                len(events),
+                self._codec.encode(events),
+                files,
+                new.dedupe,
+            )
+        except (TypeError, ValueError) as error:
+            return self._failed(error)
+        return self._submit(write, files)
+
+    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        """One transaction for row, log, snapshot and remembered call. A snapshot that would not fit is Moved."""
+        expected, kept = append.expected_seq, append.snapshot
+        if kept is not None:
+            before = kept.seq - len(append.events)
+            if expected is not None and expected != before:
+                return self._failed(Moved(f"{append.task_id}: the snapshot follows seq {before}, not {expected}"))
+            expected = before
+        terminal = append.state in TERMINAL
+        try:
+            events, kept, files = self._apart.take_out(self._reads, append.task_id, append.events, kept)
+            write = Addition(
+                append.task_id,
+                self._codec.numbers[append.state],
+                append.status_ms,
+                append.epoch,
+                expected,
+                append.holder,
+                terminal or (append.release and append.holder is None),
+                len(events),
+                self._codec.encode(events),
+                None if kept is None else self._codec.encode_record(kept),
+                files,
+                append.dedupe,
+            )
+        except (TypeError, ValueError, StoreError) as error:
+            return self._failed(error)
+        except apsw.Error as error:
+            return self._failed(translated(error, self._location))
+        if terminal:
+            self._apart.forget(append.task_id)
+            files = ()
+        return self._submit(write, files)
+
+    async def request_cancel(self, task_id: str) -> None:
+        """A mark in the task's row."""
+        await self._writer.submit(Stop(task_id))
+
+    async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
+        """A row without a task."""
+        repeat: Repeat | None = await self._writer.submit(Remembrance(dedupe, self._codec.encode(answer)))
+        return repeat
+
+    async def recall(self, key: bytes) -> Repeat | None:
+        """A point read."""
+        try:
+            return self._reads.recall(key, self._clock.now_ms())
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
+
+    def load(self, task_id: str) -> Stored | None:
+        """A point read: one statement, if the task has no files."""
+        try:
+            return self._reads.load(task_id, self._apart.learn)
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
+
+    def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
+        """A point read."""
+        try:
+            return self._reads.head(task_id)
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
+
+    async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: reads.read(task_id, after, limit_bytes))
+
+    async def messages(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: newest_of_context(reads, owner, agent, context_id, limit))
+
+    async def list(self, query: ListQuery) -> Listed:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: list_tasks(reads, query))
+
+    async def unfinished(self) -> tuple[Stored, ...]:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: reads.unfinished())
+
+    async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
+        """Victims are found on a reader thread and deleted by the writer, if they are still what they were."""
+        horizon = Horizon(now_ms, task_age_ms, log_age_ms, waiting_age_ms)
+        sweep = await self._readers.run(lambda reads: find_victims(reads, horizon))
+        gone: int = 0 if sweep is None else await self._writer.submit(sweep)
+        return gone
+
+    async def probe(self) -> None:
+        """A row that is written over each time."""
+        await self._writer.submit(Probe())
+
+    @property
+    def written_ms(self) -> int:
+        """As the protocol says."""
+        return 0 if self._opened is None else self._writer.written_ms
+
+    @property
+    def _writer(self) -> Writer:
+        return self._open()[0]
+
+    @property
+    def _reads(self) -> Reads:
+        return self._open()[1]
+
+    @property
+    def _readers(self) -> Readers:
+        return self._open()[2]
+
+    def _open(self) -> tuple[Writer, Reads, Readers]:
+        if self._opened is None:
+            raise self._not_open()
+        return self._opened
+
+    def _not_open(self) -> StoreError:
+        return StoreError(f"store {self._location.url!r} is not open")
+
+    def _submit(self, write: Creation | Addition, files: tuple[File, ...]) -> "asyncio.Future[Any]":
+        """Hand it to the writer; of `files` it is worth knowing when they are committed."""
+        if self._opened is None:
+            return self._failed(self._not_open())
+        future = self._opened[0].submit(write)
+        if files:
+            future.add_done_callback(lambda done: self._apart.written(write.id, files, done))
+        return future
+
+    def _failed(self, error: Exception) -> "asyncio.Future[Appended | Repeat]":
+        future: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
+        future.set_exception(error)
+        return future

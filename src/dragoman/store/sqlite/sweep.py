@@ -1,0 +1,53 @@
+"""Deleting what is too old, a short batch at a time: found on a reader thread, deleted by the writer.
+
+Invariant: a row is deleted only if it still is what it was when it was found.
+
+Freed pages are used again by what is written next, so a file whose retention is steady does not grow. It does not
+shrink either: `auto_vacuum` would cost every large file a page map, and `VACUUM` is the operator's to run.
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.writes import Sweep, Victim
+
+BATCH_TASKS = 50
+"""Tasks that go in one transaction: about as long as a busy batch of appends."""
+
+BATCH_CALLS = 500
+"""Calls that go in one transaction; each is one small row. They lie nearly in the order of their expiry."""
+
+INTERRUPTED, ENDED, PRUNED = 0, 1, 2
+
+
+class Horizon(Struct, frozen=True):
+    """What is too old at `now_ms`; an age below 0 is never reached."""
+
+    now_ms: int
+    task_age_ms: int
+    log_age_ms: int
+    waiting_age_ms: int
+
+
+def find_victims(reads: Reads, horizon: Horizon) -> Sweep | None:
+    """The next batch, or None if nothing is too old."""
+    with reads.moment():
+        whole: list[Victim] = []
+        ages = ((PRUNED, horizon.task_age_ms), (ENDED, horizon.task_age_ms), (INTERRUPTED, horizon.waiting_age_ms))
+        for kind, age_ms in ages:
+            whole += _older(reads, kind, horizon.now_ms, age_ms, BATCH_TASKS - len(whole))
+        logs = [] if whole else _older(reads, ENDED, horizon.now_ms, horizon.log_age_ms, BATCH_TASKS)
+        front: list[Any] = reads.cursor.execute(reads.sql["oldest_calls"], (BATCH_CALLS,)).fetchall()
+    calls = tuple(call for call, expires_ms in front if expires_ms <= horizon.now_ms)
+    if not (whole or logs or calls):
+        return None
+    return Sweep(tuple(whole), tuple(logs), calls, horizon.now_ms)
+
+
+def _older(reads: Reads, kind: int, now_ms: int, age_ms: int, limit: int) -> list[Victim]:
+    if age_ms < 0 or limit <= 0:
+        return []
+    rows: list[Any] = reads.cursor.execute(reads.sql["sweep_tasks"], (kind, now_ms - age_ms, limit)).fetchall()
+    return [Victim(*row) for row in rows]

@@ -1,0 +1,127 @@
+"""Many writes of one batch in a few statements, each of many rows.
+
+Why: the driver gives the interpreter lock away at every statement and has to get it back, and each costs Python around
+it: ten statements a batch, instead of four a write, save a tenth of the time of it all.
+
+Invariant: it does what `Ledger.write` would do, or raises Missed, whereupon the batch is rolled back and done again one
+statement after the other. The guard of an append stands in the statement here too.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from dragoman.store.api import Appended
+from dragoman.store.sqlite.ledger import LARGE_BYTES, Ledger, Standing, addition_row, may_append, task_row
+from dragoman.store.sqlite.writes import Addition, Creation, Outcome, Remembrance, Stop, Write
+
+
+class Missed(Exception):
+    """Fewer rows changed than were to: a call is a repeat, or a guard held."""
+
+
+Row = tuple[object, ...]
+
+
+class Together:
+    """A ledger's batches."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._standings = msgspec.json.Decoder(list[tuple[str, Standing]])
+
+    def write(self, writes: Sequence[Write], now_ms: int) -> list[Outcome]:
+        """All of `writes`. Raises Missed, or apsw.Error, when one of them is not as simple as it looked."""
+        creations, additions, rest = _sorted_out(writes)
+        outcomes: list[Outcome] = [None] * len(writes)
+        tasks: list[Row] = []
+        updates: list[Row] = []
+        pages: list[Row] = []
+        snapshots: list[Row] = []
+        calls: list[Row] = []
+        ledger = self._ledger
+        for place, new in creations:
+            scope = ledger.scope(new.owner, new.agent)
+            ledger.last_task += 1
+            tasks.append(task_row(new, ledger.last_task, scope))
+            pages.append((ledger.last_task, 1, new.events, new.page))
+            if new.dedupe is not None:
+                calls.append(_call_row(new, new.events))
+            ledger.add_files(ledger.last_task, new.files)
+            ledger.tally.move(scope, new.context, None, new.state)
+            outcomes[place] = Appended(new.events, int(new.holder is not None), len(new.page))
+        standings = self._read_standings([add.id for _, add in additions])
+        for place, add in additions:
+            standing = standings.get(add.id)
+            if standing is None or not may_append(add, standing):
+                rest.append((place, add))
+                continue
+            task, scope, context, state, seq, epoch, _ = standing
+            last, epoch = seq + add.events, epoch + (add.holder is not None)
+            updates.append((task, *addition_row(add)))
+            if add.events:
+                pages.append((task, seq + 1, last, add.page))
+            if add.snapshot is not None and len(add.snapshot) > LARGE_BYTES:
+                ledger.put_snapshot(task, last, add.snapshot)
+            elif add.snapshot is not None:
+                snapshots.append((task, last, add.snapshot))
+            if add.dedupe is not None:
+                calls.append(_call_row(add, last))
+            ledger.add_files(task, add.files)
+            ledger.tally.move(scope, context, state, add.state)
+            outcomes[place] = Appended(last, epoch, len(add.page))
+        self._all("add_calls", calls, now_ms)
+        self._all("add_tasks", tasks)
+        self._all("append_together", updates)
+        self._all("add_pages", pages)
+        self._all("put_snapshots", snapshots)
+        for place, write in sorted(rest, key=lambda one: one[0]):
+            outcomes[place] = ledger.write(write, now_ms)
+        return outcomes
+
+    def _all(self, name: str, rows: list[Row], *values: object) -> None:
+        changed = self._ledger.execute_rows(name, rows, *values)
+        if changed != len(rows):
+            raise Missed(name)
+
+    def _read_standings(self, ids: list[str]) -> dict[str, Standing]:
+        """How the tasks stand, in a single row: one step of the statement, however many they are."""
+        if not ids:
+            return {}
+        found = self._ledger.cursor.execute(self._ledger.sql["standings"], (msgspec.json.encode(ids).decode(),)).get
+        return dict(self._standings.decode(str(found)))
+
+
+def _sorted_out(
+    writes: Sequence[Write],
+) -> tuple[list[tuple[int, Creation]], list[tuple[int, Addition]], list[tuple[int, Write]]]:
+    """What can be done together, with its places: the first write of each task, unless its dedupe key has come before.
+
+    The rest follows one by one, in order.
+    """
+    creations: list[tuple[int, Creation]] = []
+    additions: list[tuple[int, Addition]] = []
+    rest: list[tuple[int, Write]] = []
+    tasks: set[str] = set()
+    keys: set[bytes] = set()
+    for place, write in enumerate(writes):
+        simple = True
+        if isinstance(write, Creation | Addition | Stop):
+            simple = write.id not in tasks
+            tasks.add(write.id)
+        if isinstance(write, Creation | Addition | Remembrance) and write.dedupe is not None:
+            simple = simple and write.dedupe.key not in keys
+            keys.add(write.dedupe.key)
+        if simple and isinstance(write, Creation):
+            creations.append((place, write))
+        elif simple and isinstance(write, Addition):
+            additions.append((place, write))
+        else:
+            rest.append((place, write))
+    return creations, additions, rest
+
+
+def _call_row(write: Creation | Addition, seq: int) -> Row:
+    dedupe = write.dedupe
+    assert dedupe is not None
+    return (dedupe.key, dedupe.digest, write.id, seq, None, dedupe.expires_ms)

@@ -1,0 +1,149 @@
+"""The one thread that writes, with group commit: what arrives while a commit is under way goes into the next.
+
+Invariant: every write handed in gets exactly one outcome, after its transaction is durable or undone, also when SQLite
+or the code fails; a write that fails undoes nothing of its neighbours.
+
+Savepoints would keep neighbours apart at two statements a write. Instead a batch is one transaction of a few large
+statements in the hope that nothing is unusual; if something is, it is rolled back and done again, one statement after
+the other; and if one of these raises, every write gets a transaction of its own.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, suppress
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import apsw
+
+from dragoman.model.ids import Clock
+from dragoman.store.api import StoreError
+from dragoman.store.sqlite.connection import Location, translated
+from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.together import Together
+from dragoman.store.sqlite.writes import Outcome, Write
+
+Waiting = tuple[Write, "asyncio.Future[Any]"]
+
+
+Way = Callable[[Sequence[Write], int], list[Outcome]]
+"""How a batch becomes statements, within a transaction; given the time."""
+
+
+class Writer:
+    """A ledger and its thread. Made and called on the loop."""
+
+    def __init__(self, ledger: Ledger, location: Location, gate: AbstractContextManager[object], clock: Clock) -> None:
+        self.written_ms = 0
+        self._ledger = ledger
+        self._together = Together(ledger)
+        self._location = location
+        self._gate = gate
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._arrived: list[Waiting] = []
+        self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
+        self._closed = False
+        self._done: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="store-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, write: Write) -> "asyncio.Future[Any]":
+        """Hand in a write. The future has its outcome, or raises Refused or StoreError."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(StoreError(f"store {self._location.url!r} is closed"))
+            return future
+        if not self._arrived:  # one hand-over for all that arrive in this turn of the loop
+            self._loop.call_soon(self._hand_over)
+        self._arrived.append((write, future))
+        return future
+
+    async def close(self) -> None:
+        """Finish what was handed in, and end the thread."""
+        if not self._closed:
+            self._closed = True
+            self._hand_over()
+            self._batches.put(None)
+        await self._done
+        self._thread.join()
+
+    def release(self) -> None:
+        """Let go of the file; after `close`. The WAL is folded into it with the last connection."""
+        self._ledger.connection.close()
+
+    def _hand_over(self) -> None:
+        if self._arrived:
+            batch, self._arrived = self._arrived, []
+            self._batches.put(batch)
+
+    def _run(self) -> None:
+        going = True
+        try:
+            while going:
+                batch, going = self._next_batch()
+                if batch:
+                    outcomes = self._write([write for write, _ in batch])
+                    self._loop.call_soon_threadsafe(deliver, batch, outcomes)
+                del batch  # while the thread waits for the next, nothing holds the bytes of this one
+            self._loop.call_soon_threadsafe(self._done.set_result, None)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
+            # the loop is gone, and with it all who waited
+
+    def _next_batch(self) -> tuple[list[Waiting], bool]:
+        """All that has arrived, once something has, and whether more may come."""
+        batch: list[Waiting] = []
+        more = self._batches.get()
+        try:
+            while more is not None:
+                batch += more
+                more = self._batches.get_nowait()
+        except Empty:
+            return batch, True
+        return batch, False
+
+    def _write(self, writes: list[Write]) -> Sequence[Outcome | Exception]:
+        if len(writes) > 1:
+            for way in (self._together.write, self._one_by_one):
+                with suppress(Exception):  # whichever write it was, its neighbours shall not suffer
+                    return self._transaction(writes, way)
+        return [self._alone(write) for write in writes]
+
+    def _alone(self, write: Write) -> Outcome | Exception:
+        try:
+            return self._transaction([write], self._one_by_one)[0]
+        except apsw.Error as error:
+            return translated(error, self._location)
+        except Exception as error:  # noqa: BLE001  the door of the thread: it goes to the one who waits
+            return error
+
+    def _one_by_one(self, writes: Sequence[Write], now_ms: int) -> list[Outcome]:
+        return [self._ledger.write(write, now_ms) for write in writes]
+
+    def _transaction(self, writes: list[Write], way: Way) -> list[Outcome]:
+        with self._gate:
+            now_ms = self._clock.now_ms()
+            ledger = self._ledger
+            try:
+                ledger.begin()
+                outcomes = way(writes, now_ms)
+                ledger.commit()
+            except BaseException:
+                ledger.rollback()
+                raise
+        self.written_ms = now_ms
+        return outcomes
+
+
+def deliver(batch: list[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
+    """Hand the outcomes to those who still wait for them; on the loop."""
+    for (_, future), outcome in zip(batch, outcomes, strict=True):
+        if future.done():  # the one who waited was canceled
+            continue
+        if isinstance(outcome, Exception):
+            future.set_exception(outcome)
+        else:
+            future.set_result(outcome)

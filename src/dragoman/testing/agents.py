@@ -1,0 +1,1 @@
+../../../examples/agents.py

@@ -1,0 +1,256 @@
+"""Run an agent in a test: no server, no store, no network.
+
+Invariant: the agent meets the same Run as on a server, and what it gives out is folded by the same rules.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import UNSET, Struct
+
+from dragoman.engine.api import Reject, Runner
+from dragoman.engine.lifecycle import Fold
+from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.principal import ANONYMOUS, Principal
+from dragoman.model.task import Progress, Record, TaskHead, TaskState, Usage
+
+TIMESTAMP = "2026-01-01T00:00:00.000Z"
+"""When everything happens in a FakeRun."""
+
+
+class Ran(Struct, frozen=True, kw_only=True):
+    """What became of a run. `events` is all that happened, in order; `record` the task they fold to."""
+
+    record: Record
+    events: tuple[Event, ...]
+
+    @property
+    def state(self) -> TaskState:
+        """Completed or rejected; `input-required` or `auth-required` when the agent asked and had no answer left."""
+        return self.record.state
+
+    @property
+    def artifacts(self) -> tuple[Artifact, ...]:
+        """The artifacts as a caller has them in the end."""
+        return self.record.artifacts
+
+    @property
+    def text(self) -> str:
+        """All text in the artifacts."""
+        return "".join(part.text for part in self._parts if part.text is not None)
+
+    @property
+    def data(self) -> list[Any]:
+        """The content of all data parts in the artifacts."""
+        return [part.data for part in self._parts if part.data is not UNSET]
+
+    @property
+    def files(self) -> list[Part]:
+        """All file parts in the artifacts."""
+        return [part for part in self._parts if part.raw is not None or part.url is not None]
+
+    @property
+    def chunks(self) -> list[ArtifactChunk]:
+        """What was streamed."""
+        return [event for event in self.events if isinstance(event, ArtifactChunk)]
+
+    @property
+    def statuses(self) -> list[str]:
+        """The texts that the agent reported while it worked."""
+        return [text for event in self._reports if (text := _text(event))]
+
+    @property
+    def progress(self) -> list[tuple[int, int]]:
+        """The steps that the agent reported, each as `(current, total)`."""
+        return [(at.current, at.total) for event in self._reports if (at := event.progress) is not None]
+
+    @property
+    def questions(self) -> list[str]:
+        """What the agent asked."""
+        waits = (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED)
+        return [_text(event) for event in self.events if isinstance(event, StatusChanged) and event.state in waits]
+
+    @property
+    def reason(self) -> str:
+        """Why the agent rejected the task; empty when it did not."""
+        return _text(self.events[-1]) if self.state is TaskState.REJECTED else ""
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens reported, zeros if none were."""
+        return self.record.usage or Usage()
+
+    @property
+    def _parts(self) -> list[Part]:
+        return [part for artifact in self.record.artifacts for part in artifact.parts]
+
+    @property
+    def _reports(self) -> list[StatusChanged]:
+        statuses = (event for event in self.events if isinstance(event, StatusChanged))
+        return [
+            status for status in statuses if status.state is TaskState.WORKING and (status.message or status.progress)
+        ]
+
+
+async def run(
+    agent: Runner,
+    message: str | Part | Sequence[Part] | Message = "",
+    *,
+    answers: Iterable[str | Part | Sequence[Part] | Message] = (),
+    skill: str | None = None,
+    skills: tuple[str, ...] = (),
+    history: Sequence[Message] = (),
+    references: Sequence[Record] = (),
+    metadata: dict[str, Any] | None = None,
+    extensions: tuple[str, ...] = (),
+    principal: Principal = ANONYMOUS,
+) -> Ran:
+    """Send `message` to the agent, answer what it asks with `answers` in turn, and wait for it to finish.
+
+    An exception that the agent raises is raised here; on a server it would fail the task.
+    """
+    fake = FakeRun(
+        _message("message-1", message),
+        answers=[_message(f"answer-{number}", answer) for number, answer in enumerate(answers, start=1)],
+        skill=skill,
+        skills=skills,
+        history=history,
+        references=references,
+        metadata=metadata,
+        extensions=extensions,
+        principal=principal,
+    )
+    try:
+        await agent.run(fake)
+    except Reject as reject:
+        fake.end(TaskState.REJECTED, str(reject))
+    except asyncio.CancelledError:
+        if not fake.waits:
+            raise
+    else:
+        fake.end(TaskState.COMPLETED)
+    return Ran(record=fake.record, events=tuple(fake.events))
+
+
+class FakeRun:
+    """A Run that keeps what the agent does in `events`. Without an answer left, `ask` ends the run and sets `waits`."""
+
+    def __init__(
+        self,
+        message: Message,
+        *,
+        answers: Sequence[Message] = (),
+        skill: str | None = None,
+        skills: tuple[str, ...] = (),
+        history: Sequence[Message] = (),
+        references: Sequence[Record] = (),
+        metadata: dict[str, Any] | None = None,
+        extensions: tuple[str, ...] = (),
+        principal: Principal = ANONYMOUS,
+    ) -> None:
+        self.message = message
+        self.principal = principal
+        self.skill = skill
+        self.skills = skills
+        self.extensions = extensions
+        self.head = TaskHead(
+            id="task-1",
+            context_id="context-1",
+            agent="test",
+            owner=principal.id,
+            dialect="1.0",
+            mount="",
+            created_at=TIMESTAMP,
+            skill=skill,
+            skills=skills,
+            metadata=metadata,
+            extensions=extensions,
+        )
+        self.events: list[Event] = []
+        self.waits = False
+        self._answers = list(answers)
+        self._history = tuple(history)
+        self._references = tuple(references)
+        self._usage: Usage | None = None
+        self._fold = Fold(self.head)
+        self._add(Submitted(message, TIMESTAMP))
+        self._add(StatusChanged(TaskState.WORKING, TIMESTAMP))
+
+    @property
+    def record(self) -> Record:
+        """The task so far."""
+        return self._fold.record()
+
+    async def status(
+        self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Keep the report."""
+        message = self._said(parts) if parts else None
+        told = None if progress is None else Progress(*progress, message.text if message else "")
+        self._add(StatusChanged(TaskState.WORKING, TIMESTAMP, message, told, self._usage, metadata=metadata))
+
+    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Keep the chunk. An append to an artifact that is not there fails the test."""
+        if append and all(artifact.artifact_id != known.artifact_id for known in self.record.artifacts):
+            raise AssertionError(f"the first chunk of artifact {artifact.artifact_id!r} is an append")
+        self._add(ArtifactChunk(artifact, append, last_chunk))
+
+    def usage(self, usage: Usage) -> None:
+        """Add it up."""
+        before = self._usage or Usage()
+        self._usage = Usage(
+            before.input_tokens + usage.input_tokens,
+            before.output_tokens + usage.output_tokens,
+            before.total_tokens + usage.total_tokens,
+        )
+
+    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
+        """The next answer. Without one the agent is stopped where it stands, as one that waits too long is."""
+        state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
+        self._add(StatusChanged(state, TIMESTAMP, self._said(parts), usage=self._usage))
+        if not self._answers:
+            self.waits = True
+            raise asyncio.CancelledError
+        answer = self._answers.pop(0)
+        self._add(MessageReceived(answer, TIMESTAMP))
+        self._add(StatusChanged(TaskState.WORKING, TIMESTAMP))
+        return answer
+
+    async def references(self) -> tuple[Record, ...]:
+        """The tasks it was given."""
+        return self._references
+
+    async def history(self, limit: int) -> tuple[Message, ...]:
+        """The newest of the messages it was given."""
+        return self._history[-limit:] if limit > 0 else ()
+
+    def end(self, state: TaskState, text: str = "") -> None:
+        """The run is over, in `state`."""
+        message = self._said((Part(text=text),)) if text else None
+        self._add(StatusChanged(state, TIMESTAMP, message, usage=self._usage, duration_ms=0))
+
+    def _said(self, parts: Sequence[Part]) -> Message:
+        return Message(message_id=f"agent-{len(self.events)}", role=Role.AGENT, parts=tuple(parts))
+
+    def _add(self, event: Event) -> None:
+        self.events.append(event)
+        self._fold.add(len(self.events), event)
+
+
+def _message(message_id: str, content: str | Part | Sequence[Part] | Message) -> Message:
+    match content:
+        case Message():
+            return content
+        case str():
+            parts: tuple[Part, ...] = (Part(text=content),)
+        case Part():
+            parts = (content,)
+        case _:
+            parts = tuple(content)
+    return Message(message_id=message_id, role=Role.USER, parts=parts)
+
+
+def _text(event: Event) -> str:
+    return event.message.text if isinstance(event, StatusChanged) and event.message is not None else ""

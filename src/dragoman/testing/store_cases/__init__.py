@@ -1,0 +1,15 @@
+"""What every store must do, as cases: `for case in CASES: await case(bench)`.
+
+Invariant: a case uses nothing but the Store protocol, so that each driver is held to the same words. A Bench says how
+to make a store; every case gets a fresh one.
+"""
+
+from dragoman.testing.store_cases.bench import Bench, Case, SetClock
+from dragoman.testing.store_cases.calling import CALLING
+from dragoman.testing.store_cases.reading import READING
+from dragoman.testing.store_cases.writing import WRITING
+
+CASES: tuple[Case, ...] = WRITING + CALLING + READING
+"""Every case there is; a driver's tests run them all."""
+
+__all__ = ["CASES", "Bench", "Case", "SetClock"]

@@ -1,0 +1,163 @@
+"""What the cases of a store share: a clock that is set, a bench that makes stores, and short names for values.
+
+Invariant: nothing here knows a driver.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged, Submitted
+from dragoman.model.ids import Clock, timestamp
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+from dragoman.store.api import (
+    Append,
+    Dedupe,
+    NewTask,
+    Refused,
+    Store,
+    Stored,
+)
+
+START_MS = 1_800_000_000_000
+DAY_MS = 86_400_000
+
+W, D = TaskState.WORKING, TaskState.COMPLETED
+
+
+class SetClock:
+    """A clock that stands where it is put."""
+
+    def __init__(self, ms: int = START_MS) -> None:
+        self.ms = ms
+
+    def now_ms(self) -> int:
+        """Where it was put."""
+        return self.ms
+
+
+class Bench:
+    """Makes stores for a case: `make` gives one on the same place each time, `durable` says whether it survives."""
+
+    def __init__(self, make: Callable[[Clock], Store], *, durable: bool) -> None:
+        self.clock = SetClock()
+        self.durable = durable
+        self._make = make
+
+    @asynccontextmanager
+    async def store(self, holder: str = "h1") -> AsyncIterator[Store]:
+        """An open store; closed at the end."""
+        store = self._make(self.clock)
+        await store.open(holder)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+
+Case = Callable[[Bench], Awaitable[None]]
+
+
+def message(text: str, *parts: Part, role: Role = Role.USER) -> Message:
+    """A message of that text and more parts."""
+    return Message(message_id=f"m-{text[:20]}", role=role, parts=(Part(text=text), *parts))
+
+
+def head(task_id: str, context_id: str = "c1", agent: str = "echo", owner: str = "ann") -> TaskHead:
+    """The fixed facts of a task."""
+    return TaskHead(
+        id=task_id,
+        context_id=context_id,
+        agent=agent,
+        owner=owner,
+        dialect="v1",
+        mount="/",
+        created_at=timestamp(START_MS),
+        metadata={"deep": {"list": [1, 2.5, None, "ü"], "big": 10**30}},
+    )
+
+
+def new_task(
+    task_id: str,
+    *,
+    at: int = START_MS,
+    state: TaskState = W,
+    holder: str | None = "h1",
+    dedupe: Dedupe | None = None,
+    said: Message | None = None,
+    **facts: str,
+) -> NewTask:
+    """A task to be created, whose log starts with what the caller said."""
+    return NewTask(
+        head=head(task_id, **facts),
+        events=(Submitted(said or message("hello"), timestamp(at)),),
+        state=state,
+        status_ms=at,
+        holder=holder,
+        dedupe=dedupe,
+    )
+
+
+def status(state: TaskState, at: int = START_MS) -> StatusChanged:
+    """The task moves to `state`."""
+    return StatusChanged(state, timestamp(at))
+
+
+def chunk(text: str, *parts: Part, append: bool = True) -> ArtifactChunk:
+    """A piece of the task's artifact."""
+    return ArtifactChunk(Artifact(artifact_id="a", parts=(Part(text=text), *parts)), append, False)
+
+
+def record(task_id: str, seq: int, state: TaskState, *, at: int = START_MS, parts: Sequence[Part] = ()) -> Record:
+    """A snapshot; what is in it is the engine's affair."""
+    return Record(
+        head=head(task_id),
+        seq=seq,
+        status=TaskStatus(state=state, timestamp=timestamp(at)),
+        history=(message("hello"),),
+        artifacts=(Artifact(artifact_id="a", parts=tuple(parts)),) if parts else (),
+    )
+
+
+def ending(task_id: str, seq: int, *, epoch: int | None = 1, state: TaskState = D, at: int = START_MS) -> Append:
+    """The append that ends a task whose log has `seq` events."""
+    return Append(
+        task_id=task_id,
+        events=(status(state, at),),
+        state=state,
+        status_ms=at,
+        epoch=epoch,
+        snapshot=record(task_id, seq + 1, state, at=at),
+    )
+
+
+def by_run(task_id: str, *events: Event, epoch: int = 1, state: TaskState = W) -> Append:
+    """What a run appends."""
+    return Append(task_id=task_id, events=events, state=state, status_ms=START_MS, epoch=epoch)
+
+
+async def refused(waiting: Awaitable[object], why: type[Refused]) -> None:
+    """`waiting` is refused because of `why`, and of nothing else."""
+    outcome: object
+    try:
+        outcome = await waiting
+    except Refused as refusal:
+        outcome = refusal
+    assert type(outcome) is why, f"{outcome!r} instead of {why.__name__}"
+
+
+def loaded(store: Store, task_id: str) -> Stored:
+    """The task, which is there."""
+    found = store.load(task_id)
+    assert found is not None, f"{task_id} is not there"
+    return found
+
+
+def seqs(events: Sequence[Logged]) -> list[int]:
+    """The numbers of events."""
+    return [logged.seq for logged in events]
+
+
+def said_event(said: Message) -> Submitted:
+    """The first event of a task."""
+    return Submitted(said, timestamp(START_MS))

@@ -1,0 +1,255 @@
+"""Reading back: logs, files, lists, what a restart finds, and what a sweep leaves.
+
+Invariant: a case uses nothing but the Store protocol.
+"""
+
+import asyncio
+
+from dragoman.model.events import StatusChanged, Submitted
+from dragoman.model.ids import timestamp
+from dragoman.model.message import Part, Role
+from dragoman.model.task import TaskState
+from dragoman.store.api import (
+    Append,
+    Appended,
+    Dedupe,
+    ListQuery,
+    Repeat,
+    Store,
+)
+from dragoman.testing.store_cases.bench import (
+    DAY_MS,
+    START_MS,
+    Bench,
+    Case,
+    D,
+    W,
+    by_run,
+    chunk,
+    ending,
+    loaded,
+    message,
+    new_task,
+    record,
+    said_event,
+    seqs,
+    status,
+)
+
+
+async def the_log_is_numbered_without_gaps_and_read_from_anywhere(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        for page in range(5):
+            appended = await store.append(by_run("t1", *(chunk(f"{page}.{number}") for number in range(4))))
+            assert isinstance(appended, Appended)
+            assert appended.last_seq == 5 + 4 * page
+        everything = await store.read("t1", 0, 1 << 20)
+        assert seqs(everything) == list(range(1, 22))
+        for after in range(21):
+            some = await store.read("t1", after, 1 << 20)
+            assert seqs(some) == list(range(after + 1, 22))
+            assert [one.event for one in some] == [one.event for one in everything[after:]]
+            assert seqs(await store.read("t1", after, 1)) == [after + 1]
+        assert await store.read("t1", 21, 1000) == ()
+
+
+async def large_bytes_come_back_equal(bench: Bench) -> None:
+    async with bench.store() as store:
+        content = bytes(range(256)) * 400
+        part = Part(raw=content, filename="f", media_type="a/b")
+        other = Part(raw=content[:-1] + b"!", filename="g")
+        said = message("file", part, other)
+        first = await store.create(new_task("t1", said=said))
+        assert isinstance(first, Appended)
+        assert first.log_bytes < len(content), "bytes of files are no part of the log"
+        echo = chunk("", part, Part(raw=bytes(bytearray(content))))
+        await store.append(by_run("t1", echo))
+        kept = record("t1", 3, D, parts=[part, other])
+        found = loaded(store, "t1")
+        assert [logged.event for logged in found.events] == [Submitted(said, timestamp(START_MS)), echo]
+        assert all(logged.size > 2 * len(content) for logged in found.events)
+        await store.append(Append(task_id="t1", events=(status(D),), state=D, status_ms=1, epoch=1, snapshot=kept))
+        assert loaded(store, "t1").snapshot == kept
+        assert [logged.event for logged in await store.read("t1", 0, 1 << 20)][:2] == [said_event(said), echo]
+        assert seqs(await store.read("t1", 0, 1000)) == [1], "bytes of files count"
+
+
+async def everything_survives_a_restart(bench: Bench) -> None:
+    if not bench.durable:
+        return
+    part = Part(raw=b"x" * 100_000)
+    async with bench.store() as store:
+        await store.create(new_task("t1", said=message("file", part), dedupe=Dedupe(b"k", b"d", START_MS + 1000)))
+        await store.append(by_run("t1", chunk("1"), chunk("2")))
+        await store.request_cancel("t1")
+        await store.create(new_task("t2"))
+        await store.append(ending("t2", 1))
+        before = store.load("t1"), store.load("t2")
+    async with bench.store("h2") as store:
+        for old, new in zip(before, (loaded(store, "t1"), loaded(store, "t2")), strict=True):
+            assert old is not None
+            assert (old.head, old.seq, old.state, old.snapshot) == (new.head, new.seq, new.state, new.snapshot)
+            assert [one.event for one in old.events] == [one.event for one in new.events]
+        assert loaded(store, "t1").cancel_requested
+        assert await store.recall(b"k") == Repeat("t1", b"d", 1)
+        assert [stored.head.id for stored in await store.unfinished()] == ["t1"]
+        assert (await store.list(ListQuery(owner="ann", agent="echo"))).total == 2
+        echo = chunk("", Part(raw=b"x" * 100_000))
+        await store.append(by_run("t1", echo))
+        assert loaded(store, "t1").events[-1].event == echo
+
+
+async def unfinished_tasks_are_those_leased_or_queued_oldest_first(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t3"))
+        await store.create(new_task("t2", holder=None, state=TaskState.SUBMITTED))
+        await store.create(new_task("t1"))
+        await store.create(new_task("t4", holder=None, state=TaskState.INPUT_REQUIRED))
+        await store.append(ending("t3", 1))
+        await store.create(new_task("t0"))
+        assert [stored.head.id for stored in await store.unfinished()] == ["t2", "t1", "t0"]
+
+
+async def a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
+    async with bench.store() as store:
+        states = (W, D, TaskState.INPUT_REQUIRED, TaskState.FAILED)
+        rows: list[tuple[int, str, str, TaskState]] = []
+        for number in range(60):
+            task_id, context, state = f"t{number * 7 % 60:02}", f"c{number % 3}", states[number % 4]
+            at = START_MS + number // 5  # five tasks share a moment
+            await store.create(new_task(task_id, context_id=context, at=START_MS))
+            if state in (D, TaskState.FAILED):
+                await store.append(ending(task_id, 1, state=state, at=at))
+            else:
+                change = (status(state, at),)
+                await store.append(Append(task_id=task_id, events=change, state=state, status_ms=at, epoch=1))
+            rows.append((at, task_id, context, state))
+        await store.create(new_task("other agent", agent="b"))
+        await store.create(new_task("other owner", owner="bob"))
+        rows.sort(key=lambda row: (row[0], row[1]), reverse=True)
+        for context_id in (None, "c0", "c2", "none"):
+            for wanted_state in (None, *states, TaskState.CANCELED):
+                for after in (None, START_MS + 6):
+                    wanted = [
+                        row[1]
+                        for row in rows
+                        if context_id in (None, row[2]) and wanted_state in (None, row[3]) and row[0] >= (after or 0)
+                    ]
+                    assert await _paged(store, context_id, wanted_state, after) == wanted
+        offset = await store.list(ListQuery(owner="ann", agent="echo", limit=5, offset=50))
+        assert [stored.head.id for stored in offset.tasks] == [row[1] for row in rows[50:55]]
+        assert (offset.total, offset.more) == (60, True)
+        nobody = await store.list(ListQuery(owner="eve", agent="echo"))
+        assert (nobody.tasks, nobody.total, nobody.more) == ((), 0, False)
+
+
+async def _paged(store: Store, context_id: str | None, state: TaskState | None, after: int | None) -> list[str]:
+    """The ids of all pages, seven at a time; the totals agree."""
+    found: list[str] = []
+    totals: set[int] = set()
+    before: tuple[int, str] | None = None
+    more = True
+    while more:
+        query = ListQuery(
+            owner="ann", agent="echo", context_id=context_id, state=state, status_after_ms=after, limit=7, before=before
+        )
+        listed = await store.list(query)
+        assert len(listed.tasks) == 7 or not listed.more
+        found += [stored.head.id for stored in listed.tasks]
+        totals.add(listed.total)
+        more = listed.more
+        before = (listed.tasks[-1].status_ms, listed.tasks[-1].head.id) if listed.tasks else None
+    assert totals == {len(found)}
+    return found
+
+
+async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status(bench: Bench) -> None:
+    async with bench.store() as store:
+        content = Part(raw=b"x" * 5000)
+        said = message("status", content, role=Role.AGENT)
+        await store.create(new_task("t1", said=message("f", content)))
+        await store.append(by_run("t1", chunk("", content), StatusChanged(W, timestamp(1), said)))
+        stored = (await store.list(ListQuery(owner="ann", agent="echo", artifacts=False, history=0))).tasks[0]
+        assert seqs(stored.events) == [1, 2, 3]
+        assert stored.events[2].event == StatusChanged(W, timestamp(1), said)
+        whole = (await store.list(ListQuery(owner="ann", agent="echo", artifacts=True))).tasks[0]
+        assert [one.event for one in whole.events] == [one.event for one in loaded(store, "t1").events]
+        assert [one.event for one in (await store.messages("ann", "echo", "c1", 1))[0].events] == [
+            one.event for one in whole.events
+        ]
+
+
+async def the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
+    async with bench.store() as store:
+        for number in range(6):
+            await store.create(new_task(f"t{number}", at=START_MS + number, context_id=f"c{number % 2}"))
+        await store.create(new_task("t9", at=START_MS + 9, owner="bob", context_id="c0"))
+        found = await store.messages("ann", "echo", "c0", 2)
+        assert [stored.head.id for stored in found] == ["t2", "t4"]
+        assert await store.messages("ann", "echo", "none", 2) == ()
+
+
+async def a_sweep_takes_what_is_too_old_and_nothing_else(bench: Bench) -> None:
+    async with bench.store() as store:
+        content = Part(raw=b"x" * 5000)
+        for age in range(4):  # days
+            at = START_MS - age * DAY_MS
+            await store.create(new_task(f"done{age}", at=at, said=message("f", content)))
+            await store.append(ending(f"done{age}", 1, at=at))
+            await store.create(new_task(f"waiting{age}", at=at, holder=None, state=TaskState.INPUT_REQUIRED))
+            await store.create(new_task(f"working{age}", at=at))
+        await store.create(new_task("call", dedupe=Dedupe(b"old", b"", START_MS)))
+        await store.remember(Dedupe(b"new", b"", START_MS + 1), message("x"))
+        assert await swept(store, START_MS, -1, -1, -1) == 1, "the expired call"
+        assert await store.recall(b"new") is not None
+        await swept(store, START_MS, int(2.5 * DAY_MS), int(1.5 * DAY_MS), int(0.5 * DAY_MS))
+        listed = await store.list(ListQuery(owner="ann", agent="echo", limit=100))
+        left = {stored.head.id for stored in listed.tasks}
+        assert left == {"done0", "done1", "done2", "waiting0", "working0", "working1", "working2", "working3", "call"}
+        assert listed.total == len(left)
+        assert seqs(await store.read("done1", 0, 1 << 20)) == [1, 2]
+        assert await store.read("done2", 0, 1 << 20) == (), "its log is gone"
+        assert loaded(store, "done2").snapshot is not None, "its snapshot is not"
+        assert await swept(store, START_MS, int(2.5 * DAY_MS), int(1.5 * DAY_MS), int(0.5 * DAY_MS)) == 0
+
+
+async def swept(store: Store, *ages: int) -> int:
+    """Sweep until nothing is left to do; how many rows went."""
+    rows = 0
+    while went := await store.sweep(*ages):
+        rows += went
+    return rows
+
+
+async def readers_and_writers_do_not_get_in_each_others_way(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+
+        async def write() -> None:
+            for number in range(100):
+                await store.append(by_run("t1", chunk(str(number))))
+
+        async def read() -> None:
+            seen = 0
+            while seen < 101:
+                events = await store.read("t1", seen, 1 << 20)
+                assert seqs(events) == list(range(seen + 1, seen + 1 + len(events)))
+                seen += len(events)
+                assert loaded(store, "t1").seq >= seen
+                assert (await store.list(ListQuery(owner="ann", agent="echo"))).total == 1
+
+        await asyncio.wait_for(asyncio.gather(write(), read(), read(), read()), 60)
+
+
+READING: tuple[Case, ...] = (
+    the_log_is_numbered_without_gaps_and_read_from_anywhere,
+    large_bytes_come_back_equal,
+    everything_survives_a_restart,
+    unfinished_tasks_are_those_leased_or_queued_oldest_first,
+    a_list_is_ordered_filtered_paged_and_counted,
+    a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
+    the_newest_tasks_of_a_context_come_oldest_first,
+    a_sweep_takes_what_is_too_old_and_nothing_else,
+    readers_and_writers_do_not_get_in_each_others_way,
+)

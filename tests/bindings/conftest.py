@@ -1,0 +1,209 @@
+"""The bindings on a real uvicorn, before a handler that the test scripts."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec import Struct
+
+from dragoman.bindings.app import App
+from dragoman.bindings.calls import Limits
+from dragoman.bindings.cards import Cards
+from dragoman.bindings.cors import Cors
+from dragoman.bindings.health import Health
+from dragoman.bindings.listener import BACKLOG, bound_socket, listener
+from dragoman.engine.api import StreamItem
+from dragoman.model.card import AgentExtension, AgentSkill, Profile
+from dragoman.model.events import ArtifactChunk, Event, Logged
+from dragoman.model.ids import SystemClock
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.operations import Call, Result
+from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+
+DEADLINE_S = 5.0
+NOW = "2026-11-20T07:00:00.000Z"
+EXTENSION = "https://example.org/ext/v1"
+REQUIRED = "https://example.org/required/v1"
+V1 = {"A2A-Version": "1.0"}
+
+HEAD = TaskHead(id="t1", context_id="c1", agent="echo", owner="anonymous", dialect="1.0", mount="/", created_at=NOW)
+RECORD = Record(head=HEAD, seq=1, status=TaskStatus(state=TaskState.WORKING, timestamp=NOW))
+
+
+def profile(agent_id: str, **said: Any) -> Profile:
+    skill = AgentSkill(id="s", name="S", description="Does it", tags=("t",))
+    return Profile(id=agent_id, name=agent_id.title(), description="An agent", version="1", skills=(skill,), **said)
+
+
+PROFILES = {
+    "echo": profile("echo", extensions=(AgentExtension(uri=EXTENSION),)),
+    "other": profile("other"),
+    "strict": profile("strict", extensions=(AgentExtension(uri=REQUIRED, required=True),)),
+}
+
+
+def chunk(seq: int, text: str = "x") -> Logged:
+    event: Event = ArtifactChunk(Artifact(artifact_id="a", parts=(Part(text=text),)), append=seq > 1)
+    return Logged(seq, event)
+
+
+class ScriptedStream:
+    """A stream whose batches the test puts in; None ends it."""
+
+    def __init__(self, *batches: Sequence[StreamItem] | None) -> None:
+        self.head: TaskHead | None = HEAD
+        self.retry = False
+        self.closed = asyncio.Event()
+        self.asked = 0
+        self._batches = deque(batches)
+        self._more = asyncio.Event()
+
+    def put(self, batch: Sequence[StreamItem] | None) -> None:
+        self._batches.append(batch)
+        self._more.set()
+
+    async def next(self) -> Sequence[StreamItem] | None:
+        self.asked += 1
+        while not self._batches and not self.closed.is_set():
+            self._more.clear()
+            await self._more.wait()
+        return None if self.closed.is_set() else self._batches.popleft()
+
+    def close(self) -> None:
+        self.closed.set()
+        self._more.set()
+
+
+class ScriptedHandler:
+    """Answers what the test says, and keeps what it was asked."""
+
+    def __init__(self) -> None:
+        self.calls: list[Call] = []
+        self.answer: Callable[[Call], Result] = lambda call: RECORD
+        self.streams: Callable[[Call], ScriptedStream] = lambda call: ScriptedStream([chunk(1)], None)
+
+    async def call(self, call: Call) -> Result:
+        self.calls.append(call)
+        return self.answer(call)
+
+    async def stream(self, call: Call) -> ScriptedStream:
+        self.calls.append(call)
+        return self.streams(call)
+
+
+class ScriptedStore:
+    """As much of a store as `/ready` asks for."""
+
+    def __init__(self) -> None:
+        self.written_ms = 0
+        self.probes = 0
+        self.fault: Exception | None = None
+
+    async def probe(self) -> None:
+        self.probes += 1
+        if self.fault is not None:
+            raise self.fault
+
+
+class Site(Struct):
+    """The bindings, listening."""
+
+    url: str
+    port: int
+    handler: ScriptedHandler
+    store: ScriptedStore
+    http: aiohttp.ClientSession
+    unready: list[str]
+
+    async def raw(self, request: bytes, *, until_closed: bool = True) -> bytes:
+        """Send bytes as they are; all that comes back until the server closes, or the first answer's head."""
+        async with asyncio.timeout(DEADLINE_S):
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+            try:
+                writer.write(request)
+                return await reader.read() if until_closed else await reader.readuntil(b"\r\n\r\n")
+            finally:
+                writer.close()
+                with contextlib.suppress(OSError):
+                    await writer.wait_closed()
+
+    async def rpc(self, method: str, params: Any, path: str = "/", **headers: str) -> Any:
+        """The decoded answer of a JSON-RPC call."""
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with self.http.post(path, json=body, headers={**V1, **headers}) as answer:
+            return await answer.json()
+
+
+def message(text: str = "hi") -> dict[str, Any]:
+    return {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]}
+
+
+def answer_message(text: str) -> Message:
+    return Message(message_id="m2", role=Role.AGENT, parts=(Part(text=text),))
+
+
+def make_app(
+    handler: ScriptedHandler,
+    store: ScriptedStore,
+    origins: Sequence[str] = (),
+    limits: Limits = Limits(100_000, 64, 10),  # noqa: B008  it is frozen
+    public_url: str | None = None,
+    unready: Sequence[str] = (),
+) -> App:
+    return App(
+        handler,
+        PROFILES,
+        "echo",
+        limits=limits,
+        cards=Cards(PROFILES, public_url, 60),
+        health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
+        cors=Cors(origins) if origins else None,
+    )
+
+
+@asynccontextmanager
+async def site(
+    *,
+    origins: Sequence[str] = (),
+    max_body_bytes: int = 100_000,
+    body_pause_s: float = 30.0,
+    public_url: str | None = None,
+    keep_alive_s: float = 75,
+) -> AsyncIterator[Site]:
+    handler, store, unready = ScriptedHandler(), ScriptedStore(), list[str]()
+    app = make_app(handler, store, origins, Limits(max_body_bytes, 64, 10, body_pause_s), public_url, unready)
+    server = listener(app)
+    server.config.timeout_graceful_shutdown = 1
+    server.config.timeout_keep_alive = keep_alive_s  # type: ignore[assignment]  # a fraction will do
+    bound = bound_socket("127.0.0.1", 0)
+    bound.listen(BACKLOG)
+    port = bound.getsockname()[1]
+    url = f"http://127.0.0.1:{port}"
+    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    try:
+        timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+        async with aiohttp.ClientSession(url, timeout=timeout, auto_decompress=False) as http:
+            yield Site(url, port, handler, store, http, unready)
+    finally:
+        server.should_exit = True
+        await serving
+
+
+@pytest.fixture(scope="module")
+async def standing() -> AsyncIterator[Site]:
+    async with site() as running:
+        yield running
+
+
+@pytest.fixture
+def served(standing: Site) -> Site:
+    """The site of this module, with a handler and a store that know nothing yet."""
+    vars(standing.handler).update(vars(ScriptedHandler()))
+    vars(standing.store).update(vars(ScriptedStore()))
+    standing.unready.clear()
+    return standing

@@ -1,0 +1,150 @@
+"""The body: JSON, and not too much of it."""
+
+import asyncio
+import json
+
+import pytest
+
+from dragoman.bindings.body import is_json
+from tests.bindings.conftest import DEADLINE_S, V1, Site, message, site
+
+SEND = json.dumps({"message": message()}).encode()
+RPC = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {"message": message()}}).encode()
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/json",
+        "application/a2a+json",
+        "application/json; charset=utf-8",
+        'Application/JSON;charset="UTF-8"',
+        "application/vnd.api+json; profile=x",
+    ],
+)
+async def test_json_in_any_spelling_is_taken(served: Site, content_type: str) -> None:
+    async with served.http.post("/message:send", data=SEND, headers={**V1, "Content-Type": content_type}) as answer:
+        assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    "content_type",
+    [
+        "application/x-www-form-urlencoded",
+        "multipart/form-data; boundary=x",
+        "text/plain",
+        "text/plain; application/json",
+        "application/json; charset=latin-1",
+        "text/json",
+        "",
+        "application/jsonx",
+        "+json",
+    ],
+)
+async def test_what_a_web_form_can_send_is_refused(served: Site, content_type: str) -> None:
+    headers = {**V1, "Content-Type": content_type}
+    async with served.http.post("/message:send", data=SEND, headers=headers) as answer:
+        assert answer.status == 415
+        assert (await answer.json(content_type=None))["error"]["code"] == 415
+    async with served.http.post("/", data=RPC, headers=headers) as answer:
+        assert answer.status == 415
+        body = await answer.json()
+        assert (body["jsonrpc"], body["id"], body["error"]["code"]) == ("2.0", None, -32600)
+    assert served.handler.calls == []
+    assert not is_json(content_type.encode())
+
+
+async def test_a_body_without_a_content_type_is_refused(served: Site) -> None:
+    for path, body in (("/", RPC), ("/message:send", SEND), ("/tasks/t1:cancel", b"{}")):
+        head = f"POST {path} HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\nConnection: close\r\n"
+        answer = await served.raw(head.encode() + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+        assert answer.startswith(b"HTTP/1.1 415 ")
+
+
+async def test_cancel_and_subscribe_need_no_body_but_a_form_is_refused_even_empty(served: Site) -> None:
+    head = b"POST /tasks/t1:cancel HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\nConnection: close\r\n"
+    assert (await served.raw(head + b"Content-Length: 0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
+    assert (await served.raw(head + b"\r\n")).startswith(b"HTTP/1.1 200 ")
+    form = b"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: 0\r\n\r\n"
+    assert (await served.raw(head + form)).startswith(b"HTTP/1.1 415 ")
+    assert (await served.raw(head.replace(b":cancel", b":subscribe") + b"\r\n")).startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_declared_length_over_the_limit_is_refused_unread(served: Site) -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nA2A-Version: 1.0\r\n"
+    answer = await served.raw(head + b"Expect: 100-continue\r\nContent-Length: 100001\r\n\r\n", until_closed=False)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert b"connection: close" in answer.lower()
+
+
+async def test_a_chunked_body_is_counted_while_it_is_read(served: Site) -> None:
+    async def pieces():  # type: ignore[no-untyped-def]
+        for _ in range(300):
+            yield b" " * 1000
+
+    headers = {**V1, "Content-Type": "application/json"}
+    async with served.http.post("/message:send", data=pieces(), headers=headers) as answer:
+        assert answer.status == 413
+        assert "max_body_bytes" in (await answer.json(content_type=None))["error"]["message"]
+    async with served.http.get("/health") as answer:
+        assert answer.status == 200
+
+
+async def test_a_body_of_just_the_limit_is_read() -> None:
+    async with site(max_body_bytes=2000) as running:
+        for size, status in ((2000, 200), (2001, 413)):
+            body = SEND + b" " * (size - len(SEND))
+            headers = {**V1, "Content-Type": "application/json"}
+            async with running.http.post("/message:send", data=body, headers=headers) as answer:
+                assert answer.status == status
+
+
+async def test_a_client_that_leaves_within_its_body_is_not_answered(
+    served: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, writer = await asyncio.open_connection("127.0.0.1", served.port)
+    writer.write(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{")
+    await writer.drain()
+    writer.close()
+    await writer.wait_closed()
+    async with asyncio.timeout(DEADLINE_S), served.http.get("/health") as answer:
+        assert answer.status == 200
+    assert served.handler.calls == []
+    assert caplog.records == []
+
+
+async def test_a_body_that_stops_arriving_is_given_up() -> None:
+    async with site(body_pause_s=0.05) as running:
+        for path in ("/", "/message:send", "/tasks/t1:cancel"):
+            head = f"POST {path} HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n"
+            for sent in (b"", b"{"):
+                answer = await running.raw(head.encode() + b"Content-Length: 9\r\n\r\n" + sent)
+                assert answer.startswith(b"HTTP/1.1 200 " if path == "/" else b"HTTP/1.1 400 ")
+                assert b"stopped arriving" in answer
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (b"", -32700),
+        (b"{", -32700),
+        (b"\xff\xfe", -32700),
+        (b"[]", -32600),
+        (b'{"jsonrpc":"2.0","method":"GetTask","params":{}}', -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":NaN}}', -32700),
+        (b"[" * 90_000, -32600),
+        (b'{"jsonrpc":"2.0","id":1,"method":"Nope"}', -32601),
+    ],
+)
+async def test_a_body_that_is_no_call_is_a_json_rpc_error(served: Site, body: bytes, code: int) -> None:
+    headers = {**V1, "Content-Type": "application/json"}
+    async with served.http.post("/", data=body, headers=headers) as answer:
+        assert answer.status == 200
+        assert (await answer.json())["error"]["code"] == code
+
+
+async def test_too_many_parts_are_refused(served: Site) -> None:
+    many = {**message(), "parts": [{"text": "x"}] * 11}
+    answer = await served.rpc("SendMessage", {"message": many})
+    assert answer["error"]["code"] == -32602
+    assert "max_parts" in answer["error"]["message"]

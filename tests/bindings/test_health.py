@@ -1,0 +1,80 @@
+"""`/health` and `/ready`."""
+
+import asyncio
+import time
+
+from dragoman.bindings.health import FRESH_MS, Health
+from dragoman.store.api import StoreError
+from tests.bindings.conftest import ScriptedStore, Site
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.ms = 1_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+async def test_alive_says_nothing_of_the_store(served: Site) -> None:
+    served.store.fault = StoreError("gone")
+    served.unready.append("stopping")
+    async with served.http.get("/health") as answer:
+        assert (answer.status, await answer.json()) == (200, {"status": "ok"})
+        assert answer.headers["Cache-Control"] == "no-store"
+
+
+async def test_not_ready_is_503_with_the_reason(served: Site) -> None:
+    served.unready.append("the server is stopping")
+    async with served.http.get("/ready") as answer:
+        assert answer.status == 503
+        assert (await answer.json())["reason"] == "the server is stopping"
+        assert "Retry-After" in answer.headers
+
+
+async def test_a_recent_write_is_proof_enough() -> None:
+    store, clock = ScriptedStore(), Clock()
+    store.written_ms = clock.ms - FRESH_MS
+    assert (await Health(store, clock, lambda: None).ready()).status == 200
+    assert store.probes == 0
+
+
+async def test_an_idle_store_is_probed_at_most_once_in_five_seconds() -> None:
+    store, clock = ScriptedStore(), Clock()
+    health = Health(store, clock, lambda: None)
+    answers = await asyncio.gather(*(health.ready() for _ in range(10)))
+    assert [answer.status for answer in answers] == [200] * 10
+    assert store.probes == 1
+    clock.ms += FRESH_MS
+    await health.ready()
+    assert store.probes == 1
+    clock.ms += 1
+    await health.ready()
+    assert store.probes == 2
+
+
+async def test_a_store_that_cannot_write_is_not_ready_until_it_can() -> None:
+    store, clock = ScriptedStore(), Clock()
+    health = Health(store, clock, lambda: None)
+    store.fault = StoreError("disk full: /secret/path")
+    answer = await health.ready()
+    assert answer.status == 503
+    assert b"secret" not in answer.body
+    store.fault = None
+    clock.ms += FRESH_MS + 1
+    assert (await health.ready()).status == 200
+    store.fault = StoreError("again")
+    clock.ms += FRESH_MS + 1
+    store.written_ms = clock.ms
+    assert (await health.ready()).status == 200
+
+
+async def test_both_are_cheap() -> None:
+    store, clock = ScriptedStore(), Clock()
+    store.written_ms = clock.ms
+    health = Health(store, clock, lambda: None)
+    start = time.perf_counter()
+    for _ in range(100):
+        health.alive()
+        await health.ready()
+    assert (time.perf_counter() - start) / 200 < 0.001

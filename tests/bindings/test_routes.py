@@ -1,0 +1,116 @@
+"""Which endpoint a path means."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.bindings.routes import Route, Routes
+from dragoman.model.errors import NotFound
+
+ROUTES = Routes(["echo", "other"], "echo")
+
+
+def find(path: str) -> Route:
+    return ROUTES.find(path.encode())
+
+
+@pytest.mark.parametrize(
+    ("path", "mount", "agent"),
+    [
+        ("/", "/", "echo"),
+        ("/agents/other", "/agents/other", "other"),
+        ("/agents/other/", "/agents/other", "other"),
+        ("/agents/nobody", "/agents/nobody", "nobody"),
+    ],
+)
+def test_a_mount_itself_is_json_rpc(path: str, mount: str, agent: str) -> None:
+    route = find(path)
+    assert (route.endpoint, route.mount, route.agent, [*route.methods]) == ("rpc", mount, agent, ["POST"])
+
+
+@pytest.mark.parametrize("mount", ["", "/agents/other", "/other"])
+@pytest.mark.parametrize(
+    ("below", "methods"),
+    [
+        ("/message:send", {"POST": "SendMessage"}),
+        ("/message%3Asend", {"POST": "SendMessage"}),
+        ("/message:stream", {"POST": "SendStreamingMessage"}),
+        ("/tasks", {"GET": "ListTasks", "HEAD": "ListTasks"}),
+        ("/tasks/", {"GET": "ListTasks", "HEAD": "ListTasks"}),
+        ("/tasks/t1", {"GET": "GetTask", "HEAD": "GetTask"}),
+        ("/tasks/t1:cancel", {"POST": "CancelTask"}),
+        ("/tasks/t1%3Acancel", {"POST": "CancelTask"}),
+        ("/tasks/t1:subscribe", {"GET": "SubscribeToTask", "POST": "SubscribeToTask"}),
+        ("/extendedAgentCard", {"GET": "GetExtendedAgentCard", "HEAD": "GetExtendedAgentCard"}),
+        (
+            "/tasks/t1/pushNotificationConfigs",
+            {"GET": "ListTaskPushNotificationConfigs", "POST": "CreateTaskPushNotificationConfig"},
+        ),
+        (
+            "/tasks/t1/pushNotificationConfigs/p1",
+            {"GET": "GetTaskPushNotificationConfig", "DELETE": "DeleteTaskPushNotificationConfig"},
+        ),
+    ],
+)
+def test_every_rest_path_is_below_every_mount(mount: str, below: str, methods: dict[str, str]) -> None:
+    route = find(mount + below)
+    assert route.endpoint == "rest"
+    assert dict(route.methods) == methods
+    assert route.mount == (mount or "/")
+    assert route.agent == ("other" if mount else "echo")
+    assert not route.legacy
+
+
+@pytest.mark.parametrize("mount", ["", "/agents/other"])
+@pytest.mark.parametrize("below", ["/message:send", "/message:stream", "/tasks/t1", "/tasks/t1:cancel", "/card"])
+def test_paths_below_v1_are_those_of_0_3(mount: str, below: str) -> None:
+    assert find(f"{mount}/v1{below}").legacy
+
+
+@pytest.mark.parametrize("path", ["/other/v1/message:send", "/v1/extendedAgentCard", "/v1", "/card"])
+def test_0_3_has_no_paths_below_a_tenant_and_1_0_none_below_v1(path: str) -> None:
+    with pytest.raises(NotFound):
+        find(path)
+
+
+def test_a_card_is_below_every_mount_under_both_names() -> None:
+    for mount in ("", "/agents/other", "/other", "/agents/nobody"):
+        for name in ("agent-card.json", "agent.json"):
+            assert find(f"{mount}/.well-known/{name}").endpoint == "card"
+
+
+@pytest.mark.parametrize(
+    ("path", "task_id"),
+    [
+        ("/tasks/a%2Fb", "a/b"),
+        ("/tasks/a%00b", "a\0b"),
+        ("/tasks/a%ffb", "a�b"),
+        ("/tasks/%", "%"),
+        ("/tasks/a:cancel:x", "a:cancel:x"),
+        ("/tasks/a:cancel:cancel", "a:cancel"),
+        ("/tasks/..", ".."),
+    ],
+)
+def test_an_id_in_a_path_may_hold_anything(path: str, task_id: str) -> None:
+    assert find(path).ids == {"id": task_id}
+
+
+@pytest.mark.parametrize(
+    "path", ["/tasks/a/b", "//", "//message:send", "/nope", "/other", "/.well-known", "", "*", "x"]
+)
+def test_any_other_path_is_not_found(path: str) -> None:
+    with pytest.raises(NotFound):
+        find(path)
+
+
+def test_a_reserved_word_is_never_a_tenant() -> None:
+    with pytest.raises(NotFound):
+        find("/metrics/message:send")
+
+
+@given(st.binary(max_size=60))
+def test_any_path_is_a_route_or_not_found(path: bytes) -> None:
+    try:
+        assert isinstance(ROUTES.find(b"/" + path), Route)
+    except NotFound:
+        pass

@@ -1,0 +1,180 @@
+"""References to agents: what they lead to, and what is said when they lead nowhere."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from dragoman.cli.agents import AgentReferenceError, load_agents, referenced
+from dragoman.config import AgentEntry, AgentProvider, AgentSkill
+
+SOURCE = """
+from msgspec import Struct
+
+from dragoman.model.card import AgentSkill, Profile
+
+KEPT = []
+
+
+class Scripted(Struct):
+    profile: Profile
+    direct: bool = False
+    restartable: bool = False
+    one_message: bool = False
+
+    async def run(self, run):
+        KEPT.append(run)
+
+
+def scripted(agent_id):
+    skill = AgentSkill(id="say", name="Say", description="Says it", tags=("talk",))
+    return Scripted(Profile(id=agent_id, name=agent_id, description="From code", version="1", skills=(skill,)))
+
+
+weather = scripted("weather")
+tides = scripted("tides")
+same_tides = tides
+number = 5
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory, with a module of agents in it; what is imported from it is forgotten afterwards."""
+    (tmp_path / "forecasts.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(Path.cwd()))])
+    before = set(sys.modules)
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        if name == "broken" or name.startswith(("forecasts", "dragoman_file_")):
+            del sys.modules[name]
+
+
+def refusal(*references: str, default: str | None = None) -> str:
+    with pytest.raises(AgentReferenceError) as caught:
+        load_agents((), references, default)
+    return str(caught.value)
+
+
+def ids(*references: str, default: str | None = None) -> list[str]:
+    return [agent.profile.id for agent in load_agents((), references, default)]
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_module_in_the_working_directory_is_found() -> None:
+    assert ids("forecasts:weather") == ["weather"]
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_module_without_an_object_gives_every_agent_in_it_once() -> None:
+    assert ids("forecasts") == ["weather", "tides"]
+
+
+def test_a_file_is_found_and_loaded_once(directory: Path) -> None:
+    (directory / "below").mkdir()
+    (directory / "forecasts.py").rename(directory / "below" / "other.py")
+    assert ids("below/other.py:tides", "below/other.py:weather") == ["tides", "weather"]
+    assert referenced("below/other.py:tides")[0] is referenced(f"{directory}/below/other.py:tides")[0]
+
+
+@pytest.mark.usefixtures("directory")
+def test_the_default_agent_comes_first_and_the_others_keep_their_order() -> None:
+    assert ids("forecasts:weather", "forecasts:tides", default="tides") == ["tides", "weather"]
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_default_that_is_not_served_is_refused() -> None:
+    assert refusal("forecasts", default="tide") == "default = 'tide': no such agent; there are weather, tides"
+
+
+def test_no_agent_at_all_is_refused_with_what_to_write() -> None:
+    assert "MODULE:OBJECT" in refusal()
+
+
+@pytest.mark.usefixtures("directory")
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("forecast:weather", "no module 'forecast' in"),
+        ("absent.py:weather", "no file absent.py in"),
+        ("forecasts:wether", "did you mean weather?"),
+        ("forecasts:zzz", "its agents are weather, tides"),
+        ("forecasts:number", "is of type int, not an Agent"),
+        ("forecasts:Scripted", "is of type StructMeta, not an Agent"),
+        ("forecasts:", "must be MODULE:OBJECT"),
+        (":weather", "must be MODULE:OBJECT"),
+        ("fore casts:weather", "is no module"),
+        ("json", "no agents in it"),
+    ],
+)
+def test_a_reference_that_leads_nowhere_is_named_with_the_fix(reference: str, said: str) -> None:
+    message = refusal(reference)
+    assert message.startswith(f"{reference}: ")
+    assert said in message
+
+
+@pytest.mark.parametrize("reference", ["broken:agent", "broken.py:agent"])
+def test_a_module_that_raises_is_named_with_its_error_and_line(directory: Path, reference: str) -> None:
+    (directory / "broken.py").write_text("x = 1\nimport absent_module\n")
+    message = refusal(reference)
+    assert message.startswith(
+        f"{reference}: importing it failed with ModuleNotFoundError: No module named 'absent_module'"
+    )
+    assert message.endswith("broken.py:2)")
+
+
+def test_a_module_that_is_no_python_is_named_with_the_line(directory: Path) -> None:
+    (directory / "broken.py").write_text("x = 1\ny = = 2\n")
+    assert refusal("broken:agent").endswith("SyntaxError: invalid syntax (broken.py, line 2)")
+
+
+@pytest.mark.usefixtures("directory")
+def test_an_agent_under_two_ids_is_two_agents() -> None:
+    entries = (AgentEntry(id="a", run="forecasts:weather"), AgentEntry(id="b", run="forecasts:weather", name="B"))
+    agents = load_agents(entries, ("forecasts:weather",), None)
+    assert [(agent.profile.id, agent.profile.name) for agent in agents] == [
+        ("a", "weather"),
+        ("b", "B"),
+        ("weather", "weather"),
+    ]
+
+
+@pytest.mark.usefixtures("directory")
+def test_two_agents_of_one_id_are_refused() -> None:
+    assert refusal("forecasts", "forecasts:tides") == "agent id 'tides' is given 2 times: ids must differ"
+
+
+def test_an_agent_whose_id_is_a_path_of_the_server_is_refused(directory: Path) -> None:
+    (directory / "forecasts.py").write_text(SOURCE.replace('scripted("tides")', 'scripted("tasks")'))
+    assert refusal("forecasts").startswith("agent id 'tasks': is a path of the server itself")
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_table_gives_the_agent_its_id_and_what_its_card_says() -> None:
+    entry = AgentEntry(
+        id="tomorrow",
+        run="python:forecasts:weather",
+        name="Tomorrow",
+        provider=AgentProvider(organization="Example", url="https://example.org"),
+        skills=(AgentSkill(id="say", tags=("weather", "rain")),),
+    )
+    (agent,) = load_agents((entry,), (), None)
+    assert (agent.profile.id, agent.profile.name, agent.profile.description) == ("tomorrow", "Tomorrow", "From code")
+    assert agent.profile.provider is not None
+    assert agent.profile.provider.organization == "Example"
+    assert (agent.profile.skills[0].name, agent.profile.skills[0].tags) == ("Say", ("weather", "rain"))
+
+
+@pytest.mark.usefixtures("directory")
+def test_agents_of_the_file_come_before_those_of_the_command_line() -> None:
+    agents = load_agents((AgentEntry(id="z", run="forecasts:tides"),), ("forecasts:weather",), None)
+    assert [agent.profile.id for agent in agents] == ["z", "weather"]
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_table_for_a_skill_that_the_code_lacks_is_refused() -> None:
+    entry = AgentEntry(id="a", run="forecasts:weather", skills=(AgentSkill(id="sing"),))
+    with pytest.raises(AgentReferenceError, match="skill 'sing' is not in the code; there are say"):
+        load_agents((entry,), (), None)

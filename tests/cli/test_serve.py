@@ -1,0 +1,123 @@
+"""The command line: what it shows, what it refuses, and what the server says once it listens."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec import Struct
+
+from dragoman import __version__
+from dragoman.cli import main
+from dragoman.cli.serve import banner, base_url
+from dragoman.config import Config, settings
+from dragoman.engine.api import Run
+from dragoman.model.card import AgentSkill, Profile
+
+
+class Scripted(Struct):
+    """An agent that is only looked at."""
+
+    profile: Profile
+    direct: bool = False
+    restartable: bool = False
+    one_message: bool = False
+
+    async def run(self, run: Run) -> None:
+        """Nothing to do."""
+
+
+def scripted(agent_id: str, *examples: str) -> Scripted:
+    skill = AgentSkill(id="s", name="S", description="", tags=(), examples=examples)
+    return Scripted(Profile(id=agent_id, name=agent_id, description="", version="1", skills=(skill,)))
+
+
+@pytest.fixture
+def empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    """A runner of the command in a directory without a configuration."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
+
+
+def serve(runner: CliRunner, *arguments: str) -> Result:
+    return runner.invoke(main, ["serve", *arguments], terminal_width=120)
+
+
+def test_the_version_is_shown() -> None:
+    assert CliRunner().invoke(main, ["--version"]).output == f"dragoman {__version__}\n"
+
+
+def test_help_lists_every_setting_with_flag_variable_default_and_meaning() -> None:
+    shown = " ".join(serve(CliRunner(), "--help").output.split())
+    for setting in settings():
+        assert f" {setting.flag} " in shown
+        default = f"; default: {setting.default}" if setting.default else ""
+        assert f"{setting.help} [{setting.env}{default}]" in shown
+
+
+def test_help_lists_no_flag_that_is_not_a_setting() -> None:
+    command = main.commands["serve"]
+    flags = {parameter.name for parameter in command.params if parameter.param_type_name == "option"}
+    assert flags == {setting.name for setting in settings()} | {"file"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--port", "x"), "command line: --port = 'x': must be a whole number"),
+        (("--port", ""), "command line: --port = '': must be a whole number"),
+        (("--host", "0.0.0.0"), "use 127.0.0.1 and put a proxy"),
+        (("--host", "0.0.0.0", "--no-allow-unauthenticated"), "use 127.0.0.1 and put a proxy"),
+        (("--host", "0.0.0.0", "--allow-unauthenticated"), "no agents: name one as MODULE:OBJECT"),
+        (("--config", "absent.toml"), "absent.toml: cannot be read"),
+        (("absent:agent",), "absent:agent: no module 'absent'"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_a_line_that_says_why(
+    empty_directory: CliRunner, arguments: tuple[str, ...], said: str
+) -> None:
+    result = serve(empty_directory, *arguments)
+    assert result.exit_code == 2
+    assert said in result.output
+    assert "Traceback" not in result.output
+
+
+def test_the_usual_file_is_read_if_it_is_there(empty_directory: CliRunner) -> None:
+    Path("dragoman.toml").write_text("prot = 80\n", encoding="utf-8")
+    assert "dragoman.toml: prot = 80: no such setting; did you mean port?" in serve(empty_directory).output
+
+
+def test_the_file_that_the_environment_names_is_read(empty_directory: CliRunner) -> None:
+    result = empty_directory.invoke(main, ["serve"], env={"DRAGOMAN_CONFIG": "other.toml"})
+    assert "other.toml: cannot be read" in result.output
+
+
+def test_the_banner_names_every_agent_with_its_url_and_the_default() -> None:
+    said = banner(Config(port=8000), [scripted("echo"), scripted("countdown")]).splitlines()
+    assert "  echo       http://127.0.0.1:8000/agents/echo  (default: http://127.0.0.1:8000/)" in said
+    assert "  countdown  http://127.0.0.1:8000/agents/countdown" in said
+
+
+def test_the_banner_has_commands_that_a_shell_reads_as_they_are_meant() -> None:
+    said = banner(Config(), [scripted("echo", 'It\'s "me"'), scripted("countdown", "3")])
+    commands = {line.partition(":")[0]: shlex.split(line.partition(":")[2]) for line in said.splitlines()}
+    assert commands["Card"] == ["curl", "http://127.0.0.1:7870/.well-known/agent-card.json"]
+    assert commands["Send"][1] == "http://127.0.0.1:7870/message:send"
+    assert json.loads(commands["Send"][-1])["message"]["parts"] == [{"text": 'It\'s "me"'}]
+    assert commands["Stream"][1:3] == ["-N", "http://127.0.0.1:7870/agents/countdown/message:stream"]
+    assert json.loads(commands["Stream"][-1])["message"]["parts"] == [{"text": "3"}]
+
+
+@pytest.mark.parametrize(
+    ("config", "url"),
+    [
+        (Config(host="::1", port=1), "http://[::1]:1"),
+        (Config(host="0.0.0.0", port=1), "http://127.0.0.1:1"),
+        (Config(public_url="https://x.org/a"), "https://x.org/a"),
+    ],
+)
+def test_the_base_url_is_one_that_a_caller_can_use(config: Config, url: str) -> None:
+    assert base_url(config) == url

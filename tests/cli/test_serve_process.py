@@ -1,0 +1,101 @@
+"""`dragoman serve` as a process: it says when it listens, answers what it says to paste, and ends on SIGTERM."""
+
+import json
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent.parent
+DEADLINE_S = 20.0
+
+Serve = Callable[..., "subprocess.Popen[str]"]
+
+
+@pytest.fixture
+def serve(tmp_path: Path) -> Iterator[Serve]:
+    """Start `dragoman serve` with these arguments, on a free port, in an empty directory."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [Path(sys.executable).parent / "dragoman", "serve", *arguments],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def said(process: "subprocess.Popen[str]") -> str:
+    """What the process prints up to the end of its banner."""
+    assert process.stdout is not None
+    assert process.stderr is not None
+    text = ""
+    deadline = time.monotonic() + DEADLINE_S
+    while "Ctrl-C" not in text:
+        ready, _, _ = select.select([process.stdout], [], [], max(0.0, deadline - time.monotonic()))
+        chunk = os.read(process.stdout.fileno(), 65_536) if ready else b""
+        if not chunk:
+            process.kill()
+            pytest.fail(f"the server said only {text!r} and {process.stderr.read()}")
+        text += chunk.decode()
+    return text
+
+
+def pasted(banner: str, which: str) -> str:
+    (command,) = re.findall(rf"^{which}: +(.*)$", banner, re.MULTILINE)
+    arguments = [*shlex.split(command), "-sS", "--max-time", "15"]
+    return subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=DEADLINE_S).stdout
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_the_commands_that_it_prints_work_and_sigterm_ends_it(serve: Serve) -> None:
+    process = serve(f"{ROOT}/examples/agents.py", "--port", "0", "--store", "memory:")
+    banner = said(process)
+    assert json.loads(pasted(banner, "Card"))["name"]
+    assert json.loads(pasted(banner, "Send"))["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert "TASK_STATE_COMPLETED" in pasted(banner, "Stream")
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE_S) == 0
+
+
+def test_the_directory_of_the_store_is_made(serve: Serve, tmp_path: Path) -> None:
+    said(serve(f"{ROOT}/examples/agents.py:echo", "--port", "0"))
+    assert (tmp_path / "data" / "dragoman.db").is_file()
+
+
+def test_a_port_that_is_taken_is_a_line_that_says_so(serve: Serve) -> None:
+    banner = said(serve(f"{ROOT}/examples/agents.py:echo", "--port", "0", "--store", "memory:"))
+    port = re.findall(r"listens on http://127\.0\.0\.1:(\d+)/", banner)
+    second = serve(f"{ROOT}/examples/agents.py:echo", "--port", *port, "--store", "memory:")
+    _, error = second.communicate(timeout=DEADLINE_S)
+    assert second.returncode != 0
+    assert f"cannot listen on 127.0.0.1 port {port[0]}" in error
+    assert "Traceback" not in error
+
+
+def test_a_second_server_on_the_same_store_is_refused_in_one_line(serve: Serve) -> None:
+    said(serve(f"{ROOT}/examples/agents.py:echo", "--port", "0"))
+    second = serve(f"{ROOT}/examples/agents.py:echo", "--port", "0")
+    _, error = second.communicate(timeout=DEADLINE_S)
+    assert second.returncode != 0
+    assert "data/dragoman.db" in error
+    assert "Traceback" not in error

@@ -1,0 +1,137 @@
+"""Cards: the hybrid at the well-known paths, and the pure one of 1.0 (A2A 1.0 §4.4, A2A 0.3 §5.5)."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from dragoman.dialects import cards, v03, v1
+from dragoman.dialects.v03.card import card as card_03
+from dragoman.model.card import AgentCard, AgentExtension, AgentProvider, AgentSkill, Profile
+from dragoman.model.operations import GetExtendedCard
+
+PROFILE = Profile(
+    id="echo",
+    name="Echo",
+    description="Says it again",
+    version="1.2.3",
+    skills=(AgentSkill(id="echo", name="Echo", description="Says it again", tags=("test",), examples=("hi",)),),
+    provider=AgentProvider(url="https://example.com", organization="Example"),
+    documentation_url="https://example.com/docs",
+    icon_url="https://example.com/icon.png",
+    extensions=(AgentExtension(uri="urn:example:x", description="X", required=True, params={"a": 1}),),
+)
+AT = cards.interfaces("http://127.0.0.1:7870", "/agents/echo")
+
+CARD_1_FIELDS = {
+    *("name", "description", "supportedInterfaces", "version", "capabilities", "defaultInputModes"),
+    *("defaultOutputModes", "skills", "provider", "documentationUrl", "iconUrl", "securitySchemes"),
+    *("securityRequirements", "signatures"),
+}
+REQUIRED_03 = {
+    *("protocolVersion", "name", "description", "url", "version", "capabilities", "defaultInputModes"),
+    *("defaultOutputModes", "skills"),
+}
+
+
+def well_known(profile: Profile = PROFILE, **more: Any) -> dict[str, Any]:
+    decoded = json.loads(cards.encode_well_known(profile, more.pop("at", AT), **more))
+    assert isinstance(decoded, dict)
+    return decoded
+
+
+@pytest.mark.parametrize(
+    ("base", "mount", "rpc", "rest"),
+    [
+        ("http://h:1", "/", "http://h:1/", "http://h:1"),
+        ("http://h:1/", "/", "http://h:1/", "http://h:1"),
+        ("https://h/a2a/", "/agents/echo", "https://h/a2a/agents/echo", "https://h/a2a/agents/echo"),
+        ("https://h/a2a", "/", "https://h/a2a/", "https://h/a2a"),
+    ],
+)
+def test_every_version_and_binding_of_the_mount_is_named(base: str, mount: str, rpc: str, rest: str) -> None:
+    named = [(at.protocol_version, at.protocol_binding, at.url) for at in cards.interfaces(base, mount)]
+    assert named == [
+        ("1.0", "JSONRPC", rpc),
+        ("1.0", "HTTP+JSON", rest),
+        ("0.3", "JSONRPC", rpc),
+        ("0.3", "HTTP+JSON", rest),
+    ]
+
+
+def test_the_hybrid_has_all_of_the_1_0_card() -> None:
+    hybrid = well_known()
+    pure = json.loads(msgspec.json.encode(cards.extended_card(PROFILE, AT)))
+    pure["capabilities"] = hybrid["capabilities"]
+    assert {name: hybrid[name] for name in pure} == pure
+    assert msgspec.convert(hybrid, AgentCard).supported_interfaces == AT
+
+
+def test_the_hybrid_has_what_0_3_clients_need() -> None:
+    hybrid = well_known()
+    assert hybrid.keys() >= REQUIRED_03
+    assert hybrid["protocolVersion"] == "0.3.0"
+    assert (hybrid["url"], hybrid["preferredTransport"]) == ("http://127.0.0.1:7870/agents/echo", "JSONRPC")
+    assert {each["transport"]: each["url"] for each in hybrid["additionalInterfaces"]} == {
+        "JSONRPC": "http://127.0.0.1:7870/agents/echo",
+        "HTTP+JSON": "http://127.0.0.1:7870/agents/echo",
+    }
+    assert hybrid["supportsAuthenticatedExtendedCard"] is False
+    assert all("tags" in skill for skill in hybrid["skills"])
+
+
+def test_capabilities_are_those_of_both_versions() -> None:
+    assert well_known()["capabilities"] == {
+        "streaming": True,
+        "pushNotifications": False,
+        "extendedAgentCard": False,
+        "stateTransitionHistory": False,
+        "extensions": [{"uri": "urn:example:x", "description": "X", "required": True, "params": {"a": 1}}],
+    }
+
+
+def test_an_agent_that_does_not_stream_says_so() -> None:
+    assert well_known(msgspec.structs.replace(PROFILE, streams=False))["capabilities"]["streaming"] is False
+
+
+def test_a_mount_without_0_3_has_a_card_without_it() -> None:
+    only = well_known(at=cards.interfaces("http://h", "/echo", ("1.0",)))
+    assert only.keys() <= CARD_1_FIELDS
+    assert {at["protocolVersion"] for at in only["supportedInterfaces"]} == {"1.0"}
+
+
+def test_a_mount_without_1_0_does_not_name_it() -> None:
+    only = well_known(at=cards.interfaces("http://h", "/echo", ("0.3",)))
+    assert only["url"] == "http://h/echo"
+    assert {at["protocolVersion"] for at in only["supportedInterfaces"]} == {"0.3"}
+
+
+def test_the_extended_card_is_pure_in_each_version() -> None:
+    card = cards.extended_card(PROFILE, AT, extended=True)
+    pure = json.loads(v1.JSONRPC.encode_result(GetExtendedCard(), card))
+    assert pure.keys() <= CARD_1_FIELDS
+    assert pure["capabilities"]["extendedAgentCard"] is True
+    assert "stateTransitionHistory" not in pure["capabilities"]
+    for dialect in (v03.JSONRPC, v03.REST):
+        old = json.loads(dialect.encode_result(GetExtendedCard(), card))
+        assert old.keys() >= REQUIRED_03
+        assert "supportedInterfaces" not in old
+        assert old["supportsAuthenticatedExtendedCard"] is True
+
+
+def test_security_is_spelled_as_each_version_has_it() -> None:
+    card = msgspec.structs.replace(
+        cards.extended_card(PROFILE, AT),
+        security_schemes={
+            "key": {"apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}},
+            "bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}},
+        },
+        security_requirements=({"schemes": {"key": {"list": []}}}, {"schemes": {"bearer": {"list": ["read"]}}}),
+    )
+    old = card_03(card)
+    assert old["securitySchemes"] == {
+        "key": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+        "bearer": {"type": "http", "scheme": "bearer"},
+    }
+    assert old["security"] == [{"key": []}, {"bearer": ["read"]}]

@@ -1,0 +1,105 @@
+"""The bounds of a JSON body: what is refused before it is decoded, and what is let through."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.dialects import json_bounds
+from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, ParseError
+from dragoman.model.message import Message, Part, Role
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=4), inner, max_size=4),
+    max_leaves=30,
+)
+
+
+def depth_of(value: object) -> int:
+    match value:
+        case list():
+            return 1 + max(map(depth_of, value), default=0)
+        case dict():
+            return 1 + max(map(depth_of, value.values()), default=0)
+        case _:
+            return 0
+
+
+def nested(depth: int) -> bytes:
+    return b"[" * depth + b"]" * depth
+
+
+def test_an_empty_body_is_a_parse_error() -> None:
+    with pytest.raises(ParseError, match="empty"):
+        json_bounds.check(b"")
+
+
+@pytest.mark.parametrize("body", [b'"\xff"', b'"\xc3"', b'"\xed\xa0\x80"', b'{"\xc0\xaf": 1}'])
+def test_a_body_that_is_not_utf8_is_a_parse_error(body: bytes) -> None:
+    with pytest.raises(ParseError, match="UTF-8"):
+        json_bounds.check(body)
+
+
+def test_nesting_is_allowed_up_to_the_limit_and_not_beyond() -> None:
+    json_bounds.check(nested(64), max_depth=64)
+    with pytest.raises(InvalidRequest, match="64 levels"):
+        json_bounds.check(nested(65), max_depth=64)
+
+
+def test_brackets_in_strings_are_not_nesting() -> None:
+    json_bounds.check(json.dumps({"a": "[" * 1000, "b": '\\"[[' * 100, "c": "\\" * 7}).encode(), max_depth=8)
+
+
+def test_many_shallow_values_are_not_nesting() -> None:
+    json_bounds.check(json.dumps([{"a": []}] * 50_000).encode(), max_depth=8)
+
+
+def test_ten_megabytes_of_brackets_are_refused() -> None:
+    for body in (b"[" * 10_000_000, b'{"a":' * 2_000_000, b"[]," * 3_300_000):
+        with pytest.raises(InvalidRequest):
+            json_bounds.check(body)
+
+
+def test_a_body_of_too_many_objects_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="more than 100 objects"):
+        json_bounds.check(b"[" + b"{}," * 100 + b"{}]", max_containers=100)
+
+
+@given(JSON, st.integers(1, 6))
+def test_the_depth_that_is_checked_is_that_of_the_value(value: object, max_depth: int) -> None:
+    body = json.dumps(value, ensure_ascii=False).encode("utf-8")
+    try:
+        json_bounds.check(body, max_depth=max_depth)
+    except InvalidRequest:
+        assert depth_of(value) > max_depth
+    else:
+        assert depth_of(value) <= max_depth
+
+
+@pytest.mark.parametrize("inner_first", [True, False])
+def test_the_depth_is_followed_across_the_chunks_of_a_long_body(inner_first: bool) -> None:
+    value: object = "x" * 70_000
+    for level in range(10):
+        text = "[" * 30_000 + '"' * level
+        value = [value, text] if inner_first else [text, value]
+    body = json.dumps(value).encode()
+    json_bounds.check(body, max_depth=10)
+    with pytest.raises(InvalidRequest):
+        json_bounds.check(body, max_depth=9)
+
+
+@given(st.binary(max_size=200), st.integers(1, 4))
+def test_any_bytes_pass_or_raise_an_a2a_error(body: bytes, max_depth: int) -> None:
+    try:
+        json_bounds.check(body, max_depth=max_depth)
+    except A2AError:
+        pass
+
+
+def test_a_message_of_too_many_parts_is_refused() -> None:
+    message = Message(message_id="m", role=Role.USER, parts=(Part(text="a"),) * 3)
+    json_bounds.check_parts(message, 3)
+    with pytest.raises(InvalidParams, match="at most 2 parts"):
+        json_bounds.check_parts(message, 2)

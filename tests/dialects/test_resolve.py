@@ -1,0 +1,157 @@
+"""Which dialect a request gets (A2A 1.0 §3.6.2)."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.dialects import resolve, v03, v1
+from dragoman.dialects.api import Dialect, RestRequest
+from dragoman.model.errors import A2AError, MethodNotFound, VersionNotSupported
+
+MOUNTS = ["/", "/agents/echo", "/echo"]
+SLASH = b'{"id":"t"}'
+
+
+def refusal(dialect: Dialect, method: str, params: bytes = SLASH) -> A2AError | None:
+    try:
+        dialect.decode(method, params)
+    except A2AError as error:
+        return error
+    return None
+
+
+def rest_refusal(dialect: Dialect) -> A2AError | None:
+    assert dialect.decode_rest is not None
+    try:
+        dialect.decode_rest(RestRequest("GetTask", {"id": "t"}, {}, b""))
+    except A2AError as error:
+        return error
+    return None
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("version", [None, "", " ", "0.3", "0.3.0", "0.3.26"])
+def test_a_slash_method_is_0_3_with_or_without_its_version(version: str | None, mount: str) -> None:
+    dialect = resolve.of_call("tasks/get", SLASH, version, mount)
+    assert dialect is v03.JSONRPC
+    assert refusal(dialect, "tasks/get") is None
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("version", ["1.0", "1.0.0", "1.0.2", " 1.0 "])
+def test_a_method_of_1_0_with_its_version_is_1_0(version: str, mount: str) -> None:
+    dialect = resolve.of_call("GetTask", SLASH, version, mount)
+    assert dialect is v1.JSONRPC
+    assert refusal(dialect, "GetTask") is None
+
+
+@pytest.mark.parametrize("version", [None, ""])
+def test_a_method_of_1_0_without_a_version_is_1_0_except_on_a_pure_mount(version: str | None) -> None:
+    assert resolve.of_call("GetTask", SLASH, version, "/") is v1.JSONRPC
+    pure = resolve.of_call("GetTask", SLASH, version, "/agents/echo")
+    error = refusal(pure, "GetTask")
+    assert isinstance(error, VersionNotSupported)
+    assert "A2A-Version: 1.0" in error.message
+    assert b"-32009" in pure.encode_error(error)
+    assert b"google.rpc.ErrorInfo" in pure.encode_error(error), "the caller writes 1.0, so it is told in 1.0"
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+def test_a_method_that_the_named_version_lacks_is_not_found(mount: str) -> None:
+    for method, version in (("tasks/get", "1.0"), ("GetTask", "0.3")):
+        dialect = resolve.of_call(method, SLASH, version, mount)
+        assert dialect is (v1.JSONRPC if version == "1.0" else v03.JSONRPC)
+        assert isinstance(refusal(dialect, method), MethodNotFound)
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize(
+    "version", ["0.2", "0.4", "1.1", "2.0", "1", "1.0-beta", "latest", "１.０", "1.0.0.0", "1.0, 0.3"]
+)
+def test_an_unknown_version_is_refused_in_the_words_of_the_method(version: str, mount: str) -> None:
+    for method, error_of in (("tasks/get", v03.JSONRPC), ("GetTask", v1.JSONRPC)):
+        dialect = resolve.of_call(method, SLASH, version, mount)
+        error = refusal(dialect, method)
+        assert isinstance(error, VersionNotSupported)
+        assert dialect.encode_error is error_of.encode_error
+    for legacy, rest in ((True, v03.REST), (False, v1.REST)):
+        dialect = resolve.of_rest(legacy=legacy, version=version, mount=mount)
+        assert isinstance(rest_refusal(dialect), VersionNotSupported)
+        assert dialect.encode_error is rest.encode_error
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("version", [None, "0.3", "1.0", "2.0"])
+def test_an_unknown_method_is_told_before_an_unknown_version(version: str | None, mount: str) -> None:
+    for method in ("tasks/fly", "FlyTask", "", "\udcff"):
+        dialect = resolve.of_call(method, SLASH, version, mount)
+        error = refusal(dialect, method)
+        assert isinstance(error, MethodNotFound)
+        assert b"-32601" in dialect.encode_error(error)
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("version", [None, "", "0.3", "0.3.0"])
+def test_paths_below_v1_are_0_3(version: str | None, mount: str) -> None:
+    dialect = resolve.of_rest(legacy=True, version=version, mount=mount)
+    assert dialect is v03.REST
+    assert rest_refusal(dialect) is None
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+def test_1_0_below_v1_is_refused_in_1_0(mount: str) -> None:
+    dialect = resolve.of_rest(legacy=True, version="1.0", mount=mount)
+    error = rest_refusal(dialect)
+    assert isinstance(error, VersionNotSupported)
+    assert "leave /v1 out" in error.message
+    assert dialect.encode_error is v1.REST.encode_error
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+def test_paths_of_1_0_with_its_version_are_1_0(mount: str) -> None:
+    assert resolve.of_rest(legacy=False, version="1.0.1", mount=mount) is v1.REST
+
+
+def test_paths_of_1_0_need_no_version_except_on_a_pure_mount() -> None:
+    for mount in ("/", "/echo"):
+        assert resolve.of_rest(legacy=False, version=None, mount=mount) is v1.REST
+    error = rest_refusal(resolve.of_rest(legacy=False, version="", mount="/agents/echo"))
+    assert isinstance(error, VersionNotSupported)
+    assert "A2A-Version: 1.0" in error.message
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+def test_0_3_on_a_path_of_1_0_is_sent_below_v1(mount: str) -> None:
+    error = rest_refusal(resolve.of_rest(legacy=False, version="0.3", mount=mount))
+    assert isinstance(error, VersionNotSupported)
+    assert "/v1" in error.message
+
+
+def test_the_official_python_clients_get_their_file_bytes_encoded_twice() -> None:
+    python = "python-httpx/0.28.1"
+    assert resolve.of_rest(legacy=True, version=None, user_agent=python) is v03.REST_TWICE
+    assert resolve.of_rest(legacy=True, version="0.3", user_agent="node") is v03.REST
+    assert resolve.of_rest(legacy=False, version="1.0", user_agent=python) is v1.REST
+
+
+def test_a_body_that_cannot_be_read_is_answered_by_the_version_alone() -> None:
+    assert resolve.of_nothing("1.0.2") is v1.JSONRPC
+    for version in (None, "", "0.3", "7", "garbage"):
+        assert resolve.of_nothing(version) is v03.JSONRPC
+
+
+@given(
+    st.text(max_size=5) | st.sampled_from(["GetTask", "tasks/get"]),
+    st.none() | st.text(max_size=5) | st.sampled_from(["1.0", "0.3"]),
+    st.sampled_from(MOUNTS),
+)
+def test_every_request_gets_a_dialect(method: str, version: str | None, mount: str) -> None:
+    dialect = resolve.of_call(method, b"{}", version, mount)
+    error = refusal(dialect, method)
+    if error is not None:
+        assert dialect.encode_error(error)
+    for legacy in (True, False):
+        rest = resolve.of_rest(legacy=legacy, version=version, mount=mount)
+        error = rest_refusal(rest)
+        if error is not None:
+            assert rest.encode_error(error)

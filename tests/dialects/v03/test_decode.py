@@ -1,0 +1,215 @@
+"""Decoding 0.3: any bytes parse or raise A2AError, and what is written can be read back."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dragoman.dialects import v03
+from dragoman.dialects.api import Dialect, RestRequest
+from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, MethodNotFound, ParseError
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import SendMessage
+
+REST = [v03.REST, v03.REST_TWICE]
+ROUTES = [
+    "SendMessage",
+    "SendStreamingMessage",
+    "GetTask",
+    "ListTasks",
+    "CancelTask",
+    "SubscribeToTask",
+    "CreateTaskPushNotificationConfig",
+    "GetTaskPushNotificationConfig",
+    "ListTaskPushNotificationConfigs",
+    "DeleteTaskPushNotificationConfig",
+    "GetExtendedAgentCard",
+]
+WORDS = [
+    *(
+        "message",
+        "messageId",
+        "message_id",
+        "role",
+        "parts",
+        "content",
+        "kind",
+        "type",
+        "text",
+        "file",
+        "data",
+        "bytes",
+    ),
+    *("uri", "raw", "url", "metadata", "configuration", "blocking", "historyLength", "pushNotificationConfig", "id"),
+    *("taskId", "contextId", "status", "pageSize", "statusTimestampAfter", "authentication", "schemes", "extensions"),
+    *("name", "config", "configId", "fileWithBytes", "value", "data_part_compat", "skill", "includeArtifacts"),
+]
+SCALARS = (
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(max_size=5)
+    | st.sampled_from(["user", "ROLE_AGENT", "text", "file", "data", "AA==", "input-required", "2026-01-01T00:00:00Z"])
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(WORDS) | st.text(max_size=3), inner, max_size=6)
+    ),
+    max_leaves=20,
+)
+SEND = (
+    b'{"message":{"kind":"message","messageId":"m","role":"user","parts":[{"kind":"text","text":"\xc3\xa9"},'
+    b'{"kind":"file","file":{"bytes":"AA==","name":"n"}}]},"configuration":{"blocking":true,"historyLength":2}}'
+)
+
+
+def parses_or_refuses(body: bytes) -> None:
+    for method in v03.METHODS:
+        try:
+            v03.JSONRPC.decode(method, body)
+        except A2AError as error:
+            v03.JSONRPC.encode_error(error)
+    for dialect in REST:
+        for route in ROUTES:
+            parses_or_refuses_rest(dialect, RestRequest(route, {"id": "t"}, {}, body))
+
+
+def parses_or_refuses_rest(dialect: Dialect, request: RestRequest) -> None:
+    assert dialect.decode_rest is not None
+    try:
+        dialect.decode_rest(request)
+    except A2AError as error:
+        dialect.encode_error(error)
+
+
+@settings(max_examples=150, deadline=None)
+@given(VALUES)
+def test_any_json_parses_or_is_refused(value: Any) -> None:
+    parses_or_refuses(json.dumps(value).encode())
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.binary(max_size=30))
+def test_any_bytes_parse_or_are_refused(body: bytes) -> None:
+    parses_or_refuses(body)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["id", "task_id", "x"]), st.text(max_size=4)),
+    st.dictionaries(
+        st.sampled_from(["historyLength", "pageSize", "status", "includeArtifacts", "statusTimestampAfter"]),
+        st.text(st.characters(), max_size=4),
+    ),
+)
+def test_any_path_and_query_parse_or_are_refused(path: dict[str, str], query: dict[str, str]) -> None:
+    for route in ROUTES:
+        parses_or_refuses_rest(v03.REST, RestRequest(route, path, query, b""))
+
+
+def test_a_send_cut_off_at_any_byte_is_refused() -> None:
+    assert v03.JSONRPC.decode("message/send", SEND)
+    for end in range(len(SEND)):
+        with pytest.raises(A2AError):
+            v03.JSONRPC.decode("message/send", SEND[:end])
+
+
+def test_a_send_with_any_byte_changed_parses_or_is_refused() -> None:
+    for index in range(len(SEND)):
+        for byte in (0x00, 0x22, 0x7B, 0x5D, 0x30, 0xFF):
+            try:
+                v03.JSONRPC.decode("message/send", SEND[:index] + bytes([byte]) + SEND[index + 1 :])
+            except A2AError:
+                continue
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b"{", ParseError),
+        (b'{"message": NaN}', ParseError),
+        (b'{"message": "\xff"}', ParseError),
+        (b'{"a":' * 100_000, InvalidRequest),
+        (b"[]", InvalidParams),
+        (b"7", InvalidParams),
+    ],
+)
+def test_what_is_no_object_is_refused(body: bytes, error: type[A2AError]) -> None:
+    with pytest.raises(error):
+        v03.JSONRPC.decode("message/send", body)
+    with pytest.raises(error):
+        assert v03.REST.decode_rest is not None
+        v03.REST.decode_rest(RestRequest("SendMessage", {}, {}, body))
+
+
+def test_a_method_or_route_of_another_version_is_not_found() -> None:
+    for method in ("SendMessage", "tasks/send", "", "message/send "):
+        with pytest.raises(MethodNotFound):
+            v03.JSONRPC.decode(method, b"{}")
+    assert v03.REST.decode_rest is not None
+    with pytest.raises(MethodNotFound):
+        v03.REST.decode_rest(RestRequest("message/send", {}, {}, b"{}"))
+
+
+def test_of_duplicate_keys_the_last_counts() -> None:
+    operation = v03.JSONRPC.decode("tasks/get", b'{"id":"a","id":"b"}')
+    assert operation == v03.JSONRPC.decode("tasks/get", b'{"id":"b"}')
+
+
+def test_lone_surrogates_in_a_path_are_refused() -> None:
+    assert v03.REST.decode_rest is not None
+    with pytest.raises(InvalidParams):
+        v03.REST.decode_rest(RestRequest("GetTask", {"id": "\udcff"}, {}, b""))
+
+
+def test_only_protobuf_json_wraps_data() -> None:
+    message = {"messageId": "m", "role": "user", "parts": [{"data": {"data": {"a": 1}}}]}
+    for dialect_message, data in (
+        (message, {"data": {"a": 1}}),
+        ({**message, "parts": None, "content": message["parts"]}, {"a": 1}),
+    ):
+        operation = v03.JSONRPC.decode("message/send", json.dumps({"message": dialect_message}).encode())
+        assert isinstance(operation, SendMessage)
+        assert operation.message.parts[0].data == data
+
+
+def test_the_skill_may_be_named_in_either_metadata() -> None:
+    message = {"messageId": "m", "role": "user", "parts": [{"text": "x"}], "metadata": {"skill": "inner"}}
+    for params, skill in (
+        ({"message": message}, "inner"),
+        ({"message": message, "metadata": {"skill": "outer"}}, "outer"),
+        ({"message": message, "metadata": {"skill": 7}}, "inner"),
+    ):
+        operation = v03.JSONRPC.decode("message/send", json.dumps(params).encode())
+        assert isinstance(operation, SendMessage)
+        assert operation.skill == skill
+
+
+PARTS = st.one_of(
+    st.builds(lambda text: Part(text=text), st.text(max_size=5)),
+    st.builds(lambda raw, name: Part(raw=raw, filename=name), st.binary(max_size=9), st.sampled_from([None, "a.bin"])),
+    st.builds(lambda url: Part(url=url, media_type="a/b"), st.text(max_size=5)),
+    st.builds(
+        lambda data, metadata: Part(data=data, metadata=metadata),
+        st.recursive(SCALARS, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner)),
+        st.sampled_from([None, {"k": 1}]),
+    ),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(PARTS, min_size=1, max_size=3))
+def test_a_message_that_was_written_reads_back_as_it_was(parts: list[Part]) -> None:
+    message = Message(message_id="m", role=Role.AGENT, parts=tuple(parts), context_id="c", task_id="t")
+    called = v03.JSONRPC.decode("message/send", b'{"message":' + v03.JSONRPC.encode_message(message) + b"}")
+    assert isinstance(called, SendMessage)
+    assert called.message == message
+    for dialect in REST:
+        assert dialect.decode_rest is not None
+        posted = dialect.decode_rest(RestRequest("SendMessage", {}, {}, dialect.encode_message(message)))
+        assert isinstance(posted, SendMessage)
+        assert posted.message == message

@@ -1,0 +1,161 @@
+"""Official clients, each in its own environment and process, against a real server over HTTP.
+
+`make peers` makes the environments. To look at one scenario: run a peer's script by hand with the server's URL and
+words of its name. `DRAGOMAN_PEERS_URL` names a server that runs already; else one is started here and must, in the
+end, stop cleanly.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+START_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 30.0
+PEER_TIMEOUT_S = 180.0
+
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
+
+
+@dataclass(frozen=True)
+class Peer:
+    """An official client: how its script is run, and the lanes (binding and version) that it must have tried."""
+
+    script: Path
+    runtime: Path
+    needs: Path
+    lanes: tuple[str, ...]
+
+
+BOTH_VERSIONS = ("JSONRPC 1.0", "HTTP+JSON 1.0", "JSONRPC 0.3", "HTTP+JSON 0.3")
+ONLY_0_3 = ("JSONRPC", "HTTP+JSON")
+MODULES = HERE / "js" / "node_modules"
+
+
+def _python(variable: str, environment: str) -> Path:
+    return Path(os.environ.get(variable, ROOT / environment / "bin" / "python"))
+
+
+SDK1, SDK03 = _python("DRAGOMAN_PEER_SDK1", ".venv-sdk1"), _python("DRAGOMAN_PEER_SDK03", ".venv-sdk03")
+NODE = Path(shutil.which("node") or "node")
+
+PEERS = {
+    "python-1": Peer(HERE / "sdk1.py", SDK1, SDK1, BOTH_VERSIONS),
+    "python-0.3": Peer(HERE / "sdk03.py", SDK03, SDK03, ONLY_0_3),
+    "js-1": Peer(HERE / "js" / "sdk1.mjs", NODE, MODULES / "a2a-js-1", BOTH_VERSIONS),
+    "js-0.3": Peer(HERE / "js" / "sdk03.mjs", NODE, MODULES / "a2a-js-0.3", ONLY_0_3),
+}
+
+# What every peer does in every lane; a script that lost one of them must not pass.
+REQUIRED = {
+    "sendblocking", "sendnotblocking", "stream", "gethistory", "cancel", "resubscribe", "inputrequired",
+    "fileroundtrip", "unknowntask", "terminaltask", "pushnotsupported",
+}  # fmt: skip
+
+
+def _healthy(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(f"{url}/health", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+def _await_health(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    for _ in range(int(START_TIMEOUT_S / 0.1)):
+        if _healthy(url):
+            return
+        try:
+            code = server.wait(0.1)
+        except subprocess.TimeoutExpired:
+            continue
+        pytest.fail(f"the server ended with {code} before it was healthy:\n{log.read_text()}")
+    pytest.fail(f"the server was not healthy after {START_TIMEOUT_S:.0f} s:\n{log.read_text()}")
+
+
+@pytest.fixture(scope="module")
+def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The root of a server with the example agents."""
+    if "DRAGOMAN_PEERS_URL" in os.environ:
+        yield os.environ["DRAGOMAN_PEERS_URL"]
+        return
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("server") / "log"
+    dragoman = Path(sys.executable).with_name("dragoman")
+    command = [dragoman, "serve", "examples/agents.py", "--port", str(port), "--store", "memory:"]
+    with log.open("wb") as output:
+        server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        _await_health(server, url, log)
+        yield url
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(STOP_TIMEOUT_S) == 0, f"the server did not end cleanly:\n{log.read_text()}"
+        assert "Exception in ASGI application" not in log.read_text(), log.read_text()
+    finally:
+        if server.poll() is None:
+            server.kill()
+            server.wait()
+
+
+@dataclass(frozen=True)
+class Run:
+    """A peer's process, its lines and its complaints."""
+
+    process: subprocess.Popen[bytes]
+    lines: Path
+    errors: Path
+
+
+@pytest.fixture(scope="module")
+def runs(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Run]]:
+    """Every peer whose environment is there, all started at once."""
+    folder = tmp_path_factory.mktemp("peers")
+    started: dict[str, Run] = {}
+    try:
+        for name, peer in PEERS.items():
+            if not peer.needs.exists():
+                continue
+            lines, errors = folder / f"{name}.jsonl", folder / f"{name}.err"
+            with lines.open("wb") as stdout, errors.open("wb") as stderr:
+                process = subprocess.Popen([peer.runtime, peer.script, server_url], stdout=stdout, stderr=stderr)
+            started[name] = Run(process, lines, errors)
+        yield started
+    finally:
+        for run in started.values():
+            if run.process.poll() is None:
+                run.process.kill()
+            run.process.wait()
+
+
+@pytest.mark.parametrize("name", PEERS)
+def test_official_client_gets_what_the_specification_promises(
+    name: str, runs: dict[str, Run], subtests: pytest.Subtests
+) -> None:
+    peer = PEERS[name]
+    assert name in runs, f"{peer.needs} is missing: run `make peers`"
+    run = runs[name]
+    code = run.process.wait(PEER_TIMEOUT_S)
+    outcomes: list[dict[str, Any]] = [json.loads(line) for line in run.lines.read_text().splitlines()]
+    for outcome in outcomes:
+        with subtests.test(outcome["scenario"]):
+            assert outcome["ok"], outcome["detail"]
+    assert outcomes, f"{peer.script.name} reported nothing:\n{run.errors.read_text()}"
+    done = {outcome["scenario"].replace("_", "").lower() for outcome in outcomes}
+    missing = {f"{lane}/{scenario}".lower() for lane in peer.lanes for scenario in REQUIRED} - done
+    assert not missing, f"{peer.script.name} left out {sorted(missing)}:\n{run.errors.read_text()}"
+    assert (code == 0) == all(outcome["ok"] for outcome in outcomes), f"exit code {code}:\n{run.errors.read_text()}"

@@ -1,0 +1,46 @@
+"""The checks of our own find what they are there to find."""
+
+from pathlib import Path
+
+import pytest
+
+from scripts import check_links, check_tree
+
+
+def test_a_module_of_more_than_500_lines_is_found(tmp_path: Path) -> None:
+    (tmp_path / "src" / "dragoman").mkdir(parents=True)
+    (tmp_path / "src" / "dragoman" / "long.py").write_text("x = 1\n" * 501)
+    (tmp_path / "src" / "dragoman" / "fits.py").write_text("x = 1\n" * 500)
+    (found,) = check_tree.oversized(tmp_path)
+    assert found.startswith("src/dragoman/long.py: 501 lines")
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("requirements/dev.txt", "--index-url somewhere\nclick==8\n"),
+        ("requirements/dev.txt", "click @ https://packages.example.org/click.whl\n"),
+        ("tests/peers/js/package-lock.json", '{"resolved": "x"}'),
+        ("uv.lock", ""),
+    ],
+)
+def test_a_lock_file_that_names_a_registry_is_found(tmp_path: Path, file: str, text: str) -> None:
+    (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / file).write_text(text)
+    (found,) = check_tree.hosts(tmp_path)
+    assert found.startswith(f"{file}: ")
+
+
+def test_a_lock_file_with_hashes_only_is_fine(tmp_path: Path) -> None:
+    (tmp_path / "requirements").mkdir()
+    (tmp_path / "requirements" / "dev.txt").write_text("click==8 \\\n    --hash=sha256:00\n")
+    assert check_tree.hosts(tmp_path) == []
+
+
+def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Two words\n[a](page.md#two-words) [b](#two-words) [c](https://example.org)\n"
+        "`[code](x.md)`\n```\n[fence](x.md)\n```\n[d](absent.md) [e](#absent)\n"
+    )
+    assert check_links.broken(page) == ["absent.md: no such file", "#absent: no such heading"]

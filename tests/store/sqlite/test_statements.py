@@ -1,0 +1,30 @@
+"""The files of SQL say what each statement is for, and no statement is left over."""
+
+from pathlib import Path
+
+import pytest
+
+import dragoman.store.sqlite
+from dragoman.store.sqlite.statements import NAME, for_rows, read_statements
+
+FOLDER = Path(dragoman.store.sqlite.__file__).parent
+
+
+@pytest.mark.parametrize("name", ["queries.sql", "checks.sql"])
+def test_every_statement_has_one_name_and_a_description(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    names = NAME.findall(text)
+    assert len(names) == len(set(names)) == len(read_statements(name))
+    for piece in NAME.split(text)[2::2]:
+        assert piece.strip().startswith("-- "), piece
+        assert piece.strip().count(";") - piece.count("--") <= 1
+
+
+def test_every_statement_is_used() -> None:
+    code = "".join(path.read_text() for path in FOLDER.glob("*.py"))
+    left_over = [name for name in read_statements() if f'"{name}"' not in code and f"'{name}'" not in code]
+    assert left_over == []
+
+
+def test_a_statement_of_many_rows_has_a_place_for_each_value() -> None:
+    assert for_rows("INSERT INTO t VALUES ROWS(2) WHERE ?", 3) == "INSERT INTO t VALUES (?, ?), (?, ?), (?, ?) WHERE ?"

@@ -1,0 +1,79 @@
+"""A batch of writes comes out as the same writes one after the other, whatever is in it."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+from dragoman.store.api import Append, Dedupe, ListQuery, Store
+from dragoman.store.sqlite import SqliteStore
+from dragoman.testing.store_cases import SetClock
+from dragoman.testing.store_cases.bench import START_MS, D, W, chunk, ending, message, new_task
+
+STATES = (W, TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED, TaskState.SUBMITTED)
+Action = Callable[[Store], Awaitable[object]]
+
+
+def any_action(chance: random.Random, number: int) -> Action:
+    """One write, as likely as not to be refused, repeated, or to meet another on the same task."""
+    task_id = f"t{chance.randrange(12)}"
+    dedupe = Dedupe(bytes([chance.randrange(30)]), b"d", START_MS + 1) if chance.random() < 0.3 else None
+    holder = chance.choice([None, "h1"])
+    match chance.randrange(20):
+        case 0 | 1 | 2 | 3:
+            task_id = chance.choice([task_id, f"t{12 + number}", f"t{212 + number}", f"t{412 + number}"])
+            said = message(f"hello {number}", *([Part(raw=bytes([number % 256]) * 2000)] * chance.randrange(2)))
+            new = new_task(task_id, context_id=f"c{number % 3}", holder=holder, dedupe=dedupe, said=said)
+            return lambda store: store.create(new)
+        case 4 | 5 | 6:
+            end = ending(task_id, chance.randrange(1, 6), epoch=chance.choice([None, 1, 2]))
+            return lambda store: store.append(end)
+        case 7 | 8:
+            return lambda store: store.request_cancel(task_id)
+        case 9 | 10 if dedupe is not None:
+            return lambda store: store.remember(dedupe, message(f"answer {number}"))
+    append = Append(
+        task_id=task_id,
+        events=tuple(chunk(f"{number}.{piece}") for piece in range(chance.randrange(3))),
+        state=chance.choice(STATES),
+        status_ms=START_MS + number,
+        epoch=chance.choice([None, 1, 1, 2]),
+        expected_seq=chance.choice([None, None, 1, 2]),
+        holder=holder,
+        release=chance.random() < 0.2,
+        dedupe=dedupe,
+    )
+    return lambda store: store.append(append)
+
+
+async def outcome_of(action: Action, store: Store) -> object:
+    """What it comes to, comparable: of an error, its kind."""
+    try:
+        return await action(store)
+    except Exception as error:  # noqa: BLE001  outcomes are compared, errors among them
+        return type(error)
+
+
+@pytest.mark.parametrize("seed", range(12))
+async def test_a_batch_comes_out_as_its_writes_one_after_the_other(seed: int) -> None:
+    chance = random.Random(seed)
+    together, alone = SqliteStore("memory:", SetClock()), SqliteStore("memory:", SetClock())
+    await together.open("h1")
+    await alone.open("h1")
+    try:
+        for batch in range(8):
+            actions = [any_action(chance, batch * 20 + number) for number in range(chance.randrange(2, 20))]
+            outcomes = await asyncio.gather(*(outcome_of(action, together) for action in actions))
+            assert outcomes == [await outcome_of(action, alone) for action in actions]
+            for number in range(200):
+                one, other = together.load(f"t{number}"), alone.load(f"t{number}")
+                assert str(one) == str(other)
+            for state in (None, D, *STATES):
+                query = ListQuery(owner="ann", agent="echo", state=state)
+                assert str(await together.list(query)) == str(await alone.list(query))
+    finally:
+        await together.close()
+        await alone.close()

@@ -1,0 +1,286 @@
+"""Settings: where they come from, what is refused and how, and that code, help and documentation agree."""
+
+import contextlib
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.config import RESERVED_AGENT_IDS, Config, ConfigError, Setting, load, loopback, settings, store_path
+
+DOCUMENTATION = Path(__file__).parent.parent / "docs" / "configuration.md"
+
+
+def written(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "dragoman.toml"
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def refusal(tmp_path: Path, text: str) -> ConfigError:
+    with pytest.raises(ConfigError) as caught:
+        load(written(tmp_path, text), {}, {})
+    return caught.value
+
+
+def row(setting: Setting) -> str:
+    default = f"`{setting.default}`" if setting.default else "not set"
+    allowed = setting.kind.allowed[0].upper() + setting.kind.allowed[1:]
+    return f"| `{setting.name}` | `{setting.env}` | `{setting.flag}` | {default} | {setting.help} {allowed}. |"
+
+
+def test_without_any_source_every_setting_has_its_default() -> None:
+    assert load(None, {}, {}) == Config()
+
+
+def test_the_environment_wins_over_the_file_and_flags_win_over_both(tmp_path: Path) -> None:
+    file = written(tmp_path, "port = 1001\nmax_parts = 11\nmax_depth = 21\n")
+    config = load(
+        file,
+        {"DRAGOMAN_MAX_PARTS": "12", "DRAGOMAN_MAX_DEPTH": "22"},
+        {"max_depth": "23"},
+    )
+    assert (config.port, config.max_parts, config.max_depth) == (1001, 12, 23)
+
+
+def test_an_empty_variable_counts_as_not_set() -> None:
+    assert load(None, {"DRAGOMAN_PORT": ""}, {}).port == 7870
+
+
+def test_a_variable_that_is_no_setting_is_ignored() -> None:
+    assert load(None, {"DRAGOMAN_SERVICE_HOST": "10.0.0.1"}, {}) == Config()
+
+
+def test_a_wrong_value_in_the_file_names_file_key_value_and_what_is_allowed(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "port = 70000\n")
+    assert str(error) == f"{tmp_path}/dragoman.toml: port = 70000: must be a whole number from 0 to 65535"
+
+
+def test_a_wrong_variable_names_the_variable() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {"DRAGOMAN_LOG_FORMAT": "xml"}, {})
+    assert str(caught.value) == "environment: DRAGOMAN_LOG_FORMAT = 'xml': must be text or json"
+
+
+def test_a_wrong_flag_names_the_flag() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {}, {"store": "sqlite://x"})
+    assert str(caught.value) == (
+        "command line: --store = 'sqlite://x': use sqlite:///path (sqlite:////path from the root) or memory:"
+    )
+
+
+def test_a_wrong_value_is_refused_even_if_a_later_source_would_win(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="port = 'x'"):
+        load(written(tmp_path, 'port = "x"\n'), {}, {"port": "80"})
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_setting(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "prot = 80\n")
+    assert str(error).endswith("dragoman.toml: prot = 80: no such setting; did you mean port?")
+
+
+def test_an_unknown_key_that_is_near_nothing_is_refused_with_all_settings(tmp_path: Path) -> None:
+    assert "known are agents, allow_unauthenticated," in str(refusal(tmp_path, "zzzzzzzzz = 80\n"))
+
+
+def test_a_file_that_is_not_toml_is_refused_with_the_place(tmp_path: Path) -> None:
+    assert re.search(r"is not TOML: .*line 2", str(refusal(tmp_path, "port = 1\nport =\n")))
+
+
+def test_a_file_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "dragoman.toml"
+    file.write_bytes(b'host = "\xff"')
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load(file, {}, {})
+
+
+def test_a_named_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read: No such file"):
+        load(tmp_path / "absent.toml", {}, {})
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("15m", timedelta(minutes=15)),
+        ("12h", timedelta(hours=12)),
+        ("30d", timedelta(days=30)),
+        ("4w", timedelta(weeks=4)),
+        ("forever", None),
+    ],
+)
+def test_a_duration_has_a_unit(text: str, expected: timedelta | None) -> None:
+    assert load(None, {}, {"task_retention": text}).task_retention == expected
+
+
+@pytest.mark.parametrize("text", ["30", "d", "-1d", "1.5d", "30 d", "٣d", "1y"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="with a unit"):
+        load(None, {}, {"task_retention": text})
+
+
+@pytest.mark.parametrize("text", ["1e3", "nan", "inf", "-1", "1_0", "٣", "", "86401"])
+def test_what_is_no_number_of_seconds_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="number of seconds"):
+        load(None, {}, {"blocking_timeout_s": text})
+
+
+@pytest.mark.parametrize("literal", ["true", "1.0", "[80]", "inf", "10000000000000000000000", "1979-05-27"])
+def test_a_value_of_another_type_in_the_file_is_refused(tmp_path: Path, literal: str) -> None:
+    assert refusal(tmp_path, f"port = {literal}\n").key == "port"
+
+
+def test_a_number_too_large_for_a_float_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path, f"keepalive_s = 1{'0' * 400}\n").key == "keepalive_s"
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
+def test_a_loopback_host_is_allowed(host: str) -> None:
+    assert load(None, {}, {"host": host}).host == host
+
+
+def test_an_ipv6_address_may_stand_in_brackets() -> None:
+    assert load(None, {}, {"host": "[::1]"}).host == "::1"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "127.0.0.1.example.org"])
+def test_any_other_host_is_refused_with_what_to_do(tmp_path: Path, host: str) -> None:
+    error = refusal(tmp_path, f'host = "{host}"\n')
+    assert error.key == "host"
+    assert "use 127.0.0.1 and put a proxy" in str(error)
+
+
+def test_any_other_host_is_allowed_if_that_is_asked_for(tmp_path: Path) -> None:
+    config = load(written(tmp_path, 'host = "0.0.0.0"\nallow_unauthenticated = true\n'), {}, {})
+    assert (config.host, loopback(config.host)) == ("0.0.0.0", False)
+
+
+def test_a_store_url_leads_to_its_path() -> None:
+    assert store_path("sqlite:///data/dragoman.db") == Path("data/dragoman.db")
+    assert store_path("sqlite:////var/dragoman.db") == Path("/var/dragoman.db")
+    assert store_path("memory:") is None
+
+
+@pytest.mark.parametrize("url", ["sqlite://x", "sqlite:///", "postgres://x", "memory", "data/x.db"])
+def test_a_store_url_of_another_kind_is_refused(url: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"store url {url!r}: use sqlite:///path")):
+        store_path(url)
+
+
+@pytest.mark.parametrize(
+    "url", ["example.org", "ftp://x", "https://", "https://x?y=1", "https://x#y", "https://u@x", "https://x:0"]
+)
+def test_a_public_url_is_a_base_url(url: str) -> None:
+    with pytest.raises(ConfigError, match="base URL"):
+        load(None, {}, {"public_url": url})
+
+
+def test_a_public_url_loses_the_slash_at_its_end() -> None:
+    assert load(None, {}, {"public_url": "https://x.org/agents/"}).public_url == "https://x.org/agents"
+
+
+def test_origins_are_a_list_in_the_file_and_separated_by_commas_elsewhere(tmp_path: Path) -> None:
+    expected = ("https://a.org", "http://localhost:3000")
+    listed = load(written(tmp_path, 'cors_origins = ["https://a.org", "http://localhost:3000/"]\n'), {}, {})
+    assert listed.cors_origins == expected
+    assert load(None, {"DRAGOMAN_CORS_ORIGINS": "https://a.org, http://localhost:3000"}, {}).cors_origins == expected
+    assert load(None, {}, {"cors_origins": "*"}).cors_origins == ("*",)
+
+
+@pytest.mark.parametrize("origin", ["a.org", "https://a.org/path", "null", "*.a.org"])
+def test_what_is_no_origin_is_refused(origin: str) -> None:
+    with pytest.raises(ConfigError, match="must be origins"):
+        load(None, {}, {"cors_origins": origin})
+
+
+@given(
+    name=st.sampled_from([setting.name for setting in settings()]), value=st.text() | st.sampled_from(["1", "é", "٣"])
+)
+def test_any_text_is_a_value_or_a_config_error(name: str, value: str) -> None:
+    with contextlib.suppress(ConfigError):
+        assert isinstance(load(None, {}, {name: value}), Config)
+
+
+def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
+    file = written(
+        tmp_path,
+        """
+        [[agents]]
+        id = "weather"
+        run = "forecasts:agent"
+        description = "Forecasts"
+        provider = { organization = "Example", url = "https://example.org" }
+        output_modes = ["text/plain"]
+
+        [[agents.skills]]
+        id = "forecast"
+        tags = ["weather"]
+        """,
+    )
+    (agent,) = load(file, {}, {}).agents
+    assert (agent.id, agent.run, agent.name, agent.description) == ("weather", "forecasts:agent", None, "Forecasts")
+    assert agent.provider is not None
+    assert agent.provider.organization == "Example"
+    assert agent.output_modes == ("text/plain",)
+    assert agent.skills[0].tags == ("weather",)
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "allowed"),
+    [
+        ('[[agents]]\nid = "a"\n', "agents[0]", "missing required field run"),
+        ('[[agents]]\nid = 5\nrun = "m:o"\n', "agents[0].id", "Expected str, got int"),
+        ('[[agents]]\nid = "a"\nrun = "m:o"\nnmae = "A"\n', "agents[0].nmae", "did you mean name?"),
+        (
+            '[[agents]]\nid = "a"\nrun = "m:o"\nprovider = {organisation = "E"}\n',
+            "agents[0].provider.organisation",
+            "organization?",
+        ),
+        (
+            '[[agents]]\nid = "a"\nrun = "m:o"\nskills = [{id = "s", tag = []}]\n',
+            "agents[0].skills[0].tag",
+            "did you mean tags?",
+        ),
+        (
+            '[[agents]]\nid = "a"\nrun = "m:o"\nskills = [{id = "s", tags = [1]}]\n',
+            "agents[0].skills[0].tags[0]",
+            "Expected str",
+        ),
+        ('[[agents]]\nid = "a"\nrun = "m"\n', "agents[0].run", "module:object"),
+        ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "must be a Python agent"),
+        ('[[agents]]\nid = "a/b"\nrun = "m:o"\n', "agents[0].id", "letters, digits"),
+        ('[[agents]]\nid = "tasks"\nrun = "m:o"\n', "agents[0].id", "path of the server itself"),
+        ('[[agents]]\nid = "a"\nrun = "m:o"\n[[agents]]\nid = "a"\nrun = "m:p"\n', "agents[1].id", "must differ"),
+        ("agents = 5\n", "agents", "[[agents]]"),
+    ],
+)
+def test_a_wrong_agent_table_names_the_place(tmp_path: Path, text: str, key: str, allowed: str) -> None:
+    error = refusal(tmp_path, text)
+    assert error.key == key
+    assert allowed in error.allowed
+
+
+def test_the_documentation_lists_every_setting_with_its_names_default_and_meaning() -> None:
+    rows = [
+        line
+        for line in DOCUMENTATION.read_text(encoding="utf-8").splitlines()
+        if line.startswith("| `") and "DRAGOMAN_" in line
+    ]
+    assert rows == [row(setting) for setting in settings()]
+
+
+def test_the_documentation_lists_every_reserved_agent_id() -> None:
+    text = DOCUMENTATION.read_text(encoding="utf-8")
+    listed = text[text.index("These ids are paths") :]
+    assert set(re.findall(r"`([^`]+)`", listed)) == RESERVED_AGENT_IDS
+
+
+def test_every_default_is_a_value_that_its_setting_allows() -> None:
+    for setting in settings():
+        if setting.default:
+            assert load(None, {}, {setting.name: setting.default}) == Config()

@@ -1,0 +1,47 @@
+"""What is installed: small, hashed, and from nowhere in particular."""
+
+import re
+import sys
+import tomllib
+from importlib.metadata import version
+from pathlib import Path
+
+import dragoman
+
+ROOT = Path(__file__).parent.parent
+PINNED = re.compile(r"^([a-z0-9-]+)==(\S+)", re.MULTILINE)
+
+
+def pins(name: str) -> dict[str, str]:
+    return dict(PINNED.findall((ROOT / "requirements" / f"{name}.txt").read_text(encoding="utf-8")))
+
+
+def test_the_installed_version_is_that_of_the_code() -> None:
+    assert version("dragoman") == dragoman.__version__
+
+
+def test_a_core_install_has_at_most_forty_packages() -> None:
+    assert 8 <= len(pins("core")) <= 40
+
+
+def test_every_dependency_is_pinned_with_hashes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert {re.match(r"[a-z0-9-]+", dependency)[0] for dependency in project["dependencies"]} <= set(pins("core"))  # type: ignore[index]
+    for file in (ROOT / "requirements").glob("*.txt"):
+        for pin in re.split(r"\n(?=\S)", file.read_text(encoding="utf-8").strip()):
+            assert "--hash=sha256:" in pin, f"{file.name}: {pin}"
+
+
+def test_checks_and_tests_run_on_the_versions_that_are_served() -> None:
+    core, dev = pins("core"), pins("dev")
+    assert {name: dev[name] for name in core.keys() & dev.keys()} == {
+        name: core[name] for name in core.keys() & dev.keys()
+    }
+
+
+def test_help_needs_neither_server_nor_store() -> None:
+    import subprocess
+
+    script = "import sys, dragoman.cli; print(*sorted({'asyncio', 'apsw', 'uvicorn', 'rich'} & set(sys.modules)))"
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=30)
+    assert shown.stdout.split() == []
