@@ -160,7 +160,7 @@ class Ledger:
         return Appended(last, epoch, len(add.page))
 
     def put_snapshot(self, task: int, seq: int, record: bytes) -> None:
-        """Replace a task's snapshot. A large one goes into its pages directly: as a value, SQLite would copy it twice."""
+        """Replace a task's snapshot. A large one goes into its pages directly: SQLite would copy a value twice."""
         large = len(record) > LARGE_BYTES
         self.cursor.execute(self.one_row["put_snapshots"], (task, seq, apsw.zeroblob(len(record)) if large else record))
         if large:

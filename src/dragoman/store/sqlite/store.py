@@ -22,6 +22,7 @@ from dragoman.store.sqlite.listing import list_tasks, newest_of_context
 from dragoman.store.sqlite.migrate import migrate, migrations
 from dragoman.store.sqlite.readers import Readers
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.recent import Recent
 from dragoman.store.sqlite.statements import read_statements
 from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.writer import Writer
@@ -37,6 +38,7 @@ class SqliteStore:
         self._clock = clock
         self._codec = Codec()
         self._apart = FilesApart()
+        self._recent = Recent()
         self._lock: ProcessLock | None = None
         self._opened: tuple[Writer, Reads, Readers] | None = None
 
@@ -62,7 +64,7 @@ class SqliteStore:
         _, mine, *others = connections
         reads = Reads(mine, sql, self._codec, gate)
         readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
-        self._opened = Writer(ledger, location, gate, self._clock), reads, readers
+        self._opened = Writer(ledger, location, gate, self._clock, self._recent.written), reads, readers
 
     async def close(self) -> None:
         """Finish the writes under way, fold the WAL into the file, end the threads, let the file go."""
@@ -151,11 +153,23 @@ class SqliteStore:
             raise translated(error, self._location) from error
 
     def load(self, task_id: str) -> Stored | None:
-        """A point read: one statement, if the task has no files."""
+        """A point read, of memory if the task was read lately; else one statement, if it has no files."""
+        kept = self._recent.get(task_id)
+        if kept is not None:
+            return kept
+        files: list[int] = []
+
+        def learn(owner: str, number: int, content: bytes) -> None:
+            files.append(number)
+            self._apart.learn(owner, number, content)
+
         try:
-            return self._reads.load(task_id, self._apart.learn)
+            stored = self._reads.load(task_id, learn)
         except apsw.Error as error:
             raise translated(error, self._location) from error
+        if stored is not None and not files:
+            self._recent.keep(stored)
+        return stored
 
     def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
         """A point read."""
@@ -166,15 +180,24 @@ class SqliteStore:
 
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """On a reader thread."""
-        return await self._readers.run(lambda reads: reads.read(task_id, after, limit_bytes))
+        events = await self._readers.run(lambda reads: reads.read(task_id, after, limit_bytes))
+        if events:
+            self._recent.seen(task_id, events[-1].seq)
+        return events
 
     async def messages(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
         """On a reader thread."""
-        return await self._readers.run(lambda reads: newest_of_context(reads, owner, agent, context_id, limit))
+        tasks = await self._readers.run(lambda reads: newest_of_context(reads, owner, agent, context_id, limit))
+        for stored in tasks:
+            self._recent.seen(stored.head.id, stored.seq)
+        return tasks
 
     async def list(self, query: ListQuery) -> Listed:
         """On a reader thread."""
-        return await self._readers.run(lambda reads: list_tasks(reads, query))
+        listed = await self._readers.run(lambda reads: list_tasks(reads, query))
+        for stored in listed.tasks:
+            self._recent.seen(stored.head.id, stored.seq)
+        return listed
 
     async def unfinished(self) -> tuple[Stored, ...]:
         """On a reader thread."""

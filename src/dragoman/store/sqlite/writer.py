@@ -34,13 +34,22 @@ Way = Callable[[Sequence[Write], int], list[Outcome]]
 class Writer:
     """A ledger and its thread. Made and called on the loop."""
 
-    def __init__(self, ledger: Ledger, location: Location, gate: AbstractContextManager[object], clock: Clock) -> None:
+    def __init__(
+        self,
+        ledger: Ledger,
+        location: Location,
+        gate: AbstractContextManager[object],
+        clock: Clock,
+        written: Callable[[Write], None],
+    ) -> None:
+        """`written` is told of every write, on the loop, before the one who waits for it learns its outcome."""
         self.written_ms = 0
         self._ledger = ledger
         self._together = Together(ledger)
         self._location = location
         self._gate = gate
         self._clock = clock
+        self._written = written
         self._loop = asyncio.get_running_loop()
         self._arrived: list[Waiting] = []
         self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
@@ -85,7 +94,7 @@ class Writer:
                 batch, going = self._next_batch()
                 if batch:
                     outcomes = self._write([write for write, _ in batch])
-                    self._loop.call_soon_threadsafe(deliver, batch, outcomes)
+                    self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
                 del batch  # while the thread waits for the next, nothing holds the bytes of this one
             self._loop.call_soon_threadsafe(self._done.set_result, None)
         except RuntimeError:
@@ -137,13 +146,13 @@ class Writer:
         self.written_ms = now_ms
         return outcomes
 
-
-def deliver(batch: list[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
-    """Hand the outcomes to those who still wait for them; on the loop."""
-    for (_, future), outcome in zip(batch, outcomes, strict=True):
-        if future.done():  # the one who waited was canceled
-            continue
-        if isinstance(outcome, Exception):
-            future.set_exception(outcome)
-        else:
-            future.set_result(outcome)
+    def _deliver(self, batch: list[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
+        """Hand the outcomes to those who still wait for them; on the loop."""
+        for (write, future), outcome in zip(batch, outcomes, strict=True):
+            self._written(write)
+            if future.done():  # the one who waited was canceled
+                continue
+            if isinstance(outcome, Exception):
+                future.set_exception(outcome)
+            else:
+                future.set_result(outcome)

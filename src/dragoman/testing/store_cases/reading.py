@@ -242,6 +242,17 @@ async def readers_and_writers_do_not_get_in_each_others_way(bench: Bench) -> Non
         await asyncio.wait_for(asyncio.gather(write(), read(), read(), read()), 60)
 
 
+async def what_was_loaded_is_forgotten_when_it_is_written_to(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        assert loaded(store, "t1").seq == loaded(store, "t1").seq == 1
+        store.append(by_run("t1", chunk("a"))).cancel()  # the one who waited is gone; the write is not
+        await store.append(by_run("t1", chunk("b")))
+        assert loaded(store, "t1").seq == 3
+        await store.request_cancel("t1")
+        assert loaded(store, "t1").cancel_requested
+
+
 READING: tuple[Case, ...] = (
     the_log_is_numbered_without_gaps_and_read_from_anywhere,
     large_bytes_come_back_equal,
@@ -252,4 +263,5 @@ READING: tuple[Case, ...] = (
     the_newest_tasks_of_a_context_come_oldest_first,
     a_sweep_takes_what_is_too_old_and_nothing_else,
     readers_and_writers_do_not_get_in_each_others_way,
+    what_was_loaded_is_forgotten_when_it_is_written_to,
 )

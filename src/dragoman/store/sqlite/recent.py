@@ -1,0 +1,57 @@
+"""Recent: tasks that were read lately, as they were decoded.
+
+Invariant: an entry goes before anybody learns that its task was written to, so what is found here is what a read of the
+file would find. This process is the only one that writes to the file (`connection.ProcessLock`).
+"""
+
+from typing import assert_never
+
+from dragoman.store.api import Stored
+from dragoman.store.sqlite.writes import Addition, Creation, Probe, Remembrance, Stop, Sweep, Write
+
+TASKS_MAX = 1024
+"""How many tasks are kept."""
+
+TASK_BYTES_MAX = 16_384
+"""A larger task is not kept: all together stay below 16 MB, some more once decoded."""
+
+
+class Recent:
+    """Decoded tasks by id, the least recently read go first. Only for the loop."""
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Stored] = {}
+
+    def get(self, task_id: str) -> Stored | None:
+        """The task as last read, unless it was written to since."""
+        stored = self._tasks.pop(task_id, None)
+        if stored is not None:
+            self._tasks[task_id] = stored  # now the newest
+        return stored
+
+    def keep(self, stored: Stored) -> None:
+        """Remember a task that was just read."""
+        if stored.snapshot_bytes + stored.log_bytes_since <= TASK_BYTES_MAX:
+            self._tasks[stored.head.id] = stored
+            if len(self._tasks) > TASKS_MAX:
+                del self._tasks[next(iter(self._tasks))]
+
+    def seen(self, task_id: str, seq: int) -> None:
+        """A reader thread saw the task at `seq`: it may know of a commit before the loop does."""
+        kept = self._tasks.get(task_id)
+        if kept is not None and kept.seq < seq:
+            del self._tasks[task_id]
+
+    def written(self, write: Write) -> None:
+        """Something was written, or tried to be."""
+        match write:
+            case Addition(id=task_id) | Stop(id=task_id):
+                self._tasks.pop(task_id, None)
+            case Sweep():
+                self._tasks.clear()
+            case Creation() | Remembrance() | Probe():
+                pass
+            case _:
+                assert_never(write)
