@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.bindings.app import App
-from dragoman.model.operations import Call, Result
+from dragoman.model.operations import Call, Result, StreamMessage
 from tests.bindings.conftest import (
     EXTENSION,
     REQUIRED,
@@ -227,7 +227,8 @@ async def test_the_body_of_a_message_is_not_held_while_its_stream_is_open(served
         assert await answer.content.readline() == b": keepalive\n"
         served.handler.calls.clear()
         gc.collect()
-        held = [each for each in gc.get_objects() if type(each).__name__ == "StreamMessage"]
+        sent = [each for each in gc.get_objects() if type(each) is StreamMessage]
+        held = [each for each in sent if each.message.text == text]
         open_stream.put(None)
         assert held == []
 

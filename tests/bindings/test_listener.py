@@ -1,10 +1,11 @@
 """The listener: what is written leaves in order, and with few system calls."""
 
 import asyncio
+import socket
 
 import pytest
 
-from dragoman.bindings.listener import JOINED_BYTES, Corked
+from dragoman.bindings.listener import JOINED_BYTES, Corked, bound_socket
 from tests.bindings.conftest import DEADLINE_S, Site, site
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
@@ -100,3 +101,21 @@ async def test_a_client_that_is_silent_is_cut() -> None:
             assert await running.raw(begun) == b""
         answer = await running.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
         assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_connections_do_not_wait_for_acknowledgements() -> None:
+    """asyncio sets TCP_NODELAY only where the protocol of the listening socket is named."""
+    accepted: asyncio.Queue[int] = asyncio.Queue()
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            option = transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+            accepted.put_nowait(option)
+
+    with bound_socket("127.0.0.1", 0) as bound:
+        server = await asyncio.get_running_loop().create_server(Accepting, sock=bound)
+        async with asyncio.timeout(DEADLINE_S), server:
+            _, writer = await asyncio.open_connection(*bound.getsockname())
+            assert await accepted.get() == 1
+            writer.close()
+            await writer.wait_closed()

@@ -32,12 +32,17 @@ INSTANCES: tuple[A2AError, ...] = (
     errors.ExtendedAgentCardNotConfigured(""),
     errors.ExtensionSupportRequired(""),
     errors.VersionNotSupported(""),
+    errors.AgentOffline(""),
+    errors.TaskTimeout("", 1),
+    errors.AgentFailed("", ""),
     errors.AgentNotFound(""),
     errors.NotFound(""),
     errors.MethodNotAllowed(()),
     errors.UnsupportedMediaType(""),
     errors.PayloadTooLarge(0),
     errors.Unavailable(""),
+    errors.Unauthorized(""),
+    errors.Forbidden(""),
 )
 
 PATHS_OF_ONE_VERSION = ("/extendedAgentCard", "/v1/card")
@@ -65,10 +70,10 @@ def test_the_table_of_errors_is_that_of_both_versions() -> None:
     ]
 
 
-def test_the_last_six_errors_have_their_own_status_over_json_rpc() -> None:
+def test_the_last_eight_errors_have_their_own_status_over_json_rpc() -> None:
     statuses = [(v1.JSONRPC.error_status(error), v03.JSONRPC.error_status(error)) for error in INSTANCES]
-    assert statuses[:-6] == [(200, 200)] * (len(INSTANCES) - 6)
-    assert all(200 not in each for each in statuses[-6:])
+    assert statuses[:-8] == [(200, 200)] * (len(INSTANCES) - 8)
+    assert all(200 not in each for each in statuses[-8:])
 
 
 def test_every_error_is_in_the_table() -> None:

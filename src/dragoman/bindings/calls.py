@@ -73,6 +73,7 @@ def call_of(
         agent=agent,
         dialect=dialect.name,
         mount=request.route.mount,
+        manners=dialect.manners,
         extensions=declared,
         idempotency_key=request.text(b"idempotency-key") or None,
         after=after,

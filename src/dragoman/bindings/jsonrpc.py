@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dragoman.bindings.body import read_json
 from dragoman.bindings.calls import Limits, activated, call_of, version
 from dragoman.bindings.http import JSON, Answer, Request, Streaming, refusal
-from dragoman.bindings.stream import STREAM_HEADERS, seen
+from dragoman.bindings.stream import seen
 from dragoman.dialects import jsonrpc, resolve
 from dragoman.engine.api import Handler
 from dragoman.model.card import Profile
@@ -42,16 +42,17 @@ class JsonRpc:
         more = activated(request, call.extensions, self._profiles[call.agent])
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
-            headers = [*STREAM_HEADERS, *more]
-            prefix = jsonrpc.prefix(request.id)
-            return Streaming(stream, dialect, prefix, jsonrpc.SUFFIX, headers, seen(call.after))
+            headers = [*dialect.stream_headers, *more]
+            return Streaming(stream, dialect, *dialect.around_frame(request.id), headers, seen(call.after))
         result = await self._handler.call(call)
-        answer = jsonrpc.encode_answer(request.id, dialect.encode_result(operation, result))
+        before, after = dialect.around_answer(request.id)
+        answer = b"".join((before, dialect.encode_result(operation, result), after))
         headers = [JSON, (b"content-length", b"%d" % len(answer)), *more]
         return Answer(200, headers, answer)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
         """The answer for an error, in the caller's dialect as far as it is known."""
         dialect = request.dialect or resolve.of_nothing(request.text(b"a2a-version"))
-        body = jsonrpc.encode_failure(request.id, dialect.encode_error(error))
+        before, after = dialect.around_error(request.id)
+        body = b"".join((before, dialect.encode_error(error), after))
         return refusal(error, dialect.error_status(error), b"application/json", body)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dragoman.bindings.body import read_json
 from dragoman.bindings.calls import Limits, activated, call_of, version
 from dragoman.bindings.http import Answer, Header, Request, Streaming, refusal
-from dragoman.bindings.stream import STREAM_HEADERS, seen
+from dragoman.bindings.stream import seen
 from dragoman.dialects import json_bounds, resolve
 from dragoman.dialects.api import Dialect, RestRequest
 from dragoman.engine.api import Handler
@@ -42,7 +42,7 @@ class Rest:
         more = activated(request, call.extensions, self._profiles[call.agent])
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
-            return Streaming(stream, dialect, b"", b"", [*STREAM_HEADERS, *more], seen(call.after))
+            return Streaming(stream, dialect, b"", b"", [*dialect.stream_headers, *more], seen(call.after))
         result = dialect.encode_result(operation, await self._handler.call(call))
         headers: list[Header] = [
             (b"content-type", dialect.content_type.encode()),

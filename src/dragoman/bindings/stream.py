@@ -9,19 +9,13 @@ import re
 from collections.abc import Iterator, Sequence
 from weakref import WeakValueDictionary
 
-from dragoman.bindings.http import SLICE_BYTES, Header, Receive, Send, Streaming
+from dragoman.bindings.http import SLICE_BYTES, Receive, Send, Streaming
 from dragoman.dialects import sse
 from dragoman.dialects.api import Dialect
 from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import Logged
 from dragoman.model.task import TaskHead
-
-STREAM_HEADERS: tuple[Header, ...] = (
-    (b"content-type", b"text/event-stream"),
-    (b"cache-control", b"no-cache"),
-    (b"x-accel-buffering", b"no"),  # nginx would hold events back
-)
 
 KEEPALIVE = sse.comment("keepalive")
 RETRY_MS = 1000

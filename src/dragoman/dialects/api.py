@@ -8,11 +8,19 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
+from dragoman.dialects import jsonrpc
 from dragoman.model.errors import A2AError
 from dragoman.model.events import Event
 from dragoman.model.message import Message
-from dragoman.model.operations import Operation, Result
+from dragoman.model.operations import Manners, Operation, Result
 from dragoman.model.task import Record, TaskHead
+
+STREAM_HEADERS: tuple[tuple[bytes, bytes], ...] = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold events back
+)
+"""What goes with a stream, unless a dialect's text says otherwise."""
 
 
 class RestRequest(Struct, frozen=True):
@@ -27,16 +35,25 @@ class RestRequest(Struct, frozen=True):
     body: bytes
 
 
+Around = Callable[[bytes], tuple[bytes, bytes]]
+"""From the raw JSON of a request's id to what stands before and after the bytes that a dialect encoded."""
+
+
 class Dialect(Struct, frozen=True, kw_only=True):
     """One way of speaking, over one binding.
 
-    `name` is what is stored with the tasks it makes (`1.0`, `0.3`); `key` names the wire form and so the cache of
-    encoded events (`1.0`, `0.3`, `0.3-rest`). `decode(method, params)` and `decode_rest(request)` give the operation.
-    `encode_result` gives the JSON of a result, `encode_event` that of each frame of an event (none, one, or several);
-    its record is the task folded up to the event for the event types in `folds`, else None. `encode_snapshot` and
-    `encode_message` are the other two things a stream may hold. `ends` says whether a send stream closes after the
-    event. `encode_error` gives the JSON of the error: the `error` member of a JSON-RPC answer, or a whole HTTP body.
-    `error_status` is the HTTP status of it. `content_type` is that of plain answers.
+    `name` is what is stored with the tasks it makes (`1.0`, `0.3`, `beeos` …); `key` names the wire form and so the
+    cache of encoded events (`1.0`, `0.3`, `0.3-rest`). `decode(method, params)` and `decode_rest(request)` give the
+    operation. `encode_result` gives the JSON of a result, `encode_event` that of each frame of an event (none, one, or
+    several); its record is the task folded up to the event for the event types in `folds`, else None. `encode_snapshot`
+    and `encode_message` are the other two things a stream may hold; `encode_subscription` replaces `encode_snapshot`
+    for a caller who follows a task that was there before. `encode_error` gives the JSON of the error: the `error`
+    member of a JSON-RPC answer, or a whole HTTP body; `error_status` is the HTTP status of it. `content_type` is that
+    of plain answers.
+
+    `around_answer`, `around_frame` and `around_error` are the JSON-RPC envelopes of results, stream frames and errors;
+    over HTTP+JSON they are not asked. With `coalesce_s` the chunks of artifacts are not sent one by one: what the task
+    amounts to goes out at most that often.
     """
 
     name: str
@@ -50,6 +67,11 @@ class Dialect(Struct, frozen=True, kw_only=True):
     encode_event: Callable[[TaskHead, Event, Record | None], tuple[bytes, ...]]
     encode_error: Callable[[A2AError], bytes]
     error_status: Callable[[A2AError], int]
+    encode_subscription: Callable[[Record], tuple[bytes, ...]] | None = None
     folds: frozenset[type] = frozenset()
-    subscription_ends_when_interrupted: bool = False
-    resubscribe_terminal: bool = False
+    manners: Manners = Manners()
+    around_answer: Around = jsonrpc.around
+    around_frame: Around = jsonrpc.around
+    around_error: Around = jsonrpc.around_error
+    stream_headers: tuple[tuple[bytes, bytes], ...] = STREAM_HEADERS
+    coalesce_s: float = 0.0

@@ -12,9 +12,6 @@ from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, Parse
 NULL_ID = b"null"
 """The id of an answer to a request whose id could not be read (JSON-RPC 2.0 §5)."""
 
-SUFFIX = b"}"
-"""What closes the envelope that `prefix` opens."""
-
 MAX_ID_BYTES = 1024
 """Longest id echoed: it is repeated in every frame of a stream."""
 
@@ -83,19 +80,14 @@ def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH) -> bytes:
         return NULL_ID
 
 
-def prefix(request_id: bytes) -> bytes:
-    """What stands before a result in an answer; `SUFFIX` stands after it. One does for all frames of a stream."""
-    return b'{"jsonrpc":"2.0","id":' + request_id + b',"result":'
+def around(request_id: bytes) -> tuple[bytes, bytes]:
+    """What stands before and after a result, in an answer or in each frame of a stream; the id is raw JSON."""
+    return b'{"jsonrpc":"2.0","id":' + request_id + b',"result":', b"}"
 
 
-def encode_answer(request_id: bytes, result: bytes) -> bytes:
-    """An answer with the JSON of a result."""
-    return b'{"jsonrpc":"2.0","id":' + request_id + b',"result":' + result + SUFFIX
-
-
-def encode_failure(request_id: bytes, error: bytes) -> bytes:
-    """An answer with the JSON of an error object; it has no `result` (JSON-RPC 2.0 §5)."""
-    return b'{"jsonrpc":"2.0","id":' + request_id + b',"error":' + error + SUFFIX
+def around_error(request_id: bytes) -> tuple[bytes, bytes]:
+    """What stands before and after an error object; the id is raw JSON."""
+    return b'{"jsonrpc":"2.0","id":' + request_id + b',"error":', b"}"
 
 
 def _checked_id(raw: bytes) -> bytes:

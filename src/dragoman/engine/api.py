@@ -17,10 +17,14 @@ from dragoman.model.task import Record, TaskHead, Usage
 
 
 class Snapshot(Struct, frozen=True):
-    """A stream's first item, the task as it stands at `record.seq`; `history_length` as the caller asked."""
+    """A stream's first item, the task as it stands at `record.seq`; `history_length` as the caller asked.
+
+    `subscribed`: the caller follows a task that was there before, rather than one it has just made.
+    """
 
     record: Record
     history_length: int | None = None
+    subscribed: bool = False
 
 
 class Direct(Struct, frozen=True):

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.engine.api import Reject, Runner
+from dragoman.engine.endings import failed
 from dragoman.engine.lifecycle import fold
 from dragoman.engine.past import Past
-from dragoman.engine.runs import NO_PARTS, failed
+from dragoman.engine.runs import NO_PARTS
 from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Event, Logged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role

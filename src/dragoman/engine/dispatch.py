@@ -8,11 +8,12 @@ import logging
 from collections.abc import Iterable, Mapping
 
 from dragoman.engine.api import EngineSettings, Runner
+from dragoman.engine.endings import closing
 from dragoman.engine.live import LiveTask, wait_until
 from dragoman.engine.past import Past
 from dragoman.engine.registry import Registry
 from dragoman.engine.replay import Replay, replay_of
-from dragoman.engine.runs import TaskRun, closing
+from dragoman.engine.runs import TaskRun
 from dragoman.engine.writer import RETRY_S
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp

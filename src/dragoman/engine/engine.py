@@ -30,6 +30,7 @@ from dragoman.model.message import Message
 from dragoman.model.operations import (
     Call,
     CancelTask,
+    CompleteTask,
     CreatePushConfig,
     DeletePushConfig,
     GetExtendedCard,
@@ -42,6 +43,7 @@ from dragoman.model.operations import (
     StreamMessage,
     Subscribe,
     TaskPage,
+    UpdateStatus,
 )
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import ListQuery, Store, StoreError, StoreFull
@@ -96,7 +98,7 @@ class Engine:
                 case SendMessage():
                     return await self._send(runner, call, operation)
                 case GetTask(id=task_id):
-                    return self._registry.find(call, task_id).record()
+                    return self._registry.record(call, task_id)
                 case ListTasks():
                     return await self._list(call, operation)
                 case CancelTask(id=task_id):
@@ -107,6 +109,8 @@ class Engine:
                     raise UnsupportedOperation("this server has no authentication, hence no extended card")
                 case Subscribe():
                     raise UnsupportedOperation("a subscription is a stream")
+                case CompleteTask() | UpdateStatus():
+                    raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
                 case _:
                     assert_never(operation)
         except StoreError as error:
@@ -173,7 +177,7 @@ class Engine:
 
     async def _subscribe(self, call: Call, task_id: str) -> Stream:
         live = self._registry.pin(call, task_id)
-        ends = call.dialect not in policy.SUBSCRIBED_UNTIL_TERMINAL
+        ends = not call.manners.subscribed_until_terminal
         try:
             if call.after is not None:
                 return await self._resume(live, call.after, ends=ends)

@@ -61,7 +61,7 @@ class Intake:
         dedupe = policy.dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
-        if runner.direct and call.dialect in policy.ANSWERS_WITH_MESSAGE:
+        if runner.direct and call.manners.answers_with_message:
             return await self._answer(runner, call, send, dedupe)
         head, message = self._head(call, send, now_ms)
         new = NewTask(
@@ -92,6 +92,7 @@ class Intake:
                 if not live.seq:
                     live.publish(new.events, outcome, new.status_ms)
                 self._dispatch.start(runner, live, message)
+                live.wake()
             self._registry.release(live)
             tell(waiter, outcome)
 

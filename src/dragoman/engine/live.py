@@ -8,7 +8,7 @@ from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from dragoman.engine.lifecycle import SETTLED, Fold, fold, state_after
+from dragoman.engine.lifecycle import SETTLED, Fold, state_after
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import Append, Appended, Repeat, Store, Stored

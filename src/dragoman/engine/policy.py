@@ -17,12 +17,6 @@ from dragoman.model.message import Part, Role
 from dragoman.model.operations import Call, SendMessage
 from dragoman.store.api import Dedupe
 
-ANSWERS_WITH_MESSAGE = frozenset({"1.0", "0.3"})
-"""Dialects in which a send may be answered with a Message; in the others a direct agent's answer is a task."""
-
-SUBSCRIBED_UNTIL_TERMINAL = frozenset({"1.0"})
-"""Dialects in which a subscription outlasts `input-required` (A2A 1.0 §3.1.6); elsewhere it ends there."""
-
 LIST_OFFSET_MAX = 10_000
 """How far ListTasks may be paged by offset; beyond it, a page token is the way."""
 

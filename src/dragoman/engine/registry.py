@@ -7,7 +7,7 @@ from dragoman.engine.live import LiveTask
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import Logged
 from dragoman.model.operations import Call
-from dragoman.model.task import TaskHead
+from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import Store
 
 WHOLE_LOG_BYTES = 1 << 40
@@ -49,6 +49,16 @@ class Registry:
         if not _may_see(call, live.head):
             raise TaskNotFound(task_id)
         return live
+
+    def record(self, call: Call, task_id: str) -> Record:
+        """The caller's task as it stands. Raises TaskNotFound like `find`. Costs no fold for one that rests."""
+        if task_id not in self._live:
+            stored = self._store.load(task_id)
+            if stored is None or not _may_see(call, stored.head):
+                raise TaskNotFound(task_id)
+            if stored.snapshot is not None and not stored.events:
+                return stored.snapshot
+        return self.find(call, task_id).record()
 
     def pin(self, call: Call, task_id: str) -> LiveTask:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""

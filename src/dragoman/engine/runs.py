@@ -5,59 +5,24 @@ more and the agent is canceled (invariant 5). A run never raises: whatever its a
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 from dragoman.engine.api import Reject, Runner
-from dragoman.engine.lifecycle import duration_ms, fold
+from dragoman.engine.endings import agent_message, closing, failed
+from dragoman.engine.lifecycle import fold
 from dragoman.engine.live import LiveTask
 from dragoman.engine.past import Past
 from dragoman.engine.replay import Replay, ReplayMismatch
 from dragoman.engine.writer import RunWriter
 from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
-from dragoman.model.ids import Clock, new_id, timestamp
-from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.ids import Clock, timestamp
+from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.principal import Principal
-from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
 from dragoman.store.api import Store
 
-log = logging.getLogger("dragoman.runs")
-
 NO_PARTS = "artifact {!r} has no parts (A2A 1.0 §4.1.9): give it at least one"
-
-
-def agent_message(live: LiveTask, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
-    """A message from the agent, or from the server on its behalf, within a task."""
-    return Message(
-        message_id=new_id(),
-        role=Role.AGENT,
-        parts=tuple(parts),
-        context_id=live.head.context_id,
-        task_id=live.head.id,
-        metadata=metadata,
-    )
-
-
-def closing(
-    live: LiveTask, state: TaskState, now_ms: int, text: str = "", reason: str = "", usage: Usage | None = None
-) -> StatusChanged:
-    """The event that ends a task; `reason` is for programs, `text` for people."""
-    message = agent_message(live, (Part(text=text),), {"reason": reason} if reason else None) if text else None
-    return StatusChanged(
-        state,
-        timestamp(now_ms),
-        message=message,
-        usage=usage,
-        duration_ms=duration_ms(live.head, now_ms),
-    )
-
-
-def failed(head: TaskHead, what: str, error: BaseException) -> str:
-    """Log an exception with a reference, for the caller to quote; its text stays in the log."""
-    reference = new_id()[-12:]
-    log.error("agent %s %s in task %s (reference %s)", head.agent, what, head.id, reference, exc_info=error)
-    return reference
 
 
 class TaskRun:

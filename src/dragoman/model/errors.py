@@ -7,6 +7,8 @@
     │   ExtendedAgentCardNotConfigured, ExtensionSupportRequired, VersionNotSupported  A2A 1.0 §3.3.2
     ├── AgentNotFound, NotFound, MethodNotAllowed                                      no such agent, path, verb
     ├── UnsupportedMediaType, PayloadTooLarge                                          HTTP 415, 413
+    ├── AgentOffline, TaskTimeout, AgentFailed                                         BeeOS, Evo AI
+    ├── Unauthorized, Forbidden                                                        HTTP 401, 403
     └── Unavailable                                                                    draining, store full: try again
 
 Invariant: a message names the thing and the fix and holds nothing of an exception's text; codes are per-dialect tables.
@@ -188,3 +190,40 @@ class Unavailable(A2AError):
     def __init__(self, message: str, retry_after_s: int = 5) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+
+
+class AgentOffline(A2AError):
+    """The agent lives in worker processes, and none has been seen lately (BeeOS)."""
+
+    def __init__(self, agent: str) -> None:
+        super().__init__(f"agent {agent!r} is offline: no worker has been seen lately")
+        self.agent = agent
+
+
+class TaskTimeout(A2AError):
+    """A blocking call outlasted its time; the task goes on (BeeOS, Evo AI)."""
+
+    def __init__(self, task_id: str, timeout_s: float) -> None:
+        super().__init__(f"the task is not done after {timeout_s:g} s: it goes on, ask for it by its id")
+        self.task_id = task_id
+
+
+class AgentFailed(A2AError):
+    """The agent failed at the task (Evo AI). `details` are for the caller to read."""
+
+    def __init__(self, task_id: str, details: str) -> None:
+        super().__init__("Agent processing failed")
+        self.task_id = task_id
+        self.details = details
+
+
+class Unauthorized(A2AError):
+    """The caller did not say who it is, or not rightly. `scheme` goes into `WWW-Authenticate`."""
+
+    def __init__(self, message: str, scheme: str = "ApiKey") -> None:
+        super().__init__(message)
+        self.scheme = scheme
+
+
+class Forbidden(A2AError):
+    """The caller is known, and may not do this."""

@@ -8,9 +8,9 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.model.card import AgentCard
-from dragoman.model.message import Message
+from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.principal import Principal
-from dragoman.model.task import Record, TaskState
+from dragoman.model.task import Progress, Record, TaskState
 
 
 class PushConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -125,6 +125,26 @@ class GetExtendedCard(Struct, frozen=True, kw_only=True):
     tenant: str = ""
 
 
+class CompleteTask(Struct, frozen=True, kw_only=True):
+    """An agent's worker says that a task is done (BeeOS). `lease` is what came with the task; None: it sent none."""
+
+    id: str
+    artifacts: tuple[Artifact, ...] = ()
+    lease: str | None = None
+    tenant: str = ""
+
+
+class UpdateStatus(Struct, frozen=True, kw_only=True):
+    """An agent's worker says where a task stands (BeeOS); a terminal `state` ends it."""
+
+    id: str
+    state: TaskState
+    parts: tuple[Part, ...] = ()
+    progress: Progress | None = None
+    lease: str | None = None
+    tenant: str = ""
+
+
 Operation = (
     SendMessage
     | StreamMessage
@@ -137,10 +157,30 @@ Operation = (
     | ListPushConfigs
     | DeletePushConfig
     | GetExtendedCard
+    | CompleteTask
+    | UpdateStatus
 )
 
 STREAMING = (StreamMessage, Subscribe)
 """The operations that are answered with a stream."""
+
+
+class Manners(Struct, frozen=True, kw_only=True):
+    """What a dialect expects where dialects differ in meaning, not only in spelling. The defaults are those of 1.0.
+
+    `answers_with_message`: a direct agent's Message may answer a send. `subscribed_until_terminal`: a subscription
+    outlasts `input-required` (A2A 1.0 §3.1.6). `subscribes_to_ended`: subscribing to a task that has ended gives the
+    task and ends, instead of an error. `cancels_ended`: so does canceling it. `late_is_error`: a blocking call that
+    outlasts its time is answered with TaskTimeout. `failure_is_error`: a send whose task fails is answered with
+    AgentFailed.
+    """
+
+    answers_with_message: bool = True
+    subscribed_until_terminal: bool = True
+    subscribes_to_ended: bool = False
+    cancels_ended: bool = False
+    late_is_error: bool = False
+    failure_is_error: bool = False
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -155,6 +195,7 @@ class Call(Struct, frozen=True, kw_only=True):
     agent: str
     dialect: str
     mount: str
+    manners: Manners = Manners()
     extensions: tuple[str, ...] = ()
     idempotency_key: str | None = None
     after: str | None = None

@@ -18,6 +18,9 @@ CASES: list[tuple[A2AError, int, int, str]] = [
     (errors.TaskNotCancelable("t", "completed"), -32002, 409, "TaskNotCancelableError"),
     (errors.PushNotificationNotSupported(), -32003, 501, "PushNotificationNotSupportedError"),
     (errors.UnsupportedOperation("x"), -32004, 501, "UnsupportedOperationError"),
+    (errors.AgentOffline("a"), -32000, 503, "InternalError"),
+    (errors.TaskTimeout("t", 1), -32000, 504, "InternalError"),
+    (errors.AgentFailed("t", "x"), -32603, 500, "InternalError"),
     (errors.ContentTypeNotSupported("x"), -32005, 415, "ContentTypeNotSupportedError"),
     (errors.InvalidAgentResponse("x"), -32006, 502, "InvalidAgentResponseError"),
     (errors.ExtendedAgentCardNotConfigured("x"), -32007, 404, "AuthenticatedExtendedCardNotConfiguredError"),
@@ -31,6 +34,8 @@ OF_HTTP: list[tuple[A2AError, int]] = [
     (errors.UnsupportedMediaType("text/html"), 415),
     (errors.PayloadTooLarge(10), 413),
     (errors.Unavailable("x"), 503),
+    (errors.Unauthorized("x"), 401),
+    (errors.Forbidden("x"), 403),
 ]
 
 

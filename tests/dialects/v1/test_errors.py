@@ -33,6 +33,11 @@ EVERY: list[tuple[A2AError, int, int, int, str, str]] = [
     (errors.UnsupportedMediaType("text/plain"), -32600, 415, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE"),
     (errors.PayloadTooLarge(10), -32600, 413, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE"),
     (errors.Unavailable("stopping"), -32000, 503, 503, "UNAVAILABLE", "UNAVAILABLE"),
+    (errors.AgentOffline("a"), -32000, 200, 503, "UNAVAILABLE", "AGENT_OFFLINE"),
+    (errors.TaskTimeout("t-1", 1), -32000, 200, 504, "DEADLINE_EXCEEDED", "TASK_TIMEOUT"),
+    (errors.AgentFailed("t-1", "why"), -32603, 200, 500, "INTERNAL", "AGENT_FAILED"),
+    (errors.Unauthorized("who"), -32000, 401, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
+    (errors.Forbidden("no"), -32000, 403, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
 ]  # fmt: skip
 
 

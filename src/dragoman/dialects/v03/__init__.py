@@ -10,6 +10,7 @@ A2A 0.3 §7.9 speaks only of ongoing tasks.
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.v03 import encode, errors, proto, rest
 from dragoman.dialects.v03.decode import METHODS, decode
+from dragoman.model.operations import Manners
 
 JSONRPC = Dialect(
     name="0.3",
@@ -23,7 +24,7 @@ JSONRPC = Dialect(
     encode_event=encode.encode_event,
     encode_error=errors.encode_error,
     error_status=errors.error_status,
-    subscription_ends_when_interrupted=True,
+    manners=Manners(subscribed_until_terminal=False),
 )
 
 _ONCE = proto.ProtoJson(proto.once)
@@ -41,7 +42,7 @@ REST = Dialect(
     encode_event=_ONCE.encode_event,
     encode_error=errors.encode_rest_error,
     error_status=errors.rest_error_status,
-    subscription_ends_when_interrupted=True,
+    manners=Manners(subscribed_until_terminal=False),
 )
 
 REST_TWICE = Dialect(
@@ -56,7 +57,7 @@ REST_TWICE = Dialect(
     encode_event=_TWICE.encode_event,
     encode_error=errors.encode_rest_error,
     error_status=errors.rest_error_status,
-    subscription_ends_when_interrupted=True,
+    manners=Manners(subscribed_until_terminal=False),
 )
 """REST for the official Python clients, which put the bytes of a file into base64 twice, in both directions."""
 

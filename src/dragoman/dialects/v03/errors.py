@@ -38,6 +38,11 @@ _ROWS: dict[type[A2AError], _Row] = {
     errors.UnsupportedMediaType: _Row(-32600, "InvalidRequestError", 415),
     errors.PayloadTooLarge: _Row(-32600, "InvalidRequestError", 413),
     errors.Unavailable: _Row(-32000, "InternalError", 503),
+    errors.AgentOffline: _Row(-32000, "InternalError", 503),
+    errors.TaskTimeout: _Row(-32000, "InternalError", 504),
+    errors.AgentFailed: _Row(-32603, "InternalError", 500),
+    errors.Unauthorized: _Row(-32000, "InternalError", 401),
+    errors.Forbidden: _Row(-32000, "InternalError", 403),
 }
 """Status of HTTP+JSON as the official server (0.3.26) has it: its client tells errors by nothing else."""
 
@@ -49,6 +54,8 @@ _OUTSIDE_JSONRPC = frozenset(
         errors.UnsupportedMediaType,
         errors.PayloadTooLarge,
         errors.Unavailable,
+        errors.Unauthorized,
+        errors.Forbidden,
     }
 )
 """Errors of the HTTP request rather than of the call in it; they alone have a status other than 200 over JSON-RPC."""

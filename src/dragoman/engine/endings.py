@@ -1,0 +1,50 @@
+"""How the end of a task is put into events, for its caller, and into the log, for its operator.
+
+Invariant: nothing of an exception's text reaches a caller.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+from dragoman.engine.lifecycle import duration_ms
+from dragoman.engine.live import LiveTask
+from dragoman.model.events import StatusChanged
+from dragoman.model.ids import new_id, timestamp
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import TaskHead, TaskState, Usage
+
+log = logging.getLogger("dragoman.runs")
+
+
+def agent_message(live: LiveTask, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
+    """A message from the agent, or from the server on its behalf, within a task."""
+    return Message(
+        message_id=new_id(),
+        role=Role.AGENT,
+        parts=tuple(parts),
+        context_id=live.head.context_id,
+        task_id=live.head.id,
+        metadata=metadata,
+    )
+
+
+def closing(
+    live: LiveTask, state: TaskState, now_ms: int, text: str = "", reason: str = "", usage: Usage | None = None
+) -> StatusChanged:
+    """The event that ends a task; `reason` is for programs, `text` for people."""
+    message = agent_message(live, (Part(text=text),), {"reason": reason} if reason else None) if text else None
+    return StatusChanged(
+        state,
+        timestamp(now_ms),
+        message=message,
+        usage=usage,
+        duration_ms=duration_ms(live.head, now_ms),
+    )
+
+
+def failed(head: TaskHead, what: str, error: BaseException) -> str:
+    """Log an exception with a reference, for the caller to quote; its text stays in the log."""
+    reference = new_id()[-12:]
+    log.error("agent %s %s in task %s (reference %s)", head.agent, what, head.id, reference, exc_info=error)
+    return reference

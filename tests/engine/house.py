@@ -1,0 +1,304 @@
+"""An engine on a real store, with scripted agents, a clock that stands still, and callers."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dragoman.engine.api import EngineSettings, Run, Snapshot, Stream, StreamItem
+from dragoman.engine.engine import Engine
+from dragoman.model.card import AgentSkill, Profile
+from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.ids import new_id
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.operations import (
+    Call,
+    CancelTask,
+    GetTask,
+    ListTasks,
+    Manners,
+    Operation,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    TaskPage,
+)
+from dragoman.model.principal import Principal
+from dragoman.model.task import Record, TaskState
+from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
+from dragoman.store.open import open_store
+
+DEADLINE_S = 10.0
+"""Nothing here takes so long, unless it hangs."""
+
+
+class StandingClock:
+    """A clock that goes only when it is told to."""
+
+    def __init__(self) -> None:
+        self.ms = 1_800_000_000_000
+
+    def now_ms(self) -> int:
+        return self.ms
+
+
+class Scripted:
+    """An agent that does what a function says."""
+
+    def __init__(
+        self,
+        script: Callable[[Run], Awaitable[None]],
+        agent_id: str = "agent",
+        *,
+        direct: bool = False,
+        restartable: bool = False,
+        one_message: bool = False,
+        **profile: Any,
+    ) -> None:
+        skills = profile.pop("skills", (AgentSkill(id="talk", name="Talk", description="Talks", tags=()),))
+        self.profile = Profile(
+            id=agent_id, name=agent_id, description="A scripted agent", version="1", skills=skills, **profile
+        )
+        self.direct = direct
+        self.restartable = restartable
+        self.one_message = one_message
+        self.script = script
+
+    async def run(self, run: Run) -> None:
+        await self.script(run)
+
+
+class Fragile:
+    """The store with a seam: it can be full for some writes, held back, or cut off as by a crash."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.full = 0
+        self.cut = False
+        self.appends: list[Append] = []
+        self.held: asyncio.Event | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
+        written = self._failing() or self._store.create(new)
+        if self.held is None:
+            return written
+        return asyncio.ensure_future(self._late(written, self.held))
+
+    async def _late(self, written: "asyncio.Future[Appended | Repeat]", held: asyncio.Event) -> Appended | Repeat:
+        """The write is done, but whoever asked for it does not hear of it yet."""
+        outcome = await written
+        await held.wait()
+        return outcome
+
+    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        self.appends.append(append)
+        return self._failing() or self._store.append(append)
+
+    async def request_cancel(self, task_id: str) -> None:
+        if self.full:
+            raise StoreFull("no space")
+        await self._store.request_cancel(task_id)
+
+    def _failing(self) -> "asyncio.Future[Appended | Repeat] | None":
+        future: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
+        if self.cut:
+            return future
+        if not self.full:
+            return None
+        self.full -= 1
+        asyncio.get_running_loop().call_soon(future.set_exception, StoreFull("no space"))
+        return future
+
+
+class House:
+    """An engine at work, and shorthand for its callers."""
+
+    def __init__(self, engine: Engine, store: Fragile, clock: StandingClock) -> None:
+        self.engine = engine
+        self.store = store
+        self.clock = clock
+
+    @property
+    def in_memory(self) -> int:
+        """How many tasks the engine holds."""
+        return len(self.engine._registry)
+
+    async def ask(self, operation: Operation, **around: Any) -> Any:
+        """Call a unary operation."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.engine.call(call(operation, **around))
+
+    async def open(self, operation: Operation, **around: Any) -> Stream:
+        """Open a stream."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.engine.stream(call(operation, **around))
+
+    async def send(self, text: str = "hi", *, around: dict[str, Any] | None = None, **fields: Any) -> Record:
+        """SendMessage that is answered with a task."""
+        answer = await self.ask(sending(text, **fields), **(around or {}))
+        assert isinstance(answer, Record)
+        return answer
+
+    async def begin(self, text: str = "hi", **fields: Any) -> str:
+        """SendMessage that does not wait; the id of the task."""
+        return (await self.send(text, return_immediately=True, **fields)).head.id
+
+    async def get(self, task_id: str, **around: Any) -> Record:
+        record = await self.ask(GetTask(id=task_id), **around)
+        assert isinstance(record, Record)
+        return record
+
+    async def cancel(self, task_id: str, **around: Any) -> Record:
+        record = await self.ask(CancelTask(id=task_id), **around)
+        assert isinstance(record, Record)
+        return record
+
+    async def listed(self, operation: ListTasks | None = None, **around: Any) -> TaskPage:
+        page = await self.ask(operation or ListTasks(), **around)
+        assert isinstance(page, TaskPage)
+        return page
+
+    async def reach(self, task_id: str, *states: TaskState, **around: Any) -> Record:
+        """Wait until the task is in one of the states."""
+        async with asyncio.timeout(DEADLINE_S):
+            stream = None
+            while (record := await self.get(task_id, **around)).state not in states:
+                if stream is None:
+                    stream = await self.engine.stream(call(Subscribe(id=task_id), **around))
+                if await stream.next() is None:
+                    break
+            if stream is not None:
+                stream.close()
+        record = await self.get(task_id, **around)
+        assert record.state in states, record.status
+        return record
+
+    async def log(self, task_id: str) -> list[Logged]:
+        """The whole log as the store has it."""
+        return list(await self.store.read(task_id, 0, 1 << 40))
+
+    async def crash(self) -> None:
+        """Nothing is written any more, and everything stops."""
+        self.store.cut = True
+        active = tuple(self.engine._dispatch._active)
+        for task in active:
+            task.cancel()
+        if active:
+            await asyncio.wait(active)
+
+
+def message(text: str = "hi", *, parts: Sequence[Part] | None = None, **fields: Any) -> Message:
+    fields.setdefault("message_id", new_id())
+    fields.setdefault("role", Role.USER)
+    return Message(parts=tuple(parts) if parts is not None else (Part(text=text),), **fields)
+
+
+MESSAGE_FIELDS = frozenset({"message_id", "role", "context_id", "task_id", "reference_task_ids", "extensions", "parts"})
+
+
+def sending(text: str = "hi", kind: type[SendMessage] = SendMessage, **fields: Any) -> SendMessage:
+    """A send; fields of the message and of the request in one."""
+    inner = {name: fields.pop(name) for name in tuple(fields) if name in MESSAGE_FIELDS}
+    return kind(message=message(text, **inner), **fields)
+
+
+def streaming(text: str = "hi", **fields: Any) -> SendMessage:
+    return sending(text, StreamMessage, **fields)
+
+
+MANNERS = {
+    "1.0": Manners(),
+    "0.3": Manners(subscribed_until_terminal=False),
+    "kaos": Manners(answers_with_message=False, subscribed_until_terminal=False),
+}
+
+
+def call(operation: Operation, owner: str = "anna", agent: str = "agent", dialect: str = "1.0", **around: Any) -> Call:
+    return Call(
+        operation=operation,
+        principal=Principal(owner),
+        agent=agent,
+        dialect=dialect,
+        mount="/",
+        manners=MANNERS[dialect],
+        **around,
+    )
+
+
+async def read(stream: Stream, *, until: Callable[[list[Any]], bool] | None = None) -> list[Any]:
+    """All items of a stream to its end, or until they suffice."""
+    items: list[Any] = []
+    async with asyncio.timeout(DEADLINE_S):
+        while until is None or not until(items):
+            batch = await stream.next()
+            if batch is None:
+                break
+            items.extend(batch)
+    return items
+
+
+def seqs(items: Sequence[StreamItem]) -> list[int]:
+    """The seq of each item, a snapshot's too."""
+    return [
+        item.record.seq if isinstance(item, Snapshot) else item.seq for item in items if not hasattr(item, "message")
+    ]
+
+
+def states(items: Sequence[StreamItem]) -> list[TaskState]:
+    return [item.event.state for item in items if isinstance(item, Logged) and isinstance(item.event, StatusChanged)]
+
+
+def text_of(record: Record, artifact: int = 0) -> str:
+    return "".join(part.text or "" for part in record.artifacts[artifact].parts)
+
+
+async def say(run: Run, text: str, artifact_id: str = "a", *, append: bool = True, last: bool = False) -> None:
+    """Give out a chunk of text."""
+    await run.artifact(Artifact(artifact_id=artifact_id, parts=(Part(text=text),)), append=append, last_chunk=last)
+
+
+async def echo(run: Run) -> None:
+    await say(run, run.message.text, append=False, last=True)
+
+
+@asynccontextmanager
+async def house(
+    *agents: Scripted,
+    url: str = "memory:",
+    clock: StandingClock | None = None,
+    crashes: bool = False,
+    grace_s: float = 1.0,
+    **settings: Any,
+) -> AsyncIterator[House]:
+    """An engine with these agents (default: one that echoes), drained at the end; then it must hold nothing.
+
+    With `crashes` the block ends it with `crash`.
+    """
+    clock = clock or StandingClock()
+    store = Fragile(open_store(url, clock))
+    holder = new_id()
+    await store.open(holder)
+    try:
+        engine = Engine(
+            store,
+            {agent.profile.id: agent for agent in agents or (Scripted(echo),)},
+            clock=clock,
+            settings=EngineSettings(**settings),
+            holder=holder,
+        )
+        here = House(engine, store, clock)
+        async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as group:
+            await engine.start(group)
+            try:
+                yield here
+            finally:
+                if crashes:
+                    await here.crash()
+                else:
+                    await engine.drain(grace_s)
+        assert crashes or here.in_memory == 0, "tasks that nothing holds stay in memory"
+    finally:
+        await store.close()

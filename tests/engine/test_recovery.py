@@ -1,0 +1,207 @@
+"""After a crash, and when the server stops (DESIGN §5; A2A has no word for it)."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from dragoman.engine.api import Run
+from dragoman.engine.dispatch import INTERRUPTED_TEXT
+from dragoman.model.message import Part
+from dragoman.model.operations import Subscribe
+from dragoman.model.task import Record, TaskState, Usage
+from tests.engine.house import Scripted, echo, house, read, say, seqs, text_of
+
+S = TaskState
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path}/tasks.db"
+
+
+class Halting:
+    """An agent that says something and then halts, until told not to."""
+
+    def __init__(self) -> None:
+        self.halts = True
+
+    async def __call__(self, run: Run) -> None:
+        run.usage(Usage(1, 1, 1))
+        await say(run, "one,")
+        await run.status(())
+        await say(run, "two,")
+        if self.halts:
+            await asyncio.Event().wait()
+        await say(run, "three")
+
+
+def interrupted(task: Record) -> bool:
+    message = task.status.message
+    return (
+        task.state is S.FAILED
+        and message is not None
+        and message.text == INTERRUPTED_TEXT
+        and message.metadata == {"reason": "interrupted"}
+    )
+
+
+async def begun(url: str, agent: Scripted, *, crashes: bool = True) -> str:
+    """A task that was at work when its process crashed."""
+    async with house(agent, url=url, crashes=crashes, grace_s=0) as h:
+        task_id = await h.begin()
+        stream = await h.open(Subscribe(id=task_id), after="0")
+        await read(stream, until=lambda items: len(items) >= 5)
+        stream.close()
+    return task_id
+
+
+async def test_a_task_whose_run_died_is_failed_as_interrupted(url: str) -> None:
+    task_id = await begun(url, Scripted(Halting()))
+    async with house(Scripted(Halting()), url=url) as h:
+        task = await h.get(task_id)
+        assert interrupted(task)
+        assert text_of(task) == "one,two,"
+        assert not task.open_artifacts
+        assert h.in_memory == 0
+        follow = await read(await h.open(Subscribe(id=task_id), after="5"))
+        assert seqs(follow) == [6]
+
+
+async def test_a_task_of_an_agent_that_is_gone_is_failed(url: str) -> None:
+    task_id = await begun(url, Scripted(Halting(), restartable=True))
+    async with house(Scripted(echo, "other"), url=url):
+        pass
+    async with house(Scripted(echo), url=url) as h:
+        assert interrupted(await h.get(task_id))
+
+
+async def test_a_restartable_agent_runs_again_and_replaces_what_the_dead_run_left(url: str) -> None:
+    """DESIGN §5: the first chunk that a new epoch writes to an artifact has `append: false`."""
+    script = Halting()
+    agent = Scripted(script, restartable=True)
+    task_id = await begun(url, agent)
+    script.halts = False
+    async with house(agent, url=url) as h:
+        task = await h.reach(task_id, S.COMPLETED)
+        assert text_of(task) == "one,two,three"
+        assert task.usage == Usage(1, 1, 1)
+        log = await h.log(task_id)
+        assert [item.seq for item in log] == list(range(1, len(log) + 1))
+
+
+async def test_several_tasks_are_taken_up_at_once(url: str) -> None:
+    script = Halting()
+    agent = Scripted(script, restartable=True)
+    async with house(agent, url=url, crashes=True) as h:
+        ids = [await h.begin() for _ in range(20)]
+    script.halts = False
+    async with house(agent, url=url) as h:
+        streams = [await h.open(Subscribe(id=task_id), after="1") for task_id in ids]
+        for stream in streams:
+            items = await read(stream)
+            assert seqs(items)[0] == 2
+        for task_id in ids:
+            assert text_of(await h.get(task_id)) == "one,two,three"
+
+
+async def test_a_run_that_crashed_after_an_answer_goes_on_from_it(url: str) -> None:
+    halted = asyncio.Event()
+    halts = True
+
+    async def script(run: Run) -> None:
+        await say(run, "before,")
+        answer = await run.ask((Part(text="?"),))
+        await say(run, answer.text)
+        await say(run, ",more", "b")
+        if halts:
+            await run.status(())
+            halted.set()
+            await asyncio.Event().wait()
+        await say(run, ",after")
+
+    agent = Scripted(script, restartable=True)
+    async with house(agent, url=url, crashes=True) as h:
+        task_id = (await h.send()).head.id
+        await h.send("yes", task_id=task_id, return_immediately=True)
+        await halted.wait()
+        while (await h.get(task_id)).seq < 9:
+            await asyncio.sleep(0)
+    halts = False
+    async with house(agent, url=url) as h:
+        task = await h.reach(task_id, S.COMPLETED)
+        assert [text_of(task, number) for number in range(2)] == ["before,yes,after", ",more"]
+
+
+async def test_a_cancel_that_was_asked_for_wins(url: str) -> None:
+    async def stubborn(run: Run) -> None:
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if done.is_set():
+                    raise
+
+    done = asyncio.Event()
+    async with house(Scripted(stubborn, restartable=True), url=url, crashes=True) as h:
+        task_id = await h.begin()
+        await h.reach(task_id, S.WORKING)
+        canceling = asyncio.create_task(h.cancel(task_id))
+        while not h.store.load(task_id).cancel_requested:
+            await asyncio.sleep(0)
+        h.store.cut = True
+        done.set()
+        canceling.cancel()
+    async with house(Scripted(echo, restartable=True), url=url) as h:
+        assert (await h.get(task_id)).state is S.CANCELED
+
+
+async def test_a_drain_gives_runs_their_time() -> None:
+    go = asyncio.Event()
+
+    async def script(run: Run) -> None:
+        await go.wait()
+        await echo(run)
+
+    async with house(Scripted(script)) as h:
+        sent = asyncio.create_task(h.send("hi"))
+        while not (await h.listed()).total_size:
+            await asyncio.sleep(0)
+        draining = asyncio.create_task(h.engine.drain(10))
+        await asyncio.sleep(0)
+        go.set()
+        assert (await sent).state is S.COMPLETED
+        await draining
+
+
+async def test_what_does_not_end_in_time_is_interrupted_and_its_callers_answered(url: str) -> None:
+    agent = Scripted(Halting())
+    async with house(agent, url=url, grace_s=0.02) as h:
+        sent = asyncio.create_task(h.send("hi"))
+        while not (found := (await h.listed()).records):
+            await asyncio.sleep(0)
+        await h.reach(found[0].head.id, S.WORKING)
+    assert interrupted(await sent)
+    async with house(agent, url=url) as h:
+        assert interrupted(await h.get(found[0].head.id))
+
+
+async def test_a_restartable_run_that_was_drained_runs_at_the_next_start(url: str) -> None:
+    script = Halting()
+    agent = Scripted(script, restartable=True)
+    task_id = await begun(url, agent, crashes=False)
+    script.halts = False
+    async with house(agent, url=url) as h:
+        assert text_of(await h.reach(task_id, S.COMPLETED)) == "one,two,three"
+
+
+async def test_a_suspended_run_stays_a_question(url: str) -> None:
+    async def script(run: Run) -> None:
+        await say(run, (await run.ask((Part(text="?"),))).text)
+
+    async with house(Scripted(script), url=url, grace_s=5) as h:
+        task_id = (await h.send()).head.id
+        await asyncio.wait_for(h.engine.drain(5), 1)
+        assert (await h.get(task_id)).state is S.INPUT_REQUIRED
+    async with house(Scripted(script), url=url) as h:
+        assert text_of(await h.send("yes", task_id=task_id)) == "yes"
