@@ -74,6 +74,7 @@ def call_of(
         dialect=dialect.name,
         mount=request.route.mount,
         manners=dialect.manners,
+        folds=bool(dialect.folds),
         extensions=declared,
         idempotency_key=request.text(b"idempotency-key") or None,
         after=after,

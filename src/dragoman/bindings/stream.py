@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from weakref import WeakValueDictionary
 
 from dragoman.bindings.http import SLICE_BYTES, Receive, Send, Streaming
+from dragoman.bindings.telling import Telling
 from dragoman.dialects import sse
 from dragoman.dialects.api import Dialect
 from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
@@ -44,12 +45,12 @@ def seen(after: str | None) -> tuple[int, int]:
 
 
 class Encoded:
-    """The JSON of a snapshot, held by those that are sending it."""
+    """The JSON of a snapshot's frames, held by those that are sending it."""
 
-    __slots__ = ("__weakref__", "json")
+    __slots__ = ("__weakref__", "frames")
 
-    def __init__(self, json: bytes) -> None:
-        self.json = json
+    def __init__(self, *frames: bytes) -> None:
+        self.frames = frames
 
 
 Spelled = tuple[int, tuple[bytes, ...]]
@@ -60,12 +61,14 @@ class Streams:
     """Sends streams. Readers that are given the same snapshot at the same time share its bytes."""
 
     def __init__(self) -> None:
-        self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None], Encoded] = WeakValueDictionary()
+        self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None, bool], Encoded] = WeakValueDictionary()
 
     async def respond(self, answer: Streaming, receive: Receive, send: Send) -> None:
         """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave."""
-        stream = answer.stream
+        stream: Stream = answer.stream
         watcher = asyncio.create_task(_close_when_gone(stream, receive))
+        if answer.dialect.folds:
+            stream = Telling(stream, answer.dialect)
         try:
             await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
             turns, seen_seq, seen_frame = 0, *answer.seen
@@ -103,7 +106,7 @@ class Streams:
                 held = None
             else:
                 seq, held = self._whole(dialect, item)
-                frames = (held.json,)
+                frames = held.frames
             last = len(frames)
             for number, json in enumerate(frames, 1):
                 if number <= seen_frame and number < last and seq == seen_seq:
@@ -127,10 +130,15 @@ class Streams:
         if isinstance(item, Direct):
             return 0, Encoded(dialect.encode_message(item.message))
         record = item.record
-        key = (record.head.id, record.seq, dialect.key, item.history_length)
+        subscribed = item.subscribed and dialect.encode_subscription is not None
+        key = (record.head.id, record.seq, dialect.key, item.history_length, subscribed)
         encoded = self._snapshots.get(key)
         if encoded is None:
-            encoded = self._snapshots[key] = Encoded(dialect.encode_snapshot(record, item.history_length))
+            if subscribed and dialect.encode_subscription is not None:
+                encoded = Encoded(*dialect.encode_subscription(record))
+            else:
+                encoded = Encoded(dialect.encode_snapshot(record, item.history_length))
+            self._snapshots[key] = encoded
         return record.seq, encoded
 
 

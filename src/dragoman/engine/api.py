@@ -41,9 +41,14 @@ class Stream(Protocol):
 
     head: TaskHead | None
     """Fixed facts of the task; None for a stream that holds a Direct."""
+    base: Record | None
+    """The task as it stood where the stream begins, if the call asked for it (`Call.folds`) and no snapshot comes."""
 
-    async def next(self) -> Sequence[StreamItem] | None:
-        """What came since, in order; empty when nothing came for the keep-alive interval; None at the end."""
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
+        """What came since, in order; None at the end.
+
+        Empty when nothing came for the keep-alive interval, or for `wait_s` seconds.
+        """
         ...
 
     def close(self) -> None:

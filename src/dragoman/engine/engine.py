@@ -17,11 +17,13 @@ from dragoman.engine.live import LiveTask
 from dragoman.engine.registry import Registry
 from dragoman.engine.tail import DirectStream, Tail
 from dragoman.model.errors import (
+    AgentFailed,
     AgentNotFound,
     InvalidParams,
     PushNotificationNotSupported,
     TaskNotCancelable,
     TaskNotFound,
+    TaskTimeout,
     Unavailable,
     UnsupportedOperation,
 )
@@ -148,11 +150,16 @@ class Engine:
             return taken
         live, seq = taken.live, taken.seq
         try:
-            if not send.return_immediately:
-                await live.settled(
-                    asyncio.get_running_loop(), seq, self._settings.blocking_timeout_s, lambda: self._stopped
-                )
-            return live.record()
+            if send.return_immediately:
+                return live.record()
+            timeout_s = self._settings.blocking_timeout_s
+            settled = await live.settled(asyncio.get_running_loop(), seq, timeout_s, lambda: self._stopped)
+            record = live.record()
+            if call.manners.late_is_error and not settled and not self._stopped:
+                raise TaskTimeout(live.head.id, timeout_s)
+            if call.manners.failure_is_error and record.state in (TaskState.FAILED, TaskState.REJECTED):
+                raise AgentFailed(live.head.id, "" if record.status.message is None else record.status.message.text)
+            return record
         finally:
             self._registry.unpin(live)
 
@@ -163,7 +170,7 @@ class Engine:
         live, seq = taken.live, taken.seq
         try:
             if taken.repeated and call.after is not None:
-                return await self._resume(live, call.after, ends=True)
+                return await self._resume(call, live, call.after, ends=True)
             if live.seq == seq:
                 return self._tail(live, seq, Snapshot(live.record(), send.history_length), ends=True)
             log = [logged for logged in await self._registry.log(live.head.id) if logged.seq <= seq]
@@ -180,14 +187,14 @@ class Engine:
         ends = not call.manners.subscribed_until_terminal
         try:
             if call.after is not None:
-                return await self._resume(live, call.after, ends=ends)
-            if live.terminal:
+                return await self._resume(call, live, call.after, ends=ends)
+            if live.terminal and not call.manners.subscribes_to_ended:
                 raise UnsupportedOperation(f"task {task_id} has ended ({live.state.value}): read it with GetTask")
-            return self._tail(live, live.seq, Snapshot(live.record()), ends=ends)
+            return self._tail(live, live.seq, Snapshot(live.record(), subscribed=True), ends=ends)
         finally:
             self._registry.unpin(live)
 
-    async def _resume(self, live: LiveTask, after: str, *, ends: bool) -> Stream:
+    async def _resume(self, call: Call, live: LiveTask, after: str, *, ends: bool) -> Stream:
         """What follows the last id the caller saw; if that is not kept any more, the task and what follows."""
         seq, frame = policy.read_after(after, live.seq)
         first = max(0, seq - 1) if frame else seq
@@ -195,15 +202,22 @@ class Engine:
             following = await self._store.read(live.head.id, first, 1)
             if not following or following[0].seq != first + 1:
                 return self._tail(live, live.seq, Snapshot(live.record()), ends=ends)
-        return self._tail(live, first, None, ends=ends)
+        base = None
+        if call.folds and first > 0:
+            log = await self._registry.log(live.head.id)
+            base = fold(live.head, None, (logged for logged in log if logged.seq <= first))
+        return self._tail(live, first, None, ends=ends, base=base)
 
-    def _tail(self, live: LiveTask, after: int, snapshot: Snapshot | None, *, ends: bool) -> Tail:
+    def _tail(
+        self, live: LiveTask, after: int, snapshot: Snapshot | None, *, ends: bool, base: Record | None = None
+    ) -> Tail:
         return Tail(
             live,
             self._store,
             asyncio.get_running_loop(),
             after=after,
             snapshot=snapshot,
+            base=base,
             ends_when_interrupted=ends,
             keepalive_s=self._settings.keepalive_s,
             stopping=lambda: self._stopping,
@@ -244,7 +258,7 @@ class Engine:
                 await self._dispatch.cancel(live)
             if not live.terminal:
                 raise TaskNotFound(task_id)  # it has been swept away
-            if live.state is not TaskState.CANCELED:
+            if live.state is not TaskState.CANCELED and not call.manners.cancels_ended:
                 raise TaskNotCancelable(task_id, live.state.value)
             return live.record()
         finally:

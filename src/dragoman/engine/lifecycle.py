@@ -4,7 +4,6 @@ Invariant: pure. There is no other place that decides a transition, and no other
 """
 
 from collections.abc import Iterable
-from copy import copy
 from typing import assert_never
 
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
@@ -54,7 +53,9 @@ class Fold:
         self.usage = None if record is None else record.usage
         if record is not None:
             for artifact in record.artifacts:
-                self._artifacts[artifact.artifact_id] = _Pile(artifact, artifact.artifact_id in record.open_artifacts)
+                pile = _Pile(artifact, artifact.artifact_id in record.open_artifacts)
+                pile.chunked = artifact.artifact_id in record.chunked_artifacts
+                self._artifacts[artifact.artifact_id] = pile
 
     def add(self, seq: int, event: Event) -> None:
         """Take in the event that follows `self.seq`."""
@@ -68,6 +69,7 @@ class Fold:
                 else:
                     pile.add(artifact)
                     pile.open = not last_chunk
+                    pile.chunked = True
             case StatusChanged():
                 self._take_status(event)
             case MessageReceived(message, _):
@@ -91,7 +93,9 @@ class Fold:
 
     def followed_by(self, events: Iterable[Event]) -> Record:
         """The task as it will stand after `events`; this fold stays where it is. The text is joined once, not twice."""
-        ahead = copy(self)
+        ahead = Fold(self._head)
+        ahead.status, ahead.duration_ms, ahead.usage = self.status, self.duration_ms, self.usage
+        ahead._progress = self._progress
         ahead._history = list(self._history)
         ahead._artifacts = {key: pile.copy() for key, pile in self._artifacts.items()}
         for seq, event in enumerate(events, self.seq + 1):
@@ -113,6 +117,7 @@ class Fold:
                 usage=self.usage,
                 duration_ms=self.duration_ms,
                 open_artifacts=tuple(key for key, pile in self._artifacts.items() if pile.open),
+                chunked_artifacts=tuple(key for key, pile in self._artifacts.items() if pile.chunked),
             )
         return self._made
 
@@ -120,13 +125,14 @@ class Fold:
 class _Pile:
     """An artifact under way: its parts, with the text at the end still in pieces."""
 
-    __slots__ = ("_first", "_made", "_parts", "_texts", "open")
+    __slots__ = ("_first", "_made", "_parts", "_texts", "chunked", "open")
 
     def __init__(self, artifact: Artifact, is_open: bool) -> None:
         self._first = artifact
         self._parts: list[Part] = []
         self._texts: list[str] = []
         self.open = is_open
+        self.chunked = is_open
         self.add(artifact)
         self._made: Artifact | None = artifact
 
@@ -143,7 +149,8 @@ class _Pile:
 
     def copy(self) -> "_Pile":
         """Another, to which more is added."""
-        other = copy(self)
+        other = _Pile.__new__(_Pile)
+        other._first, other._made, other.open, other.chunked = self._first, self._made, self.open, self.chunked
         other._parts = list(self._parts)
         other._texts = list(self._texts)
         return other

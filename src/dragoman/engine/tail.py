@@ -11,7 +11,7 @@ from dragoman.engine.api import Direct, Snapshot, StreamItem
 from dragoman.engine.live import LiveTask
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.message import Message
-from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead
 from dragoman.store.api import Store
 
 BATCH_EVENTS_MAX = 256
@@ -43,6 +43,7 @@ class Tail:
         "_store",
         "_timer",
         "_waiting",
+        "base",
         "head",
         "retry",
     )
@@ -55,6 +56,7 @@ class Tail:
         *,
         after: int,
         snapshot: Snapshot | None,
+        base: Record | None,
         ends_when_interrupted: bool,
         keepalive_s: float,
         stopping: Callable[[], bool],
@@ -62,6 +64,7 @@ class Tail:
     ) -> None:
         self.head: TaskHead | None = live.head
         self.retry = False
+        self.base = base
         self._live = live
         self._store = store
         self._loop = loop
@@ -78,7 +81,7 @@ class Tail:
         self._since = 0.0
         live.pins += 1
 
-    async def next(self) -> Sequence[StreamItem] | None:
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The next batch: see `engine.api.Stream.next`."""
         items: list[StreamItem] = []
         if self._snapshot is not None and not self._closed:
@@ -95,7 +98,7 @@ class Tail:
             if self._stopping():
                 self.retry = True
                 break
-            if not await self._wait():
+            if not await self._wait(wait_s):
                 return ()
         self.close()
         return None
@@ -126,16 +129,19 @@ class Tail:
             event.state in TERMINAL or (self._ends_when_interrupted and event.state in INTERRUPTED)
         )
 
-    async def _wait(self) -> bool:
-        """Wait for the task to move; False when the keep-alive interval passes first."""
+    async def _wait(self, wait_s: float | None) -> bool:
+        """Wait for the task to move; False when `wait_s`, or else the keep-alive interval, passes first."""
         future = self._waiting = self._live.wait(self._loop)
         self._since = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._keepalive_s, self._tick)
+        alarm = None if wait_s is None else self._loop.call_later(wait_s, self._give_up, future)
         try:
             await future
         finally:
             self._live.unwait(future)
+            if alarm is not None:
+                alarm.cancel()
         moved = self._waiting is not None
         self._waiting = None
         return moved
@@ -150,8 +156,12 @@ class Tail:
         if left > 0:
             self._timer = self._loop.call_later(left, self._tick)
             return
-        self._waiting = None
-        future.set_result(None)
+        self._give_up(future)
+
+    def _give_up(self, future: Future[None]) -> None:
+        if not future.done():
+            self._waiting = None
+            future.set_result(None)
 
     def close(self) -> None:
         """The caller has left: see `engine.api.Stream.close`."""
@@ -169,14 +179,15 @@ class Tail:
 class DirectStream:
     """The stream of an agent that answers directly: exactly one Message (A2A 1.0 §3.1.2)."""
 
-    __slots__ = ("_message", "head", "retry")
+    __slots__ = ("_message", "base", "head", "retry")
 
     def __init__(self, message: Message) -> None:
         self.head: TaskHead | None = None
+        self.base: Record | None = None
         self.retry = False
         self._message: Message | None = message
 
-    async def next(self) -> Sequence[StreamItem] | None:
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The message, then the end."""
         if self._message is None:
             return None

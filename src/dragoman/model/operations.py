@@ -187,7 +187,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """An operation with what came around it: who asks, which agent, and how the request arrived.
 
     `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`), as sent: `7` or `7.2`; None when it sent none.
-    `extensions` are those the caller declared.
+    `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream must
+    know what it was where it begins.
     """
 
     operation: Operation
@@ -196,6 +197,7 @@ class Call(Struct, frozen=True, kw_only=True):
     dialect: str
     mount: str
     manners: Manners = Manners()
+    folds: bool = False
     extensions: tuple[str, ...] = ()
     idempotency_key: str | None = None
     after: str | None = None

@@ -89,7 +89,10 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A task as folded from its log up to and including `seq`."""
+    """A task as folded from its log up to and including `seq`.
+
+    `open_artifacts` are the ids of those still being written, `chunked_artifacts` of those that did not come whole.
+    """
 
     head: TaskHead
     seq: int
@@ -100,6 +103,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     usage: Usage | None = None
     duration_ms: int | None = None
     open_artifacts: tuple[str, ...] = ()
+    chunked_artifacts: tuple[str, ...] = ()
 
     @property
     def state(self) -> TaskState:

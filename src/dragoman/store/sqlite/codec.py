@@ -36,6 +36,7 @@ class Kept(Struct, frozen=True, array_like=True):
     usage: Usage | None
     duration_ms: int | None
     open_artifacts: tuple[str, ...]
+    chunked_artifacts: tuple[str, ...] = ()
 
 
 class Codec:
@@ -68,6 +69,7 @@ class Codec:
                 record.usage,
                 record.duration_ms,
                 record.open_artifacts,
+                record.chunked_artifacts,
             )
         )
 
@@ -96,6 +98,7 @@ class Codec:
             usage=kept.usage,
             duration_ms=kept.duration_ms,
             open_artifacts=kept.open_artifacts,
+            chunked_artifacts=kept.chunked_artifacts,
         )
 
 

@@ -1,0 +1,98 @@
+"""Telling: a stream for dialects that say what a task amounts to rather than what has just been added to it.
+
+Invariant: every event but the chunks of artifacts is told, in order; of chunks that come close together the newest is
+told, with the task as it stands there.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+from dragoman.dialects.api import Dialect
+from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
+from dragoman.engine.lifecycle import Fold
+from dragoman.model.events import ArtifactChunk, Logged
+
+
+class Telling:
+    """A stream whose events are encoded with the task folded up to them, as `dialect.folds` asks for.
+
+    With `dialect.coalesce_s` the chunks of artifacts are told at most that often, the first at once; what is still held
+    back when the task ends is in its end.
+    """
+
+    __slots__ = ("_dialect", "_due", "_fold", "_held", "_loop", "_stream", "base", "head")
+
+    def __init__(self, stream: Stream, dialect: Dialect) -> None:
+        self.head = stream.head
+        self.base = stream.base
+        self._stream = stream
+        self._dialect = dialect
+        self._loop = asyncio.get_running_loop()
+        self._fold = None if stream.head is None else Fold(stream.head, stream.base)
+        self._held: Logged | None = None
+        self._due = 0.0
+
+    @property
+    def retry(self) -> bool:
+        """As the stream says."""
+        return self._stream.retry
+
+    def close(self) -> None:
+        """The caller has left."""
+        self._stream.close()
+
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
+        """The next batch, with the frames of its events made; `wait_s` counts for nothing here."""
+        while True:
+            left = None if self._held is None else self._due - self._loop.time()
+            if left is not None and left <= 0:
+                return [self._release()]
+            batch = await self._stream.next(left)
+            if batch is None:
+                return None if self._held is None else [self._release()]
+            if not batch and self._held is None:
+                return ()  # nothing came for the keep-alive interval
+            told: list[StreamItem] = []
+            for item in batch:
+                self._tell(item, told)
+            if told:
+                return told
+
+    def _tell(self, item: StreamItem, told: list[StreamItem]) -> None:
+        if isinstance(item, Direct):
+            told.append(item)
+            return
+        if isinstance(item, Snapshot):
+            self._fold = Fold(item.record.head, item.record)
+            told.append(item)
+            return
+        chunk = isinstance(item.event, ArtifactChunk)
+        if self._held is not None and not chunk:
+            if item.terminal:
+                self._held = None
+            else:
+                told.append(self._release())
+        assert self._fold is not None  # a stream of events has a task
+        self._fold.add(item.seq, item.event)
+        if not (chunk and self._dialect.coalesce_s):
+            told.append(self._encoded(item))
+            return
+        self._held = item
+        if self._loop.time() >= self._due:
+            told.append(self._release())
+
+    def _release(self) -> Logged:
+        """The chunk that was held back; the fold stands where it does."""
+        item, self._held = self._held, None
+        assert item is not None
+        self._due = self._loop.time() + self._dialect.coalesce_s
+        return self._encoded(item)
+
+    def _encoded(self, item: Logged) -> Logged:
+        dialect, fold = self._dialect, self._fold
+        assert fold is not None
+        assert self.head is not None
+        if dialect.key not in item.frames:
+            record = fold.record() if type(item.event) in dialect.folds else None
+            item.frames[dialect.key] = dialect.encode_event(self.head, item.event, record)
+        return item
