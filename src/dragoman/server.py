@@ -11,27 +11,42 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from dragoman import __version__
 from dragoman.agents.python import Agent
 from dragoman.agents.threads import Threads
+from dragoman.agents.worker import WorkerAgent
 from dragoman.bindings.app import App
 from dragoman.bindings.calls import Limits
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors
 from dragoman.bindings.health import Health
 from dragoman.bindings.listener import BACKLOG, bound_socket, listener
+from dragoman.bindings.metrics import Exposition
+from dragoman.bindings.openai import OpenAi
+from dragoman.bindings.routes import ALL_MOUNTS
+from dragoman.bindings.workers import Workers
 from dragoman.config import Config
-from dragoman.engine.api import EngineSettings, Runner
+from dragoman.dialects.mounts import OF_PROFILE, Mount
+from dragoman.engine.api import EngineSettings, Handler, Observer, Runner
 from dragoman.engine.engine import Engine
+from dragoman.engine.observed import Observers, Traced
+from dragoman.engine.untasked import Untasked
+from dragoman.model.card import Profile
 from dragoman.model.ids import Clock, SystemClock, new_id
 from dragoman.store.api import Store, StoreError
 from dragoman.store.open import open_store
+from dragoman.telemetry.counts import Counts
 from dragoman.telemetry.logs import log_to
+
+if TYPE_CHECKING:
+    from dragoman.telemetry.opentelemetry import OpenTelemetry
 
 log = logging.getLogger(__name__)
 
@@ -72,12 +87,28 @@ async def running(
     holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
     await store.open(holder)  # migrates, before anybody can connect
     try:
-        engine = Engine(store, runners, clock=clock, settings=_engine_settings(config), holder=holder)
+        counts = Counts() if config.metrics else None
+        telemetry = _telemetry(config)
+        engine = Engine(
+            store,
+            runners,
+            clock=clock,
+            settings=_engine_settings(config),
+            holder=holder,
+            observer=_observer(counts, telemetry),
+        )
+        handler = engine if telemetry is None else Traced(engine, telemetry)
         stopping = asyncio.Event()
         health = Health(store, clock, lambda: _unready(stopping, threads))
-        server = listener(_app(config, engine, runners, default, health))
+        metrics = None
+        if counts is not None:
+            metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: store.writes)
+        server = listener(_app(config, handler, runners, default, health, metrics))
         with _bound(config) as bound:
             async with asyncio.TaskGroup() as tasks:
+                workers = [agent for agent in agents if isinstance(agent, WorkerAgent)]
+                for worker in workers:
+                    worker.leases.open()
                 await engine.start(tasks)
                 sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
                 bound.listen(BACKLOG)
@@ -86,10 +117,14 @@ async def running(
                     yield replace(config, port=bound.getsockname()[1])
                 finally:
                     stopping.set()  # /ready says so
+                    for worker in workers:
+                        worker.leases.close()
                     await engine.drain(config.shutdown_grace_s)  # no new work, streams end, runs get their time
                     server.should_exit = True
                     await listening
                     sweeper.cancel()
+                    if telemetry is not None:
+                        await asyncio.to_thread(telemetry.flush)
                     on_drained()
     finally:
         await store.close()
@@ -198,16 +233,77 @@ def _engine_settings(config: Config) -> EngineSettings:
     )
 
 
-def _app(config: Config, engine: Engine, runners: dict[str, Runner], default: str, health: Health) -> App:
+def _keys(config: Config, agents: Iterable[str]) -> dict[str, str]:
+    """The key of each agent that wants one. Raises StartError for a profile that is nothing without."""
+    own = {entry.id: entry.api_key for entry in config.agents if entry.api_key}
+    keys = {agent: key for agent in agents if (key := own.get(agent, config.api_key))}
+    if config.profile == "evoai" and (bare := [agent for agent in agents if agent not in keys]):
+        raise StartError(
+            f"profile evoai asks every caller for a key, and {', '.join(bare)} has none: set api_key, EVO_AI_API_KEY, "
+            "or api_key in the agent's table"
+        )
+    return keys
+
+
+def _cards(config: Config, profiles: dict[str, Profile], keys: dict[str, str], mounts: Collection[Mount]) -> Cards:
+    return Cards(
+        profiles,
+        config.public_url,
+        config.card_max_age_s,
+        root="/" if Mount.ROOT in mounts else next(iter(mounts)).value,
+        keyed=keys,
+        protocols=("jsonrpc",) if config.tasks else (),
+        history=config.profile == "kaos" and config.tasks,
+    )
+
+
+def _observer(counts: Counts | None, telemetry: "OpenTelemetry | None") -> Observer | None:
+    """Who is told what happens to tasks; None costs nothing."""
+    if counts is not None and telemetry is not None:
+        return Observers((counts, telemetry))
+    return counts or telemetry
+
+
+def _telemetry(config: Config) -> "OpenTelemetry | None":
+    """OpenTelemetry, which is imported only here and only if it is on: it is large, and not in every installation."""
+    if not config.telemetry:
+        return None
+    try:
+        from dragoman.telemetry.opentelemetry import OpenTelemetry, installed
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        raise StartError(
+            "telemetry is on, but OpenTelemetry is not installed: pip install 'dragoman[otel]', or turn telemetry off"
+        ) from error
+    return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)
+
+
+def _app(
+    config: Config,
+    handler: Handler,
+    runners: dict[str, Runner],
+    default: str,
+    health: Health,
+    metrics: Exposition | None,
+) -> App:
     profiles = {agent_id: runner.profile for agent_id, runner in runners.items()}
+    mounts = ALL_MOUNTS if config.profile is None else (OF_PROFILE[config.profile],)
+    workers = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
+    keys = _keys(config, profiles)
+    limits = Limits(config.max_body_bytes, config.max_depth, config.max_parts, keys=keys)
     return App(
-        engine,
+        handler if config.tasks else Untasked(SystemClock()),
         profiles,
         default,
-        limits=Limits(config.max_body_bytes, config.max_depth, config.max_parts),
-        cards=Cards(profiles, config.public_url, config.card_max_age_s),
+        limits=limits,
+        cards=_cards(config, profiles, keys, mounts),
         health=health,
         cors=Cors(config.cors_origins) if config.cors_origins else None,
+        mounts=mounts,
+        openai=OpenAi(handler, profiles, default, limits, SystemClock()) if Mount.ROOT in mounts else None,
+        metrics=metrics,
+        workers=Workers(handler, workers, limits) if workers else None,
     )
 
 

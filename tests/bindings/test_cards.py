@@ -45,7 +45,7 @@ async def test_a_card_names_the_endpoints_of_its_mount(served: Site) -> None:
     assert urls[""][0] == ("/", "JSONRPC", "1.0")
     assert urls["/agents/other"][0] == ("/agents/other", "JSONRPC", "1.0")
     assert {version for _, _, version in urls["/agents/other"]} == {"1.0", "0.3"}
-    assert urls["/other"] == [("/other", "HTTP+JSON", "1.0")]
+    assert urls["/other"] == [("/other", "HTTP+JSON", "1.0"), ("/other", "JSONRPC", "0.3")]
 
 
 async def test_urls_come_from_the_host_that_was_asked_unless_it_is_none(served: Site) -> None:

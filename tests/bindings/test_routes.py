@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.bindings.routes import Route, Routes
+from dragoman.dialects.mounts import Mount
 from dragoman.model.errors import NotFound
 
 ROUTES = Routes(["echo", "other"], "echo")
@@ -21,6 +22,11 @@ def find(path: str) -> Route:
         ("/agents/other", "/agents/other", "other"),
         ("/agents/other/", "/agents/other", "other"),
         ("/agents/nobody", "/agents/nobody", "nobody"),
+        ("/other", "/other", "other"),
+        ("/nobody", "/nobody", "nobody"),
+        ("/a2a", "/a2a", "echo"),
+        ("/a2a/", "/a2a", "echo"),
+        ("/api/v1/a2a/other", "/api/v1/a2a/other", "other"),
     ],
 )
 def test_a_mount_itself_is_json_rpc(path: str, mount: str, agent: str) -> None:
@@ -67,14 +73,14 @@ def test_paths_below_v1_are_those_of_0_3(mount: str, below: str) -> None:
     assert find(f"{mount}/v1{below}").legacy
 
 
-@pytest.mark.parametrize("path", ["/other/v1/message:send", "/v1/extendedAgentCard", "/v1", "/card"])
+@pytest.mark.parametrize("path", ["/other/v1/message:send", "/v1/extendedAgentCard", "/v1"])
 def test_0_3_has_no_paths_below_a_tenant_and_1_0_none_below_v1(path: str) -> None:
     with pytest.raises(NotFound):
         find(path)
 
 
 def test_a_card_is_below_every_mount_under_both_names() -> None:
-    for mount in ("", "/agents/other", "/other", "/agents/nobody"):
+    for mount in ("", "/agents/other", "/other", "/agents/nobody", "/a2a", "/api/v1/a2a/other"):
         for name in ("agent-card.json", "agent.json"):
             assert find(f"{mount}/.well-known/{name}").endpoint == "card"
 
@@ -96,8 +102,10 @@ def test_an_id_in_a_path_may_hold_anything(path: str, task_id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/tasks/a/b", "//", "//message:send", "/nope", "/other", "/.well-known", "", "*", "x"]
-)
+    "path",
+    ["/tasks/a/b", "//", "//message:send", "/nope/x", "/other/x", "/.well-known", "/api", "/api/v1/a2a", "/a2a/x",
+     "/a2a/message:send", "/api/v1/a2a/echo/message:send", "", "*", "x"],
+)  # fmt: skip
 def test_any_other_path_is_not_found(path: str) -> None:
     with pytest.raises(NotFound):
         find(path)
@@ -106,6 +114,39 @@ def test_any_other_path_is_not_found(path: str) -> None:
 def test_a_reserved_word_is_never_a_tenant() -> None:
     with pytest.raises(NotFound):
         find("/metrics/message:send")
+
+
+@pytest.mark.parametrize(
+    ("path", "methods", "ids"),
+    [
+        ("/other/stream", ["GET"], {}),
+        ("/a2a/tasks/t1", ["GET", "HEAD"], {"id": "t1"}),
+        ("/a2a/tasks/t1/pushNotificationConfig", ["POST", "GET"], {"task_id": "t1"}),
+    ],
+)
+def test_paths_that_only_one_system_has(path: str, methods: list[str], ids: dict[str, str]) -> None:
+    route = find(path)
+    assert (route.endpoint, route.vendor, [*route.methods], dict(route.ids)) == ("rest", True, methods, ids)
+
+
+def test_a_server_that_is_one_system_has_only_its_mount() -> None:
+    kept = {
+        Mount.ROOT: ["/", "/message:send", "/v1/message:send"],
+        Mount.TENANT: ["/echo", "/echo/stream", "/echo/.well-known/agent.json"],
+        Mount.EVOAI: ["/api/v1/a2a/echo", "/api/v1/a2a/echo/.well-known/agent.json"],
+        Mount.PROTOAGENT: ["/a2a", "/a2a/tasks/t1", "/a2a/.well-known/agent.json"],
+    }
+    for mount in kept:
+        routes = Routes(["echo"], "echo", [mount])
+        for other, paths in kept.items():
+            for path in paths:
+                if other is mount:
+                    routes.find(path.encode())
+                else:
+                    with pytest.raises(NotFound):
+                        routes.find(path.encode())
+        assert routes.find(b"/.well-known/agent.json").endpoint == "card"
+        assert routes.find(b"/health").endpoint == "health"
 
 
 @given(st.binary(max_size=60))

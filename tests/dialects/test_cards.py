@@ -108,7 +108,7 @@ def test_a_mount_without_1_0_does_not_name_it() -> None:
 
 
 def test_the_extended_card_is_pure_in_each_version() -> None:
-    card = cards.extended_card(PROFILE, AT, extended=True)
+    card = cards.extended_card(PROFILE, AT, cards.Offer(extended=True))
     pure = json.loads(v1.JSONRPC.encode_result(GetExtendedCard(), card))
     assert pure.keys() <= CARD_1_FIELDS
     assert pure["capabilities"]["extendedAgentCard"] is True

@@ -4,12 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.dialects import resolve, v03, v1
+from dragoman.dialects import beeos, evoai, kaos, protoagent, resolve, v03, v1
 from dragoman.dialects.api import Dialect, RestRequest
+from dragoman.dialects.resolve import ByTask
 from dragoman.model.errors import A2AError, MethodNotFound, VersionNotSupported
 
-MOUNTS = ["/", "/agents/echo", "/echo"]
+OFFICIAL = ["/", "/agents/echo"]
+MOUNTS = [*OFFICIAL, "/echo", "/a2a", "/api/v1/a2a/echo"]
 SLASH = b'{"id":"t"}'
+
+
+def unknown_task(method: str, params: bytes, version: str | None, mount: str) -> Dialect:
+    """The dialect of a call when no task decides."""
+    found = resolve.of_call(method, params, version, mount)
+    return found.otherwise if isinstance(found, ByTask) else found
 
 
 def refusal(dialect: Dialect, method: str, params: bytes = SLASH) -> A2AError | None:
@@ -29,26 +37,26 @@ def rest_refusal(dialect: Dialect) -> A2AError | None:
     return None
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 @pytest.mark.parametrize("version", [None, "", " ", "0.3", "0.3.0", "0.3.26"])
 def test_a_slash_method_is_0_3_with_or_without_its_version(version: str | None, mount: str) -> None:
-    dialect = resolve.of_call("tasks/get", SLASH, version, mount)
+    dialect = unknown_task("tasks/get", SLASH, version, mount)
     assert dialect is v03.JSONRPC
     assert refusal(dialect, "tasks/get") is None
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 @pytest.mark.parametrize("version", ["1.0", "1.0.0", "1.0.2", " 1.0 "])
 def test_a_method_of_1_0_with_its_version_is_1_0(version: str, mount: str) -> None:
-    dialect = resolve.of_call("GetTask", SLASH, version, mount)
+    dialect = unknown_task("GetTask", SLASH, version, mount)
     assert dialect is v1.JSONRPC
     assert refusal(dialect, "GetTask") is None
 
 
 @pytest.mark.parametrize("version", [None, ""])
-def test_a_method_of_1_0_without_a_version_is_1_0_except_on_a_pure_mount(version: str | None) -> None:
-    assert resolve.of_call("GetTask", SLASH, version, "/") is v1.JSONRPC
-    pure = resolve.of_call("GetTask", SLASH, version, "/agents/echo")
+def test_a_method_of_1_0_without_a_version_is_refused_on_a_pure_mount(version: str | None) -> None:
+    assert resolve.of_call("SendStreamingMessage", b"{}", version, "/") is v1.JSONRPC, "KAOS has no streams"
+    pure = unknown_task("GetTask", SLASH, version, "/agents/echo")
     error = refusal(pure, "GetTask")
     assert isinstance(error, VersionNotSupported)
     assert "A2A-Version: 1.0" in error.message
@@ -56,21 +64,21 @@ def test_a_method_of_1_0_without_a_version_is_1_0_except_on_a_pure_mount(version
     assert b"google.rpc.ErrorInfo" in pure.encode_error(error), "the caller writes 1.0, so it is told in 1.0"
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 def test_a_method_that_the_named_version_lacks_is_not_found(mount: str) -> None:
     for method, version in (("tasks/get", "1.0"), ("GetTask", "0.3")):
-        dialect = resolve.of_call(method, SLASH, version, mount)
+        dialect = unknown_task(method, SLASH, version, mount)
         assert dialect is (v1.JSONRPC if version == "1.0" else v03.JSONRPC)
         assert isinstance(refusal(dialect, method), MethodNotFound)
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 @pytest.mark.parametrize(
     "version", ["0.2", "0.4", "1.1", "2.0", "1", "1.0-beta", "latest", "１.０", "1.0.0.0", "1.0, 0.3"]
 )
 def test_an_unknown_version_is_refused_in_the_words_of_the_method(version: str, mount: str) -> None:
     for method, error_of in (("tasks/get", v03.JSONRPC), ("GetTask", v1.JSONRPC)):
-        dialect = resolve.of_call(method, SLASH, version, mount)
+        dialect = unknown_task(method, SLASH, version, mount)
         error = refusal(dialect, method)
         assert isinstance(error, VersionNotSupported)
         assert dialect.encode_error is error_of.encode_error
@@ -80,17 +88,17 @@ def test_an_unknown_version_is_refused_in_the_words_of_the_method(version: str, 
         assert dialect.encode_error is rest.encode_error
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 @pytest.mark.parametrize("version", [None, "0.3", "1.0", "2.0"])
 def test_an_unknown_method_is_told_before_an_unknown_version(version: str | None, mount: str) -> None:
     for method in ("tasks/fly", "FlyTask", "", "\udcff"):
-        dialect = resolve.of_call(method, SLASH, version, mount)
+        dialect = unknown_task(method, SLASH, version, mount)
         error = refusal(dialect, method)
         assert isinstance(error, MethodNotFound)
         assert b"-32601" in dialect.encode_error(error)
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 @pytest.mark.parametrize("version", [None, "", "0.3", "0.3.0"])
 def test_paths_below_v1_are_0_3(version: str | None, mount: str) -> None:
     dialect = resolve.of_rest(legacy=True, version=version, mount=mount)
@@ -98,7 +106,7 @@ def test_paths_below_v1_are_0_3(version: str | None, mount: str) -> None:
     assert rest_refusal(dialect) is None
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 def test_1_0_below_v1_is_refused_in_1_0(mount: str) -> None:
     dialect = resolve.of_rest(legacy=True, version="1.0", mount=mount)
     error = rest_refusal(dialect)
@@ -107,7 +115,7 @@ def test_1_0_below_v1_is_refused_in_1_0(mount: str) -> None:
     assert dialect.encode_error is v1.REST.encode_error
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 def test_paths_of_1_0_with_its_version_are_1_0(mount: str) -> None:
     assert resolve.of_rest(legacy=False, version="1.0.1", mount=mount) is v1.REST
 
@@ -120,7 +128,7 @@ def test_paths_of_1_0_need_no_version_except_on_a_pure_mount() -> None:
     assert "A2A-Version: 1.0" in error.message
 
 
-@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize("mount", OFFICIAL)
 def test_0_3_on_a_path_of_1_0_is_sent_below_v1(mount: str) -> None:
     error = rest_refusal(resolve.of_rest(legacy=False, version="0.3", mount=mount))
     assert isinstance(error, VersionNotSupported)
@@ -140,13 +148,86 @@ def test_a_body_that_cannot_be_read_is_answered_by_the_version_alone() -> None:
         assert resolve.of_nothing(version) is v03.JSONRPC
 
 
+BEEOS = b'{"message":{"role":"user","parts":[{"kind":"text","text":"x"}]}}'
+KAOS = b'{"message":{"role":"user","parts":[{"type":"text","text":"x"}]},"contextId":"c"}'
+UNTYPED = b'{"message":{"role":"user","parts":[{"text":"x"}]},"metadata":{"skill":"s"}}'
+SDK_1 = b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]}}'
+SDK_03 = b'{"message":{"kind":"message","messageId":"m","role":"user","parts":[{"kind":"text","text":"x"}]}}'
+EVO = b'{"message":{"role":"user","parts":[{"type":"text","text":"x"}],"messageId":"m"}}'
+ONLY_TASK_ID = b'{"taskId":"t"}'
+
+ASKED: list[tuple[str, str | None, str, bytes, Dialect]] = [
+    ("/", None, "SendMessage", KAOS, kaos.JSONRPC),
+    ("/", None, "SendMessage", UNTYPED, kaos.JSONRPC),
+    ("/", None, "SendMessage", SDK_1, v1.JSONRPC),
+    ("/", "1.0", "SendMessage", UNTYPED, v1.JSONRPC),
+    ("/", "1.0", "GetTask", SLASH, v1.JSONRPC),
+    ("/", None, "GetTask", SLASH, kaos.JSONRPC),
+    ("/", None, "CancelTask", SLASH, kaos.JSONRPC),
+    ("/", None, "ListTasks", b"{}", kaos.JSONRPC),
+    ("/", None, "tasks/send", KAOS, kaos.JSONRPC),
+    ("/", None, "message/send", SDK_03, v03.JSONRPC),
+    ("/", None, "message/stream", KAOS, v03.JSONRPC),
+    ("/a2a", None, "message/send", UNTYPED, protoagent.JSONRPC),
+    ("/a2a", None, "message/stream", SDK_03, protoagent.JSONRPC),
+    ("/a2a", "0.3", "tasks/get", SLASH, protoagent.JSONRPC),
+    ("/a2a", "1.0", "SendMessage", SDK_1, v1.JSONRPC),
+    ("/a2a", None, "SendMessage", SDK_1, v1.JSONRPC),
+    ("/a2a", None, "tasks/fly", b"{}", protoagent.JSONRPC),
+    ("/api/v1/a2a/echo", None, "message/send", EVO, evoai.JSONRPC),
+    ("/api/v1/a2a/echo", None, "message/stream", UNTYPED, evoai.JSONRPC),
+    ("/api/v1/a2a/echo", None, "message/stream", SDK_03, v03.JSONRPC),
+    ("/api/v1/a2a/echo", "0.3", "tasks/get", SLASH, v03.JSONRPC),
+    ("/api/v1/a2a/echo", None, "tasks/get", ONLY_TASK_ID, evoai.JSONRPC),
+    ("/api/v1/a2a/echo", None, "tasks/get", SLASH, evoai.JSONRPC),
+    ("/echo", "1.0", "SendMessage", BEEOS, beeos.JSONRPC),
+    ("/echo", None, "SendMessage", BEEOS, beeos.JSONRPC),
+    ("/echo", "1.0", "SendMessage", SDK_1, v1.JSONRPC),
+    ("/echo", None, "message/send", BEEOS, beeos.JSONRPC),
+    ("/echo", None, "message/send", SDK_03, v03.JSONRPC),
+    ("/echo", "1.0", "GetTask", SLASH, beeos.JSONRPC),
+    ("/echo", "1.0", "ListTasks", b'{"limit":5}', beeos.JSONRPC),
+    ("/echo", "1.0", "ListTasks", b"{}", beeos.JSONRPC),
+    ("/echo", "1.0", "ListTasks", b'{"pageSize":5}', v1.JSONRPC),
+    ("/echo", "1.0", "GetExtendedAgentCard", b"{}", v1.JSONRPC),
+    ("/echo", "7.0", "CompleteTask", SLASH, beeos.JSONRPC),
+]
+
+
+@pytest.mark.parametrize(("mount", "version", "method", "params", "dialect"), ASKED)
+def test_a_mount_tells_its_own_system_from_the_official_ones(
+    mount: str, version: str | None, method: str, params: bytes, dialect: Dialect
+) -> None:
+    assert unknown_task(method, params, version, mount).name == dialect.name
+    assert unknown_task(method, params, version, mount).key == dialect.key
+
+
+@pytest.mark.parametrize(
+    ("mount", "version", "method", "stored"),
+    [
+        ("/", None, "tasks/get", {"0.3", "kaos"}),
+        ("/", None, "tasks/cancel", {"0.3", "kaos"}),
+        ("/echo", "1.0", "GetTask", {"beeos", "1.0"}),
+        ("/echo", "1.0", "SubscribeToTask", {"beeos", "1.0"}),
+        ("/echo", None, "tasks/resubscribe", {"beeos", "0.3"}),
+        ("/api/v1/a2a/echo", None, "tasks/get", {"evoai", "0.3"}),
+    ],
+)
+def test_where_only_a_task_is_named_its_maker_decides(
+    mount: str, version: str | None, method: str, stored: set[str]
+) -> None:
+    found = resolve.of_call(method, SLASH, version, mount)
+    assert isinstance(found, ByTask)
+    assert (found.id, set(found.stored)) == ("t", stored)
+
+
 @given(
     st.text(max_size=5) | st.sampled_from(["GetTask", "tasks/get"]),
     st.none() | st.text(max_size=5) | st.sampled_from(["1.0", "0.3"]),
     st.sampled_from(MOUNTS),
 )
 def test_every_request_gets_a_dialect(method: str, version: str | None, mount: str) -> None:
-    dialect = resolve.of_call(method, b"{}", version, mount)
+    dialect = unknown_task(method, b"{}", version, mount)
     error = refusal(dialect, method)
     if error is not None:
         assert dialect.encode_error(error)

@@ -35,6 +35,7 @@ INSTANCES: tuple[A2AError, ...] = (
     errors.AgentOffline(""),
     errors.TaskTimeout("", 1),
     errors.AgentFailed("", ""),
+    errors.LeaseLost(),
     errors.AgentNotFound(""),
     errors.NotFound(""),
     errors.MethodNotAllowed(()),

@@ -62,6 +62,7 @@ class Scripted:
         self.direct = direct
         self.restartable = restartable
         self.one_message = one_message
+        self.offline = False
         self.script = script
 
     async def run(self, run: Run) -> None:

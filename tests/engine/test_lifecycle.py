@@ -84,6 +84,14 @@ def test_open_artifacts_are_closed_by_their_last_chunk_or_the_end() -> None:
     assert folded(*begun, StatusChanged(S.INPUT_REQUIRED, T)).open_artifacts == ("a",)
 
 
+def test_chunked_artifacts_are_those_that_did_not_come_whole() -> None:
+    begun = (chunk("a", append=False), chunk("b", key="b", append=False, last=True))
+    assert folded(*begun, chunk("c", last=True), StatusChanged(S.COMPLETED, T)).chunked_artifacts == ("a",)
+    assert folded(*begun, chunk("again", append=False, last=True)).chunked_artifacts == ()
+    record = folded(*begun)
+    assert fold(HEAD, record, [Logged(record.seq + 1, StatusChanged(S.COMPLETED, T))]).chunked_artifacts == ("a",)
+
+
 def test_a_question_moves_into_the_history_before_its_answer() -> None:
     question = Message(message_id="q", role=Role.AGENT, parts=(Part(text="?"),))
     asked = folded(StatusChanged(S.INPUT_REQUIRED, T, message=question))

@@ -112,6 +112,11 @@ class Facts(Protocol):
         return self._run.extensions
 
     @property
+    def traceparent(self) -> str | None:
+        """The trace that calls to others shall continue, as the header of that name (W3C); None if nobody traces."""
+        return self._run.traceparent
+
+    @property
     def metadata(self) -> Mapping[str, Any]:
         """The metadata of the request; that of the message is in `message.metadata`."""
         return self._run.head.metadata or {}

@@ -80,6 +80,7 @@ class Agent:
         self.direct = direct
         self.restartable = restartable
         self.one_message = one_message
+        self.offline = False
         self.threads = Threads()
         self._skills: dict[str, tuple[Callable[..., Any], Kind]] = {}
 

@@ -5,7 +5,7 @@ Invariant: whatever comes in, one proper answer goes out, and nothing of an exce
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from dragoman.bindings import http
 from dragoman.bindings.calls import Limits
@@ -14,12 +14,16 @@ from dragoman.bindings.cors import Cors
 from dragoman.bindings.health import Health
 from dragoman.bindings.http import Answer, Gone, Receive, Request, Scope, Send, Streaming
 from dragoman.bindings.jsonrpc import JsonRpc
+from dragoman.bindings.metrics import Exposition
+from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.rest import Rest
-from dragoman.bindings.routes import Routes
+from dragoman.bindings.routes import ALL_MOUNTS, NOT_HERE, Routes
 from dragoman.bindings.stream import Streams
+from dragoman.bindings.workers import Workers
+from dragoman.dialects.mounts import Mount, mount_of
 from dragoman.engine.api import Handler
 from dragoman.model.card import Profile
-from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed
+from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id
 
 log = logging.getLogger(__name__)
@@ -38,22 +42,33 @@ class App:
         cards: Cards,
         health: Health,
         cors: Cors | None,
+        mounts: Collection[Mount] = ALL_MOUNTS,
+        openai: OpenAi | None = None,
+        metrics: Exposition | None = None,
+        workers: Workers | None = None,
     ) -> None:
         self._profiles = profiles
-        self._routes = Routes(profiles, default)
+        self._routes = Routes(profiles, default, mounts)
         self._rpc = JsonRpc(handler, profiles, limits)
         self._rest = Rest(handler, profiles, limits)
         self._cards = cards
         self._health = health
         self._cors = cors
-        self._streams = Streams()
+        self._openai = openai
+        self._metrics = metrics
+        self._workers = workers
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.streams = Streams()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3.0."""
         if scope["type"] != "http":
             await _refuse_scope(scope, receive, send)
             return
-        request = Request(scope, receive)
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
+        request = Request(scope, receive, loop)
         try:
             if self._cors is not None and b"origin" in request.headers:
                 send = self._cors.sending(request, send)
@@ -62,7 +77,7 @@ class App:
             if isinstance(answer, Answer):
                 await http.respond(answer, receive, send)
             else:
-                await self._streams.respond(answer, receive, send)
+                await self.streams.respond(answer, receive, send)
         except Gone:
             return
 
@@ -85,7 +100,12 @@ class App:
         scope = request.scope
         route = request.route = self._routes.find(scope.get("raw_path") or scope["path"].encode())
         if route.agent and route.agent not in self._profiles:
-            raise AgentNotFound(route.agent)
+            if route.endpoint != "rpc":
+                raise AgentNotFound(route.agent)
+            if request.method not in route.methods and mount_of(route.mount) is Mount.TENANT:
+                request.route = http.NOWHERE
+                raise NotFound(NOT_HERE)  # any path at all looks like an agent's there
+            # over JSON-RPC it is said with the caller's id
         if request.method not in route.methods:
             allowed = [*route.methods, "OPTIONS"]
             if request.method != "OPTIONS":
@@ -100,13 +120,29 @@ class App:
                 return self._cards.card(request)
             case "agents":
                 return self._cards.directory(request)
-            case "health":
+            case "health" | "evoai-health":
                 return self._health.alive()
             case "ready":
                 return await self._health.ready()
+            case "chat" if self._openai is not None:
+                return await self._openai.answer(request)
+            case "models" if self._openai is not None:
+                return self._openai.models(request)
+            case "metrics" if self._metrics is not None:
+                return await self._metrics.answer(request, self.streams.open)
+            case "workers" if self._workers is not None:
+                return await self._workers.answer(request)
+            case "chat" | "models" | "metrics" | "workers":
+                raise NotFound("no such path here: this server was started without it")
 
     def _refused(self, request: Request, error: A2AError) -> Answer:
-        binding = self._rpc if request.route.endpoint == "rpc" else self._rest
+        binding: JsonRpc | Rest | OpenAi | Workers = self._rest
+        if request.route.endpoint == "rpc":
+            binding = self._rpc
+        elif request.route.endpoint in ("chat", "models") and self._openai is not None:
+            binding = self._openai
+        elif request.route.endpoint == "workers" and self._workers is not None:
+            binding = self._workers
         answer = binding.refuse(request, error)
         if request.stalled:
             answer.headers.append(http.CLOSE)

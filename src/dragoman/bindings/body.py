@@ -70,7 +70,8 @@ async def _read(request: Request, max_bytes: int, pause_s: float) -> bytes:
 
 async def _within(pause_s: float, request: Request) -> Message:
     """What `asyncio.timeout` does, which costs a sixth of a short request."""
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    loop = request.loop
+    task = asyncio.current_task(loop)
     assert task is not None
     timer = loop.call_later(pause_s, task.cancel, STALLED)
     try:

@@ -5,6 +5,8 @@ Invariant: a tenant is an agent id in every binding; below an agent's own mount 
 
 import re
 from collections.abc import Mapping
+from hmac import compare_digest
+from types import MappingProxyType
 
 from msgspec import Struct
 
@@ -13,7 +15,7 @@ from dragoman.bindings.stream import seen
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.json_bounds import check_parts
 from dragoman.model.card import Profile
-from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams
+from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, Unauthorized
 from dragoman.model.operations import Call, Operation, SendMessage, StreamMessage, Subscribe
 from dragoman.model.principal import ANONYMOUS
 
@@ -23,16 +25,24 @@ EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
 
 
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
+
+API_KEY_MISSING = "API key not provided"
+API_KEY_WRONG = "Invalid API key"
+"""Evo AI's words."""
+
+
 class Limits(Struct, frozen=True):
     """What a request may be at most; the names are those of the settings.
 
-    A body of which nothing arrives for `body_pause_s` is given up.
+    A body of which nothing arrives for `body_pause_s` is given up. `keys` are those of agents that want one.
     """
 
     max_body_bytes: int
     max_depth: int
     max_parts: int
     body_pause_s: float = 30.0
+    keys: Mapping[str, str] = NO_KEYS
 
 
 def version(request: Request) -> str | None:
@@ -41,6 +51,40 @@ def version(request: Request) -> str | None:
     if named is None and request.scope["query_string"]:
         return request.query().get("A2A-Version")
     return named
+
+
+def check_key(request: Request, key: str | None) -> None:
+    """Raises Unauthorized unless the caller sent `key`, the agent's: as `x-api-key`, or as a bearer token."""
+    if key is None:
+        return
+    if not compare_digest(_sent_key(request), key.encode()):
+        raise Unauthorized(API_KEY_WRONG)
+
+
+def admit(request: Request, limits: Limits, profiles: Mapping[str, Profile]) -> None:
+    """Refuse whoever has no key for the agent that the path names, before anything is read. Raises Unauthorized.
+
+    At the root the tenant may name another agent: there only a key that is no agent's is refused, if all want one.
+    """
+    keys, route = limits.keys, request.route
+    if not keys:
+        return
+    if route.mount != "/":
+        check_key(request, keys.get(route.agent))
+    elif len(keys) == len(profiles):
+        sent = _sent_key(request)
+        if not any(compare_digest(sent, key.encode()) for key in keys.values()):
+            raise Unauthorized(API_KEY_WRONG)
+
+
+def _sent_key(request: Request) -> bytes:
+    sent = request.text(b"x-api-key") or request.text(b"x-agent-api-key")
+    if sent is None:
+        scheme, _, token = (request.text(b"authorization") or "").partition(" ")
+        sent = token.strip() if scheme.lower() == "bearer" else None
+    if not sent:
+        raise Unauthorized(API_KEY_MISSING)
+    return sent.encode()
 
 
 def call_of(
@@ -53,6 +97,7 @@ def call_of(
     `Last-Event-ID` that is none.
     """
     agent = _agent(request, operation.tenant, profiles)
+    check_key(request, limits.keys.get(agent))
     if isinstance(operation, SendMessage):
         check_parts(operation.message, limits.max_parts)
     declared: tuple[str, ...] = ()

@@ -5,15 +5,17 @@ names only endpoints of the mount it was asked at.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
 
 from dragoman.bindings.http import JSON, Answer, Header, Request
-from dragoman.dialects import cards
+from dragoman.dialects import cards, protoagent
+from dragoman.dialects.mounts import SERVED, Mount, mount_of
 from dragoman.model.card import AgentInterface, Profile
+from dragoman.model.errors import AgentNotFound
 
 HOST = re.compile(rb"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
@@ -33,20 +35,51 @@ class Document(Struct, frozen=True):
 class Cards:
     """Cards and the list of agents. `public_url` None: the base URL is what the request says it came to."""
 
-    def __init__(self, profiles: Mapping[str, Profile], public_url: str | None, max_age_s: int) -> None:
+    def __init__(
+        self,
+        profiles: Mapping[str, Profile],
+        public_url: str | None,
+        max_age_s: int,
+        *,
+        root: str = "/",
+        keyed: Collection[str] = (),
+        protocols: tuple[str, ...] = ("jsonrpc",),
+        history: bool = False,
+    ) -> None:
+        """`root` is the mount that the card at the root describes; `keyed` are the agents whose callers need a key."""
         self._profiles = profiles
+        self._root = root
+        self._keyed = keyed
+        self._protocols = protocols
+        self._history = history
         self._public_url = public_url
         self._max_age_s = max_age_s
         self._documents: dict[tuple[str, str], Document] = {}
 
     def card(self, request: Request) -> Answer:
         """The card of the mount."""
-        base, route = self._base(request), request.route
-        document = self._documents.get((route.mount, base))
+        base, mount, agent = self._base(request), request.route.mount, request.route.agent
+        if mount == "/":
+            mount = self._root.replace("{id}", agent)
+            if (named := request.query().get("id")) is not None:  # how BeeOS's first clients asked
+                mount, agent = f"/{named}", named
+                if agent not in self._profiles:
+                    raise AgentNotFound(agent)
+        document = self._documents.get((mount, base))
         if document is None:
-            at = interfaces(base, route.mount)
-            document = self._kept(route.mount, base, cards.encode_well_known(self._profiles[route.agent], at))
+            at = interfaces(base, mount)
+            document = self._kept(
+                mount, base, cards.encode_well_known(self._profiles[agent], at, self._offer(mount, agent))
+            )
         return _answer(request, document)
+
+    def _offer(self, mount: str, agent: str) -> cards.Offer:
+        return cards.Offer(
+            extensions=protoagent.EXTENSIONS if mount_of(mount) is Mount.PROTOAGENT else (),
+            keyed=agent in self._keyed,
+            protocols=self._protocols,
+            history=self._history,
+        )
 
     def directory(self, request: Request) -> Answer:
         """`GET /agents`: who is here, and where their cards are."""
@@ -77,10 +110,13 @@ class Cards:
 
 
 def interfaces(base: str, mount: str) -> tuple[AgentInterface, ...]:
-    """The endpoints of a mount. Below `/{tenant}` only HTTP+JSON of 1.0 is served."""
-    if mount == "/" or mount.startswith("/agents/"):
-        return cards.interfaces(base, mount)
-    return tuple(each for each in cards.interfaces(base, mount, ("1.0",)) if each.protocol_binding == cards.HTTP_JSON)
+    """The endpoints of a mount, of the versions that hold for every call there."""
+    served = SERVED[mount_of(mount)]
+    return tuple(
+        each
+        for each in cards.interfaces(base, mount)
+        if each.protocol_version in (served.rpc if each.protocol_binding == cards.JSONRPC else served.rest)
+    )
 
 
 def _entry(base: str, profile: Profile) -> dict[str, object]:

@@ -13,7 +13,7 @@ from msgspec import Struct
 from dragoman.bindings.routes import Route
 from dragoman.dialects.api import Dialect
 from dragoman.engine.api import Stream
-from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, PayloadTooLarge, Unavailable
+from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, PayloadTooLarge, Unauthorized, Unavailable
 
 Scope = Mapping[str, Any]
 Message = dict[str, Any]
@@ -71,9 +71,10 @@ class Request:
     more use.
     """
 
-    __slots__ = ("dialect", "headers", "id", "method", "receive", "route", "scope", "stalled")
+    __slots__ = ("dialect", "headers", "id", "loop", "method", "receive", "route", "scope", "stalled")
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.scope = scope
         self.method: str = scope["method"]
         self.headers: dict[bytes, bytes] = dict(scope["headers"])
@@ -121,6 +122,8 @@ def refusal(error: A2AError, status: int, content_type: bytes, body: bytes) -> A
     match error:
         case MethodNotAllowed():
             headers.append((b"allow", ", ".join(error.allowed).encode()))
+        case Unauthorized():
+            headers.append((b"www-authenticate", error.scheme.encode()))
         case Unavailable():
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
         case PayloadTooLarge():

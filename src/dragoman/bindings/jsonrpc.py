@@ -7,14 +7,16 @@ id as it came, byte for byte, once that is known.
 from collections.abc import Mapping
 
 from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Limits, activated, call_of, version
+from dragoman.bindings.calls import Limits, activated, admit, call_of, check_key, version
 from dragoman.bindings.http import JSON, Answer, Request, Streaming, refusal
 from dragoman.bindings.stream import seen
 from dragoman.dialects import jsonrpc, resolve
+from dragoman.dialects.api import Dialect
 from dragoman.engine.api import Handler
 from dragoman.model.card import Profile
-from dragoman.model.errors import A2AError
+from dragoman.model.errors import A2AError, AgentNotFound
 from dragoman.model.operations import StreamMessage, Subscribe
+from dragoman.model.principal import ANONYMOUS
 
 
 class JsonRpc:
@@ -28,6 +30,7 @@ class JsonRpc:
     async def answer(self, request: Request) -> Answer | Streaming:
         """Answer one call. Raises A2AError."""
         limits = self._limits
+        admit(request, limits, self._profiles)
         body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=False)
         try:
             rpc = jsonrpc.decode_request(body, limits.max_depth)
@@ -35,7 +38,9 @@ class JsonRpc:
             request.id = jsonrpc.id_of(body, limits.max_depth)
             raise
         request.id = rpc.id
-        dialect = request.dialect = resolve.of_call(rpc.method, rpc.params, version(request), request.route.mount)
+        dialect = request.dialect = self._dialect(request, rpc)
+        if request.route.agent not in self._profiles:
+            raise AgentNotFound(request.route.agent)
         operation = dialect.decode(rpc.method, rpc.params)
         del body
         call = call_of(request, operation, dialect, self._profiles, limits)
@@ -50,9 +55,20 @@ class JsonRpc:
         headers = [JSON, (b"content-length", b"%d" % len(answer)), *more]
         return Answer(200, headers, answer)
 
+    def _dialect(self, request: Request, rpc: jsonrpc.Request) -> Dialect:
+        route = request.route
+        found = resolve.of_call(rpc.method, rpc.params, version(request), route.mount)
+        if isinstance(found, Dialect):
+            return found
+        check_key(request, self._limits.keys.get(route.agent))  # without, nobody learns which dialect would answer
+        made = self._handler.dialect_of(found.id, ANONYMOUS, route.agent, route.mount)
+        return found.stored.get(made or "", found.otherwise)
+
     def refuse(self, request: Request, error: A2AError) -> Answer:
         """The answer for an error, in the caller's dialect as far as it is known."""
-        dialect = request.dialect or resolve.of_nothing(request.text(b"a2a-version"))
+        dialect = request.dialect or resolve.of_nothing(request.text(b"a2a-version"), request.route.mount)
+        if dialect.http_error is not None and (body := dialect.http_error(error)) is not None:
+            return refusal(error, dialect.error_status(error), b"application/json", body)
         before, after = dialect.around_error(request.id)
         body = b"".join((before, dialect.encode_error(error), after))
         return refusal(error, dialect.error_status(error), b"application/json", body)

@@ -6,7 +6,7 @@ Invariant: the HTTP method and path say what is asked; a body that contradicts t
 from collections.abc import Mapping
 
 from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Limits, activated, call_of, version
+from dragoman.bindings.calls import Limits, activated, admit, call_of, version
 from dragoman.bindings.http import Answer, Header, Request, Streaming, refusal
 from dragoman.bindings.stream import seen
 from dragoman.dialects import json_bounds, resolve
@@ -28,6 +28,7 @@ class Rest:
     async def answer(self, request: Request) -> Answer | Streaming:
         """Answer one request. Raises A2AError."""
         route, limits = request.route, self._limits
+        admit(request, limits, self._profiles)
         name = route.methods[request.method]
         dialect = request.dialect = _dialect(request, version(request))
         body = b""
@@ -61,4 +62,6 @@ class Rest:
 def _dialect(request: Request, named: str | None) -> Dialect:
     route = request.route
     user_agent = request.text(b"user-agent") or ""
-    return resolve.of_rest(legacy=route.legacy, version=named, mount=route.mount, user_agent=user_agent)
+    return resolve.of_rest(
+        legacy=route.legacy, version=named, mount=route.mount, user_agent=user_agent, vendor=route.vendor
+    )

@@ -4,7 +4,7 @@ Invariant: pure, and total: any bytes give a Route or raise NotFound. Segments a
 percent-decoded, so that an id may hold anything.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Literal
 from urllib.parse import unquote_to_bytes
@@ -12,20 +12,23 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from dragoman.config import RESERVED_AGENT_IDS
+from dragoman.dialects.mounts import SERVED, Mount
 from dragoman.model.errors import NotFound
 
-EndpointName = Literal["rpc", "rest", "card", "agents", "health", "ready"]
+EndpointName = Literal[
+    "rpc", "rest", "card", "agents", "health", "ready", "metrics", "chat", "models", "workers", "evoai-health"
+]
 
 Methods = Mapping[str, str]
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Route(Struct, frozen=True):
-    """Where a request goes. `mount` is the path under which `agent` is reached: `/`, `/agents/echo`, `/echo`.
+    """Where a request goes. `mount` is the path under which `agent` is reached: `/`, `/agents/echo`, `/a2a` …
 
     `agent` is as the path names it: nobody has looked yet whether there is such an agent. `methods` are the HTTP
     methods allowed, and for `rest` what they mean: the A2A 1.0 method (§11.3). `ids` are those in the path. `legacy`
-    marks the paths below `/v1`, where 0.3's HTTP+JSON lives.
+    marks the paths below `/v1`, where 0.3's HTTP+JSON lives; `vendor` those that only the mount's own system has.
     """
 
     endpoint: EndpointName
@@ -34,6 +37,7 @@ class Route(Struct, frozen=True):
     agent: str = ""
     ids: Mapping[str, str] = NOTHING
     legacy: bool = False
+    vendor: bool = False
 
 
 READ: Methods = MappingProxyType({"GET": "", "HEAD": ""})
@@ -61,28 +65,53 @@ FIXED: Mapping[tuple[str, ...], Methods] = MappingProxyType(
 FIXED_LEGACY: Mapping[tuple[str, ...], Methods] = MappingProxyType(
     {("message:send",): SEND, ("message:stream",): STREAM, ("tasks",): LIST, ("card",): EXTENDED_CARD}
 )
+# protoAgent's aliases: the first two registers and lists (its text), the third is tasks/get.
+ALIAS_PUSH: Methods = MappingProxyType(
+    {"POST": "CreateTaskPushNotificationConfig", "GET": "ListTaskPushNotificationConfigs"}
+)
+FOLLOW: Methods = MappingProxyType({"GET": "SubscribeToTask"})
 ACTIONS = ((":cancel", CANCEL), (":subscribe", SUBSCRIBE))
 CARDS = frozenset({"agent-card.json", "agent.json"})
+EVOAI = ("api", "v1", "a2a")
+ALL_MOUNTS = frozenset(Mount)
+WORKER_ACTIONS = frozenset(
+    {"lease", "heartbeat", "update", "artifact", "ask", "complete", "fail", "release", "history", "references"}
+)
+NOT_HERE = "no such path here: the agent cards name the endpoints, GET /agents lists the agents"
+
+SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
+    {
+        ("health",): Route("health", READ),
+        ("healthz",): Route("health", READ),
+        ("ready",): Route("ready", READ),
+        ("metrics",): Route("metrics", READ),
+        ("agents",): Route("agents", READ),
+        ("v1", "chat", "completions"): Route("chat", CALL),
+        ("v1", "models"): Route("models", READ),
+        (*EVOAI, "health"): Route("evoai-health", READ),
+    }
+)
+"""Paths of the server itself."""
+
+ONLY_WITH: Mapping[str, Mount] = MappingProxyType({"agents": Mount.AGENT, "evoai-health": Mount.EVOAI})
+"""Endpoints of the server that are there only with a mount."""
 
 
 class Routes:
-    """All paths of a server that serves `agents`; `default` answers at the root."""
+    """All paths of a server that serves `agents` under `mounts`; `default` answers where the path names none."""
 
-    def __init__(self, agents: Iterable[str], default: str) -> None:
+    def __init__(self, agents: Iterable[str], default: str, mounts: Collection[Mount] = ALL_MOUNTS) -> None:
         self._agents = frozenset(agents)
         self._default = default
+        self._mounts = frozenset(mounts)
         self._exact: dict[bytes, Route] = {}
         below = [(), *FIXED, *((".well-known", card) for card in CARDS), *(("v1", *path) for path in FIXED_LEGACY)]
-        mounts = [(), *(("agents", agent) for agent in self._agents), *((agent,) for agent in self._agents)]
-        for segments in [
-            ("agents",),
-            ("health",),
-            ("ready",),
-            *((*mount, *path) for mount in mounts for path in below),
-        ]:
+        stems = [(), ("a2a",), *((*stem, agent) for agent in self._agents for stem in ((), ("agents",), EVOAI))]
+        fixed = [*SERVER, *((*stem, *path) for stem in stems for path in below)]
+        for segments in fixed:
             try:
                 self._exact[("/" + "/".join(segments)).encode()] = self._find(list(segments))
-            except NotFound:  # as POST /{id}, which is nothing of A2A
+            except NotFound:  # as /a2a/message:send, which is nothing of protoAgent
                 continue
 
     def find(self, raw_path: bytes) -> Route:
@@ -98,36 +127,51 @@ class Routes:
         return self._find(segments[1:])
 
     def _find(self, segments: list[str]) -> Route:
+        own = SERVER.get(tuple(segments))
+        if own is not None and ((needs := ONLY_WITH.get(own.endpoint)) is None or needs in self._mounts):
+            return own
         match segments:
-            case ["health"]:
-                return Route("health", READ)
-            case ["ready"]:
-                return Route("ready", READ)
-            case ["agents"]:
-                return Route("agents", READ)
+            case ["v1", "models", model] if model:
+                return Route("models", READ, ids={"id": model})
+            case ["workers", agent, action] if agent and action in WORKER_ACTIONS:
+                return Route("workers", CALL, "/workers", agent, {"action": action})
             case ["agents", agent, *rest] if agent:
-                return self._below(f"/agents/{agent}", agent, rest)
-            case [agent, *rest] if agent and rest and agent not in RESERVED_AGENT_IDS:
-                return self._below(f"/{agent}", agent, rest, tenant=True)
+                return self._below(Mount.AGENT, f"/agents/{agent}", agent, rest)
+            case ["a2a", *rest]:
+                return self._below(Mount.PROTOAGENT, "/a2a", self._default, rest)
+            case ["api", "v1", "a2a", agent, *rest] if agent:
+                return self._below(Mount.EVOAI, f"/api/v1/a2a/{agent}", agent, rest)
+            case [agent, *rest] if agent and agent not in RESERVED_AGENT_IDS:
+                return self._below(Mount.TENANT, f"/{agent}", agent, rest)
             case _:
-                return self._below("/", self._default, segments)
+                return self._below(Mount.ROOT, "/", self._default, segments)
 
-    def _below(self, mount: str, agent: str, rest: list[str], *, tenant: bool = False) -> Route:
+    def _below(self, mount: Mount, path: str, agent: str, rest: list[str]) -> Route:
         match rest:
-            case [] if not tenant:
-                return Route("rpc", CALL, mount, agent)
-            case [".well-known", name] if name in CARDS:
-                return Route("card", READ, mount, agent)
-            case ["v1", *further] if not tenant:
+            case [".well-known", name] if name in CARDS and (mount in self._mounts or mount is Mount.ROOT):
+                return Route("card", READ, path, agent)
+            case _ if mount not in self._mounts:
+                raise NotFound(NOT_HERE)
+            case []:
+                return Route("rpc", CALL, path, agent)
+            case ["stream"] if mount is Mount.TENANT:
+                return Route("rest", FOLLOW, path, agent, vendor=True)
+            case ["tasks", task_id] if mount is Mount.PROTOAGENT:
+                return Route("rest", TASK, path, agent, {"id": task_id}, vendor=True)
+            case ["tasks", task_id, "pushNotificationConfig"] if mount is Mount.PROTOAGENT:
+                return Route("rest", ALIAS_PUSH, path, agent, {"task_id": task_id}, vendor=True)
+            case ["v1", *further] if "0.3" in SERVED[mount].rest:
                 methods, ids = FIXED_LEGACY.get(tuple(further)), NOTHING
                 if methods is None:
                     methods, ids = _task(further)
-                return Route("rest", methods, mount, agent, ids, legacy=True)
-            case [*further]:
+                return Route("rest", methods, path, agent, ids, legacy=True)
+            case [*further] if "1.0" in SERVED[mount].rest:
                 methods, ids = FIXED.get(tuple(further)), NOTHING
                 if methods is None:
                     methods, ids = _task(further)
-                return Route("rest", methods, mount, agent, ids)
+                return Route("rest", methods, path, agent, ids)
+            case _:
+                raise NotFound(NOT_HERE)
 
 
 def _task(rest: list[str]) -> tuple[Methods, Mapping[str, str]]:
@@ -142,4 +186,4 @@ def _task(rest: list[str]) -> tuple[Methods, Mapping[str, str]]:
         case ["tasks", task_id, "pushNotificationConfigs", config_id]:
             return PUSH_CONFIG, {"task_id": task_id, "id": config_id}
         case _:
-            raise NotFound("no such path here: the agent cards name the endpoints, GET /agents lists the agents")
+            raise NotFound(NOT_HERE)

@@ -58,15 +58,17 @@ Spelled = tuple[int, tuple[bytes, ...]]
 
 
 class Streams:
-    """Sends streams. Readers that are given the same snapshot at the same time share its bytes."""
+    """Sends streams; `open` is how many there are. Readers that are given the same snapshot at once share its bytes."""
 
     def __init__(self) -> None:
+        self.open = 0
         self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None, bool], Encoded] = WeakValueDictionary()
 
     async def respond(self, answer: Streaming, receive: Receive, send: Send) -> None:
         """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave."""
         stream: Stream = answer.stream
         watcher = asyncio.create_task(_close_when_gone(stream, receive))
+        self.open += 1
         if answer.dialect.folds:
             stream = Telling(stream, answer.dialect)
         try:
@@ -84,6 +86,7 @@ class Streams:
                 batch, piece = (), b""  # nothing of it is held while the stream is silent
             await send({"type": "http.response.body", "body": sse.retry(RETRY_MS) if stream.retry else b""})
         finally:
+            self.open -= 1
             watcher.cancel()
             stream.close()
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from dragoman.dialects.api import Dialect
 from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
-from dragoman.engine.lifecycle import Fold
-from dragoman.model.events import ArtifactChunk, Logged
+from dragoman.engine.lifecycle import SETTLED, Fold
+from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
 
 
 class Telling:
@@ -88,11 +88,18 @@ class Telling:
         self._due = self._loop.time() + self._dialect.coalesce_s
         return self._encoded(item)
 
+    def _wants_record(self, item: Logged) -> bool:
+        """Folding costs the task, so a report from within `working` goes without."""
+        event = item.event
+        if isinstance(event, StatusChanged) and event.state not in SETTLED:
+            return False
+        return type(event) in self._dialect.folds
+
     def _encoded(self, item: Logged) -> Logged:
         dialect, fold = self._dialect, self._fold
         assert fold is not None
         assert self.head is not None
         if dialect.key not in item.frames:
-            record = fold.record() if type(item.event) in dialect.folds else None
+            record = fold.record() if self._wants_record(item) else None
             item.frames[dialect.key] = dialect.encode_event(self.head, item.event, record)
         return item

@@ -7,6 +7,7 @@ import click
 
 from dragoman import __version__
 from dragoman.cli.serve import serve
+from dragoman.cli.worker import worker
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
@@ -16,3 +17,4 @@ def main() -> None:
 
 
 main.add_command(serve)
+main.add_command(worker)

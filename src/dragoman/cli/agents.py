@@ -13,13 +13,17 @@ import traceback
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.config import AgentEntry, agent_id_fault
+from dragoman.agents.leases import LEASE_S
+from dragoman.agents.worker import WorkerAgent
+from dragoman.config import WORKER, AgentEntry, agent_id_fault
 from dragoman.engine.api import Runner
 from dragoman.model.card import AgentProvider, AgentSkill, Profile
+
+R = TypeVar("R", bound=Runner)
 
 
 class AgentReferenceError(Exception):
@@ -33,7 +37,7 @@ def load_agents(entries: Sequence[AgentEntry], references: Sequence[str], defaul
     """
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    agents = [configured(_one(entry.run.removeprefix("python:")), entry) for entry in entries]
+    agents = [_declared(entry) for entry in entries]
     for reference in references:
         agents.extend(referenced(reference))
     if not agents:
@@ -63,7 +67,7 @@ def referenced(reference: str) -> list[Runner]:
     return list(found.values())
 
 
-def configured(agent: Runner, entry: AgentEntry) -> Runner:
+def configured(agent: R, entry: AgentEntry) -> R:
     """A copy of `agent` under the id of `entry`, whose card says what the table says in place of what the code says."""
     said: dict[str, Any] = {
         name: value
@@ -82,6 +86,31 @@ def configured(agent: Runner, entry: AgentEntry) -> Runner:
     served = copy.copy(agent)
     served.profile = replace(agent.profile, id=entry.id, skills=tuple(skills.values()), **said)
     return served
+
+
+def _declared(entry: AgentEntry) -> Runner:
+    """The agent of a table of the file."""
+    if entry.run == WORKER:
+        return worker_agent(entry)
+    return configured(_one(entry.run.removeprefix("python:")), entry)
+
+
+def worker_agent(entry: AgentEntry) -> WorkerAgent:
+    """An agent that worker processes serve: its card says what the table says, since its code is not here."""
+    profile = Profile(
+        id=entry.id,
+        name=entry.name or entry.id,
+        description=entry.description or entry.name or entry.id,
+        version=entry.version or "1.0.0",
+        skills=tuple(
+            _skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill)
+            for skill in entry.skills
+        ),
+    )
+    bare = WorkerAgent(
+        profile, queues=entry.offline == "queue", lease_s=LEASE_S if entry.lease_s is None else entry.lease_s
+    )
+    return configured(bare, entry)
 
 
 def _skill(skill: AgentSkill, entry: Any) -> AgentSkill:

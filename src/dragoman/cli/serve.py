@@ -80,19 +80,46 @@ def banner(config: Config, agents: Sequence["Runner"]) -> str:
     """What the server says once it listens: its agents, where they are, and three commands to paste.
 
     `config.port` is the port it listens on; the first of `agents` is the default. The sample of the stream goes to the
-    second agent, if there is one; the texts are the agents' own examples.
+    second agent, if there is one; the texts are the agents' own examples. Under a profile there is one sample, in that
+    system's words.
     """
     base = base_url(config)
     width = max(len(agent.profile.id) for agent in agents)
     first, second = agents[0], agents[min(1, len(agents) - 1)]
     lines = [f"Dragoman {__version__} listens on {base}/ and keeps its tasks in {config.store}", ""]
-    for agent in agents:
-        at_root = f"  (default: {base}/)" if agent is first else ""
-        lines.append(f"  {agent.profile.id:<{width}}  {base}/agents/{agent.profile.id}{at_root}")
-    send = f"curl {base}/message:send {_body(first)}"
-    stream = f"curl -N {base}/agents/{second.profile.id}/message:stream {_body(second)}"
+    if config.profile is None:
+        for agent in agents:
+            at_root = f"  (default: {base}/)" if agent is first else ""
+            lines.append(f"  {agent.profile.id:<{width}}  {base}/agents/{agent.profile.id}{at_root}")
+        send = f"curl {base}/message:send {_body(first)}"
+        stream = f"curl -N {base}/agents/{second.profile.id}/message:stream {_body(second)}"
+        samples = ["Send:    " + send, "Stream:  " + stream]
+    else:
+        paths = {agent.profile.id: _path(config.profile, agent, first) for agent in agents}
+        lines += [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]
+        samples = ["Send:    " + f"curl {base}{paths[first.profile.id]} {_call(config, first)}"]
     card = f"curl {base}/.well-known/agent-card.json"
-    return "\n".join([*lines, "", "Card:    " + card, "Send:    " + send, "Stream:  " + stream, "", "Ctrl-C stops it."])
+    return "\n".join([*lines, "", "Card:    " + card, *samples, "", "Ctrl-C stops it."])
+
+
+def _path(profile: str, agent: "Runner", default: "Runner") -> str:
+    """Where a server that is one of the systems has the agent; empty if it has only the default one."""
+    from dragoman.dialects.mounts import OF_PROFILE
+
+    pattern = OF_PROFILE[profile].value
+    return pattern.replace("{id}", agent.profile.id) if "{id}" in pattern or agent is default else ""
+
+
+def _call(config: Config, agent: "Runner") -> str:
+    """What curl needs to send the agent its first example, as that system's clients do."""
+    import msgspec
+
+    method = "SendMessage" if config.profile in ("beeos", "kaos") else "message/send"
+    tag = {"kind": "text"} if config.profile == "beeos" else {"type": "text"}
+    message = {"role": "user", "parts": [{**tag, "text": _example(agent)}]}
+    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
+    key = "-H 'x-api-key: YOUR-KEY' " if config.profile == "evoai" or config.api_key else ""
+    return f"{key}-H 'Content-Type: application/json' -d {shlex.quote(msgspec.json.encode(call).decode())}"
 
 
 def base_url(config: Config) -> str:
@@ -107,7 +134,10 @@ def _body(agent: "Runner") -> str:
     """What curl needs to send the agent its first example. The message id is no UUID, so no call is a repeat."""
     import msgspec
 
-    text = next((example for skill in agent.profile.skills for example in skill.examples), "Hello")
-    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]}
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": _example(agent)}]}
     body = shlex.quote(msgspec.json.encode({"message": message}).decode())
     return f"-H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d {body}"
+
+
+def _example(agent: "Runner") -> str:
+    return next((example for skill in agent.profile.skills for example in skill.examples), "Hello")

@@ -3,7 +3,7 @@
 Invariant: nothing here imports anything else of Dragoman.
 """
 
-from dragoman.config.agents import RESERVED_AGENT_IDS, AgentEntry, AgentProvider, AgentSkill, agent_id_fault
+from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, AgentProvider, AgentSkill, agent_id_fault
 from dragoman.config.errors import ConfigError
 from dragoman.config.kinds import Kind, store_path
 from dragoman.config.load import FILE, load, loopback
@@ -12,6 +12,7 @@ from dragoman.config.settings import Config, Setting, settings, spelled
 __all__ = [
     "FILE",
     "RESERVED_AGENT_IDS",
+    "WORKER",
     "AgentEntry",
     "AgentProvider",
     "AgentSkill",

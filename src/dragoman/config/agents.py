@@ -4,7 +4,7 @@ Invariant: every id can be a path segment, and no two entries have the same.
 """
 
 import re
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -19,6 +19,8 @@ RESERVED_AGENT_IDS = frozenset(
 
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 RUN = re.compile(r"(?:python:)?(?P<module>[^\s:]+):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.ASCII)
+WORKER = "worker"
+"""What `run` says of an agent whose tasks are done by worker processes."""
 OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
 
 
@@ -42,7 +44,11 @@ class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """`[[agents]]`: an agent to serve. What is None stays as the code has it."""
+    """`[[agents]]`: an agent to serve. What is None stays as the code has it.
+
+    `offline` and `lease_s` are for workers: whether tasks are taken in while none is there (`queue`, else `error`), and
+    how long one may be silent before its task goes to another.
+    """
 
     id: str
     run: str
@@ -55,6 +61,9 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     input_modes: tuple[str, ...] | None = None
     output_modes: tuple[str, ...] | None = None
     skills: tuple[AgentSkill, ...] = ()
+    api_key: str | None = None
+    offline: Literal["queue", "error"] | None = None
+    lease_s: Annotated[float, msgspec.Meta(ge=0.5, le=86_400)] | None = None
 
 
 def agent_id_fault(agent_id: str) -> str | None:
@@ -77,12 +86,23 @@ def agent_entries(source: str, tables: Any) -> tuple[AgentEntry, ...]:
             raise ConfigError(source, f"{path}.id", entry.id, fault)
         if any(entry.id == other.id for other in entries):
             raise ConfigError(source, f"{path}.id", entry.id, "is the id of an earlier agent: ids must differ")
-        if OTHER_RUN.match(entry.run) or not RUN.fullmatch(entry.run):
-            raise ConfigError(
-                source, f"{path}.run", entry.run, "must be a Python agent: module:object or path/to/file.py:object"
-            )
+        if entry.run != WORKER:
+            _check_python(source, path, entry)
         entries.append(entry)
     return tuple(entries)
+
+
+def _check_python(source: str, path: str, entry: AgentEntry) -> None:
+    if OTHER_RUN.match(entry.run) or not RUN.fullmatch(entry.run):
+        raise ConfigError(
+            source,
+            f"{path}.run",
+            entry.run,
+            "must be a Python agent: module:object or path/to/file.py:object; or worker, for one in other processes",
+        )
+    for name in ("offline", "lease_s"):
+        if (value := getattr(entry, name)) is not None:
+            raise ConfigError(source, f"{path}.{name}", value, 'is for agents with run = "worker" only')
 
 
 def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:

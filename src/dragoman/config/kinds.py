@@ -133,6 +133,10 @@ def _origins(value: Any) -> tuple[str, ...]:
 
 
 TEXT = Kind("must be text that is not empty", _text)
+NAME = Kind(
+    "must be 1 to 64 letters, digits or '_', and not begin with a digit",
+    lambda value: _matched(r"[A-Za-z_][A-Za-z0-9_]{0,63}", value),
+)
 HOST = Kind("must be an IP address or a host name, without port", _host)
 BOOLEAN = Kind("must be true or false", _boolean)
 DURATION = Kind("must be a whole number with a unit, like 90s, 15m, 12h, 30d or 4w, or forever", _duration)

@@ -11,6 +11,7 @@ from typing import Any
 
 from dragoman.config.agents import agent_entries
 from dragoman.config.errors import ConfigError, check_keys
+from dragoman.config.profiles import SYSTEMS, variables
 from dragoman.config.settings import Config, Setting, settings
 
 FILE = "dragoman.toml"
@@ -27,11 +28,16 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     known = {setting.name: setting for setting in settings()}
     where = str(file)
     check_keys(where, table, [*known, "agents"], "")
+    profile = flags.get("profile") or environ.get("DRAGOMAN_PROFILE") or table.get("profile")
+    system = SYSTEMS.get(profile) if isinstance(profile, str) else None
+    own = variables(profile, environ) if system is not None and isinstance(profile, str) else {}
     values: dict[str, Any] = {}
     origins: dict[str, tuple[str, str, object]] = {}
     for name, setting in known.items():
         for source, key, given in (
+            (f"profile {profile}", name, system.defaults.get(name) if system is not None else None),
             (where, name, table.get(name)),
+            ("environment", *own.get(name, (name, None))),
             ("environment", setting.env, environ.get(setting.env) or None),
             ("command line", setting.flag, flags.get(name)),
         ):

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from dragoman.config.agents import AgentEntry
-from dragoman.config.kinds import BOOLEAN, DURATION, HOST, ORIGINS, STORE, TEXT, URL, Kind, choice, seconds, whole
+from dragoman.config.kinds import BOOLEAN, DURATION, HOST, NAME, ORIGINS, STORE, TEXT, URL, Kind, choice, seconds, whole
 
 ENV_PREFIX = "DRAGOMAN_"
 
@@ -41,6 +41,11 @@ DAY = 86_400.0
 class Config(Struct, frozen=True, kw_only=True):
     """How the server is to run. Every field but `agents` is a setting; its annotation holds its kind and its help."""
 
+    profile: Annotated[
+        str | None,
+        choice("beeos", "kaos", "evoai", "protoagent"),
+        "Be that system: its port, only its paths, its environment variables.",
+    ] = None
     host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"
     port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 takes a free one."] = 7870
     store: Annotated[str, STORE, "Where tasks are kept: sqlite:///path or memory:."] = "sqlite:///data/dragoman.db"
@@ -48,6 +53,9 @@ class Config(Struct, frozen=True, kw_only=True):
         str | None, URL, "Base URL in cards; unset, it is taken from the address and Host header of each request."
     ] = None
     default: Annotated[str | None, TEXT, "Id of the agent that answers at /; unset, the first that is declared."] = None
+    api_key: Annotated[
+        str | None, TEXT, "Key that callers must send (x-api-key, or as bearer); agents can have their own."
+    ] = None
     allow_unauthenticated: Annotated[
         bool, BOOLEAN, "DANGEROUS: listen beyond loopback although anyone who reaches the port may use every agent."
     ] = False
@@ -92,6 +100,15 @@ class Config(Struct, frozen=True, kw_only=True):
 
     log_level: Annotated[str, choice("debug", "info", "warning", "error"), "Least level that is logged."] = "info"
     log_format: Annotated[str, choice("text", "json"), "How a line of the log is written: text or json."] = "text"
+
+    metrics: Annotated[bool, BOOLEAN, "Serve /metrics for Prometheus."] = True
+    telemetry: Annotated[
+        bool, BOOLEAN, "Send spans and metrics by OTLP, as the OTEL_* variables say; needs dragoman[otel]."
+    ] = False
+    telemetry_prefix: Annotated[str, NAME, "What the names of spans and metrics begin with."] = "dragoman"
+    tasks: Annotated[
+        bool, BOOLEAN, "Make tasks; without, A2A calls run nothing and are answered with an empty task."
+    ] = True
 
     agents: tuple[AgentEntry, ...] = ()
 

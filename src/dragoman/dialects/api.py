@@ -45,15 +45,17 @@ class Dialect(Struct, frozen=True, kw_only=True):
     `name` is what is stored with the tasks it makes (`1.0`, `0.3`, `beeos` …); `key` names the wire form and so the
     cache of encoded events (`1.0`, `0.3`, `0.3-rest`). `decode(method, params)` and `decode_rest(request)` give the
     operation. `encode_result` gives the JSON of a result, `encode_event` that of each frame of an event (none, one, or
-    several); its record is the task folded up to the event for the event types in `folds`, else None. `encode_snapshot`
+    several); its record is the task folded up to the event for the event types in `folds` (of
+    StatusChanged those that end or interrupt the task), else None. `encode_snapshot`
     and `encode_message` are the other two things a stream may hold; `encode_subscription` replaces `encode_snapshot`
     for a caller who follows a task that was there before. `encode_error` gives the JSON of the error: the `error`
     member of a JSON-RPC answer, or a whole HTTP body; `error_status` is the HTTP status of it. `content_type` is that
     of plain answers.
 
     `around_answer`, `around_frame` and `around_error` are the JSON-RPC envelopes of results, stream frames and errors;
-    over HTTP+JSON they are not asked. With `coalesce_s` the chunks of artifacts are not sent one by one: what the task
-    amounts to goes out at most that often.
+    over HTTP+JSON they are not asked. `http_error` gives the whole body of an error that the system answers outside
+    JSON-RPC, None for one that it does not. With `coalesce_s` the chunks of artifacts are not sent one by one: what the
+    task amounts to goes out at most that often.
     """
 
     name: str
@@ -73,5 +75,6 @@ class Dialect(Struct, frozen=True, kw_only=True):
     around_answer: Around = jsonrpc.around
     around_frame: Around = jsonrpc.around
     around_error: Around = jsonrpc.around_error
+    http_error: Callable[[A2AError], bytes | None] | None = None
     stream_headers: tuple[tuple[bytes, bytes], ...] = STREAM_HEADERS
     coalesce_s: float = 0.0

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
 from dragoman.dialects.v03.card import card as card_03
-from dragoman.model.card import AgentCapabilities, AgentCard, AgentInterface, Profile
+from dragoman.model.card import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, Profile
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 """Where a card is, below the root and below every mount (A2A 1.0 §8.2; the second is that of 0.2)."""
@@ -36,11 +37,29 @@ def interfaces(base_url: str, mount: str, versions: Sequence[str] = VERSIONS) ->
     )
 
 
-def extended_card(profile: Profile, at: Sequence[AgentInterface], *, extended: bool = False) -> AgentCard:
-    """The card as A2A 1.0 has it (§4.4.1), which is also the answer of GetExtendedAgentCard.
+class Offer(Struct, frozen=True, kw_only=True):
+    """What the server adds to what an agent says of itself.
 
-    `extended` says whether that operation is offered to callers who have authenticated.
+    `extended`: GetExtendedAgentCard is offered to callers who have authenticated. `extensions` are those of the mount's
+    own system. `keyed`: callers must send a key. `protocols` and `history` are KAOS's `supportedProtocols` and
+    `stateTransitionHistory`.
     """
+
+    extended: bool = False
+    extensions: tuple[AgentExtension, ...] = ()
+    keyed: bool = False
+    protocols: tuple[str, ...] = ("jsonrpc",)
+    history: bool = False
+
+
+PLAIN = Offer()
+
+API_KEY = {"apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "x-api-key"}}}
+"""Where a key is sent, as A2A 1.0 §4.5.2 writes it."""
+
+
+def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:
+    """The card as A2A 1.0 has it (§4.4.1), which is also the answer of GetExtendedAgentCard."""
     return AgentCard(
         name=profile.name,
         description=profile.description,
@@ -49,8 +68,8 @@ def extended_card(profile: Profile, at: Sequence[AgentInterface], *, extended: b
         capabilities=AgentCapabilities(
             streaming=profile.streams,
             push_notifications=False,
-            extended_agent_card=extended,
-            extensions=profile.extensions,
+            extended_agent_card=offer.extended,
+            extensions=(*profile.extensions, *offer.extensions),
         ),
         default_input_modes=profile.input_modes,
         default_output_modes=profile.output_modes,
@@ -58,16 +77,34 @@ def extended_card(profile: Profile, at: Sequence[AgentInterface], *, extended: b
         provider=profile.provider,
         documentation_url=profile.documentation_url,
         icon_url=profile.icon_url,
+        security_schemes=API_KEY if offer.keyed else None,
+        security_requirements=({"schemes": {"apiKey": {"list": []}}},) if offer.keyed else (),
     )
 
 
-def encode_well_known(profile: Profile, at: Sequence[AgentInterface], *, extended: bool = False) -> bytes:
+def encode_well_known(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> bytes:
     """The hybrid card: all of the 1.0 card, and beside it what 0.3 has and 1.0 does not.
+
+    It begins as KAOS's text shows it: name, version of the protocol, protocols, capabilities.
 
     Security schemes are in 0.3's spelling, which the 1.x resolvers translate; a 0.3 client cannot read that of 1.0.
     """
-    card = extended_card(profile, at, extended=extended)
+    card = extended_card(profile, at, offer)
     new: dict[str, Any] = msgspec.to_builtins(card)
     old = card_03(card) if any(each.protocol_version.startswith("0.3") for each in at) else {}
-    capabilities = {**new["capabilities"], **old.get("capabilities", {})}
-    return msgspec.json.encode({**new, **old, "capabilities": capabilities})
+    both = {**new, **old}
+    for name in ("securitySchemes", "securityRequirements"):
+        if name not in old:
+            both.pop(name, None)  # a 0.3 client cannot read that of 1.0; the 1.x resolvers translate 0.3's
+    said = {**new["capabilities"], **old.get("capabilities", {})}
+    capabilities = {name: said[name] for name in ("streaming", "pushNotifications")}
+    if old:
+        capabilities["stateTransitionHistory"] = offer.history
+    begin: dict[str, Any] = {"name": profile.name}
+    if old:
+        begin |= {"protocolVersion": old["protocolVersion"], "supportedProtocols": list(offer.protocols)}
+    begin["capabilities"] = {
+        **capabilities,
+        **{name: value for name, value in said.items() if name not in capabilities},
+    }
+    return msgspec.json.encode({**begin, **{name: value for name, value in both.items() if name not in begin}})

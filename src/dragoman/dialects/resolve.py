@@ -1,18 +1,20 @@
 """Which dialect is this request? Tables of rows, the first that fits wins.
 
-Invariant: pure and total: every request gets a dialect. One that is refused gets the dialect whose errors its caller
-can read, with decoders that raise the refusal.
+Invariant: pure and total: every request gets a dialect, or ByTask, with the dialect for a task that is not found. One
+that is refused gets the dialect whose errors its caller can read, with decoders that raise the refusal.
 """
 
 import re
-from collections.abc import Callable, Sequence
-from enum import Enum
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
+import msgspec
 from msgspec import Struct, structs
 
-from dragoman.dialects import v03, v1
+from dragoman.dialects import beeos, evoai, kaos, protoagent, v03, v1
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.beeos.rest import REST as BEEOS_REST
+from dragoman.dialects.mounts import Mount, mount_of
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v1.decode import METHODS as METHODS_1
 from dragoman.model.errors import A2AError, VersionNotSupported
@@ -26,34 +28,30 @@ bytes of a file into base64 twice, and nothing else in their requests tells them
 _SEND_HEADER = "send the header A2A-Version: 1.0; without it a request is 0.3 (A2A 1.0 §3.6.2), which has no such "
 
 
-class Mount(Enum):
-    """The kinds of mounts: the root, `/agents/{id}`, `/{id}`."""
+class ByTask(Struct, frozen=True):
+    """A request that only names a task, which the mount cannot tell apart.
 
-    ROOT = "/"
-    AGENT = "/agents/{id}"
-    TENANT = "/{id}"
+    If the caller made that task through this very mount, in one of the dialects of `stored`, that one answers;
+    `otherwise` answers in all other cases, so that what is not found and what is another's look the same to the byte.
+    """
 
-
-class Grammar(Enum):
-    """Whose method a name is, or whose path: no name is in both versions."""
-
-    V1 = "1.0"
-    V03 = "0.3"
-    UNKNOWN = ""
+    id: str
+    stored: Mapping[str, Dialect]
+    otherwise: Dialect
 
 
 class Asked(Struct, frozen=True):
     """What the rows look at.
 
     `version` is `1.0`, `0.3`, empty when the caller named none, else as the caller sent it. `name` is the method or the
-    route. `params` is empty over HTTP+JSON.
+    route. `params` is empty over HTTP+JSON; `legacy` says that the path is below `/v1`.
     """
 
     mount: Mount
     version: str
-    grammar: Grammar
     name: str
     params: bytes = b""
+    legacy: bool = False
     user_agent: str = ""
 
     @property
@@ -61,37 +59,122 @@ class Asked(Struct, frozen=True):
         """Whether the version is one that is spoken, or none."""
         return self.version in ("1.0", "0.3", "")
 
+    @property
+    def pascal(self) -> bool:
+        """Whether the method is one of 1.0."""
+        return self.name in METHODS_1
+
+    @property
+    def slash(self) -> bool:
+        """Whether the method is one of 0.3."""
+        return self.name in METHODS_03
+
+
+class _Part(Struct):
+    kind: object = None
+    type: object = None
+
+
+class _Message(Struct):
+    role: object = None
+    kind: object = None
+    messageId: object = None  # noqa: N815  as on the wire
+    parts: list[_Part] = []
+
+
+class _Peek(Struct):
+    """The little of some params that tells dialects apart."""
+
+    message: _Message | None = None
+    id: object = None
+    taskId: object = None  # noqa: N815
+    pageSize: object = None  # noqa: N815
+    pageToken: object = None  # noqa: N815
+    status: object = None
+    contextId: object = None  # noqa: N815
+    historyLength: object = None  # noqa: N815
+    includeArtifacts: object = None  # noqa: N815
+
+
+_PEEK = msgspec.json.Decoder(_Peek)
+_NOTHING = _Peek()
+
+
+def _peek(asked: Asked) -> _Peek:
+    try:
+        return _PEEK.decode(asked.params)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _NOTHING  # the decoder of whichever dialect will say what is wrong with them
+
+
+def _role_of_1(asked: Asked) -> bool:
+    """`ROLE_USER` is how 1.0 spells it, and nobody else."""
+    message = _peek(asked).message
+    return message is not None and isinstance(message.role, str) and message.role.startswith("ROLE_")
+
+
+def _tagged_kind(asked: Asked) -> bool:
+    message = _peek(asked).message
+    return message is not None and (message.kind is not None or any(part.kind is not None for part in message.parts))
+
+
+def _message_of_03(asked: Asked) -> bool:
+    """What every official 0.3 client sends: an id, and the tag `message`."""
+    message = _peek(asked).message
+    return message is not None and message.kind == "message" and message.messageId is not None
+
+
+def _lists_as_1(asked: Asked) -> bool:
+    seen = _peek(asked)
+    fields = (seen.pageSize, seen.pageToken, seen.status, seen.contextId, seen.historyLength, seen.includeArtifacts)
+    return any(field is not None for field in fields)
+
+
+ONLY_A_TASK = frozenset({"GetTask", "CancelTask", "SubscribeToTask", "tasks/get", "tasks/cancel", "tasks/resubscribe"})
+"""The methods whose params are a task's id: the same in several dialects."""
+
 
 class Row(Struct, frozen=True):
     """A condition, and the dialect where it holds."""
 
     when: Callable[[Asked], bool]
-    then: Callable[[Asked], Dialect]
+    then: Callable[[Asked], Dialect | ByTask]
 
 
-def of_call(method: str, params: bytes, version: str | None, mount: str) -> Dialect:
+def of_call(method: str, params: bytes, version: str | None, mount: str) -> Dialect | ByTask:
     """The dialect of a JSON-RPC call; `version` is `A2A-Version` as sent, in the header or the query."""
-    if method in METHODS_1:
-        grammar = Grammar.V1
-    elif method in METHODS_03:
-        grammar = Grammar.V03
-    else:
-        grammar = Grammar.UNKNOWN
-    return _first(CALLS, Asked(_mount(mount), version_of(version), grammar, method, params))
+    kind = mount_of(mount)
+    return _first(CALLS[kind], Asked(kind, version_of(version), method, params))
 
 
-def of_rest(*, legacy: bool, version: str | None, mount: str = "/", user_agent: str = "") -> Dialect:
+def of_rest(
+    *, legacy: bool, version: str | None, mount: str = "/", user_agent: str = "", vendor: bool = False
+) -> Dialect:
     """The dialect of an HTTP+JSON request; `legacy` says that its path is below `/v1`, where 0.3 lives.
+
+    `vendor` says that the path is one that only the mount's own system has.
 
     Below `/v1` 1.0 is not served: its paths follow the interface's URL, and no card of ours names one that ends so.
     """
-    grammar = Grammar.V03 if legacy else Grammar.V1
-    return _first(RESTS, Asked(_mount(mount), version_of(version), grammar, "path", user_agent=user_agent))
+    if vendor:
+        return protoagent.REST if mount_of(mount) is Mount.PROTOAGENT else BEEOS_REST
+    asked = Asked(mount_of(mount), version_of(version), "path", legacy=legacy, user_agent=user_agent)
+    dialect = _first(RESTS, asked)
+    assert isinstance(dialect, Dialect)
+    return dialect
 
 
-def of_nothing(version: str | None) -> Dialect:
-    """The dialect to answer a JSON-RPC body in that could not be read: by the version alone."""
-    return v1.JSONRPC if version_of(version) == "1.0" else v03.JSONRPC
+def of_nothing(version: str | None, mount: str = "/") -> Dialect:
+    """The dialect to answer a JSON-RPC body in that could not be read: by the mount and the version alone."""
+    match mount_of(mount):
+        case Mount.TENANT:
+            return beeos.JSONRPC
+        case Mount.EVOAI:
+            return evoai.JSONRPC
+        case Mount.PROTOAGENT if version_of(version) != "1.0":
+            return protoagent.JSONRPC
+        case _:
+            return v1.JSONRPC if version_of(version) == "1.0" else v03.JSONRPC
 
 
 def version_of(sent: str | None) -> str:
@@ -101,14 +184,8 @@ def version_of(sent: str | None) -> str:
     return match[1] if match else sent
 
 
-def _first(rows: Sequence[Row], asked: Asked) -> Dialect:
+def _first(rows: Sequence[Row], asked: Asked) -> Dialect | ByTask:
     return next(row.then(asked) for row in rows if row.when(asked))
-
-
-def _mount(path: str) -> Mount:
-    if path == "/":
-        return Mount.ROOT
-    return Mount.AGENT if path.startswith("/agents/") else Mount.TENANT
 
 
 def _refused(dialect: Dialect, error: A2AError) -> Dialect:
@@ -126,30 +203,89 @@ def _unknown_method(asked: Asked) -> Dialect:
 
 
 def _unknown_version(asked: Asked) -> Dialect:
-    dialect = v03.JSONRPC if asked.grammar is Grammar.V03 else v1.JSONRPC
-    return _refused(dialect, VersionNotSupported(asked.version))
+    return _refused(v03.JSONRPC if asked.slash else v1.JSONRPC, VersionNotSupported(asked.version))
 
 
-def _no_version(asked: Asked) -> Dialect:
+def _no_version(_: Asked) -> Dialect:
     return _refused(v1.JSONRPC, VersionNotSupported("", ("1.0", "0.3"), f"{_SEND_HEADER}method"))
 
 
-CALLS: tuple[Row, ...] = (
-    # The dialects of a mount that is strict, and methods that only one of the vendors has, go here.
+def _by_task(**stored: Dialect) -> Callable[[Asked], Dialect | ByTask]:
+    """ByTask among the keyword dialects; the first answers otherwise."""
+    otherwise = next(iter(stored.values()))
+    named = {dialect.name: dialect for dialect in stored.values()}
+
+    def resolve(asked: Asked) -> Dialect | ByTask:
+        seen = _peek(asked)
+        task_id = seen.id if isinstance(seen.id, str) else seen.taskId
+        return ByTask(task_id, named, otherwise) if isinstance(task_id, str) else otherwise
+
+    return resolve
+
+
+def _is(dialect: Dialect) -> Callable[[Asked], Dialect | ByTask]:
+    return lambda _: dialect
+
+
+_OFFICIAL: tuple[Row, ...] = (
     # An unknown method is told before an unknown version, as the official server does (a2a-sdk 1.3.0).
-    Row(lambda asked: asked.grammar is Grammar.UNKNOWN, _unknown_method),
+    Row(lambda asked: not (asked.pascal or asked.slash), _unknown_method),
     Row(lambda asked: not asked.official, _unknown_version),
-    # Role spelling, part tags and id keys of the vendors go here.
     # A version that was named holds: a method it does not have is MethodNotFound, by that version's decoder.
-    Row(lambda asked: asked.version == "1.0", lambda asked: v1.JSONRPC),
-    Row(lambda asked: asked.version == "0.3", lambda asked: v03.JSONRPC),
-    # No version is 0.3 (A2A 1.0 §3.6.2) …
-    Row(lambda asked: asked.grammar is Grammar.V03, lambda asked: v03.JSONRPC),
-    # … so a method of 1.0 without one is refused where the mount is pure.
-    Row(lambda asked: asked.mount is Mount.AGENT, _no_version),
-    # KAOS (`type` parts under a 1.0 name on the root) goes here.
-    Row(lambda asked: True, lambda asked: v1.JSONRPC),
+    Row(lambda asked: asked.version == "1.0", _is(v1.JSONRPC)),
+    Row(lambda asked: asked.version == "0.3", _is(v03.JSONRPC)),
 )
+
+CALLS: dict[Mount, tuple[Row, ...]] = {
+    # No version is 0.3 (A2A 1.0 §3.6.2), so a method of 1.0 without one is refused: this mount is pure.
+    Mount.AGENT: (
+        *_OFFICIAL,
+        Row(lambda asked: asked.slash, _is(v03.JSONRPC)),
+        Row(lambda asked: True, _no_version),
+    ),
+    # KAOS clients send no version: its names without one are KAOS, unless the role is spelled as only 1.0 spells it.
+    Mount.ROOT: (
+        Row(lambda asked: asked.version == "" and asked.pascal and _role_of_1(asked), _is(v1.JSONRPC)),
+        Row(lambda asked: asked.version == "" and asked.name in kaos.METHODS and not asked.slash, _is(kaos.JSONRPC)),
+        *_OFFICIAL,
+        Row(
+            lambda asked: asked.name in ONLY_A_TASK and asked.name in kaos.METHODS,
+            _by_task(official=v03.JSONRPC, vendor=kaos.JSONRPC),
+        ),
+        Row(lambda asked: asked.slash, _is(v03.JSONRPC)),
+        Row(lambda asked: True, _is(v1.JSONRPC)),
+    ),
+    # Its 1.0 clients use 1.0's names, all others those of 0.3, of which it is a superset.
+    Mount.PROTOAGENT: (
+        Row(lambda asked: asked.pascal and asked.version in ("1.0", ""), _is(v1.JSONRPC)),
+        Row(lambda asked: asked.name in protoagent.METHODS and asked.version in ("0.3", ""), _is(protoagent.JSONRPC)),
+        Row(lambda asked: asked.version == "1.0", _is(v1.JSONRPC)),
+        Row(lambda asked: not asked.official and (asked.pascal or asked.slash), _unknown_version),
+        Row(lambda asked: True, _is(protoagent.JSONRPC)),
+    ),
+    # Parts tagged `kind` are 0.3, all else is Evo AI.
+    Mount.EVOAI: (
+        Row(lambda asked: asked.version == "0.3" or _tagged_kind(asked), _is(v03.JSONRPC)),
+        Row(
+            lambda asked: asked.name in ONLY_A_TASK and _peek(asked).taskId is None,
+            _by_task(vendor=evoai.JSONRPC, official=v03.JSONRPC),
+        ),
+        Row(lambda asked: True, _is(evoai.JSONRPC)),
+    ),
+    # BeeOS clients send A2A-Version: 1.0 on everything, so the version is no signal here.
+    Mount.TENANT: (
+        Row(lambda asked: asked.pascal and (asked.name not in beeos.METHODS or _role_of_1(asked)), _is(v1.JSONRPC)),
+        Row(lambda asked: asked.slash and (asked.name not in beeos.METHODS or _role_of_1(asked)), _is(v03.JSONRPC)),
+        Row(lambda asked: asked.slash and _message_of_03(asked), _is(v03.JSONRPC)),
+        Row(lambda asked: asked.name == "ListTasks" and _lists_as_1(asked), _is(v1.JSONRPC)),
+        Row(
+            lambda asked: asked.name in ONLY_A_TASK and asked.pascal,
+            _by_task(vendor=beeos.JSONRPC, official=v1.JSONRPC),
+        ),
+        Row(lambda asked: asked.name in ONLY_A_TASK, _by_task(vendor=beeos.JSONRPC, official=v03.JSONRPC)),
+        Row(lambda asked: True, _is(beeos.JSONRPC)),
+    ),
+}
 
 
 def _rest_03(asked: Asked) -> Dialect:
@@ -157,7 +293,7 @@ def _rest_03(asked: Asked) -> Dialect:
 
 
 def _unknown_rest_version(asked: Asked) -> Dialect:
-    dialect = _rest_03(asked) if asked.grammar is Grammar.V03 else v1.REST
+    dialect = _rest_03(asked) if asked.legacy else v1.REST
     return _refused(dialect, VersionNotSupported(asked.version))
 
 
@@ -175,8 +311,8 @@ def _no_rest_version(asked: Asked) -> Dialect:
 
 RESTS: tuple[Row, ...] = (
     Row(lambda asked: not asked.official, _unknown_rest_version),
-    Row(lambda asked: asked.grammar is Grammar.V03 and asked.version == "1.0", _new_version_on_old_path),
-    Row(lambda asked: asked.grammar is Grammar.V03, _rest_03),
+    Row(lambda asked: asked.legacy and asked.version == "1.0", _new_version_on_old_path),
+    Row(lambda asked: asked.legacy, _rest_03),
     Row(lambda asked: asked.version == "0.3", _old_version_on_new_path),
     # A path of 1.0 is unmistakable, so it needs no version, except where the mount is pure.
     Row(lambda asked: asked.version == "" and asked.mount is Mount.AGENT, _no_rest_version),

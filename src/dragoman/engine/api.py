@@ -4,16 +4,17 @@ Invariant: a binding knows nothing of runs, an agent knows nothing of streams; b
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from contextvars import Context
+from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
 from dragoman.model.card import Profile
 from dragoman.model.events import Logged
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import Call, Result
+from dragoman.model.operations import Call, CompleteTask, Result, UpdateStatus
 from dragoman.model.principal import Principal
-from dragoman.model.task import Record, TaskHead, Usage
+from dragoman.model.task import Record, TaskHead, TaskState, Usage
 
 
 class Snapshot(Struct, frozen=True):
@@ -86,9 +87,26 @@ class Handler(Protocol):
         """Open the stream of a StreamMessage or Subscribe. Raises A2AError and nothing else."""
         ...
 
+    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+        """The dialect in which `principal` made that task of `agent` through `mount`; None if it did not."""
+        ...
+
 
 class Reject(Exception):
     """Raised by an agent that will not do the task; the text goes to the caller."""
+
+
+class Ended(Exception):
+    """Raised by a runner that knows how the task ends: in `state`, a terminal one, with `parts` for the caller."""
+
+    def __init__(self, state: TaskState, parts: Sequence[Part] = ()) -> None:
+        super().__init__(state.value)
+        self.state = state
+        self.parts = tuple(parts)
+
+
+class RunAgain(Exception):
+    """Raised by a restartable runner whose run came to nothing: the task is leased anew and run as after a crash."""
 
 
 class Run(Protocol):
@@ -105,6 +123,10 @@ class Run(Protocol):
     skill: str | None
     skills: tuple[str, ...]
     extensions: tuple[str, ...]
+    traceparent: str | None
+    """The trace that calls of the agent's own shall continue (W3C Trace Context); None if nobody traces."""
+    epoch: int
+    """The task's epoch as the run began: 1 if nobody has worked on it before."""
 
     @property
     def record(self) -> Record:
@@ -125,6 +147,14 @@ class Run(Protocol):
         """Add to the tokens used; written with the next status."""
         ...
 
+    async def written(self) -> None:
+        """Wait until all that was emitted so far is committed."""
+        ...
+
+    def caught_up(self) -> None:
+        """The agent knows the caller's earlier answers from the task: nothing of what it says is a replay."""
+        ...
+
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
         ...
@@ -142,7 +172,7 @@ class Runner(Protocol):
     """What stands behind a card.
 
     `direct` answers with one Message instead of a task; `restartable` may be run again from the start after a crash;
-    `one_message` takes no further message while it works.
+    `one_message` takes no further message while it works. While it is `offline`, sends are refused with AgentOffline.
     """
 
     profile: Profile
@@ -150,6 +180,60 @@ class Runner(Protocol):
     restartable: bool
     one_message: bool
 
+    @property
+    def offline(self) -> bool: ...
+
     async def run(self, run: Run) -> None:
         """Do the task. Returning completes it; Reject rejects it; CancelledError cancels it; anything else fails it."""
+        ...
+
+
+@runtime_checkable
+class Reported(Protocol):
+    """A runner whose work is done elsewhere, and reported from there (BeeOS: UpdateStatus, CompleteTask)."""
+
+    async def report(self, report: CompleteTask | UpdateStatus) -> None:
+        """Take a worker's word on a task of this agent. What does not end the task is committed on return.
+
+        Raises A2AError: InvalidParams for a report that does not fit, LeaseLost, Unavailable.
+        """
+        ...
+
+
+class Execution(Protocol):
+    """A run, as it is observed. `context`, if there is one, is what the agent runs in."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """What names this run to others; None: the trace that the task came with goes on."""
+        ...
+
+    @property
+    def context(self) -> Context | None: ...
+
+    def finished(self, state: str) -> None:
+        """The run is over, and the task is in `state`."""
+        ...
+
+
+class Observer(Protocol):
+    """Is told what happens to tasks, for counts and spans; states are spelled `completed`, `input-required` …
+
+    It is told on the loop and of everything, so it must be quick, and it never raises.
+    """
+
+    def submitted(self, agent: str) -> None:
+        """A task was written."""
+        ...
+
+    def cancel_requested(self, agent: str) -> None:
+        """Somebody wants a task to stop."""
+        ...
+
+    def ended(self, agent: str, state: str, duration_ms: int) -> None:
+        """The end of a task was committed."""
+        ...
+
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> Execution:
+        """A run begins; `traceparent` is what the task came with."""
         ...

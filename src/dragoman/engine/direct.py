@@ -29,6 +29,8 @@ class DirectRun:
         self.skill = head.skill
         self.skills = head.skills
         self.extensions = head.extensions
+        self.traceparent = head.traceparent
+        self.epoch = 1
         self._runner = runner
         self._past = past
         self._events: list[Event] = [Submitted(message, head.created_at)]
@@ -48,7 +50,7 @@ class DirectRun:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
             raise InternalError(failed(self.head, "canceled itself", error)) from error
-        except (Exception, SystemExit, BaseExceptionGroup) as error:
+        except BaseException as error:
             if limit.expired():
                 raise Unavailable(
                     f"{self.head.agent} did not answer within {timeout_s:g} s (blocking_timeout_s)"
@@ -80,6 +82,12 @@ class DirectRun:
 
     def usage(self, usage: Usage) -> None:
         """A Message has no place for it."""
+
+    async def written(self) -> None:
+        """Nothing is."""
+
+    def caught_up(self) -> None:
+        """Nothing is replayed."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Raises RuntimeError: without a task nothing can wait for an answer."""

@@ -7,8 +7,10 @@ import asyncio
 import logging
 from collections.abc import Iterable, Mapping
 
-from dragoman.engine.api import EngineSettings, Runner
+from dragoman.engine.api import EngineSettings, Observer, Runner
 from dragoman.engine.endings import closing
+from dragoman.engine.errands import Errands
+from dragoman.engine.lifecycle import SPELLED
 from dragoman.engine.live import LiveTask, wait_until
 from dragoman.engine.past import Past
 from dragoman.engine.registry import Registry
@@ -22,6 +24,9 @@ from dragoman.model.task import TERMINAL, TaskState
 from dragoman.store.api import Append, Moved, Refused, Store, Stored, StoreError
 
 log = logging.getLogger("dragoman.runs")
+
+LEAVE_S = 2.0
+"""How long agents that were canceled may still take at the end of a drain, before they are left behind."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """What the caller of a task reads whose run died with its process and cannot be repeated (DESIGN §5)."""
@@ -38,6 +43,7 @@ class Dispatch:
         clock: Clock,
         settings: EngineSettings,
         holder: str,
+        observer: Observer | None = None,
     ) -> None:
         self.holder = holder
         self.past = Past(store)
@@ -46,17 +52,32 @@ class Dispatch:
         self._store = store
         self._clock = clock
         self._settings = settings
-        self._group: asyncio.TaskGroup | None = None
-        self._active: set[asyncio.Task[None]] = set()
+        self._observer = observer
+        self._errands = Errands(registry, self._end)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._active = self._errands.active
         self._draining = False
         self._over = False
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """From now on runs belong to `group`."""
-        self._group = group
+        """From now on what is done for tasks beside their runs belongs to `group`.
+
+        Runs do not: a group waits for ever for an agent that does not let itself be canceled. They are owned here.
+        """
+        self._errands.begin(group)
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop of the runs. Asking asyncio for it is a system call each time (getpid, CPython 3.11)."""
+        if self._loop is None:
+            raise RuntimeError("the engine has not been started")
+        return self._loop
 
     def start(self, runner: Runner, live: LiveTask, message: Message) -> None:
         """Run a task that has just been written and leased; after the drain, the next start deals with it."""
+        if self._observer is not None:
+            self._observer.submitted(live.head.agent)
         if not self._over:
             self._launch(self._run(runner, live, message, Replay(), announce=True), live)
 
@@ -77,6 +98,7 @@ class Dispatch:
             replay,
             store=self._store,
             clock=self._clock,
+            loop=self.loop,
             past=self.past,
             announce=announce,
             suspend_max_s=self._settings.suspend_max_s,
@@ -86,22 +108,45 @@ class Dispatch:
         live.run = run
         if self._draining:
             run.leave()
-        task = run.task = self._spawn(run.main())
-        task.add_done_callback(lambda _: self._done(run, live))
-
-    def _spawn(self, work: "asyncio._CoroutineLike[None]") -> "asyncio.Task[None]":
-        if self._group is None:
-            raise RuntimeError("the engine has not been started")
-        task = self._group.create_task(work)
+        if self._observer is None:
+            task = run.task = self.loop.create_task(run.main())
+        else:
+            head = live.head
+            execution = self._observer.executing(head.agent, head.id, head.traceparent)
+            run.traceparent = execution.traceparent or head.traceparent
+            task = run.task = self.loop.create_task(run.main(), context=execution.context)
+            task.add_done_callback(lambda _: execution.finished(SPELLED[live.state]))
         self._active.add(task)
-        task.add_done_callback(self._active.discard)
-        return task
+        task.add_done_callback(lambda done: self._done(run, live, done))
 
-    def _done(self, run: TaskRun, live: LiveTask) -> None:
+    def _done(self, run: TaskRun, live: LiveTask, done: "asyncio.Task[None]") -> None:
+        self._active.discard(done)
+        error = None if done.cancelled() else done.exception()
         if live.run is run:
             live.run = None
+        run.release()
+        if error is not None and not self._over:
+            self._errands.broken(live, error)
+        elif run.again and not self._draining:
+            self._errands.run(live, lambda: self._again(live))
         live.wake()
         self._registry.release(live)
+
+    async def _again(self, live: LiveTask) -> None:
+        """Lease the task anew and run it from its start, unless it ends or somebody else runs it."""
+        while live.run is None and live.tip_state not in TERMINAL:
+            try:
+                await self._lease(live)
+            except Moved:
+                continue
+            except Refused:
+                return
+            except StoreError as error:
+                log.warning("task %s waits: it cannot be leased: %s", live.head.id, error)
+                await asyncio.sleep(RETRY_S)
+            else:
+                self._take_up(live, crashed=True)
+                return
 
     def _leave_behind(self, run: TaskRun, live: LiveTask) -> None:
         run.abandon()
@@ -111,20 +156,16 @@ class Dispatch:
     def _take_up(self, live: LiveTask, *, crashed: bool) -> None:
         if self._over:
             return
-        live.pins += 1  # before anybody else lets go of it
-        self._spawn(self._rerun(live, crashed=crashed))
+        self._errands.run(live, lambda: self._rerun(live, crashed=crashed))
 
     async def _rerun(self, live: LiveTask, *, crashed: bool) -> None:
-        try:
+        whole = await self._log(live)
+        while whole[-1].seq < live.seq:  # a message came meanwhile
             whole = await self._log(live)
-            while whole[-1].seq < live.seq:  # a message came meanwhile
-                whole = await self._log(live)
-            message, replay = replay_of(live.head, whole, crashed=crashed)
-            if live.run is None and live.tip_state not in TERMINAL and not self._over:
-                runner = self._runners[live.head.agent]
-                self._launch(self._run(runner, live, message, replay, announce=False), live)
-        finally:
-            self._registry.unpin(live)
+        message, replay = replay_of(live.head, whole, crashed=crashed)
+        if live.run is None and live.tip_state not in TERMINAL and not self._over:
+            runner = self._runners[live.head.agent]
+            self._launch(self._run(runner, live, message, replay, announce=False), live)
 
     async def _log(self, live: LiveTask) -> tuple[Logged, ...]:
         while True:
@@ -142,9 +183,10 @@ class Dispatch:
         An agent that has not stopped within `cancel_grace_s` is left behind: what it writes later is refused. Once
         begun, it happens, also when nobody waits for it. Raises StoreError if it cannot be written now.
         """
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        live.pins += 1
-        self._spawn(self._stop(live, waiter))
+        if self._observer is not None:
+            self._observer.cancel_requested(live.head.agent)
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        self._errands.run(live, lambda: self._stop(live, waiter))
         await waiter
 
     async def _stop(self, live: LiveTask, waiter: "asyncio.Future[None]") -> None:
@@ -162,10 +204,13 @@ class Dispatch:
                     await asyncio.sleep(RETRY_S)
                 except Refused:
                     break
+        except Exception as error:
+            if not waiter.done():
+                waiter.set_exception(error)
+            raise
         finally:
             if not waiter.done():
                 waiter.set_result(None)
-            self._registry.unpin(live)
 
     async def _asked_to_stop(self, live: LiveTask) -> bool:
         """Mark the task, ask its run to stop, and give it its time; that of a suspended run is over at once."""
@@ -173,7 +218,7 @@ class Dispatch:
         if run is not None and not run.suspended:
             await self._store.request_cancel(live.head.id)
             run.cancel()
-            loop = asyncio.get_running_loop()
+            loop = self.loop
             deadline = loop.time() + self._settings.cancel_grace_s
             while not live.terminal and live.run is not None and await wait_until(live, loop, deadline):
                 pass
@@ -181,7 +226,7 @@ class Dispatch:
 
     async def _end(self, live: LiveTask, state: TaskState, text: str = "", reason: str = "") -> None:
         """Write the end of a task on behalf of its run, unless it has ended. Raises StoreError, or Unknown."""
-        loop = asyncio.get_running_loop()
+        loop = self.loop
         while not live.terminal:
             if live.run is not None:
                 live.run.abandon()
@@ -257,6 +302,10 @@ class Dispatch:
         await asyncio.gather(*(self._cut_off(live, grace_s) for live in self._registry.all()))
         for task in tuple(self._active):
             task.cancel()
+        if self._active:
+            _, left = await asyncio.wait(tuple(self._active), timeout=LEAVE_S)
+            if left:
+                log.warning("%d runs do not let themselves be canceled: they are left behind", len(left))
 
     async def _cut_off(self, live: LiveTask, grace_s: float) -> None:
         run = live.run

@@ -16,6 +16,9 @@ from dragoman.model.task import TaskHead, TaskState, Usage
 
 log = logging.getLogger("dragoman.runs")
 
+Ending = tuple[TaskState, str | tuple[Part, ...], str]
+"""How a run ended: the state, what is said to the caller, the reason for programs."""
+
 
 def agent_message(live: LiveTask, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
     """A message from the agent, or from the server on its behalf, within a task."""
@@ -30,10 +33,16 @@ def agent_message(live: LiveTask, parts: Sequence[Part], metadata: dict[str, Any
 
 
 def closing(
-    live: LiveTask, state: TaskState, now_ms: int, text: str = "", reason: str = "", usage: Usage | None = None
+    live: LiveTask,
+    state: TaskState,
+    now_ms: int,
+    said: str | tuple[Part, ...] = "",
+    reason: str = "",
+    usage: Usage | None = None,
 ) -> StatusChanged:
-    """The event that ends a task; `reason` is for programs, `text` for people."""
-    message = agent_message(live, (Part(text=text),), {"reason": reason} if reason else None) if text else None
+    """The event that ends a task; `reason` is for programs, what is `said` for people."""
+    parts = (Part(text=said),) if isinstance(said, str) else said
+    message = agent_message(live, parts, {"reason": reason} if reason else None) if said else None
     return StatusChanged(
         state,
         timestamp(now_ms),

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import assert_never
 
 from dragoman.engine import policy
-from dragoman.engine.api import EngineSettings, Runner, Snapshot, Stream
+from dragoman.engine.api import EngineSettings, Observer, Reported, Runner, Snapshot, Stream
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.intake import Intake
 from dragoman.engine.lifecycle import fold
@@ -47,7 +47,8 @@ from dragoman.model.operations import (
     TaskPage,
     UpdateStatus,
 )
-from dragoman.model.task import Record, TaskState
+from dragoman.model.principal import Principal
+from dragoman.model.task import INTERRUPTED, Record, TaskState
 from dragoman.store.api import ListQuery, Store, StoreError, StoreFull
 
 
@@ -55,14 +56,21 @@ class Engine:
     """The Handler at the bottom of the stack: see `engine.api.Handler`."""
 
     def __init__(
-        self, store: Store, runners: Mapping[str, Runner], *, clock: Clock, settings: EngineSettings, holder: str
+        self,
+        store: Store,
+        runners: Mapping[str, Runner],
+        *,
+        clock: Clock,
+        settings: EngineSettings,
+        holder: str,
+        observer: Observer | None = None,
     ) -> None:
         self._store = store
         self._runners = runners
         self._clock = clock
         self._settings = settings
-        self._registry = Registry(store)
-        self._dispatch = Dispatch(runners, self._registry, store, clock, settings, holder)
+        self._registry = Registry(store, observer)
+        self._dispatch = Dispatch(runners, self._registry, store, clock, settings, holder, observer)
         self._intake = Intake(store, self._registry, self._dispatch, clock, settings)
         self._stopping = False
         self._stopped = False
@@ -112,7 +120,7 @@ class Engine:
                 case Subscribe():
                     raise UnsupportedOperation("a subscription is a stream")
                 case CompleteTask() | UpdateStatus():
-                    raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
+                    return await self._report(runner, call, operation)
                 case _:
                     assert_never(operation)
         except StoreError as error:
@@ -136,6 +144,17 @@ class Engine:
         except StoreError as error:
             raise _unavailable(error) from error
 
+    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+        """Who made a task, and how: see `engine.api.Handler.dialect_of`."""
+        try:
+            found = self._store.head(task_id)
+        except StoreError as error:
+            raise _unavailable(error) from error
+        if found is None:
+            return None
+        head = found[0]
+        return head.dialect if (head.owner, head.agent, head.mount) == (principal.id, agent, mount) else None
+
     def _runner(self, call: Call) -> Runner:
         runner = self._runners.get(call.agent)
         if runner is None:
@@ -153,7 +172,7 @@ class Engine:
             if send.return_immediately:
                 return live.record()
             timeout_s = self._settings.blocking_timeout_s
-            settled = await live.settled(asyncio.get_running_loop(), seq, timeout_s, lambda: self._stopped)
+            settled = await live.settled(self._dispatch.loop, seq, timeout_s, lambda: self._stopped)
             record = live.record()
             if call.manners.late_is_error and not settled and not self._stopped:
                 raise TaskTimeout(live.head.id, timeout_s)
@@ -214,7 +233,7 @@ class Engine:
         return Tail(
             live,
             self._store,
-            asyncio.get_running_loop(),
+            self._dispatch.loop,
             after=after,
             snapshot=snapshot,
             base=base,
@@ -261,6 +280,31 @@ class Engine:
             if live.state is not TaskState.CANCELED and not call.manners.cancels_ended:
                 raise TaskNotCancelable(task_id, live.state.value)
             return live.record()
+        finally:
+            self._registry.unpin(live)
+
+    # -- CompleteTask, UpdateStatus (BeeOS) ----------------------------------------------------------------------------
+
+    async def _report(self, runner: Runner, call: Call, report: CompleteTask | UpdateStatus) -> Record:
+        """What a worker says of its task; said again, it is answered again."""
+        if not isinstance(runner, Reported):
+            raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
+        live = self._registry.pin_leased(call, report.id, report.lease)
+        try:
+            if live.terminal:
+                fits = policy.repeats(live.record(), report)
+            else:
+                run, end = live.run, policy.end_of(report)
+                if run is None and live.state in INTERRUPTED:
+                    raise InvalidParams("id", "the task waits for its caller's message: then a worker gets it")
+                await runner.report(report)
+                while end is not None and not live.terminal and live.run is run:
+                    await live.wait(asyncio.get_running_loop())
+                fits = end is None or live.state is end
+            record = live.record()
+            if not fits:
+                raise InvalidParams("id", f"task {report.id} is {record.state.value}: nothing was changed")
+            return record
         finally:
             self._registry.unpin(live)
 

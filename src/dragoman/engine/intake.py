@@ -14,7 +14,7 @@ from dragoman.engine.direct import DirectRun
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.live import LiveTask, Outcome, tell
 from dragoman.engine.registry import Registry
-from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
+from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import Clock, new_id, timestamp
 from dragoman.model.message import Message
@@ -59,6 +59,8 @@ class Intake:
         policy.check_send(runner.profile, send)
         now_ms = self._clock.now_ms()
         dedupe = policy.dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
+        if runner.offline and (dedupe is None or await self._store.recall(dedupe.key) is None):
+            raise AgentOffline(call.agent)
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
         if runner.direct and call.manners.answers_with_message:
@@ -83,7 +85,7 @@ class Intake:
 
     async def _create(self, runner: Runner, live: LiveTask, new: NewTask, message: Message) -> Appended | Repeat:
         """Write the task and start its run, also if the caller leaves meanwhile."""
-        waiter: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
+        waiter: asyncio.Future[Appended | Repeat] = self._dispatch.loop.create_future()
 
         def created(done: "asyncio.Future[Appended | Repeat]") -> None:
             live.in_flight -= 1
@@ -119,6 +121,7 @@ class Intake:
             extensions=call.extensions,
             accepted_output_modes=send.accepted_output_modes,
             traceparent=call.traceparent,
+            earlier=send.earlier,
         )
         return head, replace(send.message, task_id=task_id, context_id=context_id)
 
@@ -175,7 +178,7 @@ class Intake:
             )
         run, answers = live.run, live.tip_state in INTERRUPTED
         if live.tip_state in TERMINAL or (run is not None and run.asking and not answers):
-            await live.wait(asyncio.get_running_loop())  # what is on its way to the log decides what this message is
+            await live.wait(self._dispatch.loop)  # what is on its way to the log decides what this message is
             return None
         if runner.one_message and not answers:
             raise UnsupportedOperation(

@@ -26,6 +26,9 @@ FOLLOWS: dict[TaskState, frozenset[TaskState]] = {
 }
 """Which states may follow a state; `working` may follow itself, to report."""
 
+SPELLED = {state: state.value.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in TaskState}
+"""States as metrics have them: `completed`, `input-required`."""
+
 
 def may_follow(state: TaskState, successor: TaskState) -> bool:
     """Whether a task in `state` may go to `successor`."""
@@ -65,7 +68,8 @@ class Fold:
             case ArtifactChunk(artifact, append, last_chunk):
                 pile = self._artifacts.get(artifact.artifact_id) if append else None
                 if pile is None:
-                    self._artifacts[artifact.artifact_id] = _Pile(artifact, not last_chunk)
+                    pile = self._artifacts[artifact.artifact_id] = _Pile(artifact, not last_chunk)
+                    pile.chunked = append or not last_chunk
                 else:
                     pile.add(artifact)
                     pile.open = not last_chunk
@@ -132,7 +136,7 @@ class _Pile:
         self._parts: list[Part] = []
         self._texts: list[str] = []
         self.open = is_open
-        self.chunked = is_open
+        self.chunked = False
         self.add(artifact)
         self._made: Artifact | None = artifact
 

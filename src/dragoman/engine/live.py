@@ -31,7 +31,7 @@ class LiveTask:
     count the appends under way too.
 
     `settled_seq` is the seq of the status in which the task settled (terminal or interrupted), 0 while it has not.
-    `idle` is called whenever the last append under way has landed.
+    `idle` is called whenever the last append under way has landed, `ended` when the task's end is committed.
     """
 
     __slots__ = (
@@ -41,6 +41,7 @@ class LiveTask:
         "_recent",
         "_recent_bytes",
         "_waiting",
+        "ended",
         "epoch",
         "head",
         "idle",
@@ -74,6 +75,7 @@ class LiveTask:
         self._bytes_at_snapshot = 0
         self._waiting: dict[Future[None], None] = {}
         self.idle: Callable[[LiveTask], None] = _ignore
+        self.ended: Callable[[LiveTask, StatusChanged], None] | None = None
 
     @classmethod
     def of(cls, stored: Stored) -> "LiveTask":
@@ -183,6 +185,8 @@ class LiveTask:
             self.state = state_after(self.state, event)
             if isinstance(event, StatusChanged):
                 self.settled_seq = seq if event.state in SETTLED else 0
+                if self.ended is not None and event.state in TERMINAL:
+                    self.ended(self, event)
         if self._recent_bytes > RECENT_BYTES_MAX:
             self._trim()
         if self.in_flight == 0:

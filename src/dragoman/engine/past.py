@@ -29,9 +29,14 @@ class Past:
         )
 
     async def messages(self, head: TaskHead, limit: int) -> tuple[Message, ...]:
-        """The newest `limit` messages of the context of `head`, oldest first; its own task's not."""
+        """The newest `limit` messages of the context of `head`, oldest first; its own task's not.
+
+        A caller who told the conversation with its message is believed: that is what it goes on with.
+        """
         if limit <= 0:
             return ()
+        if head.earlier:
+            return head.earlier[-limit:]
         tasks = await self._store.messages(head.owner, head.agent, head.context_id, limit + 1)
         messages: list[Message] = []
         for stored in tasks:

@@ -10,11 +10,13 @@ from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import ContentTypeNotSupported, InvalidParams, PushNotificationNotSupported
 from dragoman.model.message import Part, Role
-from dragoman.model.operations import Call, SendMessage
+from dragoman.model.operations import Call, CompleteTask, SendMessage, UpdateStatus
+from dragoman.model.task import TERMINAL, Record, TaskState
 from dragoman.store.api import Dedupe
 
 LIST_OFFSET_MAX = 10_000
@@ -100,12 +102,31 @@ def dedupe(call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
     else:
         return None
     key = blake2b(msgspec.msgpack.encode((kind, call.principal.id, call.agent, name)), digest_size=16)
-    params = (send.message, send.metadata, send.skill, send.skills)
+    # A dialect gives a message that came without an id a fresh one each time, which is no other params.
+    message = send.message if kind == "m" else replace(send.message, message_id="")
+    params = (message, send.metadata, send.skill, send.skills, *send.earlier)
     try:
         spelled = msgspec.msgpack.encode(params)
     except OverflowError:  # an integer beyond 64 bits
         spelled = msgspec.json.encode(params)
     return Dedupe(key.digest(), blake2b(spelled, digest_size=16).digest(), expires_ms)
+
+
+def end_of(report: CompleteTask | UpdateStatus) -> TaskState | None:
+    """The state in which a worker's report ends its task; None if it goes on."""
+    if isinstance(report, CompleteTask):
+        return TaskState.COMPLETED
+    return report.state if report.state in TERMINAL else None
+
+
+def repeats(record: Record, report: CompleteTask | UpdateStatus) -> bool:
+    """Whether a report says of a task that has ended how it did: then it is that report, come again."""
+    if isinstance(report, CompleteTask):
+        given = [artifact.parts for artifact in report.artifacts]
+        kept = [artifact.parts for artifact in record.artifacts]
+        return record.state is TaskState.COMPLETED and (not given or kept[-len(given) :] == given)
+    said = record.status.message.parts if record.status.message is not None else ()
+    return record.terminal and record.state is report.state and said == report.parts
 
 
 def page_token(status_ms: int, task_id: str) -> str:

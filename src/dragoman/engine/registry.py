@@ -3,9 +3,11 @@
 Invariant: whoever finds a task here has been checked to own it; foreign is not found (invariant 9).
 """
 
+from dragoman.engine.api import Observer
+from dragoman.engine.lifecycle import SPELLED
 from dragoman.engine.live import LiveTask
 from dragoman.model.errors import TaskNotFound
-from dragoman.model.events import Logged
+from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.operations import Call
 from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import Store
@@ -17,10 +19,11 @@ WHOLE_LOG_BYTES = 1 << 40
 class Registry:
     """Live tasks by id. A task stays while it is pinned, run, or written to; after that the store has it."""
 
-    __slots__ = ("_live", "_store")
+    __slots__ = ("_live", "_observer", "_store")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, observer: Observer | None = None) -> None:
         self._store = store
+        self._observer = observer
         self._live: dict[str, LiveTask] = {}
 
     def __len__(self) -> int:
@@ -33,10 +36,22 @@ class Registry:
     def add(self, live: LiveTask) -> None:
         """Keep a task that was just made or loaded, as long as something holds it."""
         live.idle = self.release
+        if self._observer is not None:
+            live.ended = self._ended
         self._live[live.head.id] = live
+
+    def _ended(self, live: LiveTask, event: StatusChanged) -> None:
+        if self._observer is not None:
+            self._observer.ended(live.head.agent, SPELLED[event.state], event.duration_ms or 0)
 
     def find(self, call: Call, task_id: str) -> LiveTask:
         """The caller's task, for a look. Raises TaskNotFound, also when it is another's or another agent's."""
+        live = self._found(task_id)
+        if not _may_see(call, live.head):
+            raise TaskNotFound(task_id)
+        return live
+
+    def _found(self, task_id: str) -> LiveTask:
         live = self._live.get(task_id)
         if live is None or not live.seq:
             stored = self._store.load(task_id)
@@ -46,8 +61,6 @@ class Registry:
                 live = LiveTask.of(stored)
             else:  # it is written, as a list has shown the caller, but that has not come back to its maker
                 live.created(stored)
-        if not _may_see(call, live.head):
-            raise TaskNotFound(task_id)
         return live
 
     def record(self, call: Call, task_id: str) -> Record:
@@ -62,8 +75,17 @@ class Registry:
 
     def pin(self, call: Call, task_id: str) -> LiveTask:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""
-        live = self.find(call, task_id)
-        if task_id not in self._live:
+        return self._pinned(self.find(call, task_id))
+
+    def pin_leased(self, call: Call, task_id: str, lease: str | None) -> LiveTask:
+        """As `pin`, for a worker: one that names a lease need not own the task, since the lease is looked at."""
+        live = self._found(task_id)
+        if not (_may_see(call, live.head) or (lease is not None and live.head.agent == call.agent)):
+            raise TaskNotFound(task_id)
+        return self._pinned(live)
+
+    def _pinned(self, live: LiveTask) -> LiveTask:
+        if live.head.id not in self._live:
             self.add(live)
         live.pins += 1
         return live

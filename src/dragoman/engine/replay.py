@@ -58,6 +58,10 @@ class Replay:
         self._answers.popleft()
         return answer
 
+    def drop(self) -> None:
+        """Replay nothing."""
+        self._answers.clear()
+
     def replaces(self, artifact_id: str) -> tuple[Part, ...] | None:
         """The parts that a first chunk of this artifact must begin with, because it replaces what a dead run left.
 

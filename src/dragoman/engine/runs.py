@@ -8,8 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.engine.api import Reject, Runner
-from dragoman.engine.endings import agent_message, closing, failed
+from dragoman.engine.api import Ended, Reject, RunAgain, Runner
+from dragoman.engine.endings import Ending, agent_message, closing, failed
 from dragoman.engine.lifecycle import fold
 from dragoman.engine.live import LiveTask
 from dragoman.engine.past import Past
@@ -40,6 +40,7 @@ class TaskRun:
         *,
         store: Store,
         clock: Clock,
+        loop: asyncio.AbstractEventLoop,
         past: Past,
         announce: bool,
         suspend_max_s: float,
@@ -51,7 +52,11 @@ class TaskRun:
         self.skill = head.skill
         self.skills = head.skills
         self.extensions = head.extensions
+        self.traceparent = head.traceparent
+        self.epoch = live.epoch
         self.task: asyncio.Task[None] | None = None
+        self.again = False
+        """Whether the run came to nothing, and the task is to be run once more."""
         self._runner = runner
         self._live = live
         self._replay = replay
@@ -59,11 +64,11 @@ class TaskRun:
         self._past = past
         self._announce = announce
         self._suspend_max_s = suspend_max_s
-        self._writer = RunWriter(live, store, self.abandon, self._unwritable)
+        self._writer = RunWriter(live, store, loop, self.abandon, self._unwritable)
         self._answer: asyncio.Future[Message] | None = None
         self._usage: Usage | None = replay.usage if replay.crashed else live.usage
         self._written: set[str] = set()
-        self._failed: tuple[TaskState, str, str] | None = None
+        self._failed: Ending | None = None
         self._abandoned = False
         self._canceled = False
         self._leaving = False
@@ -85,7 +90,7 @@ class TaskRun:
                 return
             ended = unwritten
 
-    async def _committed(self) -> tuple[TaskState, str, str] | None:
+    async def _committed(self) -> Ending | None:
         """Wait until all is committed. A cancel does not hurry that: how the run ended is decided.
 
         None, or how it ended instead since it could not be written.
@@ -98,7 +103,7 @@ class TaskRun:
                 if not (self._canceled or self._failed) or self._abandoned:
                     raise
 
-    async def _run(self) -> tuple[TaskState, str, str]:
+    async def _run(self) -> Ending:
         try:
             await self._runner.run(self)
         except asyncio.CancelledError as error:
@@ -111,15 +116,28 @@ class TaskRun:
             return self._failure("canceled itself", error)
         except Reject as reject:
             return TaskState.REJECTED, str(reject), "rejected"
+        except Ended as ended:
+            if not self._replay.active:
+                return self._failed or (ended.state, ended.parts, "")
+        except RunAgain:
+            await self._writer.drained()
+            self.again = not (self._canceled or self._abandoned)
+            self._abandoned = True
+            self._writer.stop()
         except ReplayMismatch:
             self._mismatch()
-        except (Exception, SystemExit, BaseExceptionGroup) as error:  # noqa: BLE001  a user's agent may raise anything
+        except GeneratorExit:
+            raise  # the interpreter is going down
+        except BaseException as error:  # noqa: BLE001  a user's agent may raise anything
+            if self._canceled and self._failed is None:
+                failed(self.head, "raised as it was canceled,", error)
+                return TaskState.CANCELED, "", ""
             return self._failed or self._failure("raised", error)
-        if self._replay.active:
+        if self._replay.active and not self._abandoned:
             self._mismatch()
         return self._failed or (TaskState.COMPLETED, "", "")
 
-    def _failure(self, what: str, error: BaseException) -> tuple[TaskState, str, str]:
+    def _failure(self, what: str, error: BaseException) -> Ending:
         text = f"The agent failed (reference {failed(self.head, what, error)})."
         return TaskState.FAILED, text, "agent_error"
 
@@ -152,6 +170,11 @@ class TaskRun:
         self._leaving = True
         if self.suspended:
             self.abandon()
+
+    def release(self) -> None:
+        """The run is over: hold nothing that holds it."""
+        self.task = None
+        self._writer.release()
 
     @property
     def asking(self) -> bool:
@@ -244,6 +267,15 @@ class TaskRun:
                 sofar.output_tokens + usage.output_tokens,
                 sofar.total_tokens + usage.total_tokens,
             )
+
+    async def written(self) -> None:
+        """Wait until all that was emitted so far is committed."""
+        await self._writer.drained()
+        self._check()
+
+    def caught_up(self) -> None:
+        """The agent knows the earlier answers: nothing is a replay."""
+        self._replay.drop()
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""

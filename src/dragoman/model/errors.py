@@ -8,6 +8,7 @@
     ├── AgentNotFound, NotFound, MethodNotAllowed                                      no such agent, path, verb
     ├── UnsupportedMediaType, PayloadTooLarge                                          HTTP 415, 413
     ├── AgentOffline, TaskTimeout, AgentFailed                                         BeeOS, Evo AI
+    ├── LeaseLost                                                                      a worker's task went elsewhere
     ├── Unauthorized, Forbidden                                                        HTTP 401, 403
     └── Unavailable                                                                    draining, store full: try again
 
@@ -198,6 +199,13 @@ class AgentOffline(A2AError):
     def __init__(self, agent: str) -> None:
         super().__init__(f"agent {agent!r} is offline: no worker has been seen lately")
         self.agent = agent
+
+
+class LeaseLost(A2AError):
+    """A worker's lease is over: its task went to another, was canceled, or has ended."""
+
+    def __init__(self) -> None:
+        super().__init__("lease is over: the task went to another worker, or has ended; stop working on it")
 
 
 class TaskTimeout(A2AError):

@@ -28,7 +28,8 @@ class SendMessage(Struct, frozen=True, kw_only=True):
     """Send a message and wait until the task ends or waits for its caller (A2A 1.0 §3.1.1).
 
     `return_immediately` answers as soon as the task is written. `history_length` None sets no limit. `skill` names the
-    skill to run, `skills` restricts the run to those.
+    skill to run, `skills` restricts the run to those. `earlier` is the conversation before the message, of a caller who
+    tells it with every message instead of leaving that to the context.
     """
 
     message: Message
@@ -38,6 +39,7 @@ class SendMessage(Struct, frozen=True, kw_only=True):
     metadata: dict[str, Any] | None = None
     skill: str | None = None
     skills: tuple[str, ...] = ()
+    earlier: tuple[Message, ...] = ()
     push_config: PushConfig | None = None
     tenant: str = ""
 
@@ -187,8 +189,8 @@ class Call(Struct, frozen=True, kw_only=True):
     """An operation with what came around it: who asks, which agent, and how the request arrived.
 
     `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`), as sent: `7` or `7.2`; None when it sent none.
-    `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream must
-    know what it was where it begins.
+    `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream
+    must know what that was where it begins.
     """
 
     operation: Operation

@@ -71,6 +71,7 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `owner` is the id of the principal that made it; `dialect` and `mount` say how and where it was made; `created_at`
     is spelled like `TaskStatus.timestamp`. `metadata` is that of the request; `skills` restricts the run to those.
+    `earlier` is the conversation before the task, as its caller told it.
     """
 
     id: str
@@ -86,6 +87,7 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     extensions: tuple[str, ...] = ()
     accepted_output_modes: tuple[str, ...] = ()
     traceparent: str | None = None
+    earlier: tuple[Message, ...] = ()
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -235,3 +235,8 @@ class Store(Protocol):
     def written_ms(self) -> int:
         """When the last write was committed, milliseconds since the epoch; 0 before the first."""
         ...
+
+    @property
+    def writes(self) -> int:
+        """How many writes it was given since it was opened."""
+        ...

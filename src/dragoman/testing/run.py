@@ -168,6 +168,8 @@ class FakeRun:
             metadata=metadata,
             extensions=extensions,
         )
+        self.traceparent: str | None = None
+        self.epoch = 1
         self.events: list[Event] = []
         self.waits = False
         self._answers = list(answers)
@@ -205,6 +207,12 @@ class FakeRun:
             before.output_tokens + usage.output_tokens,
             before.total_tokens + usage.total_tokens,
         )
+
+    async def written(self) -> None:
+        """It is at once."""
+
+    def caught_up(self) -> None:
+        """Nothing is replayed here."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """The next answer. Without one the agent is stopped where it stands, as one that waits too long is."""

@@ -13,6 +13,7 @@ CASES: list[tuple[A2AError, int, int, str]] = [
     (errors.InvalidRequest("x"), -32600, 400, "InvalidRequestError"),
     (errors.MethodNotFound("x"), -32601, 404, "MethodNotFoundError"),
     (errors.InvalidParams("a", "b"), -32602, 422, "InvalidParamsError"),
+    (errors.LeaseLost(), -32602, 422, "InvalidParamsError"),
     (errors.InternalError(), -32603, 500, "InternalError"),
     (errors.TaskNotFound("t"), -32001, 404, "TaskNotFoundError"),
     (errors.TaskNotCancelable("t", "completed"), -32002, 409, "TaskNotCancelableError"),

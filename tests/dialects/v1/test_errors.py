@@ -33,6 +33,7 @@ EVERY: list[tuple[A2AError, int, int, int, str, str]] = [
     (errors.UnsupportedMediaType("text/plain"), -32600, 415, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE"),
     (errors.PayloadTooLarge(10), -32600, 413, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE"),
     (errors.Unavailable("stopping"), -32000, 503, 503, "UNAVAILABLE", "UNAVAILABLE"),
+    (errors.LeaseLost(), -32602, 200, 409, "ABORTED", "LEASE_LOST"),
     (errors.AgentOffline("a"), -32000, 200, 503, "UNAVAILABLE", "AGENT_OFFLINE"),
     (errors.TaskTimeout("t-1", 1), -32000, 200, 504, "DEADLINE_EXCEEDED", "TASK_TIMEOUT"),
     (errors.AgentFailed("t-1", "why"), -32603, 200, 500, "INTERNAL", "AGENT_FAILED"),

@@ -22,6 +22,7 @@ _ROWS: dict[type[A2AError], _Row] = {
     errors.InvalidRequest: _Row(-32600, "InvalidRequestError", 400),
     errors.MethodNotFound: _Row(-32601, "MethodNotFoundError", 404),
     errors.InvalidParams: _Row(-32602, "InvalidParamsError", 422),
+    errors.LeaseLost: _Row(-32602, "InvalidParamsError", 422),
     errors.InternalError: _Row(-32603, "InternalError", 500),
     errors.TaskNotFound: _Row(-32001, "TaskNotFoundError", 404),
     errors.TaskNotCancelable: _Row(-32002, "TaskNotCancelableError", 409),

@@ -54,6 +54,8 @@ class Fields(Struct, frozen=True):
     def flag(self, *names: str) -> bool | None:
         """A boolean, also spelled as the words a query has for it, else None."""
         value = self.find(*names)
+        if isinstance(value, str):
+            value = value.lower()
         match value:
             case None | bool():
                 return value

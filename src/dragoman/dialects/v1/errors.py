@@ -55,6 +55,7 @@ TABLE: dict[type[A2AError], Row] = {
     errors.PayloadTooLarge: Row(-32600, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE", 413),
     # -32000 is the one server error of JSON-RPC 2.0 §5.1 that A2A gives no meaning to.
     errors.Unavailable: Row(-32000, 503, "UNAVAILABLE", "UNAVAILABLE", 503),
+    errors.LeaseLost: Row(-32602, 409, "ABORTED", "LEASE_LOST"),
     errors.AgentOffline: Row(-32000, 503, "UNAVAILABLE", "AGENT_OFFLINE"),
     errors.TaskTimeout: Row(-32000, 504, "DEADLINE_EXCEEDED", "TASK_TIMEOUT"),
     errors.AgentFailed: Row(-32603, 500, "INTERNAL", "AGENT_FAILED"),

@@ -13,7 +13,8 @@ TASKS_MAX = 1024
 """How many tasks are kept."""
 
 TASK_BYTES_MAX = 16_384
-"""A larger task is not kept: all together stay below 16 MB, some more once decoded."""
+"""A larger task is not kept, nor one with a conversation in its head: all together stay below 16 MB, some more once
+decoded."""
 
 
 class Recent:
@@ -33,7 +34,7 @@ class Recent:
 
     def keep(self, stored: Stored) -> None:
         """Remember a task that was just read."""
-        if stored.snapshot_bytes + stored.log_bytes_since <= TASK_BYTES_MAX:
+        if stored.snapshot_bytes + stored.log_bytes_since <= TASK_BYTES_MAX and not stored.head.earlier:
             self._tasks[stored.head.id] = stored
             if len(self._tasks) > TASKS_MAX:
                 del self._tasks[next(iter(self._tasks))]

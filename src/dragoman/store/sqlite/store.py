@@ -220,6 +220,11 @@ class SqliteStore:
         return 0 if self._opened is None else self._writer.written_ms
 
     @property
+    def writes(self) -> int:
+        """As the protocol says."""
+        return 0 if self._opened is None else self._writer.writes
+
+    @property
     def _writer(self) -> Writer:
         return self._open()[0]
 

@@ -44,6 +44,7 @@ class Writer:
     ) -> None:
         """`written` is told of every write, on the loop, before the one who waits for it learns its outcome."""
         self.written_ms = 0
+        self.writes = 0
         self._ledger = ledger
         self._together = Together(ledger)
         self._location = location
@@ -67,6 +68,7 @@ class Writer:
         if not self._arrived:  # one hand-over for all that arrive in this turn of the loop
             self._loop.call_soon(self._hand_over)
         self._arrived.append((write, future))
+        self.writes += 1
         return future
 
     async def close(self) -> None:

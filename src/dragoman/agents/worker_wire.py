@@ -1,0 +1,225 @@
+"""What workers and the server say to each other, as JSON (docs/workers.md).
+
+Invariant: messages, artifacts and tasks are those of A2A 1.0; the keys around them are in snake case. Unknown keys are
+ignored, so that either side may be newer.
+"""
+
+from typing import Annotated, Any
+
+from msgspec import Meta, Struct
+
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.task import Task, TaskState, Usage
+
+WAIT_S_MAX = 30.0
+"""Longest that a call may wait for news: proxies cut what is silent for 60 s."""
+
+Seconds = Annotated[float, Meta(ge=0, le=WAIT_S_MAX)]
+Count = Annotated[int, Meta(ge=0)]
+
+
+class Tokens(Struct, omit_defaults=True):
+    """Tokens used since the last report."""
+
+    input: Count = 0
+    output: Count = 0
+    total: Count | None = None
+
+    def usage(self) -> Usage:
+        """The same in the model; `total` is the sum unless given."""
+        return Usage(self.input, self.output, self.input + self.output if self.total is None else self.total)
+
+
+class Said(Struct):
+    """What is said, as parts; a plain string stands for one text part."""
+
+    parts: tuple[Part, ...]
+
+
+Words = str | Said | None
+
+STATES = {
+    **{state.value: state for state in TaskState},
+    **{state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for state in TaskState},
+}
+"""States as A2A 1.0 names them, and as everybody else does: `input-required`."""
+
+
+def parts_in(words: Words) -> tuple[Part, ...]:
+    """The parts of what is said."""
+    if words is None:
+        return ()
+    return (Part(text=words),) if isinstance(words, str) else words.parts
+
+
+class TakeRequest(Struct, omit_defaults=True):
+    """`lease`: give me a task. `history`: how many earlier messages of its context to send along.
+
+    `replays`: I ask my questions again, from the first, and expect the recorded answers.
+    """
+
+    worker: str = ""
+    wait_s: Seconds = 0.0
+    history: Annotated[int, Meta(ge=0, le=1000)] = 0
+    replays: bool = False
+
+
+class Delivery(Struct):
+    """The answer to `lease`: a task, and what came with it.
+
+    `message` is the one that made the task; `metadata` is that of its request.
+    """
+
+    lease: str
+    expires_s: float
+    task: Task
+    message: Message
+    history: tuple[Message, ...] = ()
+    skill: str | None = None
+    skills: tuple[str, ...] = ()
+    extensions: tuple[str, ...] = ()
+    metadata: dict[str, Any] | None = None
+    principal: str = ""
+    traceparent: str | None = None
+
+
+class Heartbeat(Struct, omit_defaults=True):
+    """`heartbeat`: I have the task still. `answers`: how many answers I have seen."""
+
+    lease: str
+    wait_s: Seconds = 0.0
+    answers: Count = 0
+
+
+class Pulse(Struct):
+    """The answer to `heartbeat`. With `cancel` the worker stops; `answers` are those it has not seen."""
+
+    cancel: bool
+    expires_s: float
+    answers: tuple[Message, ...] = ()
+
+
+class Steps(Struct):
+    """How far the work is."""
+
+    current: int
+    total: int
+
+
+class Update(Struct, omit_defaults=True):
+    """`update`: a report. `number` counts a lease's updates and artifacts, so that one sent twice counts once."""
+
+    lease: str
+    state: str = "working"
+    message: Words = None
+    progress: Steps | None = None
+    metadata: dict[str, Any] | None = None
+    usage: Tokens | None = None
+    number: Count = 0
+
+
+class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
+    """An Artifact (A2A 1.0 §4.1.9) whose id may be missing."""
+
+    parts: tuple[Part, ...]
+    artifact_id: str = ""
+    name: str | None = None
+    description: str | None = None
+    metadata: dict[str, Any] | None = None
+    extensions: tuple[str, ...] = ()
+
+    def artifact(self) -> Artifact:
+        """The same in the model."""
+        return Artifact(
+            artifact_id=self.artifact_id,
+            parts=self.parts,
+            name=self.name,
+            description=self.description,
+            metadata=self.metadata,
+            extensions=self.extensions,
+        )
+
+
+def given(artifact: Artifact) -> GivenArtifact:
+    """An artifact of the model, to be sent."""
+    return GivenArtifact(
+        parts=artifact.parts,
+        artifact_id=artifact.artifact_id,
+        name=artifact.name,
+        description=artifact.description,
+        metadata=artifact.metadata,
+        extensions=artifact.extensions,
+    )
+
+
+class Chunk(Struct, omit_defaults=True):
+    """`artifact`: an artifact, or with `append` what goes to its end. `number` as in `update`."""
+
+    lease: str
+    artifact: GivenArtifact
+    append: bool = False
+    last_chunk: bool | None = None
+    usage: Tokens | None = None
+    number: Count = 0
+
+
+class Question(Struct, omit_defaults=True):
+    """`ask`: put a question to the caller and wait for the answer. `question` counts a lease's questions from 1."""
+
+    lease: str
+    message: Words = None
+    auth: bool = False
+    question: Count = 0
+    wait_s: Seconds = 0.0
+
+
+class Reply(Struct):
+    """The answer to `ask`; None when the caller has not answered yet."""
+
+    answer: Message | None
+    expires_s: float
+
+
+class Completion(Struct, omit_defaults=True):
+    """`complete`: the task is done."""
+
+    lease: str
+    artifacts: tuple[GivenArtifact, ...] = ()
+    usage: Tokens | None = None
+
+
+class Failure(Struct, omit_defaults=True):
+    """`fail`: the task cannot be done; the message is for the caller."""
+
+    lease: str
+    message: Words = None
+    usage: Tokens | None = None
+
+
+class Release(Struct):
+    """`release`: I give the task back."""
+
+    lease: str
+
+
+class PastRequest(Struct, omit_defaults=True):
+    """`history`: earlier messages of the context. `references`: the tasks that the message names."""
+
+    lease: str
+    limit: Annotated[int, Meta(ge=0, le=1000)] = 100
+
+
+class Messages(Struct):
+    """The answer to `history`."""
+
+    messages: tuple[Message, ...]
+
+
+class Tasks(Struct):
+    """The answer to `references`."""
+
+    tasks: tuple[Task, ...]
+
+
+class Nothing(Struct):
+    """An answer that says no more than that the call was taken."""

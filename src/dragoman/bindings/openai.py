@@ -1,0 +1,214 @@
+"""OpenAI's chat completions over agents: `POST /v1/chat/completions` and `GET /v1/models`.
+
+Invariant: every answer, refusals included, has the shape that OpenAI's own clients read; a completion is a task like
+any other, and its id is in the answer's headers.
+"""
+
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from dragoman.bindings.body import read_json
+from dragoman.bindings.calls import Limits, call_of
+from dragoman.bindings.http import Answer, Header, Request, Streaming, plain, refusal
+from dragoman.dialects import json_bounds
+from dragoman.dialects.api import STREAM_HEADERS, Dialect
+from dragoman.dialects.openai import encode
+from dragoman.dialects.openai.decode import decode
+from dragoman.dialects.openai.errors import encode_error, error_status, row, task_of
+from dragoman.engine.api import Direct, Handler, Snapshot, Stream, StreamItem
+from dragoman.model.card import Profile
+from dragoman.model.errors import A2AError, AgentNotFound, MethodNotFound, TaskTimeout, Unavailable
+from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
+from dragoman.model.ids import Clock, new_id, timestamp, timestamp_ms
+from dragoman.model.message import Artifact, Message
+from dragoman.model.operations import Manners
+from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
+
+TASK_ID = b"x-dragoman-task-id"
+CONTEXT_ID = b"x-dragoman-context-id"
+"""In an answer the task and its context; in a request the task to answer, the context to go on in."""
+
+NO_RETRY: Header = (b"x-should-retry", b"false")
+"""OpenAI's official clients obey it; else they send again after a 5xx, and the agent would work twice."""
+
+
+def _nothing(*_: object) -> Any:
+    raise MethodNotFound("chat completions are no JSON-RPC")
+
+
+def _frames(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
+    return ()  # they come with the event: see Completion
+
+
+DIALECT = Dialect(
+    name="openai",
+    key="openai",
+    content_type="application/json",
+    decode=_nothing,
+    decode_rest=None,
+    encode_result=_nothing,
+    encode_snapshot=_nothing,
+    encode_message=_nothing,
+    encode_event=_frames,
+    encode_error=encode_error,
+    error_status=error_status,
+    manners=Manners(late_is_error=True),
+)
+"""What is stored with the tasks made here, and how their errors are told. Frames need the chunks before them, so
+`Completion` makes them."""
+
+
+class OpenAi:
+    """Chat completions of all agents: the `model` is an agent's id, and without one the default agent answers."""
+
+    def __init__(
+        self, handler: Handler, profiles: Mapping[str, Profile], default: str, limits: Limits, clock: Clock
+    ) -> None:
+        self._handler = handler
+        self._profiles = profiles
+        self._default = default
+        self._limits = limits
+        self._clock = clock
+        self._since_s = clock.now_ms() // 1000
+
+    async def answer(self, request: Request) -> Answer | Streaming:
+        """Answer `POST /v1/chat/completions`. Raises A2AError."""
+        limits = self._limits
+        request.dialect = DIALECT
+        body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=False)
+        json_bounds.check(body, limits.max_depth)
+        chat = decode(body, _message_id(request, body), request.text(CONTEXT_ID), request.text(TASK_ID))
+        del body
+        send = chat.send if chat.send.tenant else replace(chat.send, tenant=self._default)
+        call = replace(call_of(request, send, DIALECT, self._profiles, limits), after=None)
+        if chat.streams:
+            stream = await self._handler.stream(call)
+            completion = Completion(stream, call.agent, self._clock, tells_usage=chat.tells_usage)
+            return Streaming(completion, DIALECT, b"", b"", [*STREAM_HEADERS, *_about(stream.head)])
+        result = await self._handler.call(call)
+        if isinstance(result, Message):
+            return plain(200, encode.encode_message(result, call.agent, self._clock.now_ms() // 1000))
+        assert isinstance(result, Record)  # nothing else answers a SendMessage
+        if not (result.terminal or result.state in INTERRUPTED):
+            waited_ms = self._clock.now_ms() - timestamp_ms(result.head.created_at)
+            raise TaskTimeout(result.head.id, round(waited_ms / 1000))
+        return plain(200, encode.encode_record(result), *_about(result.head))
+
+    def models(self, request: Request) -> Answer:
+        """Answer `GET /v1/models`, and `GET /v1/models/{id}` where the route holds an id. Raises AgentNotFound."""
+        request.dialect = DIALECT
+        agent = request.route.ids.get("id")
+        if agent is None:
+            listed = [self._model(profile) for profile in self._profiles.values()]
+            return plain(200, msgspec.json.encode({"object": "list", "data": listed}))
+        if agent not in self._profiles:
+            raise AgentNotFound(agent)
+        return plain(200, msgspec.json.encode(self._model(self._profiles[agent])))
+
+    def _model(self, profile: Profile) -> dict[str, Any]:
+        return {
+            "id": profile.id,
+            "object": "model",
+            "created": self._since_s,
+            "owned_by": profile.provider.organization if profile.provider is not None else "dragoman",
+            "name": profile.name,
+            "description": profile.description,
+        }
+
+    def refuse(self, request: Request, error: A2AError) -> Answer:
+        """The answer for an error."""
+        answer = refusal(error, error_status(error), b"application/json", encode_error(error))
+        if (task_id := task_of(error)) is not None:
+            answer.headers.append((TASK_ID, task_id.encode()))
+        if not row(error).again:
+            answer.headers.append(NO_RETRY)
+        return answer
+
+
+class Completion:
+    """A task's stream with its frames made: see `engine.api.Stream`.
+
+    What it gives out are events without a seq, because OpenAI's streams cannot be resumed and have no `id:` lines; the
+    frames of a batch are on its first event.
+    """
+
+    base: Record | None = None
+    retry = False
+    """A stream that a stopping server cut has ended with an error, and there is nothing to come back to."""
+
+    def __init__(self, stream: Stream, agent: str, clock: Clock, *, tells_usage: bool) -> None:
+        self.head = stream.head
+        self._stream = stream
+        self._agent = agent
+        self._clock = clock
+        self._tells_usage = tells_usage
+        self._chunks: encode.Chunks | None = None
+        if stream.head is not None:
+            self._chunks = self._begun(stream.head.id, encode.created_s(stream.head))
+
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
+        """What came since, as frames; see `engine.api.Stream.next`."""
+        while self._chunks is None or not self._chunks.over:
+            batch = await self._stream.next(wait_s)
+            if batch is None:
+                return self._cut_off()
+            if not batch:
+                return ()
+            events = [event for item in batch for event in self._events(item)]
+            assert self._chunks is not None  # at the latest, a direct answer has made them
+            frames = [frame for event in events for frame in self._chunks.of(event)]
+            if frames:
+                return (Logged(0, events[0], 0, {DIALECT.key: tuple(frames)}),)
+        return None
+
+    def close(self) -> None:
+        """The caller has left: see `engine.api.Stream.close`."""
+        self._stream.close()
+
+    def _begun(self, source: str, created: int) -> encode.Chunks:
+        return encode.Chunks(source, created, self._agent, tells_usage=self._tells_usage)
+
+    def _cut_off(self) -> Sequence[StreamItem] | None:
+        """The stream has ended before its task: the caller left, or the server is stopping."""
+        if self._chunks is None or not self._stream.retry:
+            return None
+        frames = self._chunks.failed(Unavailable("the server is stopping: the task goes on, ask for it by its id", 1))
+        event = StatusChanged(TaskState.WORKING, timestamp(self._clock.now_ms()))
+        return (Logged(0, event, 0, {DIALECT.key: tuple(frames)}),)
+
+    def _events(self, item: StreamItem) -> list[Event]:
+        match item:
+            case Logged(event=event):
+                return [event]
+            case Snapshot(record=record):
+                return _retold(record)
+            case Direct(message=message):
+                now_ms = self._clock.now_ms()
+                self._chunks = self._begun(message.message_id, now_ms // 1000)
+                whole = Artifact(artifact_id=message.message_id, parts=message.parts)
+                return [ArtifactChunk(whole), StatusChanged(TaskState.COMPLETED, timestamp(now_ms))]
+
+
+def _retold(record: Record) -> list[Event]:
+    """The events that make a reader's completion what it is where the stream begins."""
+    status = record.status
+    chunks = [ArtifactChunk(artifact) for artifact in record.artifacts]
+    return [*chunks, StatusChanged(status.state, status.timestamp, status.message, usage=record.usage)]
+
+
+def _message_id(request: Request, body: bytes) -> str:
+    """Fresh, unless the caller says which calls are the same: then the same body gives the same message."""
+    return blake2b(body, digest_size=16).hexdigest() if b"idempotency-key" in request.headers else new_id()
+
+
+def _about(head: TaskHead | None) -> list[Header]:
+    if head is None:
+        return []
+    headers: list[Header] = [(TASK_ID, head.id.encode())]
+    if head.context_id.isascii() and head.context_id.isprintable():  # a caller may have named it anything
+        headers.append((CONTEXT_ID, head.context_id.encode()))
+    return headers

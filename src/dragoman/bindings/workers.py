@@ -1,0 +1,226 @@
+"""The worker API: `POST /workers/{agent}/{action}`, over which workers take an agent's tasks and report on them.
+
+Invariant: a lease is what entitles a worker; nothing is told of a task, or changed in it, without.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.agents import worker_wire as wire
+from dragoman.agents.leases import Ask, Give, Say
+from dragoman.agents.worker import WorkerAgent, artifacts_of, sound_parts
+from dragoman.bindings.body import read_json
+from dragoman.bindings.calls import Limits, check_key
+from dragoman.bindings.http import Answer, Gone, Request, plain, refusal
+from dragoman.dialects import json_bounds, json_fields
+from dragoman.dialects.v1.errors import encode_http_error, http_status
+from dragoman.engine.api import Handler
+from dragoman.model.errors import A2AError, InvalidParams, NotFound, UnsupportedOperation
+from dragoman.model.operations import Call, CompleteTask, UpdateStatus
+from dragoman.model.principal import Principal
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
+
+T = TypeVar("T")
+W = TypeVar("W", bound=Struct)
+
+DIALECT = "worker"
+"""What calls made here say they speak; no task is ever made here."""
+
+NO_CONTENT = Answer(204, [], b"")
+
+
+class Workers:
+    """The endpoint of all agents that workers serve: `agents` by id."""
+
+    def __init__(self, handler: Handler, agents: Mapping[str, WorkerAgent], limits: Limits) -> None:
+        self._handler = handler
+        self._agents = agents
+        self._limits = limits
+        self._actions: Mapping[str, Callable[[WorkerAgent, Request, bytes], Awaitable[Answer]]] = {
+            "lease": self._lease,
+            "heartbeat": self._heartbeat,
+            "update": self._update,
+            "artifact": self._artifact,
+            "ask": self._ask,
+            "complete": self._complete,
+            "fail": self._fail,
+            "release": self._release,
+            "history": self._history,
+            "references": self._references,
+        }
+
+    async def answer(self, request: Request) -> Answer:
+        """Answer one call; the route's `ids` name the action. Raises A2AError."""
+        agent_id, limits = request.route.agent, self._limits
+        check_key(request, limits.keys.get(agent_id))
+        agent = self._agents.get(agent_id)
+        if agent is None:
+            raise UnsupportedOperation(f'{agent_id} is not served by workers: declare it with run = "worker"')
+        action = self._actions.get(request.route.ids["action"])
+        if action is None:
+            raise NotFound(f"no such action: there are {', '.join(self._actions)}")
+        body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=False)
+        json_bounds.check(body, limits.max_depth)
+        return await action(agent, request, body)
+
+    def refuse(self, request: Request, error: A2AError) -> Answer:
+        """The answer for an error, as of A2A 1.0 over HTTP+JSON (§11.6)."""
+        return refusal(error, http_status(error), b"application/json", encode_http_error(error))
+
+    # -- tasks -------------------------------------------------------------------------------------------------------
+
+    async def _lease(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        asked = _read(body, wire.TakeRequest)
+        taking = agent.leases.take(asked.worker, asked.wait_s, replays=asked.replays)
+        offer = await _unless_gone(taking, request) if asked.wait_s else await taking
+        if offer is None or offer.lease is None:
+            return NO_CONTENT
+        run, token = offer.run, offer.lease.token
+        history = await run.history(asked.history) if asked.history else ()
+        return _json(
+            wire.Delivery(
+                lease=token,
+                expires_s=agent.leases.lease_s,
+                task=_task(run.record),
+                message=run.message,
+                history=history,
+                skill=run.skill,
+                skills=run.skills,
+                extensions=run.extensions,
+                metadata=run.head.metadata,
+                principal=run.principal.id,
+                traceparent=run.traceparent,
+            )
+        )
+
+    async def _heartbeat(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        asked = _read(body, wire.Heartbeat)
+        beat = await agent.leases.beat(asked.lease, asked.wait_s, asked.answers)
+        return _json(wire.Pulse(beat.cancel, agent.leases.lease_s, beat.answers))
+
+    async def _release(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        agent.leases.release(_read(body, wire.Release).lease)
+        return NO_CONTENT
+
+    async def _history(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        asked = _read(body, wire.PastRequest)
+        return _json(wire.Messages(await agent.leases.held(asked.lease).run.history(asked.limit)))
+
+    async def _references(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        asked = _read(body, wire.PastRequest)
+        records = await agent.leases.held(asked.lease).run.references()
+        return _json(wire.Tasks(tuple(_task(record) for record in records)))
+
+    # -- reports -----------------------------------------------------------------------------------------------------
+
+    async def _update(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        said = _read(body, wire.Update)
+        parts = sound_parts(wire.parts_in(said.message), "message")
+        state = wire.STATES.get(said.state)
+        if state is TaskState.WORKING:
+            offer = agent.leases.held(said.lease)
+            steps = None if said.progress is None else (said.progress.current, said.progress.total)
+            word = Say(parts, steps, said.metadata)
+            await agent.tell(offer, word, usage=_usage(said.usage), number=said.number)
+            return _json(wire.Nothing())
+        if state is None or state not in TERMINAL | INTERRUPTED:
+            raise InvalidParams("state", "must be working, input-required, auth-required, or one that ends the task")
+        await _spend(agent, said.lease, said.usage)
+        task_id = agent.leases.task_of(said.lease)
+        return await self._reported(request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease))
+
+    async def _artifact(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        said = _read(body, wire.Chunk)
+        offer = agent.leases.held(said.lease)
+        if not said.artifact.artifact_id and said.append:
+            raise InvalidParams("artifact.artifactId", "is needed to append to it")
+        (artifact,) = artifacts_of((said.artifact.artifact(),))
+        last_chunk = not said.append if said.last_chunk is None else said.last_chunk
+        word = Give(artifact, said.append, last_chunk)
+        await agent.tell(offer, word, usage=_usage(said.usage), number=said.number)
+        return _json({"artifact_id": artifact.artifact_id})
+
+    async def _ask(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        asked = _read(body, wire.Question)
+        parts = sound_parts(wire.parts_in(asked.message), "message")
+        if not parts:
+            raise InvalidParams("message", "is required: say what you want to know")
+        answer = await agent.ask(asked.lease, Ask(parts, asked.auth), asked.question, asked.wait_s)
+        return _json(wire.Reply(answer, agent.leases.lease_s))
+
+    async def _complete(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        said = _read(body, wire.Completion)
+        await _spend(agent, said.lease, said.usage)
+        artifacts = tuple(given.artifact() for given in said.artifacts)
+        report = CompleteTask(id=agent.leases.task_of(said.lease), artifacts=artifacts, lease=said.lease)
+        return await self._reported(request, report)
+
+    async def _fail(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        said = _read(body, wire.Failure)
+        await _spend(agent, said.lease, said.usage)
+        parts = sound_parts(wire.parts_in(said.message), "message")
+        task_id = agent.leases.task_of(said.lease)
+        report = UpdateStatus(id=task_id, state=TaskState.FAILED, parts=parts, lease=said.lease)
+        return await self._reported(request, report)
+
+    async def _reported(self, request: Request, report: CompleteTask | UpdateStatus) -> Answer:
+        """Through the handler, as by BeeOS' methods: it answers when it is committed."""
+        agent = request.route.agent
+        call = Call(
+            operation=report, principal=Principal(f"worker:{agent}"), agent=agent, dialect=DIALECT, mount="/workers"
+        )
+        record = await self._handler.call(call)
+        assert isinstance(record, Record)
+        return _json(_task(record))
+
+
+async def _spend(agent: WorkerAgent, token: str, tokens: wire.Tokens | None) -> None:
+    """Count tokens before the report that they came with; one that repeats the end of a task counts nothing."""
+    if tokens is not None and agent.leases.holds(token):
+        await agent.tell(agent.leases.held(token), Say(), usage=_usage(tokens))
+
+
+def _usage(tokens: wire.Tokens | None) -> Usage | None:
+    return None if tokens is None else tokens.usage()
+
+
+def _task(record: Record) -> Task:
+    return Task(
+        id=record.head.id,
+        context_id=record.head.context_id,
+        status=record.status,
+        artifacts=record.artifacts,
+        history=record.history,
+        metadata=record.head.metadata,
+    )
+
+
+def _read(body: bytes, into: type[W]) -> W:
+    return json_fields.read(msgspec.json.Decoder(into), body)
+
+
+def _json(value: Any) -> Answer:
+    return plain(200, msgspec.json.encode(value))
+
+
+async def _unless_gone(work: Awaitable[T], request: Request) -> T:
+    """The result of `work`, which is canceled if the client leaves meanwhile. Raises Gone."""
+    working = asyncio.ensure_future(work)
+    leaving = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise Gone
+        return working.result()
+    finally:
+        leaving.cancel()
+        working.cancel()
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,112 @@
+"""`dragoman worker`: run Python agents in this process, on the tasks that a server has for them.
+
+Invariant: nothing listens here: the worker goes to the server, so it may stand behind any firewall.
+"""
+
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import click
+
+if TYPE_CHECKING:
+    from dragoman.engine.api import Runner
+
+KEY_ENV = "DRAGOMAN_API_KEY"
+SERVER_ENV = "DRAGOMAN_SERVER"
+
+ANSWER_BYTES_MAX = 512 * 1024 * 1024
+"""A task comes with its message, its conversation and its artifacts, files included."""
+
+
+@click.command(
+    epilog='The server declares each agent as [[agents]] with run = "worker" and the id that the agent has here. '
+    "docs/workers.md tells more.",
+)
+@click.argument("references", nargs=-1, metavar="[MODULE:AGENT]...")
+@click.option("--agents", "more", multiple=True, metavar="MODULE:AGENT", help="An agent to run; the same as above.")
+@click.option("--server", required=True, envvar=SERVER_ENV, metavar="URL", help=f"The server's URL.  [{SERVER_ENV}]")
+@click.option("--key", envvar=KEY_ENV, metavar="KEY", help=f"The agents' api_key, if they have one.  [{KEY_ENV}]")
+@click.option("--name", metavar="NAME", help="What the server is told of this worker.  [default: host and process id]")
+@click.option(
+    "--tasks", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Most tasks at once, of each agent."
+)
+@click.option(
+    "--grace-s",
+    type=click.FloatRange(0, 86_400),
+    default=10.0,
+    show_default=True,
+    help="How long tasks may go on after SIGTERM; then they are given back.",
+)
+@click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info")
+@click.option("--log-format", type=click.Choice(("text", "json")), default="text")
+def worker(
+    references: tuple[str, ...],
+    more: tuple[str, ...],
+    server: str,
+    key: str | None,
+    name: str | None,
+    tasks: int,
+    grace_s: float,
+    log_level: str,
+    log_format: str,
+) -> None:
+    """Do the tasks of agents whose server is elsewhere.
+
+    An agent is MODULE:AGENT or path/to/file.py:AGENT; without :AGENT, every agent in the module is run. Any number of
+    workers may run the same agent: each task goes to one of them.
+    """
+    parts = urlsplit(server)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise click.UsageError(f"--server {server!r}: must be a URL such as http://127.0.0.1:7870")
+    import asyncio
+
+    from dragoman.cli.agents import AgentReferenceError, load_agents
+    from dragoman.telemetry.logs import log_to
+
+    try:
+        agents = load_agents((), (*more, *references), None)
+    except AgentReferenceError as error:
+        raise click.UsageError(str(error)) from error
+    log_to(sys.stderr, log_level, log_format)
+    told = name or f"{socket.gethostname()}/{os.getpid()}"
+    try:
+        asyncio.run(_work(agents, server, key, told, tasks, grace_s))
+    except ExceptionGroup as group:
+        reasons = "; ".join(str(error) for error in _leaves(group))
+        raise SystemExit(f"dragoman: {reasons}") from group
+
+
+async def _work(
+    agents: Sequence["Runner"], server: str, key: str | None, name: str, tasks: int, grace_s: float
+) -> None:
+    import asyncio
+
+    from dragoman.agents.lessee import Lessee
+    from dragoman.agents.remote import Server
+    from dragoman.net.egress import Egress
+
+    loop, stop = asyncio.get_running_loop(), asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    egress = Egress(max_answer_bytes=ANSWER_BYTES_MAX, connections_max=0)  # each task has a call that waits for news
+    try:
+        async with asyncio.TaskGroup() as group:
+            for agent in agents:
+                lessee = Lessee(agent, Server(egress, server, agent.profile.id, key), name=name, tasks=tasks)
+                group.create_task(lessee.work(stop, grace_s))
+            ids = ", ".join(agent.profile.id for agent in agents)
+            click.echo(f"Working for {server} as {name}: {ids}. Ctrl-C stops it.")
+    finally:
+        await egress.close()
+
+
+def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:
+    found: list[Exception] = []
+    for error in group.exceptions:
+        found.extend(_leaves(error) if isinstance(error, ExceptionGroup) else [error])
+    return found

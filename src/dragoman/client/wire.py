@@ -1,0 +1,43 @@
+"""JSON over HTTP, as a client of another agent needs it.
+
+Invariant: whatever bytes come back, the result is a JSON object, or PeerError, InvalidAgentResponse or EgressError.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from dragoman.client.errors import HttpRefusal
+from dragoman.model.errors import InvalidAgentResponse
+from dragoman.net.egress import Egress, Reply, checked
+
+JSON = {"Content-Type": "application/json", "Accept": "application/json"}
+
+
+async def get_object(egress: Egress, url: str, *, timeout_s: float, headers: Mapping[str, str]) -> dict[str, Any]:
+    """The JSON object at `url`."""
+    reply = await egress.request("GET", url, timeout_s=timeout_s, headers={"Accept": "application/json", **headers})
+    return _object(reply, checked(url))
+
+
+async def post_object(
+    egress: Egress, url: str, content: object, *, timeout_s: float, headers: Mapping[str, str]
+) -> dict[str, Any]:
+    """The JSON object that `url` answers to `content`."""
+    body = msgspec.json.encode(content)
+    reply = await egress.request("POST", url, body=body, timeout_s=timeout_s, headers={**JSON, **headers})
+    return _object(reply, checked(url))
+
+
+def _object(reply: Reply, url: str) -> dict[str, Any]:
+    if not reply.ok:
+        raise HttpRefusal(url, reply.status)
+    try:
+        value = msgspec.json.decode(reply.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        kind = reply.headers.get("content-type", "no Content-Type")
+        raise InvalidAgentResponse(f"{url}: expected JSON, got something else ({kind[:100]})") from None
+    if not isinstance(value, dict):
+        raise InvalidAgentResponse(f"{url}: expected a JSON object, got {type(value).__name__}")
+    return value

@@ -1,0 +1,59 @@
+"""Profiles: with `profile = "kaos"` the server is that system: its port, its paths, its variables.
+
+Invariant: a profile only changes defaults and reads that system's own variables; whatever is set by its name in
+Dragoman wins.
+"""
+
+import re
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from dragoman.config.task_store import NULL, TASK_STORE_TYPE, task_store_type
+
+
+class System(Struct, frozen=True):
+    """One of the systems that Dragoman can be. `defaults` are settings by name; `variables` maps its own environment
+    variables to the settings they mean."""
+
+    defaults: Mapping[str, str]
+    variables: Mapping[str, str]
+
+
+SYSTEMS: Mapping[str, System] = {
+    "beeos": System({"port": "8092"}, {}),
+    "kaos": System(
+        {"port": "8000", "store": "memory:", "telemetry_prefix": "kaos"},
+        {"AGENT_PORT": "port", "AGENT_LOG_LEVEL": "log_level", "OTEL_ENABLED": "telemetry"},
+    ),
+    "evoai": System(
+        {"port": "8000"},
+        {"HOST": "host", "PORT": "port", "API_URL": "public_url", "CORS_ORIGINS": "cors_origins",
+         "API_KEY": "api_key", "EVO_AI_API_KEY": "api_key"},
+    ),
+    "protoagent": System(
+        {"port": "7870"},
+        {"PROTOAGENT_HOST": "host", "A2A_PUBLIC_URL": "public_url", "LOG_LEVEL": "log_level",
+         "A2A_AUTH_TOKEN": "api_key"},
+    ),
+}  # fmt: skip
+"""The systems by name; of two variables for one setting the later one wins."""
+
+
+def variables(profile: str, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """What a system's own variables say: by setting, the variable's name and its value. Empty ones say nothing.
+
+    Raises ConfigError if KAOS's `TASK_STORE_TYPE` is none of its values.
+    """
+    found = {}
+    for variable, setting in SYSTEMS[profile].variables.items():
+        if value := environ.get(variable):
+            found[setting] = (variable, value.lower() if setting == "log_level" else value)
+    if profile == "kaos" and environ.get(TASK_STORE_TYPE):
+        found["tasks"] = (TASK_STORE_TYPE, "false" if task_store_type(environ) == NULL else "true")
+    if profile == "protoagent":
+        # Its key is in a variable named after the agent: AGENT_NAME=my-agent, MY_AGENT_API_KEY.
+        stem = re.sub(r"[^A-Z0-9]", "_", (environ.get("AGENT_NAME") or "protoagent").upper())
+        if value := environ.get(f"{stem}_API_KEY"):
+            found["api_key"] = (f"{stem}_API_KEY", value)
+    return found

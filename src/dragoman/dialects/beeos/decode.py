@@ -1,0 +1,187 @@
+"""BeeOS parameters to operations.
+
+Invariant: every name of BeeOS's table and its alias mean the same; parts tagged `kind`, `type` or not at all are
+understood; what is missing or wrong is InvalidParams with its path.
+"""
+
+from collections.abc import Callable
+
+from dragoman.dialects.tagged import filled
+from dragoman.dialects.v03.decode import MAX_ID, STATES, part, send
+from dragoman.dialects.v03.decode import METHODS as METHODS_03
+from dragoman.dialects.v03.fields import Fields, read
+from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.model.message import Artifact, Part
+from dragoman.model.operations import (
+    CancelTask,
+    CompleteTask,
+    GetExtendedCard,
+    GetTask,
+    ListTasks,
+    Operation,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    UpdateStatus,
+)
+from dragoman.model.task import Progress, TaskState
+
+LIMIT_DEFAULT = 20
+"""How many tasks ListTasks gives unless asked (BeeOS, ListTasks)."""
+
+LIMIT_MAX = 100
+"""How many it gives at most; the answer says how many were meant."""
+
+
+def decode(method: str, params: bytes) -> Operation:
+    """The operation of a call.
+
+    Raises MethodNotFound if BeeOS has no such method, InvalidParams if a parameter is missing or wrong.
+    """
+    operation = METHODS.get(method)
+    if operation is None:
+        raise MethodNotFound(method)
+    return operation(read(params))
+
+
+def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
+    """The context may stand in the message or beside it, under either of its names."""
+    message = fields.object("message")
+    if message is None:
+        raise InvalidParams(fields.at("message"), "is required")
+    context = fields.text("contextId", "context_id") or fields.text("sessionId")
+    return send(Fields({**fields.members, "message": filled(message), "contextId": context}), kind)
+
+
+def _task_id(fields: Fields) -> str:
+    return fields.required_text("id", "taskId", "task_id")
+
+
+def _list(fields: Fields) -> ListTasks:
+    """Tasks whole, as GetTask gives them, without the history, which BeeOS's tasks do not show."""
+    limit = fields.count("limit", least=1)
+    return ListTasks(
+        context_id=fields.text("contextId", "context_id") or None,
+        page_size=LIMIT_DEFAULT if limit is None else min(limit, LIMIT_MAX),
+        offset=fields.count("offset") or 0,
+        history_length=0,
+        include_artifacts=True,
+    )
+
+
+def _complete(fields: Fields) -> CompleteTask:
+    return CompleteTask(id=_task_id(fields), artifacts=_artifacts(fields), lease=fields.text("lease") or None)
+
+
+def _artifacts(fields: Fields) -> tuple[Artifact, ...]:
+    """Artifacts; one without an id gets that of its place, so that the same call twice is the same operation."""
+    given = list(fields.objects("artifacts"))
+    named = [_artifact_id(each) for each in given]
+    taken = {name for name in named if name}
+    if len(taken) < sum(name is not None for name in named):
+        raise InvalidParams(fields.at("artifacts"), "must each have an artifactId of its own")
+    return tuple(_artifact(each, name or _free(taken)) for each, name in zip(given, named, strict=True))
+
+
+def _artifact_id(fields: Fields) -> str | None:
+    chosen = fields.text("artifactId", "artifact_id") or None
+    if chosen and (len(chosen) > MAX_ID or "\0" in chosen):
+        raise InvalidParams(fields.at("artifactId"), f"must have at most {MAX_ID} characters and no null character")
+    return chosen
+
+
+def _free(taken: set[str]) -> str:
+    number = 1
+    while (name := "result" if number == 1 else f"result-{number}") in taken:
+        number += 1
+    taken.add(name)
+    return name
+
+
+def _artifact(fields: Fields, artifact_id: str) -> Artifact:
+    parts = tuple([part(each) for each in fields.objects("parts")])
+    if not parts:
+        raise InvalidParams(fields.at("parts"), "must hold at least one part")
+    return Artifact(
+        artifact_id=artifact_id,
+        parts=parts,
+        name=fields.text("name") or None,
+        description=fields.text("description") or None,
+        metadata=fields.mapping("metadata"),
+        extensions=fields.texts("extensions"),
+    )
+
+
+def _update(fields: Fields) -> UpdateStatus:
+    task_id = _task_id(fields)
+    status = fields.object("status")
+    if status is None:
+        raise InvalidParams(fields.at("status"), "is required")
+    return UpdateStatus(
+        id=task_id,
+        state=_state(status),
+        parts=_said(status),
+        progress=_progress(status.object("progress")),
+        lease=fields.text("lease") or None,
+    )
+
+
+def _state(status: Fields) -> TaskState:
+    state = STATES.get(status.required_text("state"))
+    if state is None:
+        raise InvalidParams(status.at("state"), "must be a task state, as working or input-required")
+    return state
+
+
+def _said(status: Fields) -> tuple[Part, ...]:
+    """What the worker says: a string, or a message with parts."""
+    said = status.find("message")
+    if said is None or isinstance(said, str):
+        return (Part(text=said),) if said else ()
+    if not isinstance(said, dict):
+        raise InvalidParams(status.at("message"), "must be a string")
+    message = Fields(said, status.at("message"))
+    return tuple([part(each) for each in message.objects("parts")])
+
+
+def _progress(fields: Fields | None) -> Progress | None:
+    if fields is None:
+        return None
+    return Progress(fields.count("current") or 0, fields.count("total") or 0, fields.text("message") or "")
+
+
+_OWN: dict[str, tuple[Callable[[Fields], Operation], tuple[str, ...]]] = {
+    "SendMessage": (lambda fields: _send(fields, SendMessage), ("message/send",)),
+    "SendStreamingMessage": (lambda fields: _send(fields, StreamMessage), ("message/stream",)),
+    "GetTask": (lambda fields: GetTask(id=_task_id(fields)), ("tasks/get",)),
+    "CancelTask": (
+        lambda fields: CancelTask(id=_task_id(fields), metadata=fields.mapping("metadata")),
+        ("tasks/cancel",),
+    ),
+    "ListTasks": (_list, ("tasks/list",)),
+    "SubscribeToTask": (lambda fields: Subscribe(id=_task_id(fields)), ("tasks/resubscribe",)),
+    "CompleteTask": (_complete, ("tasks/complete",)),
+    "UpdateStatus": (_update, ("tasks/updateStatus",)),
+    "agent/getAuthenticatedExtendedCard": (lambda fields: GetExtendedCard(), ()),
+    "SetPushNotificationConfig": (
+        METHODS_03["tasks/pushNotificationConfig/set"],
+        ("tasks/pushNotificationConfig/set", "tasks/pushNotification/set"),
+    ),
+    "GetPushNotificationConfig": (
+        METHODS_03["tasks/pushNotificationConfig/get"],
+        ("tasks/pushNotificationConfig/get", "tasks/pushNotification/get"),
+    ),
+    "ListPushNotificationConfigs": (
+        METHODS_03["tasks/pushNotificationConfig/list"],
+        ("tasks/pushNotificationConfig/list", "tasks/pushNotification/list"),
+    ),
+    "DeletePushNotificationConfig": (
+        METHODS_03["tasks/pushNotificationConfig/delete"],
+        ("tasks/pushNotificationConfig/delete", "tasks/pushNotification/delete"),
+    ),
+}
+
+METHODS: dict[str, Callable[[Fields], Operation]] = {
+    name: operation for canonical, (operation, aliases) in _OWN.items() for name in (canonical, *aliases)
+}
+"""The methods of BeeOS with their aliases; push methods have 0.3's parameters."""

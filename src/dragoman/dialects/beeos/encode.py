@@ -1,0 +1,90 @@
+"""Results as BeeOS writes them: the task flat, states in lowercase, time stamps in whole seconds.
+
+Invariant: `id`, `status`, `artifacts` come first, as BeeOS's text shows them; `contextId`, `kind` and each artifact's
+`artifactId` come after, for clients of 0.3.
+"""
+
+from typing import Any, assert_never
+
+import msgspec
+
+from dragoman.dialects.tagged import encode_artifact, encode_part, text_of
+from dragoman.dialects.v03.card import card
+from dragoman.dialects.v03.encode import ROLES, STATES, secretless
+from dragoman.model.card import AgentCard
+from dragoman.model.message import Message
+from dragoman.model.operations import ListTasks, Operation, PushConfig, Result, TaskPage
+from dragoman.model.task import Progress, Record, TaskState
+
+Json = dict[str, Any]
+
+TAG = "kind"
+"""By which a part says what it is."""
+
+
+def encode_result(operation: Operation, result: Result) -> bytes:
+    """The `result` of an answer."""
+    match result:
+        case Record():
+            return msgspec.json.encode(task(result))
+        case TaskPage():
+            return msgspec.json.encode(_page(operation, result))
+        case Message():
+            return msgspec.json.encode(message(result))
+        case PushConfig():
+            return msgspec.json.encode(_push_config(result))
+        case AgentCard():
+            return msgspec.json.encode(card(result))
+        case tuple():
+            return msgspec.json.encode([_push_config(config) for config in result])
+        case None:
+            return b"null"
+        case _:
+            assert_never(result)
+
+
+def task(record: Record) -> Json:
+    """A task."""
+    status = record.status
+    written: Json = {"state": STATES[status.state], "timestamp": _to_the_second(status.timestamp)}
+    if text := status_text(status.state, status.message, record.progress):
+        written["message"] = text
+    return {
+        "id": record.head.id,
+        "status": written,
+        "artifacts": [encode_artifact(artifact, TAG) for artifact in record.artifacts],
+        "contextId": record.head.context_id,
+        "kind": "task",
+    }
+
+
+def message(said: Message) -> Json:
+    """A message."""
+    written = {"role": ROLES[said.role], "parts": [encode_part(part, TAG) for part in said.parts]}
+    return written | {"messageId": said.message_id, "contextId": said.context_id, "kind": "message"}
+
+
+def status_text(state: TaskState, said: Message | None, progress: Progress | None) -> str:
+    """What `status.message` says, a plain string; while the task works and says nothing, how far it is."""
+    text = text_of(said)
+    if text or progress is None or state is not TaskState.WORKING:
+        return text
+    return progress.message or f"Step {progress.current} of {progress.total}"
+
+
+def _to_the_second(timestamp: str) -> str:
+    """`2026-11-20T07:00:00.123Z` as `2026-11-20T07:00:00Z`."""
+    return timestamp.partition(".")[0].removesuffix("Z") + "Z"
+
+
+def _page(operation: Operation, page: TaskPage) -> Json:
+    return {
+        "tasks": [task(record) for record in page.records],
+        "total": page.total_size,
+        "limit": page.page_size,
+        "offset": operation.offset if isinstance(operation, ListTasks) else 0,
+    }
+
+
+def _push_config(config: PushConfig) -> Json:
+    return {"taskId": config.task_id, "pushNotificationConfig": secretless(config)}

@@ -1,0 +1,68 @@
+"""Errors as BeeOS numbers them.
+
+Invariant: -32000 to -32003 mean what BeeOS's text says; what A2A numbers so is -32004 here, "unsupported operation".
+"""
+
+from typing import Any
+
+from dragoman.dialects import rpc_errors
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, InvalidParams, TaskTimeout
+
+CODES = {
+    **rpc_errors.CODES,
+    errors.TaskNotFound: -32000,
+    errors.AgentNotFound: -32001,
+    errors.AgentOffline: -32002,
+    errors.TaskTimeout: -32003,
+    errors.TaskNotCancelable: -32004,
+    errors.PushNotificationNotSupported: -32004,
+}
+
+WORDS: dict[type[A2AError], str] = {
+    errors.ParseError: "invalid_json",
+    errors.InvalidRequest: "invalid_body",
+    errors.MethodNotFound: "method_not_found",
+    errors.InvalidParams: "invalid_param",
+    errors.LeaseLost: "invalid_param",
+    errors.TaskNotFound: "task_not_found",
+    errors.TaskNotCancelable: "conflict",
+    errors.AgentNotFound: "agent_not_found",
+    errors.AgentOffline: "agent_offline",
+    errors.TaskTimeout: "service_timeout",
+    errors.PayloadTooLarge: "payload_too_large",
+    errors.Unauthorized: "unauthorized",
+    errors.Forbidden: "forbidden",
+    errors.PushNotificationNotSupported: "unsupported_operation",
+    errors.UnsupportedOperation: "unsupported_operation",
+    errors.ContentTypeNotSupported: "content_type_not_supported",
+    errors.InvalidAgentResponse: "invalid_agent_response",
+    errors.ExtendedAgentCardNotConfigured: "extended_card_not_configured",
+    errors.ExtensionSupportRequired: "extension_required",
+    errors.VersionNotSupported: "version_not_supported",
+    errors.AgentFailed: "agent_failed",
+    errors.NotFound: "not_found",
+    errors.MethodNotAllowed: "method_not_allowed",
+    errors.UnsupportedMediaType: "unsupported_media_type",
+    errors.Unavailable: "unavailable",
+}
+"""What `data.code` says: the words of BeeOS's error reference, and ours in their manner; else `internal_error`."""
+
+
+def encode_error(error: A2AError) -> bytes:
+    """The `error` member of an answer; `data` has `code`, a word, and what is known beside: `taskId`, the fields."""
+    data: dict[str, Any] = {"code": WORDS.get(type(error), "internal_error")}
+    data |= {name: rpc_errors.clean(value) for name, value in error.metadata.items()}
+    if isinstance(error, TaskTimeout):
+        data["taskId"] = error.task_id
+    if isinstance(error, InvalidParams):
+        data["fieldViolations"] = [
+            {"field": rpc_errors.clean(field), "description": rpc_errors.clean(text)}
+            for field, text in error.violations
+        ]
+    return rpc_errors.encode(rpc_errors.code(error, CODES), error.message, data)
+
+
+def error_status(error: A2AError) -> int:
+    """The HTTP status of an answer: 200 for errors of a call, an unknown agent included."""
+    return rpc_errors.status(error)

@@ -1,0 +1,54 @@
+"""The dialect of Evo AI: `message/send` and `message/stream` at `/api/v1/a2a/{agent_id}`, frames of A2A 0.1.
+
+Invariant: what Evo AI's own page shows is written key by key in the order it shows; other keys come after those, and
+docs/dialects.md lists them.
+"""
+
+from dragoman.dialects.api import Dialect
+from dragoman.dialects.evoai import encode, envelope, errors
+from dragoman.dialects.evoai.decode import METHODS, decode
+from dragoman.dialects.evoai.errors import API_KEY_MISSING, API_KEY_WRONG, http_error
+from dragoman.model.events import ArtifactChunk, StatusChanged
+from dragoman.model.operations import Manners
+
+STREAM_HEADERS = (
+    (b"content-type", b"text/event-stream"),
+    (b"cache-control", b"no-cache"),
+    (b"connection", b"keep-alive"),
+    (b"x-accel-buffering", b"no"),  # nginx would hold events back
+)
+"""The first three are Evo AI's, in its order."""
+
+COALESCE_S = 0.25
+"""At most every so often the text so far is sent again: each frame repeats it, and a person reads no faster."""
+
+JSONRPC = Dialect(
+    name="evoai",
+    key="evoai",
+    content_type="application/json",
+    decode=decode,
+    decode_rest=None,
+    encode_result=encode.encode_result,
+    encode_snapshot=encode.encode_snapshot,
+    encode_message=encode.encode_message,
+    encode_event=encode.encode_event,
+    encode_error=errors.encode_error,
+    error_status=errors.error_status,
+    folds=frozenset({ArtifactChunk, StatusChanged}),
+    manners=Manners(
+        answers_with_message=False,
+        subscribed_until_terminal=False,
+        subscribes_to_ended=True,
+        cancels_ended=True,
+        late_is_error=True,
+        failure_is_error=True,
+    ),
+    around_answer=envelope.around_answer,
+    around_frame=envelope.around_frame,
+    around_error=envelope.around_error,
+    http_error=http_error,
+    stream_headers=STREAM_HEADERS,
+    coalesce_s=COALESCE_S,
+)
+
+__all__ = ["API_KEY_MISSING", "API_KEY_WRONG", "JSONRPC", "METHODS", "http_error"]

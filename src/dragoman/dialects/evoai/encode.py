@@ -1,0 +1,252 @@
+"""Tasks as Evo AI writes them, and the frames of its streams: `{id, status, final}`, parts tagged `type`.
+
+Invariant: a frame that is not the last of its stream stays below 10,000 bytes: the browser client throws away what
+exceeds that before the end of the frame has come.
+"""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any, assert_never
+
+import msgspec
+
+from dragoman.dialects import jsonrpc
+from dragoman.dialects.evoai import errors
+from dragoman.dialects.tagged import encode_part
+from dragoman.dialects.v03.card import card
+from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest, secretless
+from dragoman.model.card import AgentCard
+from dragoman.model.errors import AgentFailed
+from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
+from dragoman.model.task import Progress, Record, TaskHead, TaskState
+
+Json = dict[str, Any]
+
+STATES = {
+    TaskState.SUBMITTED: "submitted",
+    TaskState.WORKING: "working",
+    TaskState.INPUT_REQUIRED: "input-required",
+    TaskState.AUTH_REQUIRED: "input-required",
+    TaskState.COMPLETED: "completed",
+    TaskState.FAILED: "failed",
+    TaskState.CANCELED: "canceled",
+    TaskState.REJECTED: "failed",
+}
+"""Evo AI knows neither `auth-required` nor `rejected`."""
+
+TEXT_BYTES = 7_000
+"""Most bytes of text, as JSON, in a working frame; of longer text the end is sent, which is what is new."""
+
+PROGRESS_BYTES = 10_000 - TEXT_BYTES - jsonrpc.MAX_ID_BYTES - 400
+"""Most bytes of a progress message. 400 covers the rest: envelope, task id, numbers, the lines of SSE."""
+
+NO_DETAILS = "The agent gave no details"
+
+
+def encode_result(operation: Operation, result: Result) -> bytes:
+    """The `result` of an answer."""
+    match result:
+        case Record():
+            dated = not isinstance(operation, SendMessage)
+            return msgspec.json.encode(task(result, history_limit(operation), dated=dated))
+        case Message():
+            return msgspec.json.encode(message(result))
+        case TaskPage():
+            return msgspec.json.encode({"tasks": [task(each, None, dated=True) for each in result.records]})
+        case PushConfig():
+            return msgspec.json.encode(_push_config(result))
+        case AgentCard():
+            return msgspec.json.encode(card(result))
+        case tuple():
+            return msgspec.json.encode([_push_config(config) for config in result])
+        case None:
+            return b"null"
+        case _:
+            assert_never(result)
+
+
+def encode_snapshot(record: Record, history_length: int | None) -> bytes:
+    """The frame that says where a task stands: its state, and what it has said so far."""
+    match record.state:
+        case TaskState.SUBMITTED:
+            return _frame(record.head, {"state": "submitted"})
+        case TaskState.WORKING:
+            return _working(record.head, record.progress, _text(record) or _joined(_said(record)))
+        case TaskState.FAILED | TaskState.REJECTED:
+            return _failure(record.head, record.status.message)
+        case _:
+            return _last(record.head, record.state, _answer(record, files=True))
+
+
+def encode_message(answer: Message) -> bytes:
+    """The frame of a message without a task."""
+    return _member(message(answer))
+
+
+def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
+    """The frame of an event, none for what the caller sent. A chunk gives the text so far, from `record`."""
+    match event:
+        case Submitted():
+            return (_frame(head, {"state": "submitted"}),)
+        case MessageReceived():
+            return ()
+        case ArtifactChunk():
+            told = _text(record) if record is not None else _joined(event.artifact.parts)
+            return (_working(head, None, told),) if told else ()
+        case StatusChanged():
+            return (_status_frame(head, event, record),)
+        case _:
+            assert_never(event)
+
+
+def task(record: Record, history_length: int | None, *, dated: bool) -> Json:
+    """A task, its answer both in `status.message`, as documented, and in `artifacts`, as in the source.
+
+    `dated` adds when it was made and when it changed. `history_length` None sets no limit.
+    """
+    status: Json = {"state": STATES[record.state]}
+    if record.progress is not None and record.state is TaskState.WORKING:
+        status["progress"] = _progress(record.progress)
+    told = _answer(record, files=False)
+    if told is not None:
+        status["message"] = told
+    status["timestamp"] = record.status.timestamp
+    members: Json = {"id": record.head.id, "status": status, "contextId": record.head.context_id}
+    if dated:
+        members |= {"createdAt": record.head.created_at, "updatedAt": record.status.timestamp}
+    members |= {"artifacts": [_artifact(each) for each in record.artifacts], "kind": "task"}
+    history = newest(record.history, history_length)
+    if history:
+        members["history"] = [message(each) for each in history]
+    return members
+
+
+def message(said: Message) -> Json:
+    """A message of the history."""
+    ids = {"messageId": said.message_id, "taskId": said.task_id, "contextId": said.context_id}
+    named: Json = {name: value for name, value in ids.items() if value}
+    members: Json = {
+        "role": ROLES[said.role],
+        "parts": [encode_part(each, "type") for each in said.parts],
+        **named,
+        "kind": "message",
+    }
+    if said.metadata:
+        members["metadata"] = said.metadata
+    return members
+
+
+def _status_frame(head: TaskHead, event: StatusChanged, record: Record | None) -> bytes:
+    said = event.message
+    match event.state:
+        case TaskState.FAILED | TaskState.REJECTED:
+            return _failure(head, said)
+        case TaskState.COMPLETED if record is not None:
+            return _last(head, event.state, _answer(record, files=True))
+        case state if final(state):
+            return _last(head, state, None if said is None else _agent(said.parts))
+        case _:
+            told = "" if said is None or _repeats(said, event.progress) else said.text
+            return _working(head, event.progress, told)
+
+
+def _working(head: TaskHead, progress: Progress | None, text: str) -> bytes:
+    status: Json = {"state": "working"}
+    if progress is not None:
+        status["progress"] = _progress(progress) | {"message": _end(progress.message, PROGRESS_BYTES)}
+    if text:
+        status["message"] = _agent((Part(text=_end(text, TEXT_BYTES)),))
+    return _frame(head, status)
+
+
+def _frame(head: TaskHead, status: Json) -> bytes:
+    return _member({"id": head.id, "status": status, "final": False})
+
+
+def _last(head: TaskHead, state: TaskState, told: Json | None) -> bytes:
+    """The frame after which a stream ends: the task has, or it waits for its caller."""
+    status: Json = {"state": STATES[state]}
+    if told is not None:
+        status["message"] = told
+    return _member({"id": head.id, "status": status, "contextId": head.context_id, "final": True})
+
+
+def _failure(head: TaskHead, said: Message | None) -> bytes:
+    details = said.text if said is not None else ""
+    return b'"error":' + errors.encode_error(AgentFailed(head.id, details or NO_DETAILS))
+
+
+def _member(result: Json) -> bytes:
+    return b'"result":' + msgspec.json.encode(result)
+
+
+def _answer(record: Record, *, files: bool) -> Json | None:
+    """What the task has to say, None for nothing. A completed task always has an answer, be it empty.
+
+    All text is in one part, then comes what else its status holds, and with `files` what else its artifacts hold.
+    """
+    said = _said(record)
+    match record.state:
+        case TaskState.COMPLETED:
+            held = [each for artifact in record.artifacts for each in artifact.parts] if files else []
+            rest = [each for each in (*said, *held) if each.text is None]
+            texts = dict.fromkeys((_text(record), _joined(said)))
+            text = "\n".join(each for each in texts if each)
+            return _agent((Part(text=text), *rest) if text or not rest else rest)
+        case TaskState.WORKING:
+            text = _text(record) or _joined(said)
+            return _agent((Part(text=text),)) if text else None
+        case _:
+            return _agent(said) if said else None
+
+
+def _said(record: Record) -> Sequence[Part]:
+    """The parts of the status message, unless it says just what the progress says."""
+    said = record.status.message
+    return () if said is None or _repeats(said, record.progress) else said.parts
+
+
+def _agent(parts: Sequence[Part]) -> Json:
+    return {"role": "agent", "parts": [encode_part(each, "type") for each in parts]}
+
+
+def _progress(progress: Progress) -> Json:
+    return {"current": progress.current, "total": progress.total, "message": progress.message}
+
+
+def _repeats(said: Message, progress: Progress | None) -> bool:
+    """Whether a status message says just what its progress says."""
+    return progress is not None and said.text == progress.message
+
+
+def _text(record: Record) -> str:
+    """The text of all artifacts so far."""
+    return _joined([each for artifact in record.artifacts for each in artifact.parts])
+
+
+def _joined(parts: Sequence[Part]) -> str:
+    return "\n".join([each.text for each in parts if each.text is not None])
+
+
+def _end(text: str, max_bytes: int) -> str:
+    """The end of `text`, as much as has at most `max_bytes` as JSON."""
+    end = text[-max_bytes:]
+    if len(msgspec.json.encode(end)) <= max_bytes:
+        return end
+    starts = range(len(end) + 1)
+    return end[bisect_left(starts, -max_bytes, key=lambda start: -len(msgspec.json.encode(end[start:]))) :]
+
+
+def _artifact(artifact: Artifact) -> Json:
+    members: Json = {
+        "artifactId": artifact.artifact_id,
+        "parts": [encode_part(each, "type") for each in artifact.parts],
+    }
+    named = {"name": artifact.name, "description": artifact.description, "metadata": artifact.metadata}
+    return members | {name: value for name, value in named.items() if value}
+
+
+def _push_config(config: PushConfig) -> Json:
+    return {"taskId": config.task_id, "pushNotificationConfig": secretless(config)}

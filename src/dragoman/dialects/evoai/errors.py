@@ -1,0 +1,79 @@
+"""Errors as Evo AI writes them: -32000 for an agent that fails, `{"detail": …}` for what never reached one.
+
+Invariant: JSON-RPC errors have HTTP status 200; a refused key and an unknown agent are errors of HTTP, not of JSON-RPC.
+"""
+
+from typing import Any
+
+import msgspec
+
+from dragoman.dialects import rpc_errors
+from dragoman.dialects.evoai.decode import METHODS
+from dragoman.dialects.rpc_errors import clean
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, AgentFailed, InvalidParams, MethodNotFound, TaskNotFound, TaskTimeout
+
+API_KEY_MISSING = "API key not provided"
+"""The text of an Unauthorized for a call without `x-api-key`."""
+
+API_KEY_WRONG = "Invalid API key"
+"""The text of an Unauthorized for a key that is not this agent's."""
+
+FAILED = "Agent processing failed"
+LATE = "Timeout exceeded"
+
+_CODES: dict[type[A2AError], int] = {
+    **rpc_errors.CODES,
+    errors.AgentFailed: -32000,
+    errors.TaskTimeout: -32000,
+    errors.AgentOffline: -32000,
+    errors.Unavailable: -32000,
+    errors.AgentNotFound: -32001,
+}
+
+_STATUSES: dict[type[A2AError], int] = {**rpc_errors.STATUSES, errors.AgentNotFound: 404}
+
+_DETAILS: dict[type[A2AError], str] = {
+    errors.AgentNotFound: "Agent not found",
+    errors.NotFound: "Not Found",
+    errors.MethodNotAllowed: "Method Not Allowed",
+}
+
+
+def encode_error(error: A2AError) -> bytes:
+    """The error object: `code`, `message`, and `data` where there is more to say."""
+    message = FAILED if isinstance(error, TaskTimeout) else clean(error.message)
+    body: dict[str, Any] = {"code": rpc_errors.code(error, _CODES), "message": message}
+    data = _data(error)
+    if data:
+        body["data"] = data
+    return msgspec.json.encode(body)
+
+
+def error_status(error: A2AError) -> int:
+    """The HTTP status of an answer that is an error."""
+    return _STATUSES.get(type(error), 200)
+
+
+def http_error(error: A2AError) -> bytes | None:
+    """The whole HTTP body of an error that is answered outside of JSON-RPC; None for any other."""
+    if isinstance(error, errors.Unauthorized | errors.Forbidden):
+        return msgspec.json.encode({"detail": clean(error.message)})
+    detail = _DETAILS.get(type(error))
+    return None if detail is None else msgspec.json.encode({"detail": detail})
+
+
+def _data(error: A2AError) -> dict[str, Any]:
+    match error:
+        case AgentFailed():
+            return {"taskId": error.task_id, "details": clean(error.details)}
+        case TaskTimeout():
+            return {"taskId": error.task_id, "details": LATE}
+        case MethodNotFound():
+            return {"method": clean(error.method[:100]), "supported_methods": sorted(METHODS)}
+        case InvalidParams():
+            return {"error": clean(error.message)}
+        case TaskNotFound():
+            return {"taskId": clean(error.task_id[:200])}
+        case _:
+            return {}

@@ -1,0 +1,79 @@
+"""KAOS parameters to operations.
+
+Invariant: parts tagged `type`, `kind` or not at all are understood, and a message of mere `text`; what is missing or
+wrong is InvalidParams with its path.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from dragoman.dialects.tagged import filled
+from dragoman.dialects.v03.decode import send
+from dragoman.dialects.v03.fields import Fields, read
+from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.model.operations import CancelTask, GetTask, ListTasks, Operation, SendMessage
+
+LIST_MAX = 100
+"""How many tasks ListTasks gives; KAOS does not page."""
+
+_CONFIGURATION = ("blocking", "returnImmediately", "historyLength", "acceptedOutputModes", "skills")
+"""What is heeded of `configuration`, beside `mode`; `budgets` are not."""
+
+
+def decode(method: str, params: bytes) -> Operation:
+    """The operation of a call.
+
+    Raises MethodNotFound if KAOS has no such method, InvalidParams if a parameter is missing or wrong.
+    """
+    operation = METHODS.get(method)
+    if operation is None:
+        raise MethodNotFound(method)
+    return operation(read(params))
+
+
+def _send(fields: Fields) -> SendMessage:
+    """The session stands beside the message; what the message has as metadata is the task's."""
+    message = fields.object("message")
+    if not message or not message.members:
+        raise InvalidParams(fields.at("message"), "is required")
+    said = filled(message, "user")
+    if not message.find("parts", "content") and (text := message.text("text")):
+        said["parts"] = [{"type": "text", "text": text}]
+    params = {
+        "message": said,
+        "contextId": fields.text("contextId", "context_id") or fields.text("sessionId", "session_id"),
+        "metadata": {**(fields.mapping("metadata") or {}), **(message.mapping("metadata") or {})} or None,
+        "configuration": _configuration(fields.object("configuration")),
+    }
+    return send(Fields(params), SendMessage)
+
+
+def _configuration(fields: Fields | None) -> dict[str, Any] | None:
+    """`mode: autonomous` answers at once, as `blocking: false` of an earlier KAOS does."""
+    if fields is None:
+        return None
+    heeded = {name: fields.members[name] for name in _CONFIGURATION if name in fields.members}
+    if fields.text("mode") == "autonomous":
+        heeded["returnImmediately"] = True
+    return heeded
+
+
+def _task_id(fields: Fields) -> str:
+    return fields.required_text("id", "taskId", "task_id")
+
+
+def _get(fields: Fields) -> GetTask:
+    return GetTask(id=_task_id(fields), history_length=fields.count("historyLength", "history_length"))
+
+
+METHODS: dict[str, Callable[[Fields], Operation]] = {
+    name: operation
+    for names, operation in (
+        (("SendMessage", "tasks/send"), _send),
+        (("GetTask", "tasks/get"), _get),
+        (("CancelTask", "tasks/cancel"), lambda fields: CancelTask(id=_task_id(fields))),
+        (("ListTasks", "tasks/list"), lambda fields: ListTasks(page_size=LIST_MAX, include_artifacts=True)),
+    )
+    for name in names
+}
+"""The methods of KAOS with their aliases."""

@@ -1,0 +1,125 @@
+"""Results as KAOS writes them: the task flat, its state's message a string, the answer in its history.
+
+Invariant: `id`, `sessionId`, `status`, `history` come first, as KAOS's text shows them; `contextId`, `output` and
+`artifacts` come after. Every part is tagged `type`.
+"""
+
+from typing import Any, assert_never
+
+import msgspec
+
+from dragoman.dialects.tagged import encode_artifact, encode_part, text_of
+from dragoman.dialects.v03.card import card
+from dragoman.dialects.v03.encode import ROLES, STATES, history_limit, secretless
+from dragoman.model.card import AgentCard
+from dragoman.model.events import Event
+from dragoman.model.message import Message, Part
+from dragoman.model.operations import Operation, PushConfig, Result, TaskPage
+from dragoman.model.task import Record, TaskHead, TaskState
+
+Json = dict[str, Any]
+
+TAG = "type"
+"""By which a part says what it is."""
+
+SAYINGS = {
+    TaskState.WORKING: "Processing",
+    TaskState.COMPLETED: "Done",
+    TaskState.CANCELED: "Canceled by request",
+    TaskState.FAILED: "Failed",
+    TaskState.REJECTED: "Rejected",
+}
+"""What `status.message` says in a state of which the agent says nothing; a completed task always says "Done"."""
+
+
+def encode_result(operation: Operation, result: Result) -> bytes:
+    """The `result` of an answer."""
+    match result:
+        case Record():
+            return msgspec.json.encode(task(result, history_limit(operation)))
+        case TaskPage():
+            return msgspec.json.encode(
+                {"tasks": [task(record, None) for record in result.records], "count": result.total_size}
+            )
+        case Message():
+            return encode_message(result)
+        case AgentCard():
+            return msgspec.json.encode(card(result))
+        case PushConfig():
+            return msgspec.json.encode(secretless(result))
+        case tuple():
+            return msgspec.json.encode([secretless(config) for config in result])
+        case None:
+            return b"null"
+        case _:
+            assert_never(result)
+
+
+def encode_snapshot(record: Record, history_length: int | None) -> bytes:
+    """The task; KAOS has no stream that would show it."""
+    return msgspec.json.encode(task(record, history_length))
+
+
+def encode_message(answer: Message) -> bytes:
+    """A message without a task; the manners of KAOS leave none."""
+    return msgspec.json.encode(_message(answer))
+
+
+def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
+    """Nothing: KAOS has no streams."""
+    return ()
+
+
+def task(record: Record, history_length: int | None) -> Json:
+    """A task; `history_length` None sets no limit."""
+    answer = _answer(record)
+    history = [_message(each) for each in record.history]
+    if answer and record.state not in (TaskState.SUBMITTED, TaskState.WORKING):
+        history.append({"role": "agent", "parts": [encode_part(part, TAG) for part in answer]})
+    if history_length is not None:
+        history = history[max(0, len(history) - history_length) :]
+    return {
+        "id": record.head.id,
+        "sessionId": record.head.context_id,
+        "status": _status(record),
+        "history": history,
+        "contextId": record.head.context_id,
+        "output": "\n".join(part.text for part in answer if part.text is not None),
+        "artifacts": [encode_artifact(artifact, TAG) for artifact in record.artifacts],
+    }
+
+
+def _answer(record: Record) -> tuple[Part, ...]:
+    """What the agent gave: the parts of its artifacts, or, if it made none, what it said when it completed."""
+    parts = tuple(part for artifact in record.artifacts for part in artifact.parts)
+    if not parts and record.state is TaskState.COMPLETED and record.status.message is not None:
+        return record.status.message.parts
+    return parts
+
+
+def _status(record: Record) -> Json:
+    status = record.status
+    written: Json = {"state": STATES[status.state]}
+    if saying := _saying(record):
+        written["message"] = saying
+    written["timestamp"] = _in_microseconds(status.timestamp)
+    return written
+
+
+def _saying(record: Record) -> str:
+    state, said = record.state, text_of(record.status.message)
+    if state is TaskState.COMPLETED:
+        return SAYINGS[state]
+    if state is TaskState.WORKING and not said and record.progress is not None:
+        said = record.progress.message
+    return said or SAYINGS.get(state, "")
+
+
+def _in_microseconds(timestamp: str) -> str:
+    """`2026-11-20T07:00:00.123Z` as `2026-11-20T07:00:00.123000+00:00`, which is how Python spells it."""
+    second, _, fraction = timestamp.removesuffix("Z").partition(".")
+    return f"{second}.{fraction.ljust(6, '0')}+00:00"
+
+
+def _message(said: Message) -> Json:
+    return {"role": ROLES[said.role], "parts": [encode_part(part, TAG) for part in said.parts]}

@@ -1,0 +1,176 @@
+"""What an agent gave out as a chat completion: in one piece, or as the chunks of a stream.
+
+Invariant: the chunks' contents, joined, are the content of the whole answer, as long as an agent writes its artifacts
+one after the other and replaces none.
+"""
+
+from typing import Any
+
+import msgspec
+
+from dragoman.dialects.openai.errors import encode_error
+from dragoman.model.errors import A2AError, AgentFailed, UnsupportedOperation
+from dragoman.model.events import ArtifactChunk, Event, StatusChanged
+from dragoman.model.ids import timestamp_ms
+from dragoman.model.message import Message, Part
+from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState, Usage
+
+DONE = b"[DONE]"
+"""What ends a stream; the only frame that is not JSON."""
+
+BETWEEN = "\n\n"
+"""Between the texts of two artifacts, and before a question."""
+
+
+def completion_id(source: str) -> str:
+    """The id of a completion, from that of its task or message."""
+    return f"chatcmpl-{source}"
+
+
+def created_s(head: TaskHead) -> int:
+    """When the task was made, in whole seconds since the epoch."""
+    return timestamp_ms(head.created_at) // 1000
+
+
+def encode_record(record: Record) -> bytes:
+    """The whole answer of a task that ended or waits for its caller.
+
+    Raises AgentFailed or UnsupportedOperation if the task ended in another way than by being completed.
+    """
+    head = record.head
+    if (error := refusal(head.id, record.state, record.status.message)) is not None:
+        raise error
+    texts = [text for artifact in record.artifacts if (text := text_of(artifact.parts))]
+    if record.state in INTERRUPTED and record.status.message is not None:
+        texts.append(text_of(record.status.message.parts))
+    return _encode(head.id, created_s(head), head.agent, BETWEEN.join(texts), record.usage)
+
+
+def encode_message(message: Message, agent: str, now_s: int) -> bytes:
+    """The whole answer of an agent that answers without a task."""
+    return _encode(message.message_id, now_s, agent, text_of(message.parts), None)
+
+
+def _encode(source: str, created: int, agent: str, content: str, usage: Usage | None) -> bytes:
+    answer = {
+        "id": completion_id(source),
+        "object": "chat.completion",
+        "created": created,
+        "model": agent,
+        "choices": [
+            {
+                "index": 0,
+                "message": {"role": "assistant", "content": content, "refusal": None},
+                "logprobs": None,
+                "finish_reason": "stop",
+            }
+        ],
+        "usage": _usage(usage),
+    }
+    return msgspec.json.encode(answer)
+
+
+def refusal(task_id: str, state: TaskState, message: Message | None) -> A2AError | None:
+    """The error that a task's end amounts to; None if it is an answer, or no end."""
+    text = text_of(message.parts) if message is not None else ""
+    match state:
+        case TaskState.FAILED:
+            return AgentFailed(task_id, text)
+        case TaskState.CANCELED:
+            return AgentFailed(task_id, text or "The task was canceled")
+        case TaskState.REJECTED:
+            return UnsupportedOperation(text or "the agent rejected the message")
+        case _:
+            return None
+
+
+class Chunks:
+    """The chunks of one completion, made as events come; `over` once the last one was made."""
+
+    def __init__(self, source: str, created: int, agent: str, *, tells_usage: bool) -> None:
+        self.over = False
+        self._source = source
+        self._tells_usage = tells_usage
+        self._usage: Usage | None = None
+        self._begun = False
+        self._writing: str | None = None
+        self._wrote = False
+        self._around: dict[str, Any] = {
+            "id": completion_id(source),
+            "object": "chat.completion.chunk",
+            "created": created,
+            "model": agent,
+        }
+
+    def of(self, event: Event) -> list[bytes]:
+        """The frames that an event amounts to, in order; the first of all says whose message it is."""
+        frames: list[bytes] = []
+        if not self._begun:
+            self._begun = True
+            frames.append(self._chunk({"role": "assistant", "content": "", "refusal": None}))
+        match event:
+            case ArtifactChunk(artifact=artifact, append=append):
+                goes_on = append and artifact.artifact_id == self._writing
+                self._writing = artifact.artifact_id
+                frames += self._text(text_of(artifact.parts), goes_on)
+            case StatusChanged(state=state, message=message, usage=usage):
+                self._usage = usage or self._usage
+                if (error := refusal(self._source, state, message)) is not None:
+                    frames += self.failed(error)
+                elif state in INTERRUPTED:
+                    frames += self._text(text_of(message.parts) if message is not None else "", goes_on=False)
+                    frames += self._finished()
+                elif state is TaskState.COMPLETED:
+                    frames += self._finished()
+            case _:
+                pass
+        return frames
+
+    def failed(self, error: A2AError) -> list[bytes]:
+        """The frames that end the stream with an error."""
+        self.over = True
+        return [encode_error(error), DONE]
+
+    def _text(self, text: str, goes_on: bool) -> list[bytes]:
+        if not text:
+            return []
+        if self._wrote and not goes_on:
+            text = BETWEEN + text
+        self._wrote = True
+        return [self._chunk({"content": text})]
+
+    def _finished(self) -> list[bytes]:
+        self.over = True
+        frames = [self._chunk({}, "stop")]
+        if self._tells_usage:
+            frames.append(msgspec.json.encode({**self._around, "choices": [], "usage": _usage(self._usage)}))
+        return [*frames, DONE]
+
+    def _chunk(self, delta: dict[str, Any], finish_reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish_reason}
+        chunk = {**self._around, "choices": [choice]}
+        if self._tells_usage:
+            chunk["usage"] = None  # OpenAI, chat completion chunk: null in all but the last
+        return msgspec.json.encode(chunk)
+
+
+def _usage(usage: Usage | None) -> dict[str, int]:
+    known = usage or Usage()
+    return {
+        "prompt_tokens": known.input_tokens,
+        "completion_tokens": known.output_tokens,
+        "total_tokens": known.total_tokens,
+    }
+
+
+def text_of(parts: tuple[Part, ...]) -> str:
+    """What of `parts` can stand in a text: texts as they are, data as JSON, the address of a file that has one."""
+    pieces = []
+    for part in parts:
+        if part.text is not None:
+            pieces.append(part.text)
+        elif part.url is not None:
+            pieces.append(part.url)
+        elif part.raw is None:
+            pieces.append(msgspec.json.encode(part.data).decode())
+    return "".join(pieces)

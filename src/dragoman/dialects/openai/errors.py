@@ -1,0 +1,86 @@
+"""Errors as OpenAI's clients read them: `{"error": {"message", "type", "param", "code"}}` and an HTTP status.
+
+Invariant: every error has a row; one without a row of its own has that of the class it derives from.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, AgentFailed, AgentNotFound, InvalidParams, TaskTimeout
+
+
+class Row(Struct, frozen=True):
+    """`again`: whether a client may send the same again by itself, as the official ones do at 408, 409, 429 and 5xx."""
+
+    status: int
+    type: str
+    code: str | None
+    again: bool = True
+
+
+_WRONG = "invalid_request_error"
+_OURS = "server_error"
+
+TABLE: dict[type[A2AError], Row] = {
+    A2AError: Row(500, _OURS, "internal_error"),
+    errors.ParseError: Row(400, _WRONG, "invalid_json"),
+    errors.InvalidRequest: Row(400, _WRONG, None),
+    errors.InvalidParams: Row(400, _WRONG, None),
+    errors.AgentNotFound: Row(404, _WRONG, "model_not_found"),
+    errors.TaskNotFound: Row(404, _WRONG, "task_not_found"),
+    errors.NotFound: Row(404, _WRONG, "not_found"),
+    errors.MethodNotAllowed: Row(405, _WRONG, "method_not_allowed"),
+    errors.UnsupportedMediaType: Row(415, _WRONG, "unsupported_media_type"),
+    errors.PayloadTooLarge: Row(413, _WRONG, "payload_too_large"),
+    errors.ContentTypeNotSupported: Row(400, _WRONG, "content_type_not_supported"),
+    errors.UnsupportedOperation: Row(400, _WRONG, "unsupported_operation"),
+    errors.ExtensionSupportRequired: Row(400, _WRONG, "extension_required"),
+    errors.Unauthorized: Row(401, _WRONG, "invalid_api_key"),
+    errors.Forbidden: Row(403, _WRONG, "permission_denied"),
+    errors.Unavailable: Row(503, _OURS, "unavailable"),
+    errors.AgentOffline: Row(503, _OURS, "agent_offline"),
+    # The agent has worked: sending again would make another task of it.
+    errors.AgentFailed: Row(500, _OURS, "agent_failed", again=False),
+    errors.TaskTimeout: Row(504, _OURS, "timeout", again=False),
+}
+
+
+def row(error: A2AError) -> Row:
+    """The row of the error's class, or of the nearest class above it that has one."""
+    return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+
+
+def encode_error(error: A2AError) -> bytes:
+    """The body of an answer, and likewise the last chunk of a stream, that tells an error."""
+    known = row(error)
+    message, param = error.message, None
+    match error:
+        case AgentNotFound():
+            message = f"The model `{error.agent[:100]}` does not exist: GET /v1/models lists those that do"
+            param = "model"
+        case InvalidParams():
+            param = error.violations[0][0] or None
+        case AgentFailed():
+            message = error.details or message
+        case _:
+            pass
+    told: dict[str, Any] = {"message": _clean(message), "type": known.type, "param": param and _clean(param)}
+    return msgspec.json.encode({"error": {**told, "code": known.code}})
+
+
+def error_status(error: A2AError) -> int:
+    """The HTTP status of an answer that tells the error."""
+    return row(error).status
+
+
+def task_of(error: A2AError) -> str | None:
+    """The task that the error is about and that the caller can look at, if there is one."""
+    return error.task_id if isinstance(error, AgentFailed | TaskTimeout) else None
+
+
+def _clean(text: str) -> str:
+    """`text` without lone surrogates, which headers can smuggle in and UTF-8 has no bytes for."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,0 +1,88 @@
+"""protoAgent's parameters to operations: those of 0.3, read by the same readers.
+
+Invariant: what is understood as 0.3 is understood the same here; a message needs no id, and a skill may be a hint.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman.dialects.api import RestRequest
+from dragoman.dialects.tagged import filled
+from dragoman.dialects.v03.decode import METHODS as METHODS_03
+from dragoman.dialects.v03.decode import push_config, send
+from dragoman.dialects.v03.fields import Fields, read
+from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.model.operations import (
+    CreatePushConfig,
+    GetTask,
+    ListPushConfigs,
+    Operation,
+    SendMessage,
+    StreamMessage,
+)
+
+
+def decode(method: str, params: bytes) -> Operation:
+    """The operation of a call.
+
+    Raises MethodNotFound if protoAgent has no such method, InvalidParams if a parameter is missing or wrong.
+    """
+    operation = _METHODS.get(method)
+    if operation is None:
+        raise MethodNotFound(method)
+    return operation(read(params))
+
+
+def decode_rest(request: RestRequest) -> Operation:
+    """The operation of one of the aliases below `/a2a/tasks`. Raises MethodNotFound, ParseError or InvalidParams."""
+    match request.route:
+        case "GetTask":
+            return GetTask(id=_task_id(request))
+        case "CreateTaskPushNotificationConfig":
+            fields = read(request.body)
+            return CreatePushConfig(
+                config=push_config(fields.object("pushNotificationConfig") or fields, _task_id(request))
+            )
+        case "ListTaskPushNotificationConfigs":
+            return ListPushConfigs(task_id=_task_id(request))
+        case _:
+            raise MethodNotFound(request.route)
+
+
+def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
+    said = fields.object("message")
+    filled_in = {} if said is None else {"message": filled(said)}
+    sent = send(Fields(fields.members | filled_in, fields.path), kind)
+    if sent.skill is not None:
+        return sent
+    return replace(sent, skill=_hint(sent.metadata) or _hint(sent.message.metadata))
+
+
+def _hint(metadata: dict[str, Any] | None) -> str | None:
+    skill = (metadata or {}).get("skillHint")
+    return skill if isinstance(skill, str) and skill else None
+
+
+def _task_id(request: RestRequest) -> str:
+    """The task of the path: the variable `id`, or `task_id` below a task."""
+    task = request.path.get("task_id") or request.path.get("id")
+    if not task:
+        raise InvalidParams("id", "is required: send a string that is not empty")
+    try:
+        task.encode()
+    except UnicodeEncodeError:
+        raise InvalidParams("id", "must be valid UTF-8") from None
+    return task
+
+
+_METHODS: dict[str, Callable[[Fields], Operation]] = {
+    **{method: operation for method, operation in METHODS_03.items() if method != "tasks/list"},
+    "message/send": lambda fields: _send(fields, SendMessage),
+    "message/stream": lambda fields: _send(fields, StreamMessage),
+    "message/sendStream": lambda fields: _send(fields, StreamMessage),
+}
+
+METHODS = frozenset(_METHODS)
+"""protoAgent's methods: those of 0.3 and an older name of `message/stream`; it has no list."""

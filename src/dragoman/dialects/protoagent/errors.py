@@ -1,0 +1,24 @@
+"""Errors as protoAgent writes them outside of JSON-RPC: `{"detail": …}`; inside of it they are those of 0.3.
+
+Invariant: `detail` is one sentence for the caller to read.
+"""
+
+import msgspec
+
+from dragoman.dialects.v03.errors import rest_error_status as status_03
+from dragoman.model.errors import A2AError, Forbidden, InvalidParams, Unauthorized
+
+
+def encode_rest_error(error: A2AError) -> bytes:
+    """The body of an error that has no envelope."""
+    return msgspec.json.encode({"detail": error.message.encode("utf-8", "replace").decode()})
+
+
+def rest_error_status(error: A2AError) -> int:
+    """The HTTP status of such an error: 404 for a task that is not there, 400 for a field that is wrong."""
+    return 400 if isinstance(error, InvalidParams) else status_03(error)
+
+
+def http_error(error: A2AError) -> bytes | None:
+    """The whole HTTP body of an error that is answered outside of JSON-RPC; None for any other."""
+    return encode_rest_error(error) if isinstance(error, Unauthorized | Forbidden) else None

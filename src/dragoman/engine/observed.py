@@ -1,0 +1,152 @@
+"""Observers of the engine combined, and the Handler that puts a span around what callers ask for.
+
+Invariant: who observes changes nothing: what goes in and comes out is the same with and without.
+"""
+
+from collections.abc import Sequence
+from contextvars import Context
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from dragoman.engine.api import Execution, Handler, Observer, Stream
+from dragoman.model.errors import A2AError
+from dragoman.model.operations import Call, CancelTask, Result, SendMessage
+from dragoman.model.principal import Principal
+from dragoman.model.task import Record, TaskHead
+
+
+class Answering(Protocol):
+    """The span of a caller's operation; `traceparent` names it."""
+
+    traceparent: str | None
+
+    def about(self, task_id: str, context_id: str) -> None:
+        """The task that it turned out to be about."""
+        ...
+
+    def ended(self, error: str | None) -> None:
+        """It was answered, or refused with `error`, the kind of it."""
+        ...
+
+
+class Tracer(Protocol):
+    """Makes spans of what callers ask for, below the `traceparent` they sent."""
+
+    def submitting(self, agent: str, traceparent: str | None) -> Answering:
+        """A caller sends a message."""
+        ...
+
+    def canceling(self, agent: str, traceparent: str | None) -> Answering:
+        """A caller cancels a task."""
+        ...
+
+
+class Traced:
+    """A Handler that hands on to another, within a span for each message and each cancel.
+
+    A task of a caller without a trace belongs to the trace of the message that made it.
+    """
+
+    def __init__(self, handler: Handler, tracer: Tracer) -> None:
+        self._handler = handler
+        self._tracer = tracer
+
+    async def call(self, call: Call) -> Result:
+        """See `engine.api.Handler.call`."""
+        span = self._span(call)
+        if span is None:
+            return await self._handler.call(call)
+        error: str | None = "canceled"
+        try:
+            result = await self._handler.call(_within(call, span))
+            if isinstance(result, Record):
+                _about(span, result.head)
+            error = None
+            return result
+        except A2AError as refused:
+            error = type(refused).__name__
+            raise
+        finally:
+            span.ended(error)
+
+    async def stream(self, call: Call) -> Stream:
+        """See `engine.api.Handler.stream`; the span ends when the stream is open."""
+        span = self._span(call)
+        if span is None:
+            return await self._handler.stream(call)
+        error: str | None = "canceled"
+        try:
+            stream = await self._handler.stream(_within(call, span))
+            if stream.head is not None:
+                _about(span, stream.head)
+            error = None
+            return stream
+        except A2AError as refused:
+            error = type(refused).__name__
+            raise
+        finally:
+            span.ended(error)
+
+    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+        """See `engine.api.Handler.dialect_of`."""
+        return self._handler.dialect_of(task_id, principal, agent, mount)
+
+    def _span(self, call: Call) -> Answering | None:
+        match call.operation:
+            case SendMessage():
+                return self._tracer.submitting(call.agent, call.traceparent)
+            case CancelTask():
+                return self._tracer.canceling(call.agent, call.traceparent)
+            case _:
+                return None
+
+
+def _within(call: Call, span: Answering) -> Call:
+    return call if call.traceparent is not None else replace(call, traceparent=span.traceparent)
+
+
+def _about(span: Answering, head: TaskHead) -> None:
+    span.about(head.id, head.context_id)
+
+
+class Observers:
+    """Several observers as one. Of runs, the first that has a context or a trace to continue decides on it."""
+
+    def __init__(self, observers: Sequence[Observer]) -> None:
+        self._observers = tuple(observers)
+
+    def submitted(self, agent: str) -> None:
+        """See `engine.api.Observer`."""
+        for observer in self._observers:
+            observer.submitted(agent)
+
+    def cancel_requested(self, agent: str) -> None:
+        """See `engine.api.Observer`."""
+        for observer in self._observers:
+            observer.cancel_requested(agent)
+
+    def ended(self, agent: str, state: str, duration_ms: int) -> None:
+        """See `engine.api.Observer`."""
+        for observer in self._observers:
+            observer.ended(agent, state, duration_ms)
+
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Executions":
+        """See `engine.api.Observer`."""
+        return Executions([observer.executing(agent, task_id, traceparent) for observer in self._observers])
+
+
+class Executions:
+    """One run as several observers see it."""
+
+    __slots__ = ("_executions", "context", "traceparent")
+
+    def __init__(self, executions: Sequence[Execution]) -> None:
+        self._executions = executions
+        self.traceparent = next((each.traceparent for each in executions if each.traceparent is not None), None)
+        self.context: Context | None = next((each.context for each in executions if each.context is not None), None)
+
+    def finished(self, state: str) -> None:
+        """See `engine.api.Execution`."""
+        for execution in self._executions:
+            execution.finished(state)

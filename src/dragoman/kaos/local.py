@@ -1,0 +1,234 @@
+"""LocalTaskManager: tasks in this process, over the engine that the server has.
+
+Invariant: everything that runs belongs to one TaskGroup, which one task of the manager's own holds; when `shutdown`
+returns, or the event loop ends, nothing of it is left.
+"""
+
+import asyncio
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.agents.content import json_of, parts_of
+from dragoman.engine.api import EngineSettings, Snapshot
+from dragoman.engine.engine import Engine
+from dragoman.engine.lifecycle import Fold
+from dragoman.engine.policy import LIST_OFFSET_MAX
+from dragoman.kaos.manager import TaskManager, session_of
+from dragoman.kaos.process import AGENT_ID, ProcessFn, ProcessRunner
+from dragoman.kaos.task import Task, task_of
+from dragoman.model import task as canonical
+from dragoman.model.errors import TaskNotCancelable, TaskNotFound, Unavailable, UnsupportedOperation
+from dragoman.model.events import Logged
+from dragoman.model.ids import Clock, SystemClock, new_id, timestamp_ms
+from dragoman.model.message import Message, Role
+from dragoman.model.operations import (
+    Call,
+    CancelTask,
+    GetTask,
+    ListTasks,
+    Operation,
+    Result,
+    SendMessage,
+    Subscribe,
+    TaskPage,
+)
+from dragoman.model.principal import ANONYMOUS
+from dragoman.model.task import Record
+from dragoman.store.api import Store, StoreError
+from dragoman.store.open import open_store
+
+MAX_TASKS = 10_000
+"""How many tasks are kept; KAOS's own number."""
+
+STOP_GRACE_S = 1.0
+"""How long a function that is canceled may clean up."""
+
+SETTINGS = EngineSettings(
+    blocking_timeout_s=365 * 86_400.0,  # `send_message` returns when the task has ended, however long that takes
+    cancel_grace_s=STOP_GRACE_S,
+)
+
+PAGE = 100
+"""The largest page that ListTasks gives."""
+
+
+class _Home(Struct):
+    """What runs while the manager does."""
+
+    engine: Engine
+    store: Store
+
+
+class LocalTaskManager(TaskManager):
+    """Tasks of one function, in memory. What it is given and must give: see `kaos.process.ProcessFn`.
+
+    `max_tasks`, from 1 to 10000, is how many are kept: those that ended first are forgotten first. The manager starts
+    with its first message and belongs to the event loop of that.
+    """
+
+    def __init__(self, process_fn: ProcessFn, max_tasks: int = MAX_TASKS, *, clock: Clock | None = None) -> None:
+        if not 1 <= max_tasks <= LIST_OFFSET_MAX:
+            raise ValueError(f"max_tasks {max_tasks}: from 1 to {LIST_OFFSET_MAX}")
+        self._runner = ProcessRunner(process_fn)
+        self._max_tasks = max_tasks
+        self._clock = clock or SystemClock()
+        self._sends = 0
+        self._stop = asyncio.Event()
+        self._home: asyncio.Future[_Home] | None = None
+        self._owner: asyncio.Task[None] | None = None
+
+    async def send_message(
+        self,
+        text: str,
+        session_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        *,
+        context_id: str | None = None,
+    ) -> Task:
+        """See `TaskManager.send_message`. A function that raises makes the task fail, with the exception's text.
+
+        The task outlives a caller that is canceled: `cancel_task` stops it. Raises TypeError if `metadata` has no JSON
+        form, RuntimeError after `shutdown`.
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"a message is text, not {type(text).__name__}")
+        message = Message(
+            message_id=f"message_{new_id()}",  # not a bare UUID, which the engine would remember to tell repeats by
+            role=Role.USER,
+            parts=parts_of(text),
+            context_id=session_of(session_id, context_id),
+        )
+        send = SendMessage(message=message, metadata=None if metadata is None else json_of(metadata))
+        home = await self._running()
+        await self._make_room(home)
+        try:
+            return _task(await home.engine.call(_call(send)))
+        except Unavailable as error:
+            raise _gone() from error
+
+    async def get_task(self, task_id: str) -> Task | None:
+        """See `TaskManager.get_task`. None also for a task that had to make room."""
+        if self._owner is None:
+            return None
+        home = await self._running()
+        try:
+            return _task(await home.engine.call(_call(GetTask(id=task_id))))
+        except TaskNotFound:
+            return None
+
+    async def cancel_task(self, task_id: str) -> Task | None:
+        """See `TaskManager.cancel_task`. Returns at most a second later, even if the function does not stop."""
+        if self._owner is None:
+            return None
+        home = await self._running()
+        try:
+            return _task(await home.engine.call(_call(CancelTask(id=task_id))))
+        except TaskNotFound:
+            return None
+        except TaskNotCancelable:
+            return await self.get_task(task_id)
+
+    async def wait_for_completion(self, task_id: str, timeout: float = 60.0, poll_interval: float = 0.1) -> Task | None:
+        """See `TaskManager.wait_for_completion`. It is told, and does not poll."""
+        if self._owner is None:
+            return None
+        home = await self._running()
+        try:
+            stream = await home.engine.stream(_call(Subscribe(id=task_id)))
+        except TaskNotFound:
+            return None
+        except (UnsupportedOperation, Unavailable):  # it has ended, or all do
+            return await self.get_task(task_id)
+        timer = asyncio.get_running_loop().call_later(timeout, stream.close)
+        fold: Fold | None = None
+        try:
+            while (items := await stream.next()) is not None:
+                for item in items:
+                    if isinstance(item, Snapshot):
+                        fold = Fold(item.record.head, item.record)
+                    elif isinstance(item, Logged) and fold is not None:
+                        fold.add(item.seq, item.event)
+        finally:
+            timer.cancel()
+            stream.close()
+        return await self.get_task(task_id) if fold is None else task_of(fold.record())
+
+    async def shutdown(self) -> None:
+        """Cancel what runs, and end. Whoever waits for a task gets it, canceled."""
+        self._stop.set()
+        if self._owner is not None:
+            await asyncio.shield(self._owner)
+
+    # -- what runs ---------------------------------------------------------------------------------------------------
+
+    async def _running(self) -> _Home:
+        if self._stop.is_set():
+            raise _gone()
+        if self._home is None:
+            loop = asyncio.get_running_loop()
+            self._home = loop.create_future()
+            self._owner = loop.create_task(self._own(self._home), name="kaos tasks")
+        return await asyncio.shield(self._home)
+
+    async def _own(self, ready: "asyncio.Future[_Home]") -> None:
+        holder = f"kaos/{new_id()}"
+        store = open_store("memory:", self._clock)
+        try:
+            await store.open(holder)
+        except StoreError as error:
+            ready.set_exception(error)
+            return
+        try:
+            engine = Engine(store, {AGENT_ID: self._runner}, clock=self._clock, settings=SETTINGS, holder=holder)
+            async with asyncio.TaskGroup() as tasks:
+                await engine.start(tasks)
+                ready.set_result(_Home(engine, store))
+                await self._stop.wait()
+                await _cancel_all(engine)
+                await engine.drain(STOP_GRACE_S)
+        finally:
+            ready.cancel()  # nothing, if it was ready
+            await store.close()
+
+    async def _make_room(self, home: _Home) -> None:
+        """Every so many messages, forget the oldest of the tasks that have ended, so that never more are kept."""
+        self._sends += 1
+        step = max(1, self._max_tasks // 10)
+        if self._sends % step:
+            return
+        beyond = await home.engine.call(_call(ListTasks(page_size=1, offset=self._max_tasks - step)))
+        if not (isinstance(beyond, TaskPage) and beyond.records):
+            return
+        oldest_ms = timestamp_ms(beyond.records[0].status.timestamp)
+        while await home.store.sweep(oldest_ms + 1, 0, -1, -1):  # what ended until then, and that moment included
+            pass
+
+
+async def _cancel_all(engine: Engine) -> None:
+    for state in (canonical.TaskState.SUBMITTED, canonical.TaskState.WORKING):
+        page = await engine.call(_call(ListTasks(state=state, page_size=PAGE)))
+        while isinstance(page, TaskPage) and page.records:
+            await asyncio.gather(*(_cancel(engine, record.head.id) for record in page.records))
+            page = await engine.call(_call(ListTasks(state=state, page_size=PAGE)))
+
+
+async def _cancel(engine: Engine, task_id: str) -> None:
+    try:
+        await engine.call(_call(CancelTask(id=task_id)))
+    except (TaskNotFound, TaskNotCancelable):  # it has ended by itself
+        pass
+
+
+def _call(operation: Operation) -> Call:
+    return Call(operation=operation, principal=ANONYMOUS, agent=AGENT_ID, dialect="kaos", mount="/")
+
+
+def _task(result: Result) -> Task:
+    if not isinstance(result, Record):
+        raise TypeError(f"expected a task, got {type(result).__name__}")
+    return task_of(result)
+
+
+def _gone() -> RuntimeError:
+    return RuntimeError("this LocalTaskManager has been shut down: make another")

@@ -1,0 +1,223 @@
+"""RemoteAgent: another agent, asked over A2A if it speaks that, else over chat completions.
+
+    RemoteAgentError (RuntimeError, as KAOS raises)
+    ├── AgentUnavailable   neither way led to an answer, and none may have been carried out
+    ├── AgentTimedOut      the request went out, and no answer came
+    └── TaskFailed         the agent answered that its task failed, was canceled or rejected
+
+Invariant: a message is sent a second way only if the first did not carry it out: never after a timeout, a broken
+connection or an answer that cannot be read, since then the agent may have worked on it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from dragoman.client.answer import RemoteAnswer, read_answer
+from dragoman.client.card import RemoteCard, fetch_card
+from dragoman.client.chat import complete
+from dragoman.client.errors import PeerError
+from dragoman.client.jsonrpc import call
+from dragoman.model.errors import InvalidAgentResponse
+from dragoman.net.egress import Egress, checked
+from dragoman.net.errors import EgressError, TimedOut
+
+DISCOVERY_TIMEOUT_S = 5.0
+"""KAOS's own: how long a card may take."""
+
+REQUEST_TIMEOUT_S = 60.0
+"""KAOS's own: how long an answer may take."""
+
+Messages = str | Sequence[Mapping[str, Any]]
+"""A text, or messages as chat completions have them: `[{"role": "user", "content": "…"}]`."""
+
+_ASKING = ("user", "task-delegation")
+"""Roles of messages that ask for something; the second is KAOS's for what one agent hands to another."""
+
+_CARD_PATH = re.compile(r"/\.well-known/agent(?:-card)?(?:\.json)?$")
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+_FAILURES = ("failed", "canceled", "rejected")
+_UNFINISHED = ("submitted", "working")
+
+
+class RemoteAgentError(RuntimeError):
+    """There is no answer. The message names the agent, what was expected and what came."""
+
+    def __init__(self, agent: str, message: str) -> None:
+        super().__init__(f"Agent {agent}: {message}")
+        self.agent = agent
+
+
+class AgentUnavailable(RemoteAgentError):
+    """The agent has not taken the message, in neither way."""
+
+
+class AgentTimedOut(RemoteAgentError):
+    """The message went out, and no answer came in time; the agent may still be working on it."""
+
+
+class TaskFailed(RemoteAgentError):
+    """The agent took the message, and its task did not succeed. `answer` is what it said."""
+
+    def __init__(self, agent: str, answer: RemoteAnswer) -> None:
+        why = f": {answer.status}" if answer.status else ""
+        super().__init__(agent, f"its task {answer.task_id} is {answer.state}{why}")
+        self.answer = answer
+
+
+class RemoteAgent:
+    """Another agent by the URL it lives at; a URL that ends in the path of its card means the same.
+
+    Its card is read with the first message, and again after a failure. `name` is the `model` for chat completions.
+    Without `egress` it opens its own, which `close` (or `async with`) closes. Raises BadUrl.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        base_url: str | None = None,
+        *,
+        card_url: str | None = None,
+        agent_card_url: str | None = None,
+        egress: Egress | None = None,
+        discovery_timeout_s: float = DISCOVERY_TIMEOUT_S,
+        request_timeout_s: float = REQUEST_TIMEOUT_S,
+    ) -> None:
+        url = base_url or card_url or agent_card_url
+        if not url:
+            raise ValueError(f"agent {name}: base_url is required: RemoteAgent({name!r}, 'http://host:port')")
+        checked(url)
+        self.name = name
+        self.base_url = _CARD_PATH.sub("", url.rstrip("/")).rstrip("/")
+        self.card: RemoteCard | None = None
+        self._own = egress is None
+        self._egress = egress or Egress()
+        self._discovery_timeout_s = discovery_timeout_s
+        self._request_timeout_s = request_timeout_s
+
+    async def process_message(
+        self,
+        messages: Messages,
+        context_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
+        *,
+        traceparent: str | None = None,
+    ) -> str:
+        """What the agent answers.
+
+        Over A2A it is sent the last message that asks for something, over chat completions all of them. `context_id`
+        names the conversation and `metadata` goes with the message; both are for A2A. `traceparent` is passed on if it
+        is one (W3C Trace Context). Raises RemoteAgentError.
+        """
+        headers = {"traceparent": traceparent} if traceparent and _TRACEPARENT.fullmatch(traceparent) else {}
+        asked = _asked(messages)
+        try:
+            card = await self._discovered(headers)
+            if "jsonrpc" not in card.supported_protocols:
+                refusal = f"its card lists supportedProtocols {list(card.supported_protocols)}, without jsonrpc"
+            else:
+                return await self._ask(asked, context_id, metadata, headers)
+        except (_NoCard, PeerError) as error:
+            refusal = str(error)
+        except EgressError as error:
+            if error.sent:
+                raise self._failure(error) from error
+            refusal = str(error)
+        except InvalidAgentResponse as error:
+            raise self._failure(error) from error
+        try:
+            return await self._complete(messages, headers)
+        except (PeerError, EgressError, InvalidAgentResponse) as error:
+            raise self._failure(error, refusal) from error
+
+    async def close(self) -> None:
+        """Close the connections that are its own."""
+        if self._own:
+            await self._egress.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _discovered(self, headers: dict[str, str]) -> RemoteCard:
+        if self.card is None:
+            try:
+                self.card = await fetch_card(
+                    self._egress, self.base_url, timeout_s=self._discovery_timeout_s, headers=headers
+                )
+            except (PeerError, EgressError, InvalidAgentResponse) as error:  # reading it did nothing to the agent
+                raise _NoCard(str(error)) from error
+        return self.card
+
+    async def _ask(
+        self, text: str, context_id: str | None, metadata: dict[str, Any] | None, headers: dict[str, str]
+    ) -> str:
+        """SendMessage, in KAOS's spelling, to the agent's own URL."""
+        message: dict[str, Any] = {"role": "user", "parts": [{"type": "text", "text": text}]}
+        if metadata:
+            message["metadata"] = metadata
+        params: dict[str, Any] = {"message": message}
+        if context_id:
+            params["contextId"] = context_id
+        url = self.base_url + "/"
+        try:
+            result = await call(
+                self._egress, url, "SendMessage", params, timeout_s=self._request_timeout_s, headers=headers
+            )
+            return self._text(read_answer(result))
+        except (PeerError, EgressError, InvalidAgentResponse):
+            self.card = None  # what it says of itself may have changed
+            raise
+
+    def _text(self, answer: RemoteAnswer) -> str:
+        if answer.state in _FAILURES:
+            raise TaskFailed(self.name, answer)
+        if answer.state in _UNFINISHED:
+            raise InvalidAgentResponse(
+                f"expected a task that has ended, got {answer.task_id}, which is {answer.state}: ask with GetTask"
+            )
+        if answer.text is None:
+            raise InvalidAgentResponse(
+                "expected a text in `artifacts`, `output` or the last agent message of `history`, got none"
+            )
+        return answer.text
+
+    async def _complete(self, messages: Messages, headers: dict[str, str]) -> str:
+        whole = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        return await complete(
+            self._egress, self.base_url, self.name, whole, timeout_s=self._request_timeout_s, headers=headers
+        )
+
+    def _failure(self, error: Exception, refusal: str = "") -> RemoteAgentError:
+        told = f"no answer over A2A ({refusal}), nor over chat completions ({error})" if refusal else str(error)
+        if isinstance(error, TimedOut):
+            return AgentTimedOut(self.name, told)
+        if isinstance(error, PeerError) or (isinstance(error, EgressError) and not error.sent):
+            return AgentUnavailable(self.name, told)
+        return RemoteAgentError(self.name, told)
+
+
+class _NoCard(Exception):
+    """The card could not be read."""
+
+
+def _asked(messages: Messages) -> str:
+    """The text of the last message that asks for something, or of the last one. Raises ValueError without any."""
+    if isinstance(messages, str):
+        return messages
+    asking = [message for message in messages if message.get("role", "user") in _ASKING] or list(messages)
+    if not asking:
+        raise ValueError("messages is empty: expected a text, or [{'role': 'user', 'content': '…'}]")
+    content = asking[-1].get("content")
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else []
+    texts = [part["text"] for part in parts if isinstance(part, dict) and isinstance(part.get("text"), str)]
+    if not texts:
+        raise ValueError(f"the last message has no text: expected `content` with one, got {content!r:.100}")
+    return "\n".join(texts)

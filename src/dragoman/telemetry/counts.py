@@ -1,0 +1,64 @@
+"""What happens to tasks, counted: by state, by how long they took, and how many runs there are now.
+
+Invariant: counting is a few additions on the loop; nothing is spelled, locked or allocated until somebody asks.
+"""
+
+from bisect import bisect_left
+from contextvars import Context
+
+BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
+"""Upper bounds of the histogram of durations: from an echo to an agent that works for half an hour."""
+
+
+class Durations:
+    """How many tasks took how long: `counts[i]` those up to `BOUNDS_MS[i]`, the last all that took longer."""
+
+    __slots__ = ("counts", "sum_ms")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_MS) + 1)
+        self.sum_ms = 0
+
+
+class Counts:
+    """Counts since the process began: an Observer of the engine, and of every run the same Execution."""
+
+    __slots__ = ("durations", "runs", "tasks")
+
+    traceparent: str | None = None
+    context: Context | None = None
+
+    def __init__(self) -> None:
+        self.tasks: dict[tuple[str, str], int] = {}
+        self.durations: dict[str, Durations] = {}
+        self.runs = 0
+
+    def submitted(self, agent: str) -> None:
+        """A task was written."""
+        self._count(agent, "submitted")
+
+    def cancel_requested(self, agent: str) -> None:
+        """Somebody wants a task to stop."""
+        self._count(agent, "cancel_requested")
+
+    def ended(self, agent: str, state: str, duration_ms: int) -> None:
+        """A task ended, in whatever way."""
+        self._count(agent, state)
+        durations = self.durations.get(agent)
+        if durations is None:
+            durations = self.durations[agent] = Durations()
+        durations.counts[bisect_left(BOUNDS_MS, duration_ms)] += 1
+        durations.sum_ms += duration_ms
+
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Counts":
+        """A run begins."""
+        self.runs += 1
+        return self
+
+    def finished(self, state: str) -> None:
+        """A run is over."""
+        self.runs -= 1
+
+    def _count(self, agent: str, state: str) -> None:
+        key = agent, state
+        self.tasks[key] = self.tasks.get(key, 0) + 1

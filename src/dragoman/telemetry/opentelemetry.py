@@ -1,0 +1,163 @@
+"""Spans and metrics through OpenTelemetry, which must be installed (`dragoman[otel]`).
+
+Invariant: every span continues the trace of the caller whose call it belongs to; nothing of a message is in a span.
+"""
+
+import os
+import threading
+import time
+from contextvars import Context, copy_context
+
+from opentelemetry import context as current
+from opentelemetry import metrics, trace
+from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
+from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+FLUSH_S = 3.0
+"""How long the end of the server may wait for what is not sent yet. The SDK (1.45) keeps no such limit itself: it tries
+again and again while the collector does not answer, also at the end of the process, hence `shutdown_on_exit` False."""
+
+W3C = TraceContextTextMapPropagator()
+
+
+def installed(version: str) -> tuple[TracerProvider, MeterProvider]:
+    """The providers of this process: those that somebody has set, else new ones, which are then set.
+
+    Set for the process, so that what agents and their libraries record goes the same way. Where it goes is said by the
+    `OTEL_*` variables (OpenTelemetry specification, environment variables).
+    """
+    named = {} if "OTEL_SERVICE_NAME" in os.environ else {SERVICE_NAME: "dragoman"}
+    resource = Resource.create({**named, SERVICE_VERSION: version})
+    tracers = trace.get_tracer_provider()
+    if not isinstance(tracers, TracerProvider):
+        tracers = TracerProvider(resource=resource, shutdown_on_exit=False)
+        tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        trace.set_tracer_provider(tracers)
+    meters = metrics.get_meter_provider()
+    if not isinstance(meters, MeterProvider):
+        reader = PeriodicExportingMetricReader(OTLPMetricExporter())
+        meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
+        metrics.set_meter_provider(meters)
+    return tracers, meters
+
+
+class OpenTelemetry:
+    """An Observer and a Tracer of the engine. Names begin with `prefix`; attributes are those of KAOS, and `agent`."""
+
+    def __init__(self, tracers: TracerProvider, meters: MeterProvider, prefix: str, version: str) -> None:
+        self._tracers = tracers
+        self._meters = meters
+        self._prefix = prefix
+        self._tracer = tracers.get_tracer("dragoman", version)
+        meter = meters.get_meter("dragoman", version)
+        self._tasks = meter.create_counter(f"{prefix}.tasks", "1", "Tasks that came to a state")
+        self._duration = meter.create_histogram(
+            f"{prefix}.task.duration", "ms", "From the writing of a task to its end"
+        )
+
+    def flush(self) -> None:
+        """Send what is not sent yet, within `FLUSH_S`; waits for the network, so not for the loop."""
+        flushes = (self._tracers.force_flush, self._meters.force_flush)
+        threads = [threading.Thread(target=flush, daemon=True) for flush in flushes]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + FLUSH_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+    # -- Observer ----------------------------------------------------------------------------------------------------
+
+    def submitted(self, agent: str) -> None:
+        """A task was written."""
+        self._tasks.add(1, {"state": "submitted", "agent": agent})
+
+    def cancel_requested(self, agent: str) -> None:
+        """Somebody wants a task to stop."""
+        self._tasks.add(1, {"state": "cancel_requested", "agent": agent})
+
+    def ended(self, agent: str, state: str, duration_ms: int) -> None:
+        """A task ended, in whatever way."""
+        self._tasks.add(1, {"state": state, "agent": agent})
+        self._duration.record(duration_ms, {"agent": agent})
+
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Execution":
+        """A run begins: its span, which is current in the context that the agent runs in."""
+        span = self._tracer.start_span(
+            f"{self._prefix}.task.execute",
+            _parent(traceparent),
+            attributes={"task.id": task_id, "agent": agent},
+        )
+        return Execution(span)
+
+    # -- Tracer ------------------------------------------------------------------------------------------------------
+
+    def submitting(self, agent: str, traceparent: str | None) -> "Answering":
+        """A caller sends a message: a span until it is answered."""
+        return self._answering("submit", agent, traceparent)
+
+    def canceling(self, agent: str, traceparent: str | None) -> "Answering":
+        """A caller cancels a task: a span until it is answered."""
+        return self._answering("cancel", agent, traceparent)
+
+    def _answering(self, verb: str, agent: str, traceparent: str | None) -> "Answering":
+        name = f"{self._prefix}.task.{verb}"
+        span = self._tracer.start_span(name, _parent(traceparent), trace.SpanKind.SERVER, attributes={"agent": agent})
+        return Answering(span)
+
+
+class Execution:
+    """The span of a run; `context` is where it is the current one, `traceparent` what names it to others."""
+
+    __slots__ = ("_span", "context", "traceparent")
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+        self.traceparent = _traceparent(span)
+        self.context: Context | None = copy_context()
+        self.context.run(current.attach, trace.set_span_in_context(span, current.Context()))
+
+    def finished(self, state: str) -> None:
+        """The run is over, and the task is in `state`."""
+        self._span.set_attribute("task.state", state)
+        if state == "failed":
+            self._span.set_status(trace.StatusCode.ERROR)
+        self._span.end()
+
+
+class Answering:
+    """The span of a caller's operation."""
+
+    __slots__ = ("_span", "traceparent")
+
+    def __init__(self, span: trace.Span) -> None:
+        self._span = span
+        self.traceparent = _traceparent(span)
+
+    def about(self, task_id: str, context_id: str) -> None:
+        """The task that it turned out to be about."""
+        self._span.set_attribute("task.id", task_id)
+        self._span.set_attribute("task.session_id", context_id)
+
+    def ended(self, error: str | None) -> None:
+        """It was answered, or refused with `error`, the kind of it."""
+        if error is not None:
+            self._span.set_attribute("error.type", error)
+            self._span.set_status(trace.StatusCode.ERROR)
+        self._span.end()
+
+
+def _parent(traceparent: str | None) -> current.Context:
+    """The context that `traceparent` names; never the one that happens to be current here."""
+    return W3C.extract({"traceparent": traceparent} if traceparent else {}, current.Context())
+
+
+def _traceparent(span: trace.Span) -> str | None:
+    carrier: dict[str, str] = {}
+    W3C.inject(carrier, trace.set_span_in_context(span, current.Context()))
+    return carrier.get("traceparent")

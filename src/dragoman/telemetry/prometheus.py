@@ -1,0 +1,67 @@
+"""The text that Prometheus scrapes.
+
+Invariant: names are those that OpenTelemetry's own Prometheus exporter would give the same instruments, so that it does
+not matter which way they came. Labels are agent ids and states, never anything that a caller sent.
+"""
+
+from collections.abc import Iterator
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from dragoman.telemetry.counts import BOUNDS_MS, Counts
+
+
+class Page:
+    """What `/metrics` shows: the counts, gauges that the server reads off when asked, and the process itself."""
+
+    def __init__(self, counts: Counts, prefix: str, version: str) -> None:
+        self._registry = CollectorRegistry(auto_describe=False)
+        self._families = Families(counts, prefix, version)
+        self._registry.register(self._families)
+        ProcessCollector(registry=self._registry)
+        GCCollector(registry=self._registry)
+
+    def text(self, accept: str, *, streams: int, writes: int) -> tuple[str, bytes]:
+        """Content type and body, in the format that the scraper asks for."""
+        self._families.streams, self._families.writes = streams, writes
+        encode, content_type = choose_encoder(accept)
+        return content_type, encode(self._registry)
+
+
+class Families(Collector):
+    """The counts as families of metrics."""
+
+    def __init__(self, counts: Counts, prefix: str, version: str) -> None:
+        self.streams = 0
+        self.writes = 0
+        self._counts = counts
+        self._prefix = prefix
+        self._version = version
+
+    def collect(self) -> Iterator[Metric]:
+        """All families as they stand now."""
+        prefix, counts = self._prefix, self._counts
+        yield InfoMetricFamily(prefix, "The server that is scraped", {"version": self._version})
+        tasks = CounterMetricFamily(f"{prefix}_tasks", "Tasks that came to a state", labels=["agent", "state"])
+        for (agent, state), count in counts.tasks.items():
+            tasks.add_metric([agent, state], count)
+        yield tasks
+        durations = HistogramMetricFamily(
+            f"{prefix}_task_duration_milliseconds", "From the writing of a task to its end", labels=["agent"]
+        )
+        for agent, took in counts.durations.items():
+            bounds = [*(f"{bound:.1f}" for bound in BOUNDS_MS), "+Inf"]
+            buckets = list(zip(bounds, accumulate(took.counts), strict=True))
+            durations.add_metric([agent], buckets, took.sum_ms)
+        yield durations
+        for name, what, value in (
+            ("runs_active", "Runs of agents, those that wait for an answer in memory included", counts.runs),
+            ("streams_open", "Streams that somebody reads", self.streams),
+        ):
+            yield GaugeMetricFamily(f"{prefix}_{name}", what, value)
+        yield CounterMetricFamily(f"{prefix}_store_writes", "Writes that the store was given", self.writes)

@@ -1,0 +1,471 @@
+"""WorkerAgent: tasks go to workers, come back if they die, and end by what the workers report."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.agents.leases import Ask, Give, Offer, Say
+from dragoman.agents.worker import WorkerAgent
+from dragoman.model.card import Profile
+from dragoman.model.errors import (
+    AgentOffline,
+    InvalidParams,
+    LeaseLost,
+    TaskNotFound,
+    Unavailable,
+    UnsupportedOperation,
+)
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.operations import CompleteTask, UpdateStatus
+from dragoman.model.task import Record, TaskState, Usage
+from tests.engine.house import DEADLINE_S, House, house, text_of
+
+NEVER_S = 1000.0
+"""No lease runs out in a test that does not wait for it."""
+
+SOON_S = 0.05
+
+
+def worker(**said: Any) -> WorkerAgent:
+    said.setdefault("lease_s", NEVER_S)
+    said.setdefault("queues", True)
+    return WorkerAgent(Profile(id="agent", name="agent", description="Elsewhere", version="1", skills=()), **said)
+
+
+async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> Offer:
+    """The task that a worker gets."""
+    offer = await agent.leases.take(name, DEADLINE_S, replays=replays)
+    assert offer is not None
+    return offer
+
+
+def token(offer: Offer) -> str:
+    assert offer.lease is not None
+    return offer.lease.token
+
+
+def artifact(text: str, artifact_id: str = "a") -> Artifact:
+    return Artifact(artifact_id=artifact_id, parts=(Part(text=text),))
+
+
+def done(task_id: str, lease: str | None = None, text: str = "Done!") -> CompleteTask:
+    return CompleteTask(id=task_id, artifacts=(artifact(text),), lease=lease)
+
+
+def updated(task_id: str, state: TaskState, text: str = "", lease: str | None = None) -> UpdateStatus:
+    return UpdateStatus(id=task_id, state=state, parts=(Part(text=text),) if text else (), lease=lease)
+
+
+async def answered(agent: WorkerAgent, lease: str) -> Message:
+    async with asyncio.timeout(DEADLINE_S):
+        while not (beat := await agent.leases.beat(lease, DEADLINE_S, 0)).answers:
+            pass
+    return beat.answers[0]
+
+
+async def test_a_worker_takes_the_task_and_completes_it() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        sending = asyncio.create_task(here.send("hello"))
+        offer = await taken(agent)
+        assert offer.run.message.text == "hello"
+        ended = await here.ask(done(offer.run.head.id, token(offer)))
+        assert (ended.state, text_of(ended)) == (TaskState.COMPLETED, "Done!")
+        assert (await sending) == ended
+
+
+async def test_the_task_that_waited_longest_comes_first_and_each_goes_to_one_worker() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        first, second = await here.begin("1"), await here.begin("2")
+        one, other = await taken(agent), await taken(agent, "w2")
+        assert [one.run.head.id, other.run.head.id] == [first, second]
+        assert await agent.leases.take("w3", 0) is None
+        for offer in (one, other):
+            await here.ask(done(offer.run.head.id, token(offer)))
+
+
+async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        impatient = asyncio.create_task(agent.leases.take("w1", DEADLINE_S))
+        patient = asyncio.create_task(agent.leases.take("w2", DEADLINE_S))
+        await asyncio.sleep(0)
+        task_id = await here.begin()
+        impatient.cancel()
+        offer = await patient
+        assert impatient.cancelled()
+        assert offer is not None
+        await here.ask(done(task_id, token(offer)))
+
+
+async def test_a_silent_worker_loses_its_task_to_another() -> None:
+    agent = worker(lease_s=SOON_S)
+    async with house(agent) as here:
+        task_id = await here.begin()
+        dead = await taken(agent)
+        await agent.tell(dead, Give(artifact("half of it", "a"), append=False, last_chunk=False))
+        old = token(dead)
+        again = await taken(agent, "w2")
+        new = token(again)
+        assert again.run.head.id == task_id
+        assert new != old
+        for report in (done(task_id, old), updated(task_id, TaskState.WORKING, "still here", old)):
+            with pytest.raises(LeaseLost):
+                await here.ask(report)
+        with pytest.raises(LeaseLost):
+            await agent.leases.beat(old, 0, 0)
+        agent.leases.lease_s = NEVER_S
+        await agent.leases.beat(new, 0, 0)
+        await agent.tell(again, Give(artifact("all of it", "a"), append=False))
+        ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=new))
+        assert [part.text for part in ended.artifacts[0].parts] == ["all of it"]
+
+
+async def test_a_heartbeat_keeps_the_lease() -> None:
+    agent = worker(lease_s=0.2)
+    async with house(agent) as here:
+        task_id = await here.begin()
+        offer = await taken(agent)
+        for _ in range(4):
+            beat = await agent.leases.beat(token(offer), 0.1, 0)  # in all twice the time of a lease
+            assert not beat.cancel
+        await here.ask(done(task_id, token(offer)))
+
+
+async def test_what_is_given_back_goes_to_the_next_at_once() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        old = token(await taken(agent))
+        agent.leases.release(old)
+        with pytest.raises(LeaseLost):
+            agent.leases.release(old)
+        offer = await taken(agent, "w2")
+        await here.ask(done(task_id, token(offer)))
+
+
+async def test_without_a_lease_a_task_ends_as_long_as_it_was_delivered_once_at_most() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        unleased = await here.begin()
+        assert (await here.ask(done(unleased))).state is TaskState.COMPLETED
+        assert await agent.leases.take("w1", 0) is None
+
+        once = await here.begin()
+        await taken(agent)
+        assert (await here.ask(updated(once, TaskState.WORKING, "step 1"))).status.message.text == "step 1"
+        assert (await here.ask(done(once))).state is TaskState.COMPLETED
+
+        twice = await here.begin()
+        agent.leases.release(token(await taken(agent)))
+        offer = await taken(agent, "w2")
+        with pytest.raises(InvalidParams, match="send the one you got"):
+            await here.ask(done(twice))
+        assert (await here.ask(done(twice, token(offer)))).state is TaskState.COMPLETED
+
+
+async def test_what_made_a_state_may_be_said_again_and_nothing_else() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        lease = token(await taken(agent))
+        working = updated(task_id, TaskState.WORKING, "step 2 of 5", lease)
+        first = await here.ask(working)
+        assert await here.ask(working) == first
+        ended = await here.ask(done(task_id, lease))
+        assert await here.ask(done(task_id, lease)) == ended
+        assert await here.ask(CompleteTask(id=task_id)) == ended
+        for report in (
+            done(task_id, lease, "another"),
+            working,
+            updated(task_id, TaskState.FAILED, "no"),
+            updated(task_id, TaskState.COMPLETED, "no"),
+        ):
+            with pytest.raises(InvalidParams, match="TASK_STATE_COMPLETED"):
+                await here.ask(report)
+        assert await here.get(task_id) == ended
+
+
+@pytest.mark.parametrize(
+    "state",
+    [TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED, TaskState.REJECTED],
+    ids=lambda state: state.name,
+)
+async def test_a_terminal_status_ends_the_task(state: TaskState) -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        lease = token(await taken(agent))
+        ended = await here.ask(updated(task_id, state, "that is all", lease))
+        assert ended.state is state
+        assert ended.status.message is not None
+        assert ended.status.message.text == "that is all"
+        assert await here.ask(updated(task_id, state, "that is all", lease)) == ended
+
+
+async def test_a_status_that_no_worker_can_set_is_refused() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        with pytest.raises(InvalidParams, match="must be working"):
+            await here.ask(updated(task_id, TaskState.SUBMITTED))
+        await here.ask(done(task_id))
+
+
+async def test_a_task_of_others_is_not_found_without_its_lease() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        lease = token(await taken(agent))
+        for report in (done(task_id), done("no-such-task"), done("no-such-task", lease)):
+            with pytest.raises(TaskNotFound):
+                await here.ask(report, owner="eve")
+        with pytest.raises(LeaseLost):
+            await here.ask(done(task_id, "1.guessed"), owner="eve")
+        assert (await here.ask(done(task_id, lease), owner="worker:agent")).state is TaskState.COMPLETED
+
+
+async def test_only_workers_tasks_end_from_outside() -> None:
+    async with house() as here:
+        task_id = (await here.send()).head.id
+        for report in (done(task_id), updated(task_id, TaskState.FAILED)):
+            with pytest.raises(UnsupportedOperation, match="is not a worker"):
+                await here.ask(report)
+
+
+async def question(here: House, agent: WorkerAgent) -> tuple[str, Offer]:
+    """A task whose worker has asked, and that waits for its caller."""
+    task_id = await here.begin()
+    offer = await taken(agent)
+    asked = await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "Which city?", token(offer)))
+    assert asked.state is TaskState.INPUT_REQUIRED
+    assert asked.status.message.text == "Which city?"
+    return task_id, offer
+
+
+async def test_the_answer_comes_with_the_workers_heartbeat() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id, offer = await question(here, agent)
+        lease = token(offer)
+        with pytest.raises(InvalidParams, match="waits for its caller"):
+            await here.ask(done(task_id, lease))
+        again = await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "Which city?", lease))
+        assert again == await here.get(task_id)
+        hearing = asyncio.create_task(answered(agent, lease))
+        await here.send("Lyon", task_id=task_id, return_immediately=True)
+        assert (await hearing).text == "Lyon"
+        assert (await here.ask(done(task_id, lease))).state is TaskState.COMPLETED
+
+
+async def test_an_answer_finds_another_worker_if_the_one_that_asked_is_gone() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id, offer = await question(here, agent)
+        agent.leases.release(token(offer))
+        assert await agent.leases.take("w2", 0) is None  # nobody needs it while the caller thinks
+        await here.send("Lyon", task_id=task_id, return_immediately=True)
+        other = await taken(agent, "w2")
+        assert [message.text for message in other.run.record.history] == ["hi", "Which city?", "Lyon"]
+        assert (await here.ask(done(task_id, token(other)))).state is TaskState.COMPLETED
+
+
+async def test_a_worker_that_replays_is_given_the_recorded_answers() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id, offer = await question(here, agent)
+        agent.leases.release(token(offer))
+        await here.send("Lyon", task_id=task_id, return_immediately=True)
+        other = await taken(agent, "w2", replays=True)
+        before = (await here.get(task_id)).seq
+        await agent.tell(other, Say((Part(text="looking"),)), number=1)
+        answer = await agent.ask(token(other), Ask((Part(text="Which city?"),)), 1, 0)
+        assert answer is not None
+        assert answer.text == "Lyon"
+        assert (await here.get(task_id)).seq == before  # what was said before the answer is not said twice
+        assert (await here.ask(done(task_id, token(other)))).state is TaskState.COMPLETED
+
+
+async def test_a_question_is_asked_once_however_often_its_answer_is_waited_for() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        lease = token(await taken(agent))
+        where = Ask((Part(text="Where?"),))
+        assert await agent.ask(lease, where, 1, 0) is None
+        seq = (await here.reach(task_id, TaskState.INPUT_REQUIRED)).seq
+        assert await agent.ask(lease, where, 1, 0) is None
+        assert (await here.get(task_id)).seq == seq
+        await here.send("here", task_id=task_id, return_immediately=True)
+        for _ in range(2):
+            answer = await agent.ask(lease, where, 1, DEADLINE_S)
+            assert answer is not None
+            assert answer.text == "here"
+        with pytest.raises(InvalidParams, match="number 2"):
+            await agent.ask(lease, where, 3, 0)
+        await here.ask(done(task_id, lease))
+
+
+async def test_a_cancel_is_done_at_once_and_reaches_the_worker() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        lease = token(await taken(agent))
+        hearing = asyncio.create_task(agent.leases.beat(lease, DEADLINE_S, 0))
+        await asyncio.sleep(0)
+        assert (await here.cancel(task_id)).state is TaskState.CANCELED
+        assert (await hearing).cancel
+        assert (await agent.leases.beat(lease, 0, 0)).cancel
+        with pytest.raises(InvalidParams, match="TASK_STATE_CANCELED"):
+            await here.ask(done(task_id, lease))
+
+
+async def test_a_task_that_nobody_has_taken_is_canceled_and_not_given_out() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        await here.cancel(task_id)
+        assert await agent.leases.take("w1", 0) is None
+
+
+async def test_with_no_worker_there_sends_are_refused() -> None:
+    agent = worker(queues=False, seen_s=SOON_S)
+    async with house(agent) as here:
+        with pytest.raises(AgentOffline):
+            await here.send()
+        assert (await here.listed()).total_size == 0
+        assert await agent.leases.take("w1", 0) is None  # a worker has been seen
+        message_id = "0199a1b2-0000-7000-8000-000000000001"
+        task_id = await here.begin(message_id=message_id)
+        await asyncio.sleep(2 * SOON_S)
+        with pytest.raises(AgentOffline):
+            await here.send("something new")
+        assert await here.begin(message_id=message_id) == task_id  # the same call again
+        waiting = asyncio.create_task(agent.leases.take("w1", DEADLINE_S))
+        await asyncio.sleep(2 * SOON_S)
+        offer = await waiting
+        assert offer is not None
+        waiting = asyncio.create_task(agent.leases.take("w2", DEADLINE_S))
+        await asyncio.sleep(2 * SOON_S)
+        other = await here.begin("a worker that waits is there")
+        await waiting
+        await here.ask(done(task_id, token(offer)))
+        await here.ask(done(other))
+
+
+async def test_a_report_of_a_number_counts_once() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        offer = await taken(agent)
+        for number in (1, 1, 2, 1, 2):
+            chunk = Give(artifact(f"{number} "), append=True, last_chunk=False)
+            await agent.tell(offer, chunk, usage=Usage(1, 1, 2), number=number)
+        ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=token(offer)))
+        assert text_of(ended) == "1 2 "
+        assert ended.usage == Usage(2, 2, 4)
+
+
+async def test_a_restart_offers_the_task_again(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    first = worker()
+    async with house(first, url=url, crashes=True) as here:
+        task_id = await here.begin("work")
+        old = token(await taken(first))
+        queued = await here.begin("more work")
+    second = worker()
+    async with house(second, url=url) as here:
+        offers = {offer.run.head.id: offer for offer in (await taken(second), await taken(second))}
+        assert set(offers) == {task_id, queued}
+        with pytest.raises(LeaseLost):
+            await here.ask(done(task_id, old))
+        with pytest.raises(InvalidParams, match="lease"):
+            await here.ask(done(task_id))
+        for known, offer in offers.items():
+            ended: Record = await here.ask(done(known, token(offer)))
+            assert ended.state is TaskState.COMPLETED
+
+
+async def test_a_stopping_server_gives_out_nothing_and_keeps_what_waits(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    agent = worker()
+    async with house(agent, url=url) as here:
+        task_id = await here.begin()
+        waiting = asyncio.create_task(agent.leases.take("w2", DEADLINE_S))
+        offer = await waiting
+        assert offer is not None
+        queued = await here.begin()
+        agent.leases.close()
+        with pytest.raises(Unavailable):
+            await agent.leases.take("w1", DEADLINE_S)
+        await here.ask(done(task_id, token(offer)))  # what is under way may end
+    agent = worker()
+    async with house(agent, url=url) as here:
+        offer = await taken(agent)
+        assert offer.run.head.id == queued
+        await here.ask(done(queued, token(offer)))
+
+
+async def test_a_task_that_is_given_back_and_canceled_at_once_is_canceled() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        for _ in range(20):
+            task_id = await here.begin()
+            agent.leases.release(token(await taken(agent)))
+            assert (await here.cancel(task_id)).state is TaskState.CANCELED
+        assert await agent.leases.take("w1", 0) is None
+
+
+async def test_a_message_while_the_task_goes_to_another_worker_is_kept() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin("first")
+        agent.leases.release(token(await taken(agent)))
+        await here.send("second", task_id=task_id, return_immediately=True)
+        offer = await taken(agent, "w2")
+        answer = await agent.ask(token(offer), Ask((Part(text="And?"),)), 1, DEADLINE_S)
+        assert answer is not None
+        assert answer.text == "second"
+        await here.ask(done(task_id, token(offer)))
+
+
+async def test_a_full_disk_delays_the_next_worker_and_loses_nothing() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        offer = await taken(agent)
+        here.store.full = 1
+        agent.leases.release(token(offer))
+        again = await taken(agent, "w2")
+        assert (await here.ask(done(task_id, token(again)))).state is TaskState.COMPLETED
+
+
+async def test_a_worker_cannot_name_a_file_of_the_store() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        sly = Artifact(artifact_id="a", parts=(Part(raw=b"mine", blob=1),))
+        ended = await here.ask(CompleteTask(id=task_id, artifacts=(sly,)))
+        assert ended.artifacts[0].parts == (Part(raw=b"mine"),)
+
+
+async def test_artifacts_of_one_id_are_one_and_the_report_is_taken() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        report = CompleteTask(id=task_id, artifacts=(artifact("old"), artifact("new")))
+        assert text_of(await here.ask(report)) == "new"
+
+
+async def test_what_cannot_be_an_artifact_is_refused() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        for parts in ((), (Part(),), (Part(text="x", url="y"),)):
+            with pytest.raises(InvalidParams, match="artifacts"):
+                await here.ask(CompleteTask(id=task_id, artifacts=(Artifact(artifact_id="", parts=parts),)))
+        ended = await here.ask(CompleteTask(id=task_id, artifacts=(Artifact(artifact_id="", parts=(Part(text="x"),)),)))
+        assert ended.artifacts[0].artifact_id

@@ -1,0 +1,224 @@
+"""The worker API over HTTP, against the whole server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec import Struct
+
+from dragoman import Agent
+from dragoman.agents.worker import WorkerAgent
+from dragoman.config import AgentEntry, Config
+from dragoman.model.card import Profile
+from dragoman.server import serving
+
+DEADLINE_S = 10.0
+CONFIG = Config(
+    port=0,
+    store="memory:",
+    shutdown_grace_s=0.2,
+    cancel_grace_s=0.2,
+    agents=(AgentEntry(id="keyed", run="worker", api_key="secret"),),
+)
+
+
+class Site(Struct):
+    """A server, its callers and its workers."""
+
+    http: aiohttp.ClientSession
+
+    async def act(self, action: str, body: dict[str, Any], *, agent: str = "far", **headers: str) -> tuple[int, Any]:
+        """One call of a worker: status and decoded answer."""
+        async with self.http.post(f"/workers/{agent}/{action}", json=body, headers=headers) as answer:
+            return answer.status, await answer.json() if answer.status != 204 else None
+
+    async def take(self, **said: Any) -> dict[str, Any]:
+        """The next task."""
+        status, delivery = await self.act("lease", {"worker": "w1", "wait_s": 5, **said})
+        assert status == 200
+        return dict(delivery)
+
+    async def send(self, text: str = "hi", agent: str = "far", **more: Any) -> dict[str, Any]:
+        """SendMessage that does not wait."""
+        message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}], **more}
+        body = {"message": message, "configuration": {"returnImmediately": True}}
+        async with self.http.post(f"/agents/{agent}/message:send", json=body, headers={"A2A-Version": "1.0"}) as answer:
+            assert answer.status == 200, await answer.text()
+            return dict((await answer.json())["task"])
+
+    async def task(self, task_id: str) -> dict[str, Any]:
+        async with self.http.get(f"/agents/far/tasks/{task_id}", headers={"A2A-Version": "1.0"}) as answer:
+            return dict(await answer.json())
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    here = Agent("here")
+
+    @here.skill
+    async def nothing(ctx: object) -> None:
+        """Do nothing."""
+
+    far, keyed = (
+        WorkerAgent(Profile(id=name, name=name, description="Elsewhere", version="1", skills=()), queues=True)
+        for name in ("far", "keyed")
+    )
+    async with (
+        serving(CONFIG, [here, far, keyed]) as url,
+        aiohttp.ClientSession(url, timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http,
+    ):
+        yield Site(http)
+
+
+async def test_a_task_from_lease_to_completion(site: Site) -> None:
+    task_id = (await site.send("hello"))["id"]
+    delivery = await site.take()
+    assert delivery["task"]["id"] == task_id
+    assert delivery["task"]["status"]["state"] == "TASK_STATE_WORKING"
+    assert delivery["message"]["parts"] == [{"text": "hello"}]
+    assert delivery["expires_s"] == 30
+    lease = delivery["lease"]
+    assert await site.act("heartbeat", {"lease": lease}) == (200, {"cancel": False, "expires_s": 30.0, "answers": []})
+    said = {"lease": lease, "message": "Step 1", "progress": {"current": 1, "total": 2}, "number": 1}
+    assert (await site.act("update", said))[0] == 200
+    chunk = {"lease": lease, "artifact": {"artifactId": "a", "parts": [{"text": "one "}]}, "append": True, "number": 2}
+    for _ in range(2):  # the second time since the first answer was lost
+        assert await site.act("artifact", chunk) == (200, {"artifact_id": "a"})
+    chunk = {"lease": lease, "artifact": {"artifactId": "a", "parts": [{"text": "two"}]}, "append": True, "number": 3}
+    assert (await site.act("artifact", chunk))[0] == 200
+    finish = {"lease": lease, "artifacts": [{"parts": [{"kind": "text", "text": "Done!"}]}], "usage": {"input": 2}}
+    for _ in range(2):
+        status, task = await site.act("complete", finish)
+        assert status == 200
+        assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert [artifact["parts"] for artifact in task["artifacts"]] == [[{"text": "one two"}], [{"text": "Done!"}]]
+    kept = await site.task(task_id)
+    assert kept["artifacts"] == task["artifacts"]
+    assert kept["metadata"]["urn:dragoman:usage:v1"]["inputTokens"] == 2
+
+
+async def test_without_a_task_the_answer_is_204_when_the_wait_is_over(site: Site) -> None:
+    assert await site.act("lease", {"worker": "w1"}) == (204, None)
+    assert await site.act("lease", {"worker": "w1", "wait_s": 0.05}) == (204, None)
+
+
+async def test_a_worker_that_waits_gets_the_task_as_it_comes(site: Site) -> None:
+    waiting = asyncio.create_task(site.take())
+    task_id = (await site.send())["id"]
+    delivery = await waiting
+    assert delivery["task"]["id"] == task_id
+    await site.act("complete", {"lease": delivery["lease"]})
+
+
+async def test_a_worker_that_left_while_it_waited_gets_nothing(site: Site) -> None:
+    leaving = asyncio.create_task(site.take())
+    async with asyncio.timeout(DEADLINE_S):
+        while (await site.act("lease", {"worker": "w2"}))[0] != 204:
+            pass
+    leaving.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+    assert (await site.act("lease", {"worker": "w2", "wait_s": 0.1}))[0] == 204  # meanwhile the server sees it leave
+    task_id = (await site.send())["id"]
+    delivery = await site.take(worker="w2")
+    assert delivery["task"]["id"] == task_id
+    await site.act("fail", {"lease": delivery["lease"]})
+
+
+async def test_a_worker_asks_and_hears_the_answer(site: Site) -> None:
+    task_id = (await site.send())["id"]
+    lease = (await site.take())["lease"]
+    question = {"lease": lease, "message": "Which city?", "question": 1, "wait_s": 0}
+    assert await site.act("ask", question) == (200, {"answer": None, "expires_s": 30.0})
+    assert (await site.task(task_id))["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    asking = asyncio.create_task(site.act("ask", {**question, "wait_s": 5}))
+    await site.send("Lyon", taskId=task_id)
+    status, reply = await asking
+    assert status == 200
+    assert reply["answer"]["parts"] == [{"text": "Lyon"}]
+    _, pulse = await site.act("heartbeat", {"lease": lease})
+    assert [answer["parts"] for answer in pulse["answers"]] == [[{"text": "Lyon"}]]
+    assert (await site.act("complete", {"lease": lease}))[0] == 200
+
+
+async def test_a_cancel_reaches_the_worker(site: Site) -> None:
+    task_id = (await site.send())["id"]
+    lease = (await site.take())["lease"]
+    hearing = asyncio.create_task(site.act("heartbeat", {"lease": lease, "wait_s": 10}))
+    async with site.http.post(f"/agents/far/tasks/{task_id}:cancel", headers={"A2A-Version": "1.0"}) as answer:
+        assert (await answer.json())["status"]["state"] == "TASK_STATE_CANCELED"
+    status, pulse = await hearing
+    assert (status, pulse["cancel"]) == (200, True)
+    status, refused = await site.act("complete", {"lease": lease})
+    assert (status, refused["error"]["details"][0]["reason"]) == (409, "LEASE_LOST")
+
+
+async def test_a_failure_is_told_in_the_workers_words(site: Site) -> None:
+    task_id = (await site.send())["id"]
+    lease = (await site.take())["lease"]
+    status, task = await site.act("fail", {"lease": lease, "message": "The weather station is down."})
+    assert (status, task["status"]["state"]) == (200, "TASK_STATE_FAILED")
+    assert (await site.task(task_id))["status"]["message"]["parts"] == [{"text": "The weather station is down."}]
+
+
+@pytest.mark.parametrize("state", ["rejected", "TASK_STATE_REJECTED"])
+async def test_a_status_may_be_spelled_either_way(site: Site, state: str) -> None:
+    await site.send()
+    lease = (await site.take())["lease"]
+    status, task = await site.act("update", {"lease": lease, "state": state, "message": "No"})
+    assert (status, task["status"]["state"]) == (200, "TASK_STATE_REJECTED")
+
+
+async def test_the_past_of_a_task_can_be_read(site: Site) -> None:
+    first = await site.send("first")
+    lease = (await site.take())["lease"]
+    await site.act("complete", {"lease": lease, "artifacts": [{"parts": [{"text": "one"}]}]})
+    await site.send("second", contextId=first["contextId"], referenceTaskIds=[first["id"]])
+    delivery = await site.take(history=10)
+    said = [[{"text": "first"}], [{"text": "one"}]]
+    assert [message["parts"] for message in delivery["history"]] == said
+    lease = delivery["lease"]
+    _, past = await site.act("history", {"lease": lease})
+    assert [message["parts"] for message in past["messages"]] == said
+    _, found = await site.act("references", {"lease": lease})
+    assert [task["id"] for task in found["tasks"]] == [first["id"]]
+    await site.act("release", {"lease": lease})
+    again = await site.take()
+    assert again["lease"] != lease
+    await site.act("complete", {"lease": again["lease"]})
+
+
+@pytest.mark.parametrize(
+    ("action", "body", "agent", "status"),
+    [
+        ("heartbeat", {"lease": "1.guessed"}, "far", 409),
+        ("complete", {"lease": "1.guessed"}, "far", 409),
+        ("complete", {}, "far", 400),
+        ("update", {"lease": 7}, "far", 400),
+        ("lease", {"wait_s": 31}, "far", 400),
+        ("lease", {"wait_s": "long"}, "far", 400),
+        ("lease", {}, "here", 400),
+        ("lease", {}, "nobody", 404),
+        ("dance", {}, "far", 404),
+        ("lease", {}, "keyed", 401),
+    ],
+)
+async def test_what_does_not_fit_is_refused(
+    site: Site, action: str, body: dict[str, Any], agent: str, status: int
+) -> None:
+    got, answer = await site.act(action, body, agent=agent)
+    assert got == status, answer
+    assert answer["error"]["message"]
+
+
+async def test_the_key_of_an_agent_lets_its_workers_in(site: Site) -> None:
+    assert (await site.act("lease", {}, agent="keyed", **{"x-api-key": "secret"}))[0] == 204
+    assert (await site.act("lease", {}, agent="keyed", Authorization="Bearer secret"))[0] == 204
+
+
+async def test_a_body_that_is_not_json_is_refused(site: Site) -> None:
+    for body, content_type, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
+        async with site.http.post("/workers/far/lease", data=body, headers={"Content-Type": content_type}) as answer:
+            assert answer.status == status

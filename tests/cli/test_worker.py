@@ -1,0 +1,396 @@
+"""`dragoman worker` as processes that work for a `dragoman serve`, die, and are told to stop."""
+
+import asyncio
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from click.testing import CliRunner
+
+from dragoman.cli import main
+
+DRAGOMAN = Path(sys.executable).parent / "dragoman"
+ROOT = Path(__file__).parent.parent.parent
+DEADLINE_S = 30.0
+V1 = {"A2A-Version": "1.0"}
+TERMINAL = {f"TASK_STATE_{name}" for name in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")}
+
+CONFIG = """
+store = "sqlite:///tasks.db"
+shutdown_grace_s = 0.2
+blocking_timeout_s = 20
+
+[[agents]]
+id = "gate"
+run = "worker"
+offline = "queue"
+lease_s = 1
+
+[[agents]]
+id = "talk"
+run = "worker"
+offline = "queue"
+lease_s = 1
+
+[[agents]]
+id = "away"
+run = "worker"
+"""
+
+AGENTS = '''
+import asyncio, os
+from pathlib import Path
+
+from dragoman import Agent, Context, Reject, SyncContext
+
+gate = Agent("gate")
+
+
+@gate.skill
+async def wait(ctx: Context):
+    """Says who works, and ends when a file of the message's name is there."""
+    yield f"{os.getpid()} "
+    try:
+        while not Path(ctx.text).exists():
+            await asyncio.sleep(0.02)
+    except asyncio.CancelledError:
+        Path(f"canceled-{ctx.text}").touch()
+        raise
+    yield "done"
+
+
+talk = Agent("talk")
+
+
+@talk.skill
+async def everything(ctx: Context):
+    """All that a skill can do."""
+    earlier = await ctx.history()
+    await ctx.progress(1, 3, "Beginning")
+    name = await ctx.ask("Who are you?")
+    await ctx.require_auth("Log in")
+    await ctx.artifact("a,b", name="table.csv", media_type="text/csv")
+    await ctx.status({"rows": 1}, metadata={"k": "v"})
+    ctx.usage(input=3, output=4)
+    yield f"Hello {name}, "
+    yield f"after {len(earlier)} messages"
+
+
+@talk.skill
+async def refuse(ctx: Context):
+    """Rejects."""
+    raise Reject("Not today")
+
+
+@talk.skill
+async def stumble(ctx: Context):
+    """Raises."""
+    raise RuntimeError("the secret")
+
+
+@talk.skill
+async def quit(ctx: Context):
+    """Cancels itself."""
+    raise asyncio.CancelledError
+
+
+@talk.skill
+def plain(ctx: SyncContext):
+    """In a thread."""
+    ctx.progress(1, 1)
+    return ctx.text.upper()
+'''
+
+SKILLS = "".join(
+    f'\n[[agents.skills]]\nid = "{name}"\n' for name in ("everything", "refuse", "stumble", "quit", "plain")
+)
+
+
+class Site:
+    """A server with its workers, all of them processes, in one directory."""
+
+    def __init__(self, directory: Path, http: aiohttp.ClientSession) -> None:
+        self.directory = directory
+        self.http = http
+        self.url = ""
+        self.started: list[asyncio.subprocess.Process] = []
+
+    async def _start(self, *arguments: str) -> asyncio.subprocess.Process:
+        process = await asyncio.create_subprocess_exec(
+            DRAGOMAN, *arguments, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        self.started.append(process)
+        return process
+
+    async def serve(self) -> asyncio.subprocess.Process:
+        port = self.url.rpartition(":")[2] or "0"
+        process = await self._start("serve", "--port", port)
+        banner = await said(process, "listens on")
+        found = re.search(r"listens on (\S+)/ ", banner)
+        assert found is not None
+        self.url = found[1]
+        return process
+
+    async def worker(self, *arguments: str) -> asyncio.subprocess.Process:
+        process = await self._start("worker", "agents.py", "--server", self.url, *arguments)
+        await said(process, "Working for")
+        return process
+
+    async def end(self, process: asyncio.subprocess.Process, number: int = signal.SIGKILL) -> int:
+        process.send_signal(number)
+        return await process.wait()
+
+    async def send(self, agent: str, text: str, *, wait: bool = False, **more: Any) -> dict[str, Any]:
+        metadata = {"skill": more.pop("skill")} if "skill" in more else {}
+        message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}], "metadata": metadata, **more}
+        body = {"message": message, "configuration": {"returnImmediately": not wait}}
+        async with self.http.post(f"{self.url}/agents/{agent}/message:send", json=body, headers=V1) as answer:
+            assert answer.status == 200, await answer.text()
+            return dict((await answer.json())["task"])
+
+    async def until(self, agent: str, task_id: str, sign: Any) -> dict[str, Any]:
+        """Follow the task until `sign` says that it has come so far."""
+        async with self.http.get(f"{self.url}/agents/{agent}/tasks/{task_id}:subscribe", headers=V1) as stream:
+            while True:
+                task = await self.get(agent, task_id)
+                if sign(task):
+                    return task
+                assert await stream.content.readline(), task
+
+    async def get(self, agent: str, task_id: str) -> dict[str, Any]:
+        async with self.http.get(f"{self.url}/agents/{agent}/tasks/{task_id}", headers=V1) as answer:
+            return dict(await answer.json())
+
+    async def whose(self, task_id: str, *, other_than: int = 0) -> int:
+        """The process that works on the task."""
+        task = await self.until("gate", task_id, lambda task: text(task) and int(text(task)) != other_than)
+        return int(text(task))
+
+
+async def said(process: asyncio.subprocess.Process, words: str) -> str:
+    assert process.stdout is not None
+    async with asyncio.timeout(DEADLINE_S):
+        heard = ""
+        while words not in heard:
+            line = await process.stdout.readline()
+            assert line, heard
+            heard += line.decode()
+    return heard
+
+
+def text(task: dict[str, Any]) -> str:
+    return "".join(part.get("text", "") for artifact in task.get("artifacts", ()) for part in artifact["parts"])
+
+
+def ended(task: dict[str, Any]) -> bool:
+    return task["status"]["state"] in TERMINAL
+
+
+@pytest.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    away = CONFIG.index('\n[[agents]]\nid = "away"')
+    (tmp_path / "dragoman.toml").write_text(CONFIG[:away] + SKILLS + CONFIG[away:])
+    (tmp_path / "agents.py").write_text(AGENTS)
+    async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=DEADLINE_S)) as http:
+        here = Site(tmp_path, http)
+        try:
+            await here.serve()
+            yield here
+        finally:
+            for process in here.started:
+                if process.returncode is None:
+                    process.kill()
+                    await process.communicate()
+
+
+pytestmark = pytest.mark.slow
+
+
+async def test_the_task_of_a_killed_worker_goes_to_another(site: Site) -> None:
+    first = await site.worker()
+    task_id = (await site.send("gate", "go"))["id"]
+    assert await site.whose(task_id) == first.pid
+    second = await site.worker()
+    await site.end(first)
+    assert await site.whose(task_id, other_than=first.pid) == second.pid
+    (site.directory / "go").touch()
+    task = await site.until("gate", task_id, ended)
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert text(task) == f"{second.pid} done"  # of the first nothing is left
+
+
+async def test_two_workers_share_the_tasks(site: Site) -> None:
+    workers = [await site.worker("--tasks", "1"), await site.worker("--tasks", "1")]
+    tasks = [(await site.send("gate", "go"))["id"] for _ in range(3)]
+    assert {await site.whose(task_id) for task_id in tasks[:2]} == {worker.pid for worker in workers}
+    assert (await site.get("gate", tasks[2])).get("artifacts") is None
+    (site.directory / "go").touch()
+    for task_id in tasks:
+        assert (await site.until("gate", task_id, ended))["status"]["state"] == "TASK_STATE_COMPLETED"
+
+
+async def test_a_cancel_stops_the_agent_in_its_worker(site: Site) -> None:
+    await site.worker()
+    task_id = (await site.send("gate", "never"))["id"]
+    await site.whose(task_id)
+    async with site.http.post(f"{site.url}/agents/gate/tasks/{task_id}:cancel", headers=V1) as answer:
+        assert (await answer.json())["status"]["state"] == "TASK_STATE_CANCELED"
+    async with asyncio.timeout(DEADLINE_S):
+        while not (site.directory / "canceled-never").exists():
+            await asyncio.sleep(0.02)
+
+
+async def test_all_that_a_context_can_do_works_from_afar(site: Site) -> None:
+    await site.worker()
+    first = await site.send("talk", "hi", wait=True, skill="plain")
+    assert (first["status"]["state"], text(first)) == ("TASK_STATE_COMPLETED", "HI")
+    task = await site.send("talk", "hi", wait=True, skill="everything", contextId=first["contextId"])
+    assert task["status"]["message"]["parts"] == [{"text": "Who are you?"}]
+    task = await site.send("talk", "Anna", wait=True, taskId=task["id"])
+    assert task["status"]["state"] == "TASK_STATE_AUTH_REQUIRED"
+    task = await site.send("talk", "done", wait=True, taskId=task["id"])
+    assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+    table, greeting = task["artifacts"]
+    assert (table["name"], table["parts"]) == ("table.csv", [{"text": "a,b", "mediaType": "text/csv"}])
+    assert greeting["parts"] == [{"text": "Hello Anna, after 2 messages"}]
+    assert task["metadata"]["urn:dragoman:usage:v1"]["totalTokens"] == 7
+
+
+async def test_rejections_and_failures_reach_the_caller_and_secrets_do_not(site: Site) -> None:
+    await site.worker()
+    task = await site.send("talk", "hi", wait=True, skill="refuse")
+    assert task["status"]["state"] == "TASK_STATE_REJECTED"
+    assert task["status"]["message"]["parts"] == [{"text": "Not today"}]
+    task = await site.send("talk", "hi", wait=True, skill="stumble")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+    assert "reference" in task["status"]["message"]["parts"][0]["text"]
+    assert "secret" not in str(task)
+    task = await site.send("talk", "hi", wait=True, skill="quit")
+    assert task["status"]["state"] == "TASK_STATE_FAILED"
+
+
+async def test_a_conversation_survives_its_worker_and_its_server(site: Site) -> None:
+    worker = await site.worker()
+    task = await site.send("talk", "hi", wait=True, skill="everything")
+    assert task["status"]["message"]["parts"] == [{"text": "Who are you?"}]
+    await site.end(worker)
+    await site.end(site.started[0])
+    await site.serve()
+    await site.worker()
+    task = await site.send("talk", "Anna", wait=True, taskId=task["id"])
+    assert task["status"]["message"]["parts"] == [{"text": "Log in"}]
+    task = await site.send("talk", "done", wait=True, taskId=task["id"])
+    assert text(task).startswith("a,bHello Anna")
+
+
+async def test_a_worker_outlives_its_server(site: Site) -> None:
+    worker = await site.worker()
+    task_id = (await site.send("gate", "go"))["id"]
+    await site.whose(task_id)
+    await site.end(site.started[0], signal.SIGTERM)
+    await site.serve()
+    (site.directory / "go").touch()
+    task = await site.until("gate", task_id, ended)
+    assert text(task) == f"{worker.pid} done"
+
+
+async def test_a_worker_that_is_told_to_stop_gives_its_task_back(site: Site) -> None:
+    first = await site.worker("--grace-s", "0")
+    task_id = (await site.send("gate", "go"))["id"]
+    await site.whose(task_id)
+    second = await site.worker()
+    assert await site.end(first, signal.SIGTERM) == 0
+    await site.whose(task_id, other_than=first.pid)
+    (site.directory / "go").touch()
+    assert text(await site.until("gate", task_id, ended)) == f"{second.pid} done"
+
+
+async def test_a_worker_that_is_told_to_stop_may_finish(site: Site) -> None:
+    worker = await site.worker()
+    task_id = (await site.send("gate", "go"))["id"]
+    await site.whose(task_id)
+    worker.send_signal(signal.SIGTERM)
+    (site.directory / "go").touch()
+    assert await worker.wait() == 0
+    task = await site.get("gate", task_id)
+    assert (task["status"]["state"], text(task)) == ("TASK_STATE_COMPLETED", f"{worker.pid} done")
+
+
+async def test_with_no_worker_beeos_callers_hear_that_the_agent_is_offline(site: Site) -> None:
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "SendMessage",
+        "params": {"message": {"role": "user", "parts": [{"kind": "text", "text": "hi"}]}},
+    }
+    async with site.http.post(f"{site.url}/away", json=body, headers=V1) as answer:
+        assert (await answer.json())["error"]["code"] == -32002
+
+
+async def test_the_bare_calls_of_beeos_drive_a_task(site: Site) -> None:
+    async def rpc(method: str, params: dict[str, Any]) -> Any:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with site.http.post(f"{site.url}/gate", json=body, headers=V1) as answer:
+            return await answer.json()
+
+    task_id = (await site.send("gate", "hi"))["id"]
+    status = {"state": "working", "message": "Processing step 2 of 5..."}
+    answer = await rpc("UpdateStatus", {"id": task_id, "status": status})
+    assert answer["result"]["status"]["state"] == "working"
+    params = {"id": task_id, "artifacts": [{"parts": [{"kind": "text", "text": "Done!"}]}]}
+    for _ in range(2):
+        answer = await rpc("CompleteTask", params)
+        assert answer["result"]["status"]["state"] == "completed"
+        assert answer["result"]["artifacts"][0]["parts"] == [{"kind": "text", "text": "Done!"}]
+    answer = await rpc("UpdateStatus", {"id": task_id, "status": status})
+    assert answer["error"]["code"] == -32602
+
+
+def test_an_agent_that_the_server_does_not_have_ends_the_worker(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    server = subprocess.Popen(
+        [DRAGOMAN, "serve", f"{ROOT}/examples/agents.py:echo", "--port", "0", "--store", "memory:"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout is not None
+        found = re.search(r"listens on (\S+)/ ", server.stdout.readline())
+        assert found is not None
+        ran = subprocess.run(
+            [DRAGOMAN, "worker", "agents.py:gate", "--server", found[1]],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            env={**os.environ},
+        )
+    finally:
+        server.kill()
+        server.communicate()
+    assert ran.returncode == 1
+    assert "no agent 'gate' here" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--server", "localhost:7870", "x.py"], "must be a URL"),
+        (["x.py"], "--server"),
+        (["--server", "http://127.0.0.1:7870", "nothing.py"], "no file nothing.py"),
+        (["--server", "http://127.0.0.1:7870"], "no agents"),
+    ],
+)
+def test_what_cannot_work_is_said(arguments: list[str], says: str) -> None:
+    result = CliRunner().invoke(main, ["worker", *arguments])
+    assert result.exit_code == 2
+    assert says in result.output

@@ -1,0 +1,58 @@
+"""The agents of these tests, served by `dragoman serve` in a process that gets killed.
+
+Invariant: what a task answers follows from its message alone, so that a test knows it without having seen the run.
+"""
+
+import asyncio
+import re
+from collections.abc import AsyncIterator
+
+from dragoman import Agent, Context, Part
+
+CHUNK = "0123456789abcde\n" * 1024
+"""16 KB."""
+
+echo = Agent("echo")
+
+
+@echo.skill
+async def give_back(ctx: Context) -> tuple[Part, ...]:
+    """Answers at once."""
+    return ctx.parts
+
+
+async def counted(ctx: Context) -> AsyncIterator[str]:
+    """`N every S`: the numbers below N, one every S seconds."""
+    total, pause_s = re.fullmatch(r"(\d+) every ([\d.]+)", ctx.text).groups()  # type: ignore[union-attr]
+    for number in range(int(total)):
+        yield f"{number} "
+        await asyncio.sleep(float(pause_s))
+
+
+count = Agent("count")
+count.skill(counted)
+
+again = Agent("again", restartable=True)
+again.skill(counted)
+
+ask = Agent("ask")
+
+
+@ask.skill
+async def ask_twice(ctx: Context) -> AsyncIterator[str]:
+    """Two questions; the answers are the answer."""
+    first = await ctx.ask("First?")
+    yield f"{first}, "
+    second = await ctx.ask("Second?")
+    yield f"{second}"
+
+
+gated = Agent("gated")
+
+
+@gated.skill
+async def pour(ctx: Context) -> AsyncIterator[str]:
+    """`N`: that many chunks of 16 KB, numbered, as fast as they are taken; but not before the caller says so."""
+    await ctx.ask("Go?")
+    for number in range(int(ctx.text)):
+        yield f"{number}\n{CHUNK}"

@@ -1,0 +1,228 @@
+"""A disk that is full: a clear error, reads go on, nothing is lost, and the server recovers when there is space."""
+
+import asyncio
+import os
+import resource
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from dragoman.store.sqlite.check import check
+from tests.durability.caller import RUNNING, Caller, Refusal, message
+from tests.durability.conftest import DEADLINE_S, Serve, Server
+from tests.durability.ledger import text_of
+
+pytestmark = pytest.mark.slow
+
+Call = Callable[[Server], Caller]
+
+SIZE = "24m"
+"""Of the small filesystem."""
+
+BIG = "x" * 100_000
+"""A message that no rest of a page takes."""
+
+
+class Disk(Protocol):
+    """A disk that a test can fill, and empty again."""
+
+    def fill(self) -> None: ...
+
+    def empty(self) -> None: ...
+
+
+class FileSizeLimit:
+    """No file of the process may grow: writes beyond the limit fail (EFBIG), as they do on a full disk (ENOSPC)."""
+
+    def __init__(self, server: Server, store: Path) -> None:
+        self._pid = server.pid
+        self._store = store
+
+    def fill(self, spare_bytes: int = 0) -> None:
+        """Nothing grows beyond the longest file of the store, or only so much."""
+        longest = max(path.stat().st_size for path in self._store.parent.iterdir())
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (longest + spare_bytes, resource.RLIM_INFINITY))
+
+    def empty(self) -> None:
+        """Everything may grow."""
+        resource.prlimit(self._pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+class SmallFilesystem:
+    """A filesystem of its own, seen through the server's mount namespace, with a file that fills it."""
+
+    def __init__(self, server: Server, store: Path) -> None:
+        self._filler = Path(f"/proc/{server.pid}/root{store.parent}/filler")
+
+    def fill(self) -> None:
+        """Until not one byte more is taken."""
+        with self._filler.open("wb", buffering=0) as filler:
+            for size in (1 << 20, 4096, 1):
+                with pytest.raises(OSError, match="No space left"):
+                    while True:
+                        filler.write(b"\0" * size)
+
+    def empty(self) -> None:
+        """As it was."""
+        self._filler.unlink()
+
+
+def namespace() -> tuple[str, ...]:
+    """The command that gives a process mounts of its own, as root or not; empty if this machine allows neither."""
+    if shutil.which("unshare") is None:
+        return ()
+    for command in (("unshare", "-m"), ("unshare", "-U", "-r", "-m")):
+        tried = subprocess.run(
+            [*command, "sh", "-c", "mount -t tmpfs -o size=1m none /tmp"], capture_output=True, timeout=DEADLINE_S
+        )
+        if tried.returncode == 0:
+            return command
+    return ()
+
+
+async def refused(attempt: Any) -> Refusal:
+    """The 503 that a write must end with."""
+    with pytest.raises(Refusal) as refusal:
+        await attempt
+    said = refusal.value
+    assert said.status == 503, said.body
+    assert int(said.headers["Retry-After"]) > 0
+    assert "Traceback" not in str(said.body)
+    return said
+
+
+async def goes_through(caller: Caller, disk: Disk) -> None:
+    """What must be so before, while and after there is no space."""
+    done = await caller.send("echo", message("before"))
+    waiting = await caller.send("ask", message("hello"))
+    running = await caller.send("count", message("40 every 0.05"), at_once=True)
+    seen = []
+    said = message(BIG)
+    async with caller.subscribe("count", running["id"], "0") as frames:
+        async for frame in frames:
+            seen.append(frame)
+            if len(seen) == 5:
+                disk.fill()
+                error = await refused(caller.send("echo", said))
+                assert error.body["error"]["status"] == "UNAVAILABLE"
+                await refused(caller.send("echo", message(BIG), at_once=True))
+                await refused(caller.send("ask", message(BIG, task_id=waiting["id"])))
+                await refused(stream(caller, BIG))
+                assert await caller.get("echo", done["id"]) == done  # reads go on
+                assert len((await caller.tasks("ask"))[0]) == 1
+                assert (await caller.replay("echo", done["id"]))[-1].state == "TASK_STATE_COMPLETED"
+                assert (await caller.get("count", running["id"]))["status"]["state"] in RUNNING
+                assert (await caller.read("/health"))["status"] == "ok"
+                assert (await unready(caller)).body["reason"] == "the store cannot write: see the server's log"
+                disk.empty()
+    assert frame.state == "TASK_STATE_COMPLETED"  # the run waited, and wrote what it had to say
+    assert text_of(await caller.get("count", running["id"])) == "".join(f"{number} " for number in range(40))
+    assert seen == await caller.replay("count", running["id"])
+
+    first = await caller.send("echo", said)  # the same message again: the first time it was not taken
+    assert text_of(first) == BIG
+    assert (await caller.send("echo", said))["id"] == first["id"]
+    await ready(caller)
+    waiting = await caller.send("ask", message("one", task_id=waiting["id"]))
+    answered = await caller.send("ask", message("two", task_id=waiting["id"]))
+    assert text_of(answered) == "one, two"
+    tasks, total = await caller.tasks("echo")
+    assert len(tasks) == total == 2
+    assert {task["id"] for task in tasks} == {done["id"], first["id"]}
+
+
+async def stream(caller: Caller, text: str) -> None:
+    """A stream that must not begin."""
+    async with caller.stream("echo", message(text)):
+        raise AssertionError("it began")
+
+
+async def unready(caller: Caller) -> Refusal:
+    """The answer of `/ready` once it has noticed."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                await caller.read("/ready")
+            except Refusal as refusal:
+                refusal.must_be("unavailable")
+                return refusal
+            await asyncio.sleep(0.1)
+
+
+async def ready(caller: Caller) -> None:
+    """Wait until `/ready` says so."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            try:
+                await caller.read("/ready")
+                return
+            except Refusal:
+                await asyncio.sleep(0.1)
+
+
+async def test_files_that_cannot_grow_are_an_error_that_passes(serve: Serve, call: Call, store: Path) -> None:
+    server = await serve()
+    await goes_through(call(server), FileSizeLimit(server, store))
+    server.signalled()
+    assert await server.ended() == 0
+
+
+async def test_a_result_for_which_there_is_no_space_is_kept_until_there_is(
+    serve: Serve, call: Call, store: Path
+) -> None:
+    server = await serve()
+    caller, disk = call(server), FileSizeLimit(server, store)
+    text = "0123456789" * 90_000
+    disk.fill(1_200_000)  # enough for the message, not for the answer
+    task = await caller.send("echo", message(text), at_once=True)
+    await refused(caller.send("echo", message(text)))
+    assert (await caller.get("echo", task["id"]))["status"]["state"] in RUNNING
+    disk.empty()
+    assert (await caller.replay("echo", task["id"]))[-1].state == "TASK_STATE_COMPLETED"
+    await server.killed()
+    assert text_of(await call(await serve()).get("echo", task["id"])) == text
+
+
+async def test_a_full_filesystem_is_an_error_that_passes(serve: Serve, call: Call, store: Path) -> None:
+    unshare = namespace()
+    if not unshare:
+        pytest.skip("no mounts of one's own on this machine")
+    store.parent.mkdir()
+    mount = f'mount -t tmpfs -o size={SIZE} none "$0" && exec "$@"'
+    server = await serve(prefix=(*unshare, "sh", "-c", mount, str(store.parent)))
+    inside = Path(f"/proc/{server.pid}/root{store}")
+    assert os.stat(inside.parent).st_dev != os.stat(store.parent).st_dev
+    await goes_through(call(server), SmallFilesystem(server, store))
+    for path in inside.parent.iterdir():  # the filesystem goes with the process
+        shutil.copy(path, store.parent)
+    assert check(store) == []
+    server.signalled()
+    assert await server.ended() == 0
+
+
+async def test_killed_while_the_disk_is_full_it_starts_when_there_is_space_and_nothing_is_lost(
+    serve: Serve, call: Call, store: Path
+) -> None:
+    server = await serve()
+    caller, disk = call(server), FileSizeLimit(server, store)
+    done = [await caller.send("echo", message(f"before {number}")) for number in range(20)]
+    running = await caller.send("again", message("20 every 0.02"), at_once=True)
+    disk.fill()
+    await refused(caller.send("echo", message(BIG)))
+    await server.killed()
+    assert check(store) == []
+    still_full = ("sh", "-c", 'ulimit -S -f 1 && exec "$0" "$@"')
+    server = await serve(prefix=still_full, wait=False)  # the end of `running` cannot be written
+    assert await server.ended() == 1
+    assert server.said().startswith("dragoman: store ")
+    assert check(store) == []
+    caller = call(await serve())
+    for task in done:
+        assert await caller.get("echo", task["id"]) == task
+    await caller.replay("again", running["id"])
+    task = await caller.get("again", running["id"])
+    assert text_of(task) == "".join(f"{number} " for number in range(20))

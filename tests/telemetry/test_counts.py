@@ -1,0 +1,168 @@
+"""What is counted, and the page that Prometheus scrapes."""
+
+import asyncio
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as plain_text
+
+from dragoman import Agent, Context, Reject
+from dragoman.config import Config
+from dragoman.server import serving
+from dragoman.telemetry.counts import BOUNDS_MS, Counts
+from dragoman.telemetry.prometheus import Page
+
+DEADLINE_S = 10.0
+CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.1)
+
+worker = Agent("worker")
+
+
+@worker.skill
+async def work(ctx: Context) -> AsyncIterator[str]:
+    """Ends as it is told."""
+    match ctx.text:
+        case "reject":
+            raise Reject("no")
+        case "fail":
+            raise RuntimeError("secret")
+        case "hang":
+            yield "begun"
+            await asyncio.Event().wait()
+        case "ask":
+            await ctx.ask("what?")
+        case _:
+            yield "secret"
+
+
+def values(text: str) -> dict[str, float]:
+    """Samples by name and labels, without those of the process."""
+    return {
+        sample.name + "".join(f" {value}" for value in sample.labels.values()): sample.value
+        for family in plain_text(text)
+        for sample in family.samples
+        if not sample.name.startswith(("process_", "python_")) and not sample.name.endswith("_created")
+    }
+
+
+class Site:
+    """A server that is scraped."""
+
+    def __init__(self, http: aiohttp.ClientSession, url: str) -> None:
+        self.http, self.url = http, url
+
+    async def scrape(self) -> dict[str, float]:
+        async with self.http.get(f"{self.url}/metrics") as answer:
+            assert answer.status == 200
+            assert answer.headers["Content-Type"].startswith("text/plain; version=")
+            return values(await answer.text())
+
+    async def until(self, name: str, value: float) -> dict[str, float]:
+        """Scrape until it shows that."""
+        async with asyncio.timeout(DEADLINE_S):
+            while (shown := await self.scrape()).get(name) != value:
+                pass
+            return shown
+
+    def post(self, verb: str, text: str, *, at_once: bool = False) -> "aiohttp.client._RequestContextManager":
+        message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+        body = {"message": message, "configuration": {"returnImmediately": at_once}}
+        return self.http.post(f"{self.url}/message:{verb}", json=body, headers={"A2A-Version": "1.0"})
+
+    async def send(self, text: str, *, at_once: bool = False) -> str:
+        async with self.post("send", text, at_once=at_once) as answer:
+            return str((await answer.json())["task"]["id"])
+
+
+@pytest.fixture
+async def site() -> AsyncIterator[Site]:
+    async with serving(CONFIG, [worker]) as url, aiohttp.ClientSession() as http:
+        yield Site(http, url)
+
+
+async def test_tasks_are_counted_by_agent_and_state(site: Site) -> None:
+    for text in ("work", "work", "fail", "reject"):
+        await site.send(text)
+    shown = await site.scrape()
+    assert shown["dragoman_tasks_total worker submitted"] == 4
+    assert shown["dragoman_tasks_total worker completed"] == 2
+    assert shown["dragoman_tasks_total worker failed"] == 1
+    assert shown["dragoman_tasks_total worker rejected"] == 1
+    assert shown["dragoman_task_duration_milliseconds_count worker"] == 4
+    assert shown["dragoman_store_writes_total"] >= 8
+
+
+async def test_a_canceled_task_is_counted_as_asked_for_and_as_done(site: Site) -> None:
+    task_id = await site.send("hang", at_once=True)
+    await site.until("dragoman_runs_active", 1)
+    async with site.http.post(f"{site.url}/tasks/{task_id}:cancel", headers={"A2A-Version": "1.0"}) as answer:
+        assert answer.status == 200
+    shown = await site.until("dragoman_runs_active", 0)
+    assert shown["dragoman_tasks_total worker cancel_requested"] == 1
+    assert shown["dragoman_tasks_total worker canceled"] == 1
+
+
+async def test_a_task_that_waits_for_its_caller_has_not_ended(site: Site) -> None:
+    await site.send("ask")
+    shown = await site.scrape()
+    assert shown["dragoman_runs_active"] == 1
+    assert "dragoman_task_duration_milliseconds_count worker" not in shown
+
+
+async def test_streams_are_counted_while_they_are_open(site: Site) -> None:
+    assert (await site.scrape())["dragoman_streams_open"] == 0
+    async with site.post("stream", "hang") as answer:
+        await answer.content.readany()
+        assert (await site.scrape())["dragoman_streams_open"] == 1
+        answer.close()
+    await site.until("dragoman_streams_open", 0)
+
+
+async def test_nothing_that_callers_or_agents_say_is_on_the_page(site: Site) -> None:
+    await site.send("work")
+    await site.send("fail")
+    async with site.http.get(f"{site.url}/metrics") as answer:
+        page = await answer.text()
+    assert "secret" not in page
+    labels = set(re.findall(r"^dragoman_\w+\{(.*)\} ", page, re.MULTILINE))
+    assert {name for label in labels for name in re.findall(r'(\w+)="', label)} <= {"agent", "state", "le", "version"}
+
+
+async def test_a_scraper_that_asks_for_openmetrics_gets_it(site: Site) -> None:
+    accept = {"Accept": "application/openmetrics-text; version=1.0.0"}
+    async with site.http.get(f"{site.url}/metrics", headers=accept) as answer:
+        assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
+        names = {family.name for family in openmetrics(await answer.text())}
+    assert {"dragoman", "dragoman_tasks", "dragoman_task_duration_milliseconds", "process_cpu_seconds"} <= names
+
+
+async def test_without_metrics_there_is_no_page() -> None:
+    config = Config(port=0, store="memory:", metrics=False)
+    async with serving(config, [worker]) as url, aiohttp.ClientSession() as http:
+        assert await Site(http, url).send("work")
+        async with http.get(f"{url}/metrics") as answer:
+            assert answer.status == 404
+
+
+def test_durations_fall_into_the_bucket_of_their_bound() -> None:
+    counts = Counts()
+    for duration_ms in (0, BOUNDS_MS[0], BOUNDS_MS[0] + 1, BOUNDS_MS[-1] + 1):
+        counts.ended("a", "completed", duration_ms)
+    shown = values(Page(counts, "kaos", "1").text("", streams=0, writes=0)[1].decode())
+    bucket = "kaos_task_duration_milliseconds_bucket a"
+    assert [shown[f"{bucket} {bound}"] for bound in ("5.0", "10.0", "1800000.0", "+Inf")] == [2, 3, 3, 4]
+    assert shown["kaos_task_duration_milliseconds_sum a"] == 0 + 5 + 6 + 1_800_001
+
+
+def test_neither_opentelemetry_nor_prometheus_is_imported_before_it_is_needed() -> None:
+    script = (
+        "import sys, dragoman.server; "
+        "print(*sorted({'opentelemetry', 'prometheus_client'} & {name.partition('.')[0] for name in sys.modules}))"
+    )
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=30)
+    assert shown.stdout.split() == []

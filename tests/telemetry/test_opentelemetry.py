@@ -1,0 +1,328 @@
+"""Spans and metrics as OpenTelemetry gets them, from a real engine."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import ClientSession, web
+from opentelemetry import trace
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from dragoman import Agent, Context, Reject
+from dragoman.config import Config
+from dragoman.engine.api import EngineSettings
+from dragoman.engine.engine import Engine
+from dragoman.engine.observed import Observers, Traced
+from dragoman.model.errors import TaskNotFound
+from dragoman.model.ids import SystemClock
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import Call, CancelTask, GetTask, Operation, SendMessage, StreamMessage
+from dragoman.model.principal import ANONYMOUS
+from dragoman.model.task import Record
+from dragoman.server import StartError, serving
+from dragoman.store.open import open_store
+from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.opentelemetry import FLUSH_S, OpenTelemetry
+
+DEADLINE_S = 20.0
+TRACE_ID, CALLER = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE_ID}-{CALLER}-01"
+
+agent = Agent("agent")
+
+
+@agent.skill
+async def work(ctx: Context) -> str | None:
+    """Ends as it is told, and says in which trace it is."""
+    match ctx.text:
+        case "reject":
+            raise Reject("no")
+        case "fail":
+            raise RuntimeError("broken")
+        case "hang":
+            await asyncio.Event().wait()
+        case "ask":
+            await ctx.ask("what?")
+    span = trace.get_current_span().get_span_context()
+    return f"{ctx.traceparent} {span.span_id:016x}"
+
+
+class House:
+    """An engine that is observed."""
+
+    def __init__(self, engine: Engine, spans: InMemorySpanExporter, reader: InMemoryMetricReader, tracer: Any) -> None:
+        self.handler = Traced(engine, tracer)
+        self.exporter = spans
+        self._reader = reader
+
+    async def call(self, operation: Operation, traceparent: str | None = TRACEPARENT) -> Any:
+        async with asyncio.timeout(DEADLINE_S):
+            return await self.handler.call(call(operation, traceparent))
+
+    async def span(self, name: str) -> ReadableSpan:
+        """The one span of that name, once it has ended."""
+        async with asyncio.timeout(DEADLINE_S):
+            while not (found := [span for span in self.exporter.get_finished_spans() if span.name == name]):
+                await asyncio.sleep(0)
+        assert len(found) == 1
+        return found[0]
+
+    def metrics(self) -> dict[str, dict[tuple[Any, ...], Any]]:
+        """The points of every metric, by the values of their attributes."""
+        data = self._reader.get_metrics_data()
+        assert data is not None
+        return {
+            metric.name: {
+                tuple((point.attributes or {})[name] for name in sorted(point.attributes or {})): point
+                for point in metric.data.data_points
+            }
+            for resource in data.resource_metrics
+            for scope in resource.scope_metrics
+            for metric in scope.metrics
+        }
+
+
+def call(operation: Operation, traceparent: str | None = TRACEPARENT) -> Call:
+    return Call(
+        operation=operation, principal=ANONYMOUS, agent="agent", dialect="1.0", mount="/", traceparent=traceparent
+    )
+
+
+def sending(text: str, **fields: Any) -> SendMessage:
+    return SendMessage(message=Message(message_id="m", role=Role.USER, parts=(Part(text=text),)), **fields)
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    exporter, reader = InMemorySpanExporter(), InMemoryMetricReader()
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+    meters = MeterProvider([reader], shutdown_on_exit=False)
+    telemetry = OpenTelemetry(tracers, meters, "kaos", "1")
+    clock = SystemClock()
+    store = open_store("memory:", clock)
+    await store.open("test")
+    engine = Engine(
+        store,
+        {"agent": agent},
+        clock=clock,
+        settings=EngineSettings(cancel_grace_s=0.1, suspend_max_s=0.0),
+        holder="test",
+        observer=Observers((Counts(), telemetry)),
+    )
+    async with asyncio.TaskGroup() as group:
+        await engine.start(group)
+        yield House(engine, exporter, reader, telemetry)
+        await engine.drain(0.1)
+    await store.close()
+    tracers.shutdown()
+    meters.shutdown()
+
+
+def answer_of(record: Record) -> list[str]:
+    return str(record.artifacts[0].parts[0].text).split()
+
+
+def parent_of(span: ReadableSpan) -> str:
+    assert span.parent is not None
+    return f"{span.parent.span_id:016x}"
+
+
+def trace_of(span: ReadableSpan) -> str:
+    assert span.context is not None
+    return f"{span.context.trace_id:032x}"
+
+
+async def test_submit_and_execute_are_children_of_the_callers_span(house: House) -> None:
+    record = await house.call(sending("work"))
+    submit, execute = await house.span("kaos.task.submit"), await house.span("kaos.task.execute")
+    assert {trace_of(submit), trace_of(execute)} == {TRACE_ID}
+    assert {parent_of(submit), parent_of(execute)} == {CALLER}
+    assert dict(submit.attributes or {}) == {
+        "agent": "agent",
+        "task.id": record.head.id,
+        "task.session_id": record.head.context_id,
+    }
+    assert dict(execute.attributes or {}) == {"agent": "agent", "task.id": record.head.id, "task.state": "completed"}
+
+
+async def test_the_agent_runs_in_the_span_of_its_run_and_passes_it_on(house: House) -> None:
+    traceparent, current = answer_of(await house.call(sending("work")))
+    execute = await house.span("kaos.task.execute")
+    assert execute.context is not None
+    assert traceparent == f"00-{TRACE_ID}-{execute.context.span_id:016x}-01"
+    assert current == f"{execute.context.span_id:016x}"
+
+
+async def test_what_the_task_came_with_is_stored_with_it(house: House) -> None:
+    record = await house.call(sending("work"))
+    assert record.head.traceparent == TRACEPARENT
+
+
+async def test_without_a_callers_trace_the_run_belongs_to_the_message_that_made_the_task(house: House) -> None:
+    await house.call(sending("work"), None)
+    submit, execute = await house.span("kaos.task.submit"), await house.span("kaos.task.execute")
+    assert submit.parent is None
+    assert submit.context is not None
+    assert (trace_of(execute), parent_of(execute)) == (trace_of(submit), f"{submit.context.span_id:016x}")
+
+
+async def test_a_run_that_is_taken_up_again_is_in_the_trace_of_its_task(house: House) -> None:
+    asked = await house.call(sending("ask"))
+    first = await house.span("kaos.task.execute")
+    assert (first.attributes or {})["task.state"] == "input-required"
+    house.exporter.clear()
+    reply = Message(message_id="r", role=Role.USER, parts=(Part(text="that"),), task_id=asked.head.id)
+    await house.call(SendMessage(message=reply), None)
+    execute = await house.span("kaos.task.execute")
+    assert (trace_of(execute), parent_of(execute)) == (TRACE_ID, CALLER)
+
+
+async def test_cancel_has_a_span_of_its_own(house: House) -> None:
+    task_id = (await house.call(sending("hang", return_immediately=True))).head.id
+    await house.call(CancelTask(id=task_id))
+    cancel, execute = await house.span("kaos.task.cancel"), await house.span("kaos.task.execute")
+    assert (cancel.attributes or {})["task.id"] == task_id
+    assert (execute.attributes or {})["task.state"] == "canceled"
+
+
+async def test_what_is_refused_ends_its_span_with_the_kind_of_error(house: House) -> None:
+    with pytest.raises(TaskNotFound):
+        await house.call(CancelTask(id="nothing"))
+    cancel = await house.span("kaos.task.cancel")
+    assert (cancel.attributes or {})["error.type"] == "TaskNotFound"
+    assert cancel.status.status_code is trace.StatusCode.ERROR
+
+
+async def test_a_failed_run_is_an_error_without_the_exceptions_text(house: House) -> None:
+    await house.call(sending("fail"))
+    execute = await house.span("kaos.task.execute")
+    assert execute.status.status_code is trace.StatusCode.ERROR
+    assert "broken" not in execute.to_json()
+
+
+async def test_a_stream_is_submitted_too(house: House) -> None:
+    message = Message(message_id="m", role=Role.USER, parts=(Part(text="work"),))
+    stream = await house.handler.stream(call(StreamMessage(message=message)))
+    async with asyncio.timeout(DEADLINE_S):
+        while await stream.next() is not None:
+            pass
+    submit = await house.span("kaos.task.submit")
+    assert stream.head is not None
+    assert (submit.attributes or {})["task.session_id"] == stream.head.context_id
+
+
+async def test_reading_makes_no_span(house: House) -> None:
+    record = await house.call(sending("work"))
+    await house.span("kaos.task.execute")
+    house.exporter.clear()
+    await house.call(GetTask(id=record.head.id))
+    assert house.exporter.get_finished_spans() == ()
+
+
+async def test_tasks_are_counted_by_state_and_their_durations_in_milliseconds(house: House) -> None:
+    for text in ("work", "work", "fail", "reject"):
+        await house.call(sending(text))
+    task_id = (await house.call(sending("hang", return_immediately=True))).head.id
+    await house.call(CancelTask(id=task_id))
+    shown = house.metrics()
+    counted = {state: point.value for (_, state), point in shown["kaos.tasks"].items()}
+    assert counted == {
+        "submitted": 5, "completed": 2, "failed": 1, "rejected": 1, "cancel_requested": 1, "canceled": 1
+    }  # fmt: skip
+    assert shown["kaos.task.duration"][("agent",)].count == 5
+
+
+async def test_a_server_that_lacks_opentelemetry_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.delitem(sys.modules, "dragoman.telemetry.opentelemetry")
+    with pytest.raises(StartError, match=r"pip install 'dragoman\[otel\]'"):
+        async with serving(Config(port=0, store="memory:", telemetry=True), [agent]):
+            pass
+
+
+def test_a_collector_that_does_not_answer_holds_up_the_end_for_a_moment_only() -> None:
+    class Stuck(SpanExporter):
+        def export(self, spans: object) -> SpanExportResult:
+            never.wait()
+            return SpanExportResult.FAILURE
+
+    never = threading.Event()
+    tracers = TracerProvider(shutdown_on_exit=False)
+    tracers.add_span_processor(BatchSpanProcessor(Stuck()))
+    telemetry = OpenTelemetry(tracers, MeterProvider(shutdown_on_exit=False), "dragoman", "1")
+    telemetry.executing("agent", "t", None).finished("completed")
+    begun = time.monotonic()
+    try:
+        telemetry.flush()
+    finally:
+        never.set()
+    assert time.monotonic() - begun < FLUSH_S + 1
+    tracers.shutdown()
+
+
+@pytest.mark.slow
+async def test_a_server_sends_what_it_recorded_before_it_ends(tmp_path: Path) -> None:
+    """To a collector, by OTLP over HTTP, as the variables of OpenTelemetry say."""
+    received: dict[str, bytes] = {}
+
+    async def collect(request: web.Request) -> web.Response:
+        assert request.headers["Content-Type"] == "application/x-protobuf"
+        received[request.path] = received.get(request.path, b"") + await request.read()
+        return web.Response(content_type="application/x-protobuf")
+
+    collector = web.Application()
+    collector.router.add_post("/v1/{signal}", collect)
+    runner = web.AppRunner(collector)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    (tmp_path / "agents.py").write_text(
+        "from dragoman import Agent, Context\n\nagent = Agent('echo')\n\n\n@agent.skill\n"
+        "async def echo(ctx: Context) -> str:\n    '''Says it again.'''\n    return ctx.text\n"
+    )
+    host, port = runner.addresses[0][:2]
+    environ = {
+        **os.environ,
+        "DRAGOMAN_TELEMETRY": "true",
+        "DRAGOMAN_TELEMETRY_PREFIX": "kaos",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{host}:{port}",
+        "OTEL_EXPORTER_OTLP_COMPRESSION": "none",
+        "OTEL_SERVICE_NAME": "somebody",
+    }
+    command = [Path(sys.executable).parent / "dragoman", "serve", "agents.py", "--port", "0", "--store", "memory:"]
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            assert process.stdout is not None
+            url = (await process.stdout.readline()).decode().split("listens on ")[1].split("/ ")[0]
+            body = {"messages": [{"role": "user", "content": "my words"}]}
+            async with ClientSession() as http, http.post(f"{url}/v1/chat/completions", json=body) as answer:
+                assert answer.status == 200
+            process.send_signal(signal.SIGTERM)
+            _, errors = await process.communicate()
+            assert process.returncode == 0, errors
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        await runner.cleanup()
+    assert b"kaos.task.execute" in received["/v1/traces"]
+    assert b"kaos.task.submit" in received["/v1/traces"]
+    assert b"kaos.tasks" in received["/v1/metrics"]
+    assert b"somebody" in received["/v1/traces"]
+    assert b"my words" not in received["/v1/traces"]

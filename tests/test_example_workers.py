@@ -1,0 +1,70 @@
+"""The workers in examples/ do what they say, in their own languages."""
+
+import asyncio
+import shutil
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dragoman.agents.worker import WorkerAgent
+from dragoman.config import Config
+from dragoman.model.card import Profile
+from dragoman.server import serving
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+DEADLINE_S = 20.0
+CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.2)
+
+
+@asynccontextmanager
+async def at_work(*command: str) -> AsyncIterator[aiohttp.ClientSession]:
+    """A server whose only agent is served by the worker that `command` starts."""
+    agent = WorkerAgent(Profile(id="far", name="far", description="Elsewhere", version="1", skills=()), queues=True)
+    async with serving(CONFIG, [agent]) as url:
+        process = await asyncio.create_subprocess_exec(*command, url, "far", stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            async with asyncio.timeout(DEADLINE_S):
+                assert b"Working for far" in await process.stdout.readline()
+            timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+            async with aiohttp.ClientSession(url, timeout=timeout, headers={"A2A-Version": "1.0"}) as http:
+                yield http
+        finally:
+            process.kill()
+            await process.communicate()
+
+
+async def send(http: aiohttp.ClientSession, text: str, **more: Any) -> dict[str, Any]:
+    message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}], **more}
+    async with http.post("/message:send", json={"message": message}) as answer:
+        return dict((await answer.json())["task"])
+
+
+@pytest.mark.slow
+async def test_the_worker_in_plain_python_counts_words() -> None:
+    async with at_work(sys.executable, str(EXAMPLES / "worker.py")) as http:
+        for text, count in (("one two three", "3 words"), ("", "0 words")):
+            task = await send(http, text)
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+            assert task["artifacts"][0]["parts"] == [{"text": count}]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node is not installed")
+async def test_the_worker_in_node_greets_and_asks() -> None:
+    async with at_work("node", str(EXAMPLES / "worker.mjs")) as http:
+        task = await send(http, "Anna")
+        assert (task["status"]["state"], task["artifacts"][0]["parts"]) == (
+            "TASK_STATE_COMPLETED",
+            [{"text": "Hello, Anna!"}],
+        )
+        task = await send(http, " ")
+        assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        task = await send(http, "Otto", taskId=task["id"])
+        assert task["artifacts"][0]["parts"] == [{"text": "Hello, Otto!"}]
