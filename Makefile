@@ -3,6 +3,9 @@
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
+# The certificates of the machine, as pip and npm use them: a proxy that it trusts is trusted.
+export UV_SYSTEM_CERTS := 1
+export NPM_CONFIG_UPDATE_NOTIFIER := false
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 
@@ -74,7 +77,7 @@ clean: ## remove the environments and caches; data/ stays
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found: install it, or run make PYTHON=/path/to/python3" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) lacks venv: install the package python3-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' || { echo "$(PYTHON) is no Python, or lacks venv: install the package python3-venv" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.build: requirements/build.txt | $(BIN)/python

@@ -95,16 +95,21 @@ class Generators:
         file.unlink()
         return read(done.stdout, done.stderr)
 
-    def unary(self, port: int, path: str, body: str, script: str, argument: str, seconds: float) -> Measured:
-        """A rate at 32 connections: a checked warm-up, then wrk, or the checking generator where wrk is absent."""
-        ids = ["--ids", argument] if script == "get.lua" else []
+    def unary(
+        self, port: int, path: str, body: str, script: str, argument: str, seconds: float, version: str = "1.0"
+    ) -> Measured:
+        """A rate at 32 connections: a checked warm-up, then wrk, or the checking generator where wrk is absent.
+
+        With an empty `version` the requests have no `A2A-Version`.
+        """
+        ids = ["--version", version, *(["--ids", argument] if script == "get.lua" else [])]
         warm = self.loop(port, path, body, "--seconds", "0.5", "--warmup", "0.2", *ids)
         if self.wrk is None:
             return self.loop(port, path, body, "--seconds", str(seconds), "--warmup", "0", *ids)
         file = self.write(body)
         url = f"http://127.0.0.1:{port}{path}"
         command = [self.wrk, "-t1", "-c32", f"-d{max(1, round(seconds))}s", "--timeout", "10s"]
-        command += ["-s", str(HERE / "wrk" / script), url, "--", str(file), argument]
+        command += ["-s", str(HERE / "wrk" / script), url, "--", str(file), argument, version or "none"]
         before, began = cpu_s(), time.monotonic()
         done = subprocess.run(command, capture_output=True, preexec_fn=lambda: servers.pin(servers.LOAD_CORE))
         busy = (cpu_s() - before) / (time.monotonic() - began)

@@ -358,13 +358,15 @@ static char *file(const char *path, size_t *len) {
 }
 
 /* Joins head and body template, and remembers where ids belong. */
-static void prepare(const char *path, const char *body_path) {
+static void prepare(const char *path, const char *body_path, const char *version) {
     size_t body_len;
     char *text = file(body_path, &body_len);
     request_template = malloc(body_len + 1024);
+    char named[64] = "";
+    if (*version) snprintf(named, sizeof named, "A2A-Version: %s\r\n", version);
     size_t at = (size_t)snprintf(request_template, 1024,
         "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
-        "A2A-Version: 1.0\r\nContent-Length: %zu\r\n\r\n", path, want.port, body_len);
+        "%sContent-Length: %zu\r\n\r\n", path, want.port, named, body_len);
     memcpy(request_template + at, text, body_len);
     request_len = at + body_len;
     free(text);
@@ -403,7 +405,7 @@ static void run(void) {
 }
 
 int main(int argc, char **argv) {
-    const char *path = "/", *body_path = NULL, *ids_path = NULL;
+    const char *path = "/", *body_path = NULL, *ids_path = NULL, *version = "1.0";
     if (argc < 2) return fprintf(stderr, "usage: load loop|once --port N --path P --body FILE [--conns N] [--seconds S] …\n"), 2;
     want.hold = once = !strcmp(argv[1], "once");
     for (int i = 2; i + 1 < argc; i += 2) {
@@ -412,6 +414,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(key, "--path")) path = value;
         else if (!strcmp(key, "--body")) body_path = value;
         else if (!strcmp(key, "--ids")) ids_path = value;
+        else if (!strcmp(key, "--version")) version = value; /* of A2A; empty: no header */
         else if (!strcmp(key, "--conns")) want.conns = atoi(value);
         else if (!strcmp(key, "--seconds")) want.seconds = atof(value);
         else if (!strcmp(key, "--warmup")) want.warmup = atof(value);
@@ -428,7 +431,7 @@ int main(int argc, char **argv) {
     t_start = now();
     srand((unsigned)(time(NULL) ^ getpid()));
     run_id = (unsigned)rand() * 2654435761u ^ (unsigned)getpid();
-    prepare(path, body_path);
+    prepare(path, body_path, version);
     if (ids_path) {
         size_t len;
         id_list = file(ids_path, &len);

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import base64
 import os
+import statistics
 import time
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
 from install import packages
@@ -70,6 +72,58 @@ def send(load: Generators, kind: Kind, plan: Plan) -> Figures:
             return answered(load.unary(server.port, ECHO, body, "send.lua", seed, plan.seconds))
 
         return clocked(server, "rate", measure)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A blocking send to the echo as one dialect has it; `version` is the header, empty for none."""
+
+    path: str
+    version: str
+    method: str
+    message: dict[str, Any]
+
+
+SPOKEN = {
+    "1.0": Spoken(ECHO, "1.0", "SendMessage", message(QUESTION)["message"]),
+    "beeos": Spoken("/echo", "1.0", "SendMessage", {"role": "user", "parts": [{"kind": "text", **QUESTION}]}),
+    "kaos": Spoken("/", "", "SendMessage", {"role": "user", "parts": [{"type": "text", **QUESTION}]}),
+    "evoai": Spoken(
+        "/api/v1/a2a/echo",
+        "",
+        "message/send",
+        {"role": "user", "parts": [{"type": "text", **QUESTION}], "messageId": ID_SLOT},
+    ),
+    "protoagent": Spoken("/a2a", "", "message/send", {"role": "user", "parts": [QUESTION]}),
+}
+"""What each system's own clients send. The id of the message is new in every request, else that of the request."""
+
+
+def dialects(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """What a send costs the server in each dialect, to what it costs in 1.0.
+
+    Each is measured between two measurements of 1.0, a second at a time, and the median of these ratios counts: so
+    neither the growing store nor other work on the machine weighs on one more than on the other.
+    """
+    others = [name for name in SPOKEN if name != "1.0"]
+    plain_us: list[float] = []
+    ratios: dict[str, list[float]] = {name: [] for name in others}
+    with running(kind) as server:
+        plain_us.append(spoken_us(load, server, SPOKEN["1.0"]))
+        for name in others * max(1, round(plan.seconds)):
+            cost_us = spoken_us(load, server, SPOKEN[name])
+            plain_us.append(spoken_us(load, server, SPOKEN["1.0"]))
+            ratios[name].append(cost_us / statistics.mean(plain_us[-2:]))
+    return {"1.0_us": statistics.median(plain_us)} | {name: statistics.median(seen) for name, seen in ratios.items()}
+
+
+def spoken_us(load: Generators, server: Server, spoken: Spoken) -> float:
+    """The server's own processor time for one send, measured for a second."""
+    body = rpc(spoken.method, {"message": spoken.message}, 1 if "messageId" in spoken.message else ID_SLOT)
+    before, began = server.cpu_s(), time.monotonic()
+    measured = load.unary(server.port, spoken.path, body, "send.lua", uuid.uuid4().hex[:8], 1, spoken.version)
+    used = (server.cpu_s() - before) / (time.monotonic() - began)
+    return used / measured.requests_per_s * 1e6
 
 
 def get(load: Generators, kind: Kind, plan: Plan) -> Figures:
@@ -289,6 +343,7 @@ def start(load: Generators, kind: Kind, plan: Plan) -> Figures:
 
 ROWS = (
     Row("send", "SendMessage, blocking, at 32 connections", ("dragoman", "sdk", "sdk-sqlite", "floor"), send),
+    Row("dialects", "SendMessage in each dialect, to the same in 1.0", ("dragoman",), dialects, 1),
     Row("get", "GetTask at 32 connections", ("dragoman", "sdk", "floor"), get),
     Row("stream", "streamed events, 100 chunks a task, 32 connections", ("dragoman", "sdk", "floor"), stream),
     Row("long", "one stream of 2,000 chunks", ("dragoman", "sdk"), long),

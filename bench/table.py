@@ -30,6 +30,10 @@ class Requirement:
 REQUIRED = (
     Requirement("send", "SendMessage, durable, to the SDK in memory", "rate", 8, against="sdk", unit="/s"),
     Requirement("send", "SendMessage, durable, to the SDK on SQLite WAL", "rate", 35, against="sdk-sqlite", unit="/s"),
+    Requirement("dialects", "SendMessage by BeeOS, to 1.0", "beeos", 1.1, at_least=False, unit=" ×"),
+    Requirement("dialects", "SendMessage by KAOS, to 1.0", "kaos", 1.1, at_least=False, unit=" ×"),
+    Requirement("dialects", "SendMessage by Evo AI, to 1.0", "evoai", 1.1, at_least=False, unit=" ×"),
+    Requirement("dialects", "SendMessage by protoAgent, to 1.0", "protoagent", 1.1, at_least=False, unit=" ×"),
     Requirement("get", "GetTask, to the SDK", "rate", 3, against="sdk", unit="/s"),
     Requirement("stream", "streamed events, 100 chunks a task, durable", "events", 6, against="sdk", unit="/s"),
     Requirement("long", "cost of an event, 2,000 chunks to 100", "growth", 1.2, at_least=False, unit=" ×"),

@@ -233,8 +233,8 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "key", "allowed"),
     [
-        ('[[agents]]\nid = "a"\n', "agents[0]", "missing required field run"),
-        ('[[agents]]\nid = 5\nrun = "m:o"\n', "agents[0].id", "Expected str, got int"),
+        ('[[agents]]\nid = "a"\n', "agents[0]", "must have the key run"),
+        ('[[agents]]\nid = 5\nrun = "m:o"\n', "agents[0].id", "must be text"),
         ('[[agents]]\nid = "a"\nrun = "m:o"\nnmae = "A"\n', "agents[0].nmae", "did you mean name?"),
         (
             '[[agents]]\nid = "a"\nrun = "m:o"\nprovider = {organisation = "E"}\n',
@@ -249,8 +249,19 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
         (
             '[[agents]]\nid = "a"\nrun = "m:o"\nskills = [{id = "s", tags = [1]}]\n',
             "agents[0].skills[0].tags[0]",
-            "Expected str",
+            "must be text",
         ),
+        ('[[agents]]\nid = "a"\nrun = "worker"\nskills = [{name = "s"}]\n', "agents[0].skills[0]", "the key id"),
+        ('[[agents]]\nid = "a"\nrun = "worker"\nskills = ["s"]\n', "agents[0].skills[0]", "must be tables"),
+        (
+            '[[agents]]\nid = "a"\nrun = "worker"\nskills = [{id = "s", tags = "t"}]\n',
+            "agents[0].skills[0].tags",
+            "list",
+        ),
+        ('[[agents]]\nid = "a"\nrun = "worker"\nprovider = "E"\n', "agents[0].provider", "organization and url"),
+        ('[[agents]]\nid = "a"\nrun = "worker"\noffline = "no"\n', "agents[0].offline", "error or queue"),
+        ('[[agents]]\nid = "a"\nrun = "worker"\nlease_s = "5"\n', "agents[0].lease_s", "from 0.5 to 86400"),
+        ('[[agents]]\nid = "a"\nrun = "worker"\nlease_s = 0\n', "agents[0].lease_s", "from 0.5 to 86400"),
         ('[[agents]]\nid = "a"\nrun = "m"\n', "agents[0].run", "module:object"),
         ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "must be a Python agent"),
         ('[[agents]]\nid = "a/b"\nrun = "m:o"\n', "agents[0].id", "letters, digits"),

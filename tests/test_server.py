@@ -370,6 +370,34 @@ async def test_an_agent_that_cannot_be_canceled_does_not_hold_the_server_up(tmp_
         assert b"leaving it behind" in err
 
 
+async def test_an_agent_that_cannot_be_canceled_does_not_hold_an_embedded_server_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("dragoman.engine.dispatch.LEAVE_S", 0.02)
+    let_go, over = asyncio.Event(), asyncio.Event()
+    agent = Agent("stubborn")
+
+    @agent.skill
+    async def stay(ctx: Context) -> None:
+        """Stay."""
+        while not let_go.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await let_go.wait()
+        over.set()
+
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            async with (
+                session(replace(CONFIG, shutdown_grace_s=0.02), agent) as http,
+                http.post("/message:send", json=send(returnImmediately=True), headers=V1) as answer,
+            ):
+                assert answer.status == 200
+            assert not over.is_set()
+    finally:
+        let_go.set()  # a loop waits for ever for what it cannot cancel
+    await over.wait()
+
+
 async def test_a_second_signal_ends_the_process_at_once(tmp_path: Path) -> None:
     async with process(tmp_path, 60) as (server, url), aiohttp.ClientSession(url) as http:
         async with http.post("/message:send", json=send("60", returnImmediately=True), headers=V1) as answer:

@@ -1,5 +1,5 @@
 -- SendMessage with a new message id (a UUID) in every request: an id sent twice would be answered from memory.
--- Arguments after `--`: the body template, and a seed for the ids of this run.
+-- Arguments after `--`: the body template, a seed for the ids of this run, and the version of A2A ("none": no header).
 local slot = "00000000-0000-4000-8000-000000000000"
 local before, after, seed
 local sent = 0
@@ -14,7 +14,7 @@ function init(args)
   seed = args[2]
   wrk.method = "POST"
   wrk.headers["Content-Type"] = "application/json"
-  wrk.headers["A2A-Version"] = "1.0"
+  if args[3] ~= "none" then wrk.headers["A2A-Version"] = args[3] end
   -- The request head never changes: it is written once, and only the id is put between the two halves.
   wrk.body = before .. slot .. after
   local whole = wrk.format()

@@ -132,7 +132,10 @@ async def running(
 
 @asynccontextmanager
 async def serving(config: Config, agents: Sequence[Runner]) -> AsyncIterator[str]:
-    """The same for tests and notebooks: a real listener in the current loop; gives its base URL."""
+    """The same for tests and notebooks: a real listener in the current loop; gives its base URL.
+
+    An agent that does not let itself be canceled is left behind in that loop, which will not close before it ends.
+    """
     async with running(config, agents) as bound:
         host = f"[{bound.host}]" if ":" in bound.host else bound.host
         yield f"http://{host}:{bound.port}"
@@ -239,8 +242,8 @@ def _keys(config: Config, agents: Iterable[str]) -> dict[str, str]:
     keys = {agent: key for agent in agents if (key := own.get(agent, config.api_key))}
     if config.profile == "evoai" and (bare := [agent for agent in agents if agent not in keys]):
         raise StartError(
-            f"profile evoai asks every caller for a key, and {', '.join(bare)} has none: set api_key, EVO_AI_API_KEY, "
-            "or api_key in the agent's table"
+            f"profile evoai asks every caller for a key, and there is none for {', '.join(bare)}: set api_key, "
+            "EVO_AI_API_KEY, or api_key in the agent's table"
         )
     return keys
 
@@ -254,6 +257,7 @@ def _cards(config: Config, profiles: dict[str, Profile], keys: dict[str, str], m
         keyed=keys,
         protocols=("jsonrpc",) if config.tasks else (),
         history=config.profile == "kaos" and config.tasks,
+        tenants=Mount.TENANT in mounts,
     )
 
 

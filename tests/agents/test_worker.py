@@ -356,6 +356,25 @@ async def test_with_no_worker_there_sends_are_refused() -> None:
         await here.ask(done(other))
 
 
+async def test_a_report_that_was_refused_counts_when_it_comes_again() -> None:
+    agent = worker()
+    async with house(agent) as here:
+        task_id = await here.begin()
+        offer = await taken(agent)
+        await here.ask(updated(task_id, TaskState.INPUT_REQUIRED, "which?", token(offer)))
+        said = Say((Part(text="looking"),))
+        with pytest.raises(InvalidParams):
+            await agent.tell(offer, said, number=1)
+        await here.send("Lyon", task_id=task_id, return_immediately=True)
+        await answered(agent, token(offer))
+        await agent.tell(offer, said, number=1)
+        await offer.run.written()
+        record = await here.get(task_id)
+        assert record.status.message is not None
+        assert record.status.message.text == "looking"
+        await here.ask(done(task_id, token(offer)))
+
+
 async def test_a_report_of_a_number_counts_once() -> None:
     agent = worker()
     async with house(agent) as here:

@@ -23,6 +23,7 @@ from dragoman.model.events import ArtifactChunk, Event, Logged
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import Call, Result
+from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 
 DEADLINE_S = 5.0
@@ -57,6 +58,7 @@ class ScriptedStream:
 
     def __init__(self, *batches: Sequence[StreamItem] | None) -> None:
         self.head: TaskHead | None = HEAD
+        self.base: Record | None = None
         self.retry = False
         self.closed = asyncio.Event()
         self.asked = 0
@@ -67,7 +69,7 @@ class ScriptedStream:
         self._batches.append(batch)
         self._more.set()
 
-    async def next(self) -> Sequence[StreamItem] | None:
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         self.asked += 1
         while not self._batches and not self.closed.is_set():
             self._more.clear()
@@ -94,6 +96,9 @@ class ScriptedHandler:
     async def stream(self, call: Call) -> ScriptedStream:
         self.calls.append(call)
         return self.streams(call)
+
+    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+        return None
 
 
 class ScriptedStore:

@@ -69,6 +69,21 @@ async def test_a_store_that_cannot_write_is_not_ready_until_it_can() -> None:
     assert (await health.ready()).status == 200
 
 
+async def test_a_clock_that_was_set_back_proves_nothing() -> None:
+    store, clock = ScriptedStore(), Clock()
+    health = Health(store, clock, lambda: None)
+    store.written_ms = clock.ms
+    await health.ready()
+    clock.ms -= 3_600_000
+    store.fault = StoreError("gone")
+    assert (await health.ready()).status == 503
+    assert store.probes == 1
+    store.fault = None
+    clock.ms -= 3_600_000
+    assert (await health.ready()).status == 200
+    assert store.probes == 2
+
+
 async def test_both_are_cheap() -> None:
     store, clock = ScriptedStore(), Clock()
     store.written_ms = clock.ms

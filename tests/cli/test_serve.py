@@ -12,7 +12,7 @@ from msgspec import Struct
 from dragoman import __version__
 from dragoman.cli import main
 from dragoman.cli.serve import banner, base_url
-from dragoman.config import Config, settings
+from dragoman.config import AgentEntry, Config, settings
 from dragoman.engine.api import Run
 from dragoman.model.card import AgentSkill, Profile
 
@@ -109,6 +109,15 @@ def test_the_banner_has_commands_that_a_shell_reads_as_they_are_meant() -> None:
     assert json.loads(commands["Send"][-1])["message"]["parts"] == [{"text": 'It\'s "me"'}]
     assert commands["Stream"][1:3] == ["-N", "http://127.0.0.1:7870/agents/countdown/message:stream"]
     assert json.loads(commands["Stream"][-1])["message"]["parts"] == [{"text": "3"}]
+
+
+def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -> None:
+    own = Config(agents=(AgentEntry(id="countdown", run="m:o", api_key="s3cret"),))
+    agents = [scripted("echo"), scripted("countdown")]
+    assert [line.split(":")[0] for line in banner(own, agents).splitlines() if "YOUR-KEY" in line] == ["Stream"]
+    said = banner(Config(api_key="s3cret"), agents)
+    assert [line.split(":")[0] for line in said.splitlines() if "YOUR-KEY" in line] == ["Send", "Stream"]
+    assert "s3cret" not in said
 
 
 @pytest.mark.parametrize(

@@ -353,7 +353,14 @@ async def test_the_bare_calls_of_beeos_drive_a_task(site: Site) -> None:
     assert answer["error"]["code"] == -32602
 
 
-def test_an_agent_that_the_server_does_not_have_ends_the_worker(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("reference", "says"),
+    [
+        ("agents.py:gate", "no agent 'gate' here"),
+        (f"{ROOT}/examples/agents.py:echo", 'echo is not served by workers: declare it with run = "worker"'),
+    ],
+)
+def test_an_agent_that_is_no_worker_of_the_server_ends_the_worker(tmp_path: Path, reference: str, says: str) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     server = subprocess.Popen(
         [DRAGOMAN, "serve", f"{ROOT}/examples/agents.py:echo", "--port", "0", "--store", "memory:"],
@@ -366,7 +373,7 @@ def test_an_agent_that_the_server_does_not_have_ends_the_worker(tmp_path: Path) 
         found = re.search(r"listens on (\S+)/ ", server.stdout.readline())
         assert found is not None
         ran = subprocess.run(
-            [DRAGOMAN, "worker", "agents.py:gate", "--server", found[1]],
+            [DRAGOMAN, "worker", reference, "--server", found[1]],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -377,7 +384,7 @@ def test_an_agent_that_the_server_does_not_have_ends_the_worker(tmp_path: Path) 
         server.kill()
         server.communicate()
     assert ran.returncode == 1
-    assert "no agent 'gate' here" in ran.stderr
+    assert says in ran.stderr
     assert "Traceback" not in ran.stderr
 
 

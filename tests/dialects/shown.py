@@ -71,7 +71,7 @@ def further_keys(section: str) -> frozenset[str]:
 
 
 def holds(shown: Any, written: Any, further: frozenset[str]) -> bool:
-    """Whether `written` is as `shown`, with keys of `further` after those shown."""
+    """Whether `written` is as `shown`, with keys of `further` after those shown; `["..."]` shows any list."""
     match shown:
         case dict():
             return (
@@ -80,6 +80,8 @@ def holds(shown: Any, written: Any, further: frozenset[str]) -> bool:
                 and further.issuperset(list(written)[len(shown) :])
                 and all(holds(value, written[key], further) for key, value in shown.items())
             )
+        case [only] if only == ANY_TEXT:
+            return isinstance(written, list)
         case list():
             return (
                 isinstance(written, list)

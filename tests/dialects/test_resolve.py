@@ -64,6 +64,19 @@ def test_a_method_of_1_0_without_a_version_is_refused_on_a_pure_mount(version: s
     assert b"google.rpc.ErrorInfo" in pure.encode_error(error), "the caller writes 1.0, so it is told in 1.0"
 
 
+def test_a_name_that_nobody_has_is_answered_at_the_root_as_kaos_does_unless_a_version_or_a_slash_says_else() -> None:
+    told = resolve.of_call("Frobnicate", b"{}", None, "/")
+    assert told is kaos.JSONRPC
+    assert isinstance(told, Dialect)
+    error = refusal(told, "Frobnicate")
+    assert isinstance(error, MethodNotFound)
+    assert told.encode_error(error) == b'{"code":-32601,"message":"Method not found: Frobnicate","data":null}'
+    assert resolve.of_call("Frobnicate", b"{}", "1.0", "/") is v1.JSONRPC
+    assert resolve.of_call("tasks/frobnicate", b"{}", None, "/") is v03.JSONRPC
+    assert resolve.of_call("SubscribeToTask", b"{}", None, "/") is v1.JSONRPC, "only 1.0 has it here"
+    assert resolve.of_call("Frobnicate", b"{}", None, "/agents/echo") is v1.JSONRPC
+
+
 @pytest.mark.parametrize("mount", OFFICIAL)
 def test_a_method_that_the_named_version_lacks_is_not_found(mount: str) -> None:
     for method, version in (("tasks/get", "1.0"), ("GetTask", "0.3")):

@@ -38,17 +38,6 @@ def in_order(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=list)
 
 
-def shows(shown: Any, written: Any) -> bool:
-    """Whether every key shown is there, in the order shown, with the value shown; others may come after those."""
-    if isinstance(shown, dict) and isinstance(written, dict):
-        names = [name for name in written if name in shown]
-        values = all(name in written and shows(value, written[name]) for name, value in shown.items())
-        return values and names == list(shown) == list(written)[: len(shown)]
-    if isinstance(shown, list) and isinstance(written, list):
-        return len(shown) <= len(written) and all(map(shows, shown, written))
-    return type(shown) is type(written) and bool(shown == written)
-
-
 def expected(vector: dict[str, Any]) -> Operation:
     """The operation of a vector."""
     operation = msgspec.convert(vector["fields"], getattr(operations, vector["operation"]))

@@ -189,6 +189,25 @@ async def test_an_agent_may_tidy_up_while_it_is_canceled() -> None:
         assert text_of(task) == "begun, ended"
 
 
+async def test_an_agent_that_raises_something_else_as_it_is_canceled_is_canceled(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Many libraries turn a cancel into an error of their own; it is no other end that came first."""
+
+    async def script(run: Run) -> None:
+        try:
+            await forever(run)
+        except asyncio.CancelledError as error:
+            raise ConnectionError("the model hung up") from error
+
+    async with house(Scripted(script)) as h:
+        task_id = await h.begin()
+        await h.reach(task_id, S.WORKING)
+        assert (await h.cancel(task_id)).state is S.CANCELED
+        await one_end(h, task_id)
+    assert "the model hung up" in caplog.text
+
+
 async def test_an_agent_that_waits_for_room_is_canceled() -> None:
     """A full buffer holds nobody."""
 

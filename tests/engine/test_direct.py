@@ -85,12 +85,16 @@ async def test_what_a_direct_agent_cannot_do() -> None:
     async def cancel(run: Run) -> None:
         raise asyncio.CancelledError
 
+    async def close(run: Run) -> None:
+        raise GeneratorExit("secret")
+
     for script, error, text in (
         (ask, InternalError, "reference"),
         (reject, UnsupportedOperation, "only weather"),
         (slow, Unavailable, "did not answer within"),
         (own_timeout, InternalError, "reference"),
         (cancel, InternalError, "reference"),
+        (close, InternalError, "reference"),
     ):
         async with house(direct(script), blocking_timeout_s=0.02) as h:
             with pytest.raises(error, match=text) as caught:

@@ -10,7 +10,7 @@ from dragoman.engine.dispatch import INTERRUPTED_TEXT
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import Record, TaskState, Usage
-from tests.engine.house import Scripted, echo, house, read, say, seqs, text_of
+from tests.engine.house import DEADLINE_S, Scripted, echo, house, read, say, seqs, text_of
 
 S = TaskState
 
@@ -74,6 +74,31 @@ async def test_a_task_of_an_agent_that_is_gone_is_failed(url: str) -> None:
         pass
     async with house(Scripted(echo), url=url) as h:
         assert interrupted(await h.get(task_id))
+
+
+class Broken(Scripted):
+    """An agent of which not even that can be asked."""
+
+    @property
+    def restartable(self) -> bool:
+        raise LookupError("a fault of ours")
+
+    @restartable.setter
+    def restartable(self, value: bool) -> None:
+        pass
+
+
+async def test_a_task_that_cannot_be_recovered_keeps_no_other_from_being_served(
+    url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    task_id = await begun(url, Scripted(Halting()))
+    async with house(Broken(echo), url=url) as h:
+        task = await h.reach(task_id, S.FAILED)
+        assert task.status.message is not None
+        assert task.status.message.metadata == {"reason": "internal_error"}
+        assert "a fault of ours" not in task.status.message.text
+        assert (await h.send()).state is S.COMPLETED
+    assert "a fault of ours" in caplog.text
 
 
 async def test_a_restartable_agent_runs_again_and_replaces_what_the_dead_run_left(url: str) -> None:
@@ -184,6 +209,34 @@ async def test_what_does_not_end_in_time_is_interrupted_and_its_callers_answered
     assert interrupted(await sent)
     async with house(agent, url=url) as h:
         assert interrupted(await h.get(found[0].head.id))
+
+
+async def test_a_run_that_does_not_let_itself_be_canceled_does_not_hold_the_drain_up(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("dragoman.engine.dispatch.LEAVE_S", 0.02)
+    let_go, over = asyncio.Event(), asyncio.Event()
+
+    async def stubborn(run: Run) -> None:
+        while not let_go.is_set():
+            try:
+                await let_go.wait()
+            except asyncio.CancelledError:
+                continue
+        over.set()
+
+    try:
+        async with house(Scripted(stubborn), grace_s=0.02) as h:
+            task_id = await h.begin()
+            await h.reach(task_id, S.WORKING)
+            await h.engine.drain(0.02)
+            assert interrupted(await h.get(task_id))
+        assert "left behind" in caplog.text
+        assert not over.is_set()
+    finally:
+        let_go.set()  # a loop waits for ever for what it cannot cancel
+    async with asyncio.timeout(DEADLINE_S):
+        await over.wait()
 
 
 async def test_a_restartable_run_that_was_drained_runs_at_the_next_start(url: str) -> None:

@@ -37,9 +37,21 @@ async def test_a_failure_has_a_reference_and_no_exception_text(caplog: pytest.Lo
         assert "the secret of the database" in caplog.text
 
 
+class Foreign(BaseException):
+    """As some libraries have for what nobody shall catch."""
+
+
 @pytest.mark.parametrize(
     "error",
-    [SystemExit(3), asyncio.CancelledError(), BaseExceptionGroup("x", [SystemExit()]), RecursionError()],
+    [
+        SystemExit(3),
+        asyncio.CancelledError(),
+        BaseExceptionGroup("x", [SystemExit()]),
+        RecursionError(),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        Foreign(),
+    ],
     ids=repr,
 )
 async def test_whatever_an_agent_raises_fails_its_task_and_nothing_else(

@@ -222,6 +222,21 @@ async def test_a_silent_stream_gives_empty_batches() -> None:
         assert contiguous(items, 1)
 
 
+async def test_a_stream_ends_when_its_task_waited_too_long_and_was_deleted() -> None:
+    async def ask(run: Run) -> None:
+        await run.ask((Part(text="?"),))
+
+    async with house(Scripted(ask), keepalive_s=0.01) as h:
+        task_id = (await h.send()).head.id
+        stream = await h.open(Subscribe(id=task_id))
+        await stream.next()
+        assert await stream.next() == ()
+        h.clock.ms += 1
+        assert await h.store.sweep(h.clock.ms, -1, -1, 0)
+        assert await read(stream) == []
+        assert not stream.retry
+
+
 async def test_a_reader_that_leaves_is_let_go_at_once() -> None:
     """Stream.close wakes a `next` that waits; the task goes on (invariant 6)."""
     steps = Steps(1)

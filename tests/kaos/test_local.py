@@ -164,7 +164,7 @@ async def working(manager: LocalTaskManager) -> list[str]:
     from dragoman.kaos.local import _call
     from dragoman.model.operations import ListTasks, TaskPage
 
-    page = await (await manager._running()).engine.call(_call(ListTasks()))
+    page = await (await manager._running()).handler.call(_call(ListTasks()))
     assert isinstance(page, TaskPage)
     return [record.head.id for record in page.records if not record.terminal]
 

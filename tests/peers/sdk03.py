@@ -50,15 +50,17 @@ PUSH_NOT_SUPPORTED = (-32003, (400, 501))
 
 @dataclass(frozen=True)
 class Lane:
-    """One way to the server: a binding."""
+    """One way to the server: a binding; `mount` is where, if not at each agent's own."""
 
     base_url: str
     binding: TransportProtocol
+    mount: str = ""
 
     async def client(self, agent: str = "echo", *, streams: bool = False, polls: bool = False) -> BaseClient:
         """A client of the agent, from its card."""
         http = httpx.AsyncClient(timeout=30)
         mount = f"{self.base_url}/agents/{agent}" if agent else self.base_url
+        mount = self.base_url + self.mount if self.mount else mount
         card = await A2ACardResolver(http, mount).get_agent_card()
         config = ClientConfig(
             streaming=streams,
@@ -328,6 +330,33 @@ async def push_not_supported(lane: Lane) -> None:
     await refused(PUSH_NOT_SUPPORTED, client.get_task_callback(one))
 
 
+async def mount_card(lane: Lane) -> None:
+    async with httpx.AsyncClient(timeout=30) as http:
+        mount = lane.base_url + lane.mount
+        new = await A2ACardResolver(http, mount).get_agent_card()
+        old = await A2ACardResolver(http, mount).get_agent_card(relative_card_path="/.well-known/agent.json")
+        assert new == old, "agent-card.json and agent.json differ"
+        assert new.url == mount, f"url {new.url}"
+        assert any("cost-v1" in extension.uri for extension in new.capabilities.extensions or []), "no extensions"
+
+
+async def ended_task(lane: Lane) -> None:
+    """Where only the default agent is: its stream, read again, and canceled when it has ended."""
+    client = await lane.client(streams=True)
+    got = await events(client.send_message(text("hello")))
+    assert got[0][1] is None, f"the first event is {got[0][1]}, not the task"
+    ends(got, TaskState.completed)
+    task = await get(client, got[0][0].id)
+    assert artifact_text(task) == artifact_text(got[-1][0]) == "hello", f"stream and task differ: {got[-1][0]}, {task}"
+    state_is(await client.cancel_task(TaskIdParams(id=task.id)), TaskState.completed)
+    again = await events(client.resubscribe(TaskIdParams(id=task.id)))
+    ends(again, TaskState.completed)
+    assert artifact_text(again[-1][0]) == "hello", f"resubscribed {again}"
+
+
+MOUNTED = (
+    mount_card, send_blocking, send_keeps_context, get_history, ended_task, unknown_task, push_not_supported,
+)  # fmt: skip
 SCENARIOS = (
     card, send_blocking, send_keeps_context, send_data, send_not_blocking, stream, get_history, cancel, resubscribe,
     input_required, input_required_stream, auth_required, failed, rejected, file_round_trip, file_received,
@@ -338,10 +367,14 @@ SCENARIOS = (
 def scenarios(base_url: str) -> list[Scenario]:
     """Every scenario in both lanes, named `binding/scenario`."""
     lanes = [Lane(base_url, binding) for binding in (TransportProtocol.jsonrpc, TransportProtocol.http_json)]
+    mounted = Lane(base_url, TransportProtocol.jsonrpc, "/a2a")
     return [
-        (f"{lane.binding.value}/{scenario.__name__}", functools.partial(scenario, lane))
-        for lane in lanes
-        for scenario in SCENARIOS
+        *(
+            (f"{lane.binding.value}/{each.__name__}", functools.partial(each, lane))
+            for lane in lanes
+            for each in SCENARIOS
+        ),
+        *((f"JSONRPC at /a2a/{each.__name__}", functools.partial(each, mounted)) for each in MOUNTED),
     ]
 
 

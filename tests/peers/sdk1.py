@@ -339,6 +339,39 @@ async def retried_send(lane: Lane) -> None:
     assert (await send(client, message)).id == (await send(client, message)).id, "a retry made a second task"
 
 
+async def mount_card(lane: Lane) -> None:
+    async with httpx.AsyncClient(timeout=30) as http:
+        mount = lane.base_url + lane.mount
+        new = await A2ACardResolver(http, mount).get_agent_card()
+        old = await A2ACardResolver(http, mount).get_agent_card(relative_card_path="/.well-known/agent.json")
+        assert new == old, "agent-card.json and agent.json differ"
+        assert {i.url for i in new.supported_interfaces} == {mount}, f"interfaces {new.supported_interfaces}"
+        assert any("cost-v1" in extension.uri for extension in new.capabilities.extensions), "no extensions"
+
+
+async def ended_task(lane: Lane) -> None:
+    """Where only the default agent is: its stream, read again, and canceled when it has ended."""
+    client = await lane.client(streams=True)
+    got = await frames(client.send_message(SendMessageRequest(message=text("hello"))))
+    kinds = [frame.WhichOneof("payload") for frame in got]
+    assert kinds[0] == "task", f"the first frame is {kinds[0]}"
+    assert folded(got) == ("hello", COMPLETED), f"frames {got}"
+    task = await get(client, got[0].task.id)
+    assert artifact_text(task) == "hello", f"artifacts {task.artifacts}"
+    request = CancelTaskRequest(id=task.id)
+    again = SubscribeToTaskRequest(id=task.id)
+    if lane.version == "1.0":
+        await refused(TaskNotCancelableError, client.cancel_task(request))
+        await refused(UnsupportedOperationError, frames(client.subscribe(again)))
+    else:  # protoAgent's 0.3: a no-op, and what there was
+        state_is(await client.cancel_task(request), COMPLETED)
+        assert folded(await frames(client.subscribe(again))) == ("hello", COMPLETED)
+
+
+MOUNTED = (
+    mount_card, send_blocking, send_keeps_context, send_large, send_many, get_history, ended_task, unknown_task,
+    push_not_supported, retried_send,
+)  # fmt: skip
 BOTH = (
     send_blocking, send_keeps_context, send_data, send_large, send_many, send_not_blocking, stream, get_history,
     cancel, cancel_again, subscribe, resubscribe, input_required, input_required_stream, auth_required, failed,
@@ -356,11 +389,17 @@ def strictly(data: dict[str, Any] | str | bytes, message: Any) -> Any:
 def scenarios(base_url: str) -> list[Scenario]:
     """Every scenario in every lane that has it, named `binding version/scenario`."""
     lanes = [Lane(base_url, binding, version) for version in ("1.0", "0.3") for binding in ("JSONRPC", "HTTP+JSON")]
-    return [
+    everywhere = [
         (f"{lane.binding} {lane.version}/{scenario.__name__}", functools.partial(scenario, lane))
         for lane in lanes
         for scenario in (*BOTH, *(ONLY_1_0 if lane.version == "1.0" else ()))
     ]
+    mounted = [
+        (f"{lane.binding} {lane.version} at {lane.mount}/{scenario.__name__}", functools.partial(scenario, lane))
+        for lane in [Lane(base_url, "JSONRPC", version, "/a2a") for version in ("1.0", "0.3")]
+        for scenario in MOUNTED
+    ]
+    return [*everywhere, *mounted]
 
 
 if __name__ == "__main__":

@@ -33,11 +33,12 @@ TERMINAL = (
 
 @dataclass(frozen=True)
 class Lane:
-    """One way to the server: a binding and a protocol version."""
+    """One way to the server: a binding and a protocol version; `mount` is where, if not at each agent's own."""
 
     base_url: str
     binding: str
     version: str
+    mount: str = ""
 
     @property
     def encodes_twice(self) -> bool:
@@ -48,6 +49,7 @@ class Lane:
         """A client of the agent, from its card, narrowed to this lane's interface; `changes` go to its capabilities."""
         http = httpx.AsyncClient(timeout=30)
         mount = f"{self.base_url}/agents/{agent}" if agent else self.base_url
+        mount = self.base_url + self.mount if self.mount else mount
         card = await A2ACardResolver(http, mount).get_agent_card()
         here = [i for i in card.supported_interfaces if i.protocol_binding == self.binding]
         assert here, f"the card of {agent!r} offers no {self.binding}"

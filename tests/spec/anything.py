@@ -9,6 +9,7 @@ from urllib.parse import quote_from_bytes
 
 from hypothesis import strategies as st
 
+from dragoman.dialects import beeos, evoai, kaos, protoagent
 from tests.spec.lanes import METHODS, ROUTES
 
 TASKS = ("DONE", "WAITING", "WORKING")
@@ -18,13 +19,17 @@ KEY_NAMES = (
     "mediaType mimeType filename metadata contextId taskId referenceTaskIds extensions configuration content name "
     "acceptedOutputModes historyLength returnImmediately blocking taskPushNotificationConfig config request skill "
     "pushNotificationConfig pushNotificationConfigId authentication schemes scheme token tenant status pageSize "
-    "pageToken statusTimestampAfter includeArtifacts skills"
+    "pageToken statusTimestampAfter includeArtifacts skills artifacts artifactId lease progress current total state "
+    "sessionId history limit offset mode webhookUrl webhookAuthenticationInfo skillHint"
 )
 KEYS = st.sampled_from(KEY_NAMES.split())
 IDS = st.sampled_from([*TASKS, "", "t", "c", "a/b", "\0", "é", "x" * 2000]) | st.text(max_size=8)
 NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.sampled_from([0, 1, 2**31, -1, 1e308])
 WORDS = st.sampled_from(["2.0", "user", "ROLE_USER", "text", "data", "file", "message", "say", "working", "AAAA"])
-METHOD_NAMES = st.sampled_from([name for names in METHODS.values() for name in names])
+METHOD_NAMES = st.sampled_from(
+    [name for names in METHODS.values() for name in names]
+    + sorted(beeos.METHODS | kaos.METHODS | evoai.METHODS | protoagent.METHODS)
+)
 LEAVES = st.none() | st.booleans() | NUMBERS | IDS | WORDS | METHOD_NAMES
 VALUES = st.recursive(
     LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=4), max_leaves=12
@@ -105,7 +110,7 @@ HEADERS = st.dictionaries(
 )
 SEGMENT_WORDS = (
     "agents script v1 tasks message:send message:stream DONE WAITING:subscribe WORKING:cancel .. .well-known "
-    "agent-card.json pushNotificationConfigs extendedAgentCard card health x"
+    "agent-card.json pushNotificationConfigs extendedAgentCard card health x a2a api stream pushNotificationConfig"
 )
 SEGMENTS = st.sampled_from([b"", *SEGMENT_WORDS.encode().split(b" ")]) | st.binary(max_size=5)
 
@@ -115,7 +120,7 @@ def _query(fields: dict[str, bytes]) -> bytes:
 
 
 QUERIES = st.dictionaries(
-    KEYS | st.sampled_from(["A2A-Version", "since", "includeArtifacts"]),
+    KEYS | st.sampled_from(["A2A-Version", "since", "includeArtifacts", "task_id"]),
     st.binary(max_size=6) | st.sampled_from([b"0", b"1", b"true", b"DONE", b"TASK_STATE_WORKING"]),
     max_size=3,
 ).map(_query)
@@ -127,8 +132,18 @@ CALLS = st.sampled_from(
         for base in ("", "/agents/script", "/script", "/v1", "/agents/direct/v1", "/agents/plain")
         for task in (*TASKS, "%00", "%FF", "a%2Fb")
     ]
+    + [
+        (verb, path.format(id=task).encode())
+        for verb, path in (
+            ("GET", "/a2a/tasks/{id}"),
+            ("GET", "/a2a/tasks/{id}/pushNotificationConfig"),
+            ("POST", "/a2a/tasks/{id}/pushNotificationConfig"),
+            ("GET", "/script/stream"),
+        )
+        for task in (*TASKS, "%00", "%FF", "a%2Fb")
+    ]
 )
-"""Every HTTP method and path of HTTP+JSON."""
+"""Every HTTP method and path of HTTP+JSON, and those that only one of the systems has."""
 
 
 def request(verb: str, path: bytes, body: bytes, headers: dict[str, bytes]) -> bytes:

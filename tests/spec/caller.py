@@ -159,10 +159,15 @@ class Caller(Struct, frozen=True):
 
     @asynccontextmanager
     async def subscribe(
-        self, task_id: str, headers: Mapping[str, str] | None = None, since: str | None = None, verb: str | None = None
+        self,
+        task_id: str,
+        headers: Mapping[str, str] | None = None,
+        since: str | None = None,
+        verb: str | None = None,
+        **params: Any,
     ) -> AsyncIterator[Stream]:
         """Follow a task."""
-        async with self.streamed("subscribe", {"id": task_id}, headers, since, verb) as stream:
+        async with self.streamed("subscribe", {"id": task_id, **params}, headers, since, verb) as stream:
             yield stream
 
     @asynccontextmanager

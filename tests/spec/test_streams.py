@@ -3,6 +3,7 @@
 import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import pytest
@@ -172,6 +173,24 @@ async def test_a_stream_is_resumed_by_the_query_too(caller: Caller) -> None:
         assert [key(each) for each in await stream.rest()] == [key(each) for each in whole[3:]]
     async with caller.subscribe(task_id, since="0", headers={"Last-Event-ID": whole[-2].id}) as stream:
         assert [key(each) for each in await stream.rest()] == [key(whole[-1])]
+
+
+async def test_a_stream_is_resumed_by_the_params_too(caller: Caller) -> None:
+    """DESIGN §5 `fromSeq`: as the param or, over JSON-RPC, in the metadata; the header wins."""
+    async with caller.stream("chunks 4") as stream:
+        whole = await stream.rest()
+    task_id, place = whole[0].raw["id"], int(whole[2].id)
+    spelled: list[dict[str, Any]] = [{"fromSeq": place}, {"fromSeq": str(place)}]
+    if caller.lane.rpc:
+        spelled += [{"metadata": {"fromSeq": place}}, {"fromSeq": place, "metadata": {"fromSeq": 0}}]
+    for params in spelled:
+        async with caller.subscribe(task_id, **params) as stream:
+            assert [key(each) for each in await stream.rest()] == [key(each) for each in whole[3:]]
+    async with caller.subscribe(task_id, fromSeq=0, headers={"Last-Event-ID": whole[-2].id}) as stream:
+        assert [key(each) for each in await stream.rest()] == [key(whole[-1])]
+    for wrong in (99_999, "x", -1, "1.") + ((1.5, True, [1]) if caller.lane.rpc else ()):
+        async with caller.subscribe(task_id, fromSeq=wrong) as stream:
+            stream.told.refused("InvalidParams")
 
 
 async def test_a_browser_follows_a_task_with_nothing_but_a_url(served: House) -> None:

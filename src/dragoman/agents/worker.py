@@ -93,14 +93,14 @@ class WorkerAgent:
 
     async def _taken(self, offer: Offer, told: Told, questions: asyncio.TaskGroup) -> End | None:
         run, word, lease = offer.run, told.word, offer.lease
-        if told.number and lease is not None:
-            if told.number <= lease.reported:
-                return None  # it has come before; the answer was lost
-            lease.reported = told.number
+        if lease is not None and 0 < told.number <= lease.reported:
+            return None  # it has come before; the answer was lost
         if offer.asked is not None:
             if isinstance(word, Ask) and word.parts == offer.asked:
                 return None
             raise InvalidParams("id", WAITS)
+        if lease is not None:
+            lease.reported = max(told.number, lease.reported)
         if not offer.replays:
             run.caught_up()
         if told.usage is not None:

@@ -132,7 +132,9 @@ class App:
                 return await self._metrics.answer(request, self.streams.open)
             case "workers" if self._workers is not None:
                 return await self._workers.answer(request)
-            case "chat" | "models" | "metrics" | "workers":
+            case "workers":
+                raise NotFound(f'{request.route.agent} is not served by workers: declare it with run = "worker"')
+            case "chat" | "models" | "metrics":
                 raise NotFound("no such path here: this server was started without it")
 
     def _refused(self, request: Request, error: A2AError) -> Answer:

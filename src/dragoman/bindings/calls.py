@@ -13,6 +13,7 @@ from msgspec import Struct
 from dragoman.bindings.http import Header, Request
 from dragoman.bindings.stream import seen
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.evoai.errors import API_KEY_MISSING, API_KEY_WRONG
 from dragoman.dialects.json_bounds import check_parts
 from dragoman.model.card import Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, Unauthorized
@@ -26,10 +27,6 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!
 
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
-
-API_KEY_MISSING = "API key not provided"
-API_KEY_WRONG = "Invalid API key"
-"""Evo AI's words."""
 
 
 class Limits(Struct, frozen=True):
@@ -109,8 +106,8 @@ def call_of(
             if extension.required and extension.uri not in declared:
                 raise ExtensionSupportRequired(extension.uri)
     if isinstance(operation, StreamMessage | Subscribe):
-        if after is None and request.scope["query_string"]:
-            after = request.query().get("since")
+        if after is None:
+            after = _named_after(request, operation)
         seen(after)
     return Call(
         operation=operation,
@@ -125,6 +122,15 @@ def call_of(
         after=after,
         traceparent=_traceparent(request),
     )
+
+
+def _named_after(request: Request, operation: StreamMessage | Subscribe) -> str | None:
+    """The last event seen as the query or the params name it, for clients that cannot set a header."""
+    if request.scope["query_string"]:
+        query = request.query()
+        if (named := query.get("since", query.get("fromSeq"))) is not None:
+            return named
+    return operation.after if isinstance(operation, Subscribe) else None
 
 
 def _traceparent(request: Request) -> str | None:

@@ -45,13 +45,18 @@ class Cards:
         keyed: Collection[str] = (),
         protocols: tuple[str, ...] = ("jsonrpc",),
         history: bool = False,
+        tenants: bool = True,
     ) -> None:
-        """`root` is the mount that the card at the root describes; `keyed` are the agents whose callers need a key."""
+        """`root` is the mount that the card at the root describes; `keyed` are the agents whose callers need a key.
+
+        `tenants`: agents are at `/{id}`, too, so that a card may be asked for by `?id=`.
+        """
         self._profiles = profiles
         self._root = root
         self._keyed = keyed
         self._protocols = protocols
         self._history = history
+        self._tenants = tenants
         self._public_url = public_url
         self._max_age_s = max_age_s
         self._documents: dict[tuple[str, str], Document] = {}
@@ -61,7 +66,7 @@ class Cards:
         base, mount, agent = self._base(request), request.route.mount, request.route.agent
         if mount == "/":
             mount = self._root.replace("{id}", agent)
-            if (named := request.query().get("id")) is not None:  # how BeeOS's first clients asked
+            if self._tenants and (named := request.query().get("id")) is not None:  # how BeeOS's first clients asked
                 mount, agent = f"/{named}", named
                 if agent not in self._profiles:
                     raise AgentNotFound(agent)

@@ -54,13 +54,17 @@ class Health:
         return plain(503, body, NO_STORE, (b"retry-after", b"5"))
 
     async def _store_fault(self) -> str | None:
-        if self._clock.now_ms() - self._store.written_ms <= FRESH_MS:
+        if self._fresh(self._store.written_ms):
             return None
         async with self._probing:
-            if self._clock.now_ms() - self._probed_ms > FRESH_MS:
+            if not self._fresh(self._probed_ms):
                 self._fault = await self._probe(self._store.probe())
                 self._probed_ms = self._clock.now_ms()
         return self._fault
+
+    def _fresh(self, at_ms: int) -> bool:
+        """Whether it was lately; what is to come, because the clock was set back, was not."""
+        return 0 <= self._clock.now_ms() - at_ms <= FRESH_MS
 
     async def _probe(self, probe: Awaitable[None]) -> str | None:
         try:

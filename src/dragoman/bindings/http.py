@@ -108,9 +108,6 @@ class Request:
         return dict(pairs)
 
 
-Endpoint = Callable[[Request], Awaitable[Answer | Streaming]]
-
-
 def plain(status: int, body: bytes, *headers: Header) -> Answer:
     """An answer of JSON with its length."""
     return Answer(status, [JSON, (b"content-length", b"%d" % len(body)), *headers], body)

@@ -5,7 +5,6 @@ is encoded is shared by all that send it.
 """
 
 import asyncio
-import re
 from collections.abc import Iterator, Sequence
 from weakref import WeakValueDictionary
 
@@ -14,8 +13,7 @@ from dragoman.bindings.telling import Telling
 from dragoman.dialects import sse
 from dragoman.dialects.api import Dialect
 from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
-from dragoman.model.errors import InvalidParams
-from dragoman.model.events import Logged
+from dragoman.model.events import Logged, seq_and_frame
 from dragoman.model.task import TaskHead
 
 KEEPALIVE = sse.comment("keepalive")
@@ -28,20 +26,10 @@ TURNS = 16
 FRAME_BYTES = 64
 """About what SSE adds to a frame."""
 
-SEEN = re.compile(r"([0-9]{1,18})(?:\.([0-9]{1,9}))?", re.ASCII)
-
 
 def seen(after: str | None) -> tuple[int, int]:
-    """The event and the frame of it that `Last-Event-ID` names: `7.2` is (7, 2), `7` is (7, 0), which is all of it.
-
-    Raises InvalidParams if it is no id of ours.
-    """
-    if after is None:
-        return (0, 0)
-    found = SEEN.fullmatch(after)
-    if found is None:
-        raise InvalidParams("Last-Event-ID", "must be the id of an event of this stream, like 7 or 7.2")
-    return (int(found[1]), int(found[2] or 0))
+    """The event and the frame of it that the caller saw last; of none it saw nothing. Raises InvalidParams."""
+    return (0, 0) if after is None else seq_and_frame(after)
 
 
 class Encoded:
@@ -51,10 +39,6 @@ class Encoded:
 
     def __init__(self, *frames: bytes) -> None:
         self.frames = frames
-
-
-Spelled = tuple[int, tuple[bytes, ...]]
-"""The seq of an item (0: it has none) and the JSON of its frames."""
 
 
 class Streams:

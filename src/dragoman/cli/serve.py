@@ -91,8 +91,8 @@ def banner(config: Config, agents: Sequence["Runner"]) -> str:
         for agent in agents:
             at_root = f"  (default: {base}/)" if agent is first else ""
             lines.append(f"  {agent.profile.id:<{width}}  {base}/agents/{agent.profile.id}{at_root}")
-        send = f"curl {base}/message:send {_body(first)}"
-        stream = f"curl -N {base}/agents/{second.profile.id}/message:stream {_body(second)}"
+        send = f"curl {base}/message:send {_body(config, first)}"
+        stream = f"curl -N {base}/agents/{second.profile.id}/message:stream {_body(config, second)}"
         samples = ["Send:    " + send, "Stream:  " + stream]
     else:
         paths = {agent.profile.id: _path(config.profile, agent, first) for agent in agents}
@@ -115,11 +115,11 @@ def _call(config: Config, agent: "Runner") -> str:
     import msgspec
 
     method = "SendMessage" if config.profile in ("beeos", "kaos") else "message/send"
-    tag = {"kind": "text"} if config.profile == "beeos" else {"type": "text"}
+    tag = {"kind": "text"} if config.profile in ("beeos", "protoagent") else {"type": "text"}
     message = {"role": "user", "parts": [{**tag, "text": _example(agent)}]}
     call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
-    key = "-H 'x-api-key: YOUR-KEY' " if config.profile == "evoai" or config.api_key else ""
-    return f"{key}-H 'Content-Type: application/json' -d {shlex.quote(msgspec.json.encode(call).decode())}"
+    body = shlex.quote(msgspec.json.encode(call).decode())
+    return f"{_key(config, agent)}-H 'Content-Type: application/json' -d {body}"
 
 
 def base_url(config: Config) -> str:
@@ -130,13 +130,19 @@ def base_url(config: Config) -> str:
     return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
 
 
-def _body(agent: "Runner") -> str:
+def _key(config: Config, agent: "Runner") -> str:
+    """The header with the key that callers of the agent need, if they need one; the key itself is not printed."""
+    own = any(entry.api_key for entry in config.agents if entry.id == agent.profile.id)
+    return "-H 'x-api-key: YOUR-KEY' " if own or config.api_key else ""
+
+
+def _body(config: Config, agent: "Runner") -> str:
     """What curl needs to send the agent its first example. The message id is no UUID, so no call is a repeat."""
     import msgspec
 
     message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": _example(agent)}]}
     body = shlex.quote(msgspec.json.encode({"message": message}).decode())
-    return f"-H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d {body}"
+    return f"-H 'A2A-Version: 1.0' {_key(config, agent)}-H 'Content-Type: application/json' -d {body}"
 
 
 def _example(agent: "Runner") -> str:

@@ -68,6 +68,8 @@ def worker(
     from dragoman.cli.agents import AgentReferenceError, load_agents
     from dragoman.telemetry.logs import log_to
 
+    if not (more or references):
+        raise click.UsageError("no agents: name one as MODULE:OBJECT or file.py:OBJECT")
     try:
         agents = load_agents((), (*more, *references), None)
     except AgentReferenceError as error:

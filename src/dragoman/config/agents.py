@@ -21,6 +21,7 @@ AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 RUN = re.compile(r"(?:python:)?(?P<module>[^\s:]+):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.ASCII)
 WORKER = "worker"
 """What `run` says of an agent whose tasks are done by worker processes."""
+LEASE_S_MIN, LEASE_S_MAX = 0.5, 86_400.0
 OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
 
 
@@ -63,7 +64,17 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     skills: tuple[AgentSkill, ...] = ()
     api_key: str | None = None
     offline: Literal["queue", "error"] | None = None
-    lease_s: Annotated[float, msgspec.Meta(ge=0.5, le=86_400)] | None = None
+    lease_s: Annotated[float, msgspec.Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)] | None = None
+
+
+_ALLOWED = {
+    "provider": "must be a table with organization and url",
+    "skills": "must be tables with an id each: write [[agents.skills]]",
+    **dict.fromkeys(("input_modes", "output_modes", "tags", "examples"), "must be a list of texts"),
+    "offline": "must be error or queue",
+    "lease_s": f"must be a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}",
+}
+"""What a key of a table may be, where that is not a text."""
 
 
 def agent_id_fault(agent_id: str) -> str | None:
@@ -117,8 +128,16 @@ def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
         return msgspec.convert(table, AgentEntry)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
-        key = path + place.rstrip("`")
-        raise ConfigError(source, key, _found(table, place.rstrip("`")), reason.replace("`", "")) from error
+        place = place.rstrip("`")
+        raise ConfigError(source, path + place, _found(table, place), _allowed(place, reason)) from error
+
+
+def _allowed(place: str, reason: str) -> str:
+    """What may stand at `place` of a table, where msgspec refused something for `reason`."""
+    if "missing required field" in reason:
+        return f"must have the key {reason.split('`')[1]}"
+    key, index, _ = place.rpartition(".")[2].partition("[")
+    return "must be text" if index and key != "skills" else _ALLOWED.get(key, "must be text")
 
 
 def _found(table: Any, place: str) -> object:

@@ -48,8 +48,9 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     if not config.allow_unauthenticated and not loopback(config.host):
         raise ConfigError(
             *origins["host"],
-            "this server has no authentication, so it listens on loopback only: use 127.0.0.1 and put a proxy that "
-            "authenticates in front of it, or set allow_unauthenticated if everyone who can reach the port may use it",
+            "this server has no TLS and does not tell callers apart, so it listens on loopback only: use 127.0.0.1 and "
+            "put a proxy that authenticates in front of it, or set allow_unauthenticated if everyone who can reach the "
+            "port may use it",
         )
     return config
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
-from dragoman.dialects import jsonrpc
+from dragoman.dialects import jsonrpc, sse
 from dragoman.model.errors import A2AError
 from dragoman.model.events import Event
 from dragoman.model.message import Message
@@ -16,7 +16,7 @@ from dragoman.model.operations import Manners, Operation, Result
 from dragoman.model.task import Record, TaskHead
 
 STREAM_HEADERS: tuple[tuple[bytes, bytes], ...] = (
-    (b"content-type", b"text/event-stream"),
+    (b"content-type", sse.CONTENT_TYPE.encode()),
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # nginx would hold events back
 )

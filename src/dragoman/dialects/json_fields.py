@@ -102,6 +102,23 @@ def whole(
     return number
 
 
+def from_seq(value: object, metadata: dict[str, Any] | None) -> str | None:
+    """The id of the last event seen, from the parameter `fromSeq` or the metadata of that name: `7`, `"7"` or `"7.2"`.
+
+    Raises InvalidParams if it is neither a whole number nor a string; whether it is an id of ours is not looked at.
+    """
+    field = "fromSeq"
+    if value is None and metadata is not None:
+        value, field = metadata.get("fromSeq"), "metadata.fromSeq"
+    if value is None or isinstance(value, str):
+        return value or None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise InvalidParams(field, "must be the id of the last event seen, like 7")
+    return str(value)
+
+
 def timestamp_ms(text: str) -> int | None:
     """An RFC 3339 time stamp as milliseconds since the epoch, rounded up; None if it is not one.
 

@@ -130,6 +130,13 @@ def _lists_as_1(asked: Asked) -> bool:
     return any(field is not None for field in fields)
 
 
+def _named_as_kaos(asked: Asked) -> bool:
+    """What KAOS has, and what nobody has in its manner of naming. Names that are 0.3's too may be either's."""
+    if asked.name in kaos.METHODS:
+        return not asked.slash
+    return not asked.pascal and "/" not in asked.name
+
+
 ONLY_A_TASK = frozenset({"GetTask", "CancelTask", "SubscribeToTask", "tasks/get", "tasks/cancel", "tasks/resubscribe"})
 """The methods whose params are a task's id: the same in several dialects."""
 
@@ -246,7 +253,7 @@ CALLS: dict[Mount, tuple[Row, ...]] = {
     # KAOS clients send no version: its names without one are KAOS, unless the role is spelled as only 1.0 spells it.
     Mount.ROOT: (
         Row(lambda asked: asked.version == "" and asked.pascal and _role_of_1(asked), _is(v1.JSONRPC)),
-        Row(lambda asked: asked.version == "" and asked.name in kaos.METHODS and not asked.slash, _is(kaos.JSONRPC)),
+        Row(lambda asked: asked.version == "" and _named_as_kaos(asked), _is(kaos.JSONRPC)),
         *_OFFICIAL,
         Row(
             lambda asked: asked.name in ONLY_A_TASK and asked.name in kaos.METHODS,

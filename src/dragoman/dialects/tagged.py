@@ -6,20 +6,17 @@ Invariant: what is read here is read by 0.3's decoder, after what may be missing
 from typing import Any
 
 from dragoman.dialects.v03.fields import Fields
-from dragoman.model.ids import new_id
+from dragoman.dialects.v03.plain import fresh_id
 from dragoman.model.message import Artifact, Message, Part
 
 Json = dict[str, Any]
 
 
 def filled(message: Fields, role: str | None = None) -> Json:
-    """The members of a message, with a fresh id if it has none, and with `role` if it has none.
-
-    The fresh id is no UUID: nothing may take it for a promise that a repeated call has it too.
-    """
+    """The members of a message, with a fresh id if it has none, and with `role` if it has none."""
     members = {name: value for name, value in message.members.items() if value is not None}
     if not message.text("messageId", "message_id"):
-        members["messageId"] = f"msg-{new_id()}"
+        members["messageId"] = fresh_id()
     if role is not None:
         members.setdefault("role", role)
     return members

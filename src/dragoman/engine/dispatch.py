@@ -152,6 +152,7 @@ class Dispatch:
         run.abandon()
         if live.run is run:
             live.run = None
+            self._registry.release(live)
 
     def _take_up(self, live: LiveTask, *, crashed: bool) -> None:
         if self._over:
@@ -272,6 +273,10 @@ class Dispatch:
                 self._take_up(live, crashed=True)
             else:
                 await self._end(live, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
+        except StoreError:
+            raise  # nothing can be written: better no server than one that forgets
+        except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
+            self._errands.broken(live, error)
         finally:
             self._registry.unpin(live)
 

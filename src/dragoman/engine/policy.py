@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import ContentTypeNotSupported, InvalidParams, PushNotificationNotSupported
+from dragoman.model.events import seq_and_frame
 from dragoman.model.message import Part, Role
 from dragoman.model.operations import Call, CompleteTask, SendMessage, UpdateStatus
 from dragoman.model.task import TERMINAL, Record, TaskState
@@ -144,12 +145,8 @@ def read_page_token(token: str) -> tuple[int, str]:
 
 
 def read_after(after: str, last_seq: int) -> tuple[int, int]:
-    """`Last-Event-ID` or `since` as (seq, frame): `7` is (7, 0), `7.2` is (7, 2). Raises InvalidParams."""
-    seq, dot, frame = after.partition(".")
-    if not (seq.isascii() and seq.isdecimal() and len(seq) < 16) or (
-        dot and not (frame.isascii() and frame.isdecimal() and len(frame) < 8)
-    ):
-        raise InvalidParams("Last-Event-ID", "not an id that this server gave: use the last `id:` of the stream")
-    if int(seq) > last_seq:
+    """The event and the frame that a caller saw last of a log that ends at `last_seq`. Raises InvalidParams."""
+    seq, frame = seq_and_frame(after)
+    if seq > last_seq:
         raise InvalidParams("Last-Event-ID", f"{seq} is beyond the end: the task's log ends at {last_seq}")
-    return int(seq), int(frame) if dot else 0
+    return seq, frame

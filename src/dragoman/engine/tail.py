@@ -12,7 +12,7 @@ from dragoman.engine.live import LiveTask
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead
-from dragoman.store.api import Store
+from dragoman.store.api import Store, StoreError
 
 BATCH_EVENTS_MAX = 256
 """How many events one `next` gives at most, so that no reader holds the loop for long."""
@@ -99,6 +99,8 @@ class Tail:
                 self.retry = True
                 break
             if not await self._wait(wait_s):
+                if self._swept():
+                    break
                 return ()
         self.close()
         return None
@@ -122,6 +124,15 @@ class Tail:
         if batch:
             self._after = batch[-1].seq
         return batch
+
+    def _swept(self) -> bool:
+        """Whether the task waited for its caller for so long that it has been deleted, so that nothing follows."""
+        if self._live.state not in INTERRUPTED:
+            return False
+        try:
+            return self._store.head(self._live.head.id) is None
+        except StoreError:
+            return False  # who knows; the next time will tell
 
     def _ends(self, logged: Logged) -> bool:
         event = logged.event

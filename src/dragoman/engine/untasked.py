@@ -62,8 +62,9 @@ class Untasked:
             raise TaskNotFound(call.operation.id)
         raise UnsupportedOperation("this server keeps no tasks (tasks = false), so there is nothing to follow")
 
-    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> None:
+    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """Nobody made any."""
+        return None
 
     def _stub(self, call: Call, send: SendMessage) -> Record:
         now = timestamp(self._clock.now_ms())

@@ -5,14 +5,18 @@ returns, or the event loop ends, nothing of it is left.
 """
 
 import asyncio
-from typing import Any
+import sys
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from dragoman import __version__
 from dragoman.agents.content import json_of, parts_of
-from dragoman.engine.api import EngineSettings, Snapshot
+from dragoman.engine.api import EngineSettings, Handler, Snapshot
 from dragoman.engine.engine import Engine
 from dragoman.engine.lifecycle import Fold
+from dragoman.engine.observed import Traced
 from dragoman.engine.policy import LIST_OFFSET_MAX
 from dragoman.kaos.manager import TaskManager, session_of
 from dragoman.kaos.process import AGENT_ID, ProcessFn, ProcessRunner
@@ -38,6 +42,9 @@ from dragoman.model.task import Record
 from dragoman.store.api import Store, StoreError
 from dragoman.store.open import open_store
 
+if TYPE_CHECKING:
+    from dragoman.telemetry.opentelemetry import OpenTelemetry
+
 MAX_TASKS = 10_000
 """How many tasks are kept; KAOS's own number."""
 
@@ -53,11 +60,25 @@ PAGE = 100
 """The largest page that ListTasks gives."""
 
 
-class _Home(Struct):
-    """What runs while the manager does."""
+TELEMETRY_PREFIX = "kaos"
+"""How KAOS's names of spans and metrics begin."""
 
-    engine: Engine
+
+class _Home(Struct):
+    """What runs while the manager does: the engine, asked through `handler`."""
+
+    handler: Handler
     store: Store
+    telemetry: "OpenTelemetry | None"
+
+    def call_of(self, operation: Operation) -> Call:
+        """The operation as a call, which belongs to the caller's trace."""
+        call = _call(operation)
+        if self.telemetry is None:
+            return call
+        from dragoman.telemetry.opentelemetry import current_traceparent
+
+        return replace(call, traceparent=current_traceparent())
 
 
 class LocalTaskManager(TaskManager):
@@ -103,7 +124,7 @@ class LocalTaskManager(TaskManager):
         home = await self._running()
         await self._make_room(home)
         try:
-            return _task(await home.engine.call(_call(send)))
+            return _task(await home.handler.call(home.call_of(send)))
         except Unavailable as error:
             raise _gone() from error
 
@@ -113,7 +134,7 @@ class LocalTaskManager(TaskManager):
             return None
         home = await self._running()
         try:
-            return _task(await home.engine.call(_call(GetTask(id=task_id))))
+            return _task(await home.handler.call(_call(GetTask(id=task_id))))
         except TaskNotFound:
             return None
 
@@ -123,7 +144,7 @@ class LocalTaskManager(TaskManager):
             return None
         home = await self._running()
         try:
-            return _task(await home.engine.call(_call(CancelTask(id=task_id))))
+            return _task(await home.handler.call(home.call_of(CancelTask(id=task_id))))
         except TaskNotFound:
             return None
         except TaskNotCancelable:
@@ -135,7 +156,7 @@ class LocalTaskManager(TaskManager):
             return None
         home = await self._running()
         try:
-            stream = await home.engine.stream(_call(Subscribe(id=task_id)))
+            stream = await home.handler.stream(_call(Subscribe(id=task_id)))
         except TaskNotFound:
             return None
         except (UnsupportedOperation, Unavailable):  # it has ended, or all do
@@ -180,10 +201,19 @@ class LocalTaskManager(TaskManager):
             ready.set_exception(error)
             return
         try:
-            engine = Engine(store, {AGENT_ID: self._runner}, clock=self._clock, settings=SETTINGS, holder=holder)
+            telemetry = _telemetry()
+            engine = Engine(
+                store,
+                {AGENT_ID: self._runner},
+                clock=self._clock,
+                settings=SETTINGS,
+                holder=holder,
+                observer=telemetry,
+            )
+            handler = engine if telemetry is None else Traced(engine, telemetry)
             async with asyncio.TaskGroup() as tasks:
                 await engine.start(tasks)
-                ready.set_result(_Home(engine, store))
+                ready.set_result(_Home(handler, store, telemetry))
                 await self._stop.wait()
                 await _cancel_all(engine)
                 await engine.drain(STOP_GRACE_S)
@@ -197,12 +227,22 @@ class LocalTaskManager(TaskManager):
         step = max(1, self._max_tasks // 10)
         if self._sends % step:
             return
-        beyond = await home.engine.call(_call(ListTasks(page_size=1, offset=self._max_tasks - step)))
+        beyond = await home.handler.call(_call(ListTasks(page_size=1, offset=self._max_tasks - step)))
         if not (isinstance(beyond, TaskPage) and beyond.records):
             return
         oldest_ms = timestamp_ms(beyond.records[0].status.timestamp)
         while await home.store.sweep(oldest_ms + 1, 0, -1, -1):  # what ended until then, and that moment included
             pass
+
+
+def _telemetry() -> "OpenTelemetry | None":
+    """What this process has set up, by which time it has imported the SDK; nothing is loaded or paid without."""
+    if "opentelemetry.sdk" not in sys.modules:
+        return None
+    from dragoman.telemetry.opentelemetry import OpenTelemetry, initialized
+
+    providers = initialized()
+    return None if providers is None else OpenTelemetry(*providers, TELEMETRY_PREFIX, __version__)
 
 
 async def _cancel_all(engine: Engine) -> None:

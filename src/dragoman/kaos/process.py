@@ -9,9 +9,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
 from dragoman.agents.artifacts import Artifacts
+from dragoman.agents.content import parts_of
 from dragoman.agents.threads import Threads
-from dragoman.engine.api import Reject, Run
+from dragoman.engine.api import Ended, Reject, Run
 from dragoman.model.card import Profile
+from dragoman.model.task import TaskState
 
 log = logging.getLogger("dragoman.kaos")
 
@@ -65,7 +67,7 @@ class ProcessRunner:
             raise
         except Exception as error:  # a user's function may raise anything
             log.exception("process_fn %s failed in task %s", self._name, run.head.id)
-            raise Reject(str(error) or type(error).__name__) from error
+            raise Ended(TaskState.FAILED, parts_of(str(error) or type(error).__name__)) from error
 
     def _call(self, text: str, session_id: str) -> Any:
         positional, named = self._takes

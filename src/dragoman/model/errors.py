@@ -51,15 +51,6 @@ class MethodNotFound(A2AError):
         return {"method": self.method[:100]}
 
 
-class Violation(tuple[str, str]):
-    """A field by its path on the wire (`message.parts[0].text`), and what is wrong with it."""
-
-    __slots__ = ()
-
-    def __new__(cls, field: str, description: str) -> "Violation":
-        return super().__new__(cls, (field, description))
-
-
 class InvalidParams(A2AError):
     """A field is missing or wrong. `violations` names each with the fix."""
 

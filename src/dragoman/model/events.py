@@ -3,10 +3,12 @@
 Invariant: an event is complete in itself; its seq is given by the store and never changes.
 """
 
+import re
 from typing import Any
 
 from msgspec import Struct
 
+from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Artifact, Message
 from dragoman.model.task import TERMINAL, Progress, TaskState, Usage
 
@@ -70,3 +72,19 @@ class Logged(Struct, eq=False):
     def terminal(self) -> bool:
         """Whether the task ends with this event."""
         return isinstance(self.event, StatusChanged) and self.event.state in TERMINAL
+
+
+_EVENT_ID = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,7}))?", re.ASCII)
+
+
+def seq_and_frame(event_id: str) -> tuple[int, int]:
+    """What a caller says it saw last: `7` is (7, 0), all of event 7; `7.2` is (7, 2), the first two frames of it.
+
+    Raises InvalidParams if it is no id of ours.
+    """
+    found = _EVENT_ID.fullmatch(event_id)
+    if found is None:
+        raise InvalidParams(
+            "Last-Event-ID", "not an id that this server gave: use the last `id:` of the stream, like 7 or 7.2"
+        )
+    return int(found[1]), int(found[2] or 0)

@@ -83,9 +83,10 @@ class CancelTask(Struct, frozen=True, kw_only=True):
 
 
 class Subscribe(Struct, frozen=True, kw_only=True):
-    """Follow a task that exists (A2A 1.0 §3.1.6)."""
+    """Follow a task that exists (A2A 1.0 §3.1.6). `after` is the id of the last event seen, if the params name it."""
 
     id: str
+    after: str | None = None
     tenant: str = ""
 
 
@@ -163,9 +164,6 @@ Operation = (
     | UpdateStatus
 )
 
-STREAMING = (StreamMessage, Subscribe)
-"""The operations that are answered with a stream."""
-
 
 class Manners(Struct, frozen=True, kw_only=True):
     """What a dialect expects where dialects differ in meaning, not only in spelling. The defaults are those of 1.0.
@@ -188,7 +186,7 @@ class Manners(Struct, frozen=True, kw_only=True):
 class Call(Struct, frozen=True, kw_only=True):
     """An operation with what came around it: who asks, which agent, and how the request arrived.
 
-    `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`), as sent: `7` or `7.2`; None when it sent none.
+    `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`, `fromSeq`), as sent: `7` or `7.2`; None if none.
     `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream
     must know what that was where it begins.
     """

@@ -10,8 +10,6 @@ from contextvars import Context, copy_context
 
 from opentelemetry import context as current
 from opentelemetry import metrics, trace
-from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
-from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -32,6 +30,9 @@ def installed(version: str) -> tuple[TracerProvider, MeterProvider]:
     Set for the process, so that what agents and their libraries record goes the same way. Where it goes is said by the
     `OTEL_*` variables (OpenTelemetry specification, environment variables).
     """
+    from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+
     named = {} if "OTEL_SERVICE_NAME" in os.environ else {SERVICE_NAME: "dragoman"}
     resource = Resource.create({**named, SERVICE_VERSION: version})
     tracers = trace.get_tracer_provider()
@@ -45,6 +46,23 @@ def installed(version: str) -> tuple[TracerProvider, MeterProvider]:
         meters = MeterProvider([reader], resource=resource, shutdown_on_exit=False)
         metrics.set_meter_provider(meters)
     return tracers, meters
+
+
+def initialized() -> tuple[TracerProvider, MeterProvider] | None:
+    """The providers that somebody has set for this process, None if nobody has; one that is missing goes nowhere."""
+    tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
+    traces, measures = isinstance(tracers, TracerProvider), isinstance(meters, MeterProvider)
+    if not (traces or measures):
+        return None
+    return (
+        tracers if isinstance(tracers, TracerProvider) else TracerProvider(shutdown_on_exit=False),
+        meters if isinstance(meters, MeterProvider) else MeterProvider(shutdown_on_exit=False),
+    )
+
+
+def current_traceparent() -> str | None:
+    """What names the span that is current here, None if none is."""
+    return _traceparent(trace.get_current_span())
 
 
 class OpenTelemetry:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.dialects import jsonrpc, sse
-from dragoman.dialects.evoai import API_KEY_MISSING, API_KEY_WRONG, JSONRPC, http_error
+from dragoman.dialects.evoai import JSONRPC
+from dragoman.dialects.evoai.errors import API_KEY_MISSING, API_KEY_WRONG, http_error
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.errors import (
     A2AError,

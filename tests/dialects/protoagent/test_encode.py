@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dragoman.dialects.protoagent import EXTENSIONS, JSONRPC, REST, encode_task, http_error
+from dragoman.dialects.protoagent import EXTENSIONS, JSONRPC, REST
+from dragoman.dialects.protoagent.errors import http_error
 from dragoman.dialects.protoagent.extensions import TOOL_CALL, tool_call
 from dragoman.model.errors import A2AError, Forbidden, InvalidParams, TaskNotFound, Unauthorized
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -25,7 +26,7 @@ def record(state: TaskState) -> Record:
 
 @pytest.mark.parametrize("state", TaskState)
 def test_every_task_tells_its_usage_and_its_time_behind_its_artifacts(state: TaskState) -> None:
-    task = json.loads(encode_task(record(state)))
+    task = json.loads(JSONRPC.encode_snapshot(record(state), None))
     assert list(task)[:6] == ["kind", "id", "contextId", "status", "artifacts", "data"]
     zeros = {"input_tokens": 0, "output_tokens": 0, "total_tokens": 0}
     assert task["data"] == {"usage": zeros, "durationMs": 0}
@@ -34,7 +35,7 @@ def test_every_task_tells_its_usage_and_its_time_behind_its_artifacts(state: Tas
 def test_the_alias_of_get_gives_the_task_that_get_gives() -> None:
     task = record(TaskState.COMPLETED)
     asked = GetTask(id="t1")
-    assert encode_task(task) == REST.encode_result(asked, task) == JSONRPC.encode_result(asked, task)
+    assert REST.encode_result(asked, task) == JSONRPC.encode_result(asked, task)
 
 
 @pytest.mark.parametrize(

@@ -123,6 +123,7 @@ def decode(
         ),
         ("SubscribeToTask", {"id": "t"}, {}, b"", Subscribe(id="t")),
         ("SubscribeToTask", {"id": "t"}, {}, b'{"id": "t"}', Subscribe(id="t")),
+        ("SubscribeToTask", {"id": "t"}, {"fromSeq": "7"}, b"", Subscribe(id="t", after="7")),
         (
             "CreateTaskPushNotificationConfig",
             {"task_id": "t"},

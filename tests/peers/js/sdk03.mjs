@@ -25,7 +25,8 @@ async function card(mount, path) {
 /** A client of the agent, from its card, over one binding. */
 async function clientOf(lane, agent = "echo") {
   const options = ClientFactoryOptions.createFrom(ClientFactoryOptions.default, { preferredTransports: [lane.binding] });
-  const client = await new ClientFactory(options).createFromUrl(`${BASE}${agent ? `/agents/${agent}` : ""}/`);
+  const mount = lane.mount ?? (agent ? `/agents/${agent}` : "");
+  const client = await new ClientFactory(options).createFromUrl(`${BASE}${mount}/`);
   const transport = { JSONRPC: "JsonRpcTransport", "HTTP+JSON": "RestTransport" }[lane.binding];
   same(client.transport.constructor.name.replace("_", ""), transport, "transport");
   return client;
@@ -253,6 +254,33 @@ const scenarios = {
   },
 };
 
+/** Where only the default agent is. */
+const mounted = {
+  async mountCard({ mount }) {
+    const found = await card(mount);
+    same(await card(mount, ".well-known/agent.json"), found, "agent.json");
+    same(found.url, `${BASE}${mount}`, "url");
+    expect(found.capabilities.extensions.some(({ uri }) => uri.includes("cost-v1")), "no extensions");
+  },
+
+  /** Its stream, read again, and canceled when it has ended. */
+  async endedTask(lane) {
+    const client = await clientOf(lane);
+    const events = await collect(client.sendMessageStream(message("hello")));
+    same(events[0].kind, "task", "first event");
+    ends(events, "completed");
+    const { id } = events[0];
+    const text = (parts) => textOf(parts).trim();
+    same([text(partsOf(await client.getTask({ id }))), folded(events, lane)], ["hello", "hello"], "content");
+    same((await client.cancelTask({ id })).status.state, "completed", "state");
+    const again = await collect(client.resubscribeTask({ id }));
+    ends(again, "completed");
+    same(folded(again, lane), "hello", "content");
+  },
+};
+const MOUNTED = ["sendBlocking", "sendKeepsContext", "getHistory", "unknownTask", "pushNotSupported"];
+for (const name of MOUNTED) mounted[name] = scenarios[name];
+
 /** The client class of the SDK's first releases, which gives answers and errors as JSON-RPC responses. */
 async function firstClient() {
   const client = await A2AClient.fromCardUrl(`${BASE}/agents/echo/.well-known/agent.json`);
@@ -271,5 +299,9 @@ await run([
   ...["JSONRPC", "HTTP+JSON"].flatMap((binding) =>
     Object.entries(scenarios).map(([name, scenario]) => [`${binding}/${name}`, () => scenario({ binding })]),
   ),
+  ...Object.entries(mounted).map(([name, scenario]) => [
+    `JSONRPC at /a2a/${name}`,
+    () => scenario({ binding: "JSONRPC", mount: "/a2a" }),
+  ]),
   ["JSONRPC/firstClient", firstClient],
 ]);

@@ -25,7 +25,7 @@ async function card(mount, path) {
 
 /** A client of the agent, from its card, narrowed to one binding and protocol version. */
 async function clientOf(lane, agent = "echo") {
-  const agentCard = await card(agent ? `/agents/${agent}` : "");
+  const agentCard = await card(lane.mount ?? (agent ? `/agents/${agent}` : ""));
   const here = agentCard.supportedInterfaces.filter((i) => i.protocolBinding === lane.binding);
   expect(here.length, `the card of ${agent} offers no ${lane.binding}`);
   const exact = here.find((i) => i.protocolVersion === lane.version);
@@ -332,8 +332,46 @@ const only10 = {
   },
 };
 
+/** Where only the default agent is. */
+const mounted = {
+  async mountCard({ mount }) {
+    const found = await card(mount);
+    same(await card(mount, ".well-known/agent.json"), found, "agent.json");
+    same([...new Set(found.supportedInterfaces.map(({ url }) => url))], [`${BASE}${mount}`], "urls");
+    expect(found.capabilities.extensions.some(({ uri }) => uri.includes("cost-v1")), "no extensions");
+  },
+
+  /** Its stream, read again, and canceled when it has ended. */
+  async endedTask(lane) {
+    const client = await clientOf(lane);
+    const frames = await collect(client.sendMessageStream(message("hello")));
+    same(frames[0].payload.$case, "task", "first frame");
+    same(folded(frames, lane), ["hello", "COMPLETED"], "stream");
+    const { id } = frames[0].payload.value;
+    same(textOf(partsOf(await get(client, id))), "hello", "content");
+    if (lane.version === "1.0") {
+      await refused(TaskNotCancelableError, () => cancelTask(client, id));
+      await refused(UnsupportedOperationError, () => subscribeTo(client, id));
+      return;
+    }
+    same(stateOf(await cancelTask(client, id)), "COMPLETED", "state");
+    same(folded(await subscribeTo(client, id), lane), ["hello", "COMPLETED"], "subscription");
+  },
+};
+const MOUNTED = ["sendBlocking", "sendKeepsContext", "getHistory", "unknownTask", "pushNotSupported"];
+for (const name of MOUNTED) mounted[name] = both[name];
+
 const lanes = ["1.0", "0.3"].flatMap((version) => ["JSONRPC", "HTTP+JSON"].map((binding) => ({ binding, version })));
-await run(lanes.flatMap((lane) => {
-  const scenarios = Object.entries(lane.version === "1.0" ? { ...both, ...only10 } : both);
-  return scenarios.map(([name, scenario]) => [`${lane.binding} ${lane.version}/${name}`, () => scenario(lane)]);
-}));
+const atMount = ["1.0", "0.3"].map((version) => ({ binding: "JSONRPC", version, mount: "/a2a" }));
+await run([
+  ...lanes.flatMap((lane) => {
+    const scenarios = Object.entries(lane.version === "1.0" ? { ...both, ...only10 } : both);
+    return scenarios.map(([name, scenario]) => [`${lane.binding} ${lane.version}/${name}`, () => scenario(lane)]);
+  }),
+  ...atMount.flatMap((lane) =>
+    Object.entries(mounted).map(([name, scenario]) => [
+      `${lane.binding} ${lane.version} at ${lane.mount}/${name}`,
+      () => scenario(lane),
+    ]),
+  ),
+]);

@@ -7,10 +7,11 @@ understood; what is missing or wrong is InvalidParams with its path.
 from collections.abc import Callable
 
 from dragoman.dialects.tagged import filled
-from dragoman.dialects.v03.decode import MAX_ID, STATES, part, send
+from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
-from dragoman.dialects.v03.fields import Fields, read
-from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.dialects.v03.decode import STATES, part, send
+from dragoman.dialects.v03.fields import MAX_ID, Fields
+from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import (
     CancelTask,
@@ -38,10 +39,7 @@ def decode(method: str, params: bytes) -> Operation:
 
     Raises MethodNotFound if BeeOS has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    operation = METHODS.get(method)
-    if operation is None:
-        raise MethodNotFound(method)
-    return operation(read(params))
+    return plain.decode(method, params, METHODS, SENDS, fills=True)
 
 
 def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
@@ -149,6 +147,13 @@ def _progress(fields: Fields | None) -> Progress | None:
         return None
     return Progress(fields.count("current") or 0, fields.count("total") or 0, fields.text("message") or "")
 
+
+SENDS: dict[str, type[SendMessage]] = {
+    "SendMessage": SendMessage,
+    "message/send": SendMessage,
+    "SendStreamingMessage": StreamMessage,
+    "message/stream": StreamMessage,
+}
 
 _OWN: dict[str, tuple[Callable[[Fields], Operation], tuple[str, ...]]] = {
     "SendMessage": (lambda fields: _send(fields, SendMessage), ("message/send",)),

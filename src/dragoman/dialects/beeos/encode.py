@@ -4,16 +4,15 @@ Invariant: `id`, `status`, `artifacts` come first, as BeeOS's text shows them; `
 `artifactId` come after, for clients of 0.3.
 """
 
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from dragoman.dialects.tagged import encode_artifact, encode_part, text_of
-from dragoman.dialects.v03.card import card
-from dragoman.dialects.v03.encode import ROLES, STATES, secretless
-from dragoman.model.card import AgentCard
+from dragoman.dialects.v03 import encode as v03
+from dragoman.dialects.v03.encode import ROLES, STATES
 from dragoman.model.message import Message
-from dragoman.model.operations import ListTasks, Operation, PushConfig, Result, TaskPage
+from dragoman.model.operations import ListTasks, Operation, Result, TaskPage
 from dragoman.model.task import Progress, Record, TaskState
 
 Json = dict[str, Any]
@@ -23,24 +22,14 @@ TAG = "kind"
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer."""
+    """The `result` of an answer; what is neither task nor list is as 0.3 has it."""
     match result:
         case Record():
             return msgspec.json.encode(task(result))
         case TaskPage():
             return msgspec.json.encode(_page(operation, result))
-        case Message():
-            return msgspec.json.encode(message(result))
-        case PushConfig():
-            return msgspec.json.encode(_push_config(result))
-        case AgentCard():
-            return msgspec.json.encode(card(result))
-        case tuple():
-            return msgspec.json.encode([_push_config(config) for config in result])
-        case None:
-            return b"null"
         case _:
-            assert_never(result)
+            return v03.encode_result(operation, result)
 
 
 def task(record: Record) -> Json:
@@ -84,7 +73,3 @@ def _page(operation: Operation, page: TaskPage) -> Json:
         "limit": page.page_size,
         "offset": operation.offset if isinstance(operation, ListTasks) else 0,
     }
-
-
-def _push_config(config: PushConfig) -> Json:
-    return {"taskId": config.task_id, "pushNotificationConfig": secretless(config)}

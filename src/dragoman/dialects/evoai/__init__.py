@@ -7,7 +7,6 @@ docs/dialects.md lists them.
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.evoai import encode, envelope, errors
 from dragoman.dialects.evoai.decode import METHODS, decode
-from dragoman.dialects.evoai.errors import API_KEY_MISSING, API_KEY_WRONG, http_error
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.operations import Manners
 
@@ -46,9 +45,9 @@ JSONRPC = Dialect(
     around_answer=envelope.around_answer,
     around_frame=envelope.around_frame,
     around_error=envelope.around_error,
-    http_error=http_error,
+    http_error=errors.http_error,
     stream_headers=STREAM_HEADERS,
     coalesce_s=COALESCE_S,
 )
 
-__all__ = ["API_KEY_MISSING", "API_KEY_WRONG", "JSONRPC", "METHODS", "http_error"]
+__all__ = ["JSONRPC", "METHODS"]

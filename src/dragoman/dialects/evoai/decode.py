@@ -9,10 +9,11 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dragoman.dialects.tagged import filled
+from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import message, send
-from dragoman.dialects.v03.fields import Fields, read
-from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.dialects.v03.fields import Fields
+from dragoman.model.errors import InvalidParams
 from dragoman.model.operations import (
     CreatePushConfig,
     DeletePushConfig,
@@ -35,10 +36,7 @@ def decode(method: str, params: bytes) -> Operation:
 
     Raises MethodNotFound if Evo AI has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    operation = _METHODS.get(method)
-    if operation is None:
-        raise MethodNotFound(method)
-    return operation(read(params))
+    return plain.decode(method, params, _METHODS, SENDS, fills=True)
 
 
 def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
@@ -92,6 +90,14 @@ def _push_config(fields: Fields, task_id: str) -> PushConfig:
 def _task_id(fields: Fields) -> str:
     return fields.required_text("taskId", "task_id", "id")
 
+
+SENDS: dict[str, type[SendMessage]] = {
+    "message/send": SendMessage,
+    "message/stream": StreamMessage,
+    "tasks/send": SendMessage,
+    "tasks/sendSubscribe": StreamMessage,
+    "tasks/subscribe": StreamMessage,
+}
 
 _METHODS: dict[str, Callable[[Fields], Operation]] = {
     "message/send": lambda fields: _send(fields, SendMessage),

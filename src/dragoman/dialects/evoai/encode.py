@@ -12,14 +12,13 @@ import msgspec
 
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.evoai import errors
-from dragoman.dialects.tagged import encode_part
-from dragoman.dialects.v03.card import card
-from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest, secretless
-from dragoman.model.card import AgentCard
+from dragoman.dialects.tagged import encode_artifact, encode_part
+from dragoman.dialects.v03 import encode as v03
+from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest
 from dragoman.model.errors import AgentFailed
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import Operation, PushConfig, Result, SendMessage, TaskPage
+from dragoman.model.operations import Operation, Result, SendMessage
 from dragoman.model.task import Progress, Record, TaskHead, TaskState
 
 Json = dict[str, Any]
@@ -46,25 +45,11 @@ NO_DETAILS = "The agent gave no details"
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer."""
-    match result:
-        case Record():
-            dated = not isinstance(operation, SendMessage)
-            return msgspec.json.encode(task(result, history_limit(operation), dated=dated))
-        case Message():
-            return msgspec.json.encode(message(result))
-        case TaskPage():
-            return msgspec.json.encode({"tasks": [task(each, None, dated=True) for each in result.records]})
-        case PushConfig():
-            return msgspec.json.encode(_push_config(result))
-        case AgentCard():
-            return msgspec.json.encode(card(result))
-        case tuple():
-            return msgspec.json.encode([_push_config(config) for config in result])
-        case None:
-            return b"null"
-        case _:
-            assert_never(result)
+    """The `result` of an answer; what is no task is as 0.3 has it."""
+    if isinstance(result, Record):
+        dated = not isinstance(operation, SendMessage)
+        return msgspec.json.encode(task(result, history_limit(operation), dated=dated))
+    return v03.encode_result(operation, result)
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
@@ -125,14 +110,14 @@ def task(record: Record, history_length: int | None, *, dated: bool) -> Json:
 
 def message(said: Message) -> Json:
     """A message of the history."""
-    ids = {"messageId": said.message_id, "taskId": said.task_id, "contextId": said.context_id}
-    named: Json = {name: value for name, value in ids.items() if value}
-    members: Json = {
-        "role": ROLES[said.role],
-        "parts": [encode_part(each, "type") for each in said.parts],
-        **named,
-        "kind": "message",
-    }
+    members: Json = {"role": ROLES[said.role], "parts": [encode_part(each, "type") for each in said.parts]}
+    if said.message_id:
+        members["messageId"] = said.message_id
+    if said.task_id:
+        members["taskId"] = said.task_id
+    if said.context_id:
+        members["contextId"] = said.context_id
+    members["kind"] = "message"
     if said.metadata:
         members["metadata"] = said.metadata
     return members
@@ -240,13 +225,4 @@ def _end(text: str, max_bytes: int) -> str:
 
 
 def _artifact(artifact: Artifact) -> Json:
-    members: Json = {
-        "artifactId": artifact.artifact_id,
-        "parts": [encode_part(each, "type") for each in artifact.parts],
-    }
-    named = {"name": artifact.name, "description": artifact.description, "metadata": artifact.metadata}
-    return members | {name: value for name, value in named.items() if value}
-
-
-def _push_config(config: PushConfig) -> Json:
-    return {"taskId": config.task_id, "pushNotificationConfig": secretless(config)}
+    return {"artifactId": artifact.artifact_id} | encode_artifact(artifact, "type")

@@ -8,9 +8,10 @@ from collections.abc import Callable
 from typing import Any
 
 from dragoman.dialects.tagged import filled
+from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import send
-from dragoman.dialects.v03.fields import Fields, read
-from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.dialects.v03.fields import Fields
+from dragoman.model.errors import InvalidParams
 from dragoman.model.operations import CancelTask, GetTask, ListTasks, Operation, SendMessage
 
 LIST_MAX = 100
@@ -25,10 +26,7 @@ def decode(method: str, params: bytes) -> Operation:
 
     Raises MethodNotFound if KAOS has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    operation = METHODS.get(method)
-    if operation is None:
-        raise MethodNotFound(method)
-    return operation(read(params))
+    return plain.decode(method, params, METHODS, SENDS, fills=True)
 
 
 def _send(fields: Fields) -> SendMessage:
@@ -65,6 +63,8 @@ def _task_id(fields: Fields) -> str:
 def _get(fields: Fields) -> GetTask:
     return GetTask(id=_task_id(fields), history_length=fields.count("historyLength", "history_length"))
 
+
+SENDS: dict[str, type[SendMessage]] = {"SendMessage": SendMessage, "tasks/send": SendMessage}
 
 METHODS: dict[str, Callable[[Fields], Operation]] = {
     name: operation

@@ -4,17 +4,16 @@ Invariant: `id`, `sessionId`, `status`, `history` come first, as KAOS's text sho
 `artifacts` come after. Every part is tagged `type`.
 """
 
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
 from dragoman.dialects.tagged import encode_artifact, encode_part, text_of
-from dragoman.dialects.v03.card import card
-from dragoman.dialects.v03.encode import ROLES, STATES, history_limit, secretless
-from dragoman.model.card import AgentCard
+from dragoman.dialects.v03 import encode as v03
+from dragoman.dialects.v03.encode import ROLES, STATES, history_limit
 from dragoman.model.events import Event
 from dragoman.model.message import Message, Part
-from dragoman.model.operations import Operation, PushConfig, Result, TaskPage
+from dragoman.model.operations import Operation, Result, TaskPage
 from dragoman.model.task import Record, TaskHead, TaskState
 
 Json = dict[str, Any]
@@ -33,7 +32,7 @@ SAYINGS = {
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer."""
+    """The `result` of an answer; what KAOS has no shape for is as 0.3 has it."""
     match result:
         case Record():
             return msgspec.json.encode(task(result, history_limit(operation)))
@@ -41,18 +40,8 @@ def encode_result(operation: Operation, result: Result) -> bytes:
             return msgspec.json.encode(
                 {"tasks": [task(record, None) for record in result.records], "count": result.total_size}
             )
-        case Message():
-            return encode_message(result)
-        case AgentCard():
-            return msgspec.json.encode(card(result))
-        case PushConfig():
-            return msgspec.json.encode(secretless(result))
-        case tuple():
-            return msgspec.json.encode([secretless(config) for config in result])
-        case None:
-            return b"null"
         case _:
-            assert_never(result)
+            return v03.encode_result(operation, result)
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:

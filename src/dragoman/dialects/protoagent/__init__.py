@@ -3,19 +3,15 @@
 Invariant: a superset of 0.3: every object has the `kind` and the ids that the official 0.3 clients require.
 """
 
+from msgspec.structs import replace
+
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.protoagent import encode, errors
 from dragoman.dialects.protoagent.decode import METHODS, decode, decode_rest
-from dragoman.dialects.protoagent.encode import encode_task
-from dragoman.dialects.protoagent.errors import http_error
 from dragoman.dialects.protoagent.extensions import EXTENSIONS
 from dragoman.dialects.v03.errors import encode_error, error_status
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
-
-_MANNERS = Manners(
-    answers_with_message=False, subscribed_until_terminal=False, subscribes_to_ended=True, cancels_ended=True
-)
 
 JSONRPC = Dialect(
     name="protoagent",
@@ -31,26 +27,19 @@ JSONRPC = Dialect(
     error_status=error_status,
     encode_subscription=encode.encode_subscription,
     folds=frozenset({StatusChanged}),
-    manners=_MANNERS,
-    http_error=http_error,
+    manners=Manners(
+        answers_with_message=False, subscribed_until_terminal=False, subscribes_to_ended=True, cancels_ended=True
+    ),
+    http_error=errors.http_error,
 )
 
-REST = Dialect(
-    name="protoagent",
-    key="protoagent",
-    content_type="application/json",
-    decode=decode,
+REST = replace(
+    JSONRPC,
     decode_rest=decode_rest,
-    encode_result=encode.encode_result,
-    encode_snapshot=encode.encode_snapshot,
-    encode_message=encode.encode_message,
-    encode_event=encode.encode_event,
     encode_error=errors.encode_rest_error,
     error_status=errors.rest_error_status,
-    encode_subscription=encode.encode_subscription,
-    folds=frozenset({StatusChanged}),
-    manners=_MANNERS,
+    http_error=None,
 )
 """The aliases below `/a2a/tasks`: the same objects without an envelope, and errors as `{"detail": …}`."""
 
-__all__ = ["EXTENSIONS", "JSONRPC", "METHODS", "REST", "encode_task", "http_error"]
+__all__ = ["EXTENSIONS", "JSONRPC", "METHODS", "REST"]

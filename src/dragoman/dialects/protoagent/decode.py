@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects.api import RestRequest
 from dragoman.dialects.tagged import filled
+from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import push_config, send
 from dragoman.dialects.v03.fields import Fields, read
@@ -29,10 +30,8 @@ def decode(method: str, params: bytes) -> Operation:
 
     Raises MethodNotFound if protoAgent has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    operation = _METHODS.get(method)
-    if operation is None:
-        raise MethodNotFound(method)
-    return operation(read(params))
+    operation = plain.decode(method, params, _METHODS, SENDS, fills=True)
+    return _hinted(operation) if isinstance(operation, SendMessage) else operation
 
 
 def decode_rest(request: RestRequest) -> Operation:
@@ -54,8 +53,11 @@ def decode_rest(request: RestRequest) -> Operation:
 def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
     said = fields.object("message")
     filled_in = {} if said is None else {"message": filled(said)}
-    sent = send(Fields(fields.members | filled_in, fields.path), kind)
-    if sent.skill is not None:
+    return send(Fields(fields.members | filled_in, fields.path), kind)
+
+
+def _hinted(sent: SendMessage) -> SendMessage:
+    if sent.skill is not None or (sent.metadata is None and sent.message.metadata is None):
         return sent
     return replace(sent, skill=_hint(sent.metadata) or _hint(sent.message.metadata))
 
@@ -76,6 +78,12 @@ def _task_id(request: RestRequest) -> str:
         raise InvalidParams("id", "must be valid UTF-8") from None
     return task
 
+
+SENDS: dict[str, type[SendMessage]] = {
+    "message/send": SendMessage,
+    "message/stream": StreamMessage,
+    "message/sendStream": StreamMessage,
+}
 
 _METHODS: dict[str, Callable[[Fields], Operation]] = {
     **{method: operation for method, operation in METHODS_03.items() if method != "tasks/list"},

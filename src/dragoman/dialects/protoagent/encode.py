@@ -27,11 +27,6 @@ def encode_result(operation: Operation, result: Result) -> bytes:
     return v03.encode_result(operation, result)
 
 
-def encode_task(record: Record) -> bytes:
-    """The task by itself: the body of `GET /a2a/tasks/{id}`."""
-    return encode_snapshot(record, None)
-
-
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
     """The task, as a stream's first frame."""
     return msgspec.json.encode(_task(record, history_length))
@@ -52,8 +47,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
         case StatusChanged():
             return _status_update(head, event)
         case ArtifactChunk():
-            artifact = replace(event.artifact, parts=_marked(event.artifact.parts))
-            return v03.encode_event(head, replace(event, artifact=artifact), None)
+            return v03.encode_event(head, replace(event, artifact=_marked_artifact(event.artifact)), None)
         case _:
             return v03.encode_event(head, event, None)
 
@@ -73,19 +67,26 @@ def encode_subscription(record: Record) -> tuple[bytes, ...]:
 
 
 def _task(record: Record, history_length: int | None) -> Json:
-    members = v03.task(replace(record, artifacts=_artifacts(record)), history_length)
-    first = {name: members.pop(name) for name in ("kind", "id", "contextId", "status")}
-    return {**first, "artifacts": members.pop("artifacts", []), "data": cost(record), **members}
+    spent = cost(record)
+    return {
+        "kind": "task",
+        "id": record.head.id,
+        "contextId": record.head.context_id,
+        "status": v03.status_of(record.status),
+        "artifacts": [v03.artifact_of(each) for each in _artifacts(record, spent)],
+        "data": spent,
+        **v03.past(record, history_length),
+    }
 
 
-def _artifacts(record: Record) -> tuple[Artifact, ...]:
-    """The artifacts; of a completed task the last one tells the cost, unless its agent did."""
-    artifacts = tuple([replace(each, parts=_marked(each.parts)) for each in record.artifacts])
+def _artifacts(record: Record, spent: Json) -> tuple[Artifact, ...]:
+    """The artifacts; of a completed task the last one tells what it has `spent`, unless its agent did."""
+    artifacts = tuple([_marked_artifact(each) for each in record.artifacts])
     if record.state is not TaskState.COMPLETED:
         return artifacts
     if any(media_type(part) == COST_TYPE for artifact in artifacts for part in artifact.parts):
         return artifacts
-    part = data_part(cost(record), COST_TYPE)
+    part = data_part(spent, COST_TYPE)
     if not artifacts:
         return (Artifact(artifact_id=record.head.id, parts=(part,)),)
     *before, last = artifacts
@@ -93,7 +94,7 @@ def _artifacts(record: Record) -> tuple[Artifact, ...]:
 
 
 def _whole_artifacts(record: Record) -> tuple[bytes, ...]:
-    chunks = [ArtifactChunk(artifact, append=False, last_chunk=True) for artifact in _artifacts(record)]
+    chunks = [ArtifactChunk(artifact, append=False, last_chunk=True) for artifact in _artifacts(record, cost(record))]
     return tuple([frame for chunk in chunks for frame in v03.encode_event(record.head, chunk, None)])
 
 
@@ -106,6 +107,12 @@ def _status_update(head: TaskHead, event: StatusChanged) -> tuple[bytes, ...]:
         said = replace(said, parts=(*_marked(said.parts), *([call] if call is not None else ())))
     metadata = {name: value for name, value in (event.metadata or {}).items() if name != TOOL_CALL} or None
     return v03.encode_event(head, replace(event, message=said, metadata=metadata), None)
+
+
+def _marked_artifact(artifact: Artifact) -> Artifact:
+    if all(media_type(part) is None for part in artifact.parts):
+        return artifact
+    return replace(artifact, parts=_marked(artifact.parts))
 
 
 def _marked(parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -7,9 +7,10 @@ Invariant: read widely. Parts tagged `kind`, `type` or not at all, roles of eith
 from collections.abc import Callable
 from typing import Any
 
-from dragoman.dialects.json_fields import raw_bytes, timestamp_ms
-from dragoman.dialects.v03.fields import Fields, read
-from dragoman.model.errors import InvalidParams, MethodNotFound
+from dragoman.dialects.json_fields import from_seq, raw_bytes, timestamp_ms
+from dragoman.dialects.v03 import plain
+from dragoman.dialects.v03.fields import MAX_ID, Fields
+from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (
     CancelTask,
@@ -39,9 +40,6 @@ STATES = {state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for
     "cancelled": TaskState.CANCELED,
 }
 
-MAX_ID = 1024
-"""Longest id that a caller may choose, as in 1.0."""
-
 _FILE_BYTES = ("bytes", "fileWithBytes", "file_with_bytes", "raw")
 _FILE_URI = ("uri", "fileWithUri", "file_with_uri", "url")
 
@@ -57,10 +55,7 @@ def decode(method: str, params: bytes) -> Operation:
 
     Raises MethodNotFound if 0.3 has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    operation = METHODS.get(method)
-    if operation is None:
-        raise MethodNotFound(method)
-    return operation(read(params))
+    return plain.decode(method, params, METHODS, SENDS, fills=False)
 
 
 def message(fields: Fields, read_bytes: ReadBytes = raw_bytes, context_id: str | None = None) -> Message:
@@ -225,6 +220,12 @@ def _get_task(fields: Fields) -> GetTask:
     return GetTask(id=_task_id(fields), history_length=fields.count("historyLength", "history_length"))
 
 
+def resubscribe(fields: Fields) -> Subscribe:
+    """Subscribe, with `fromSeq` as the parameter or in the metadata, which is our own."""
+    after = from_seq(fields.find("fromSeq", "from_seq"), fields.mapping("metadata"))
+    return Subscribe(id=_task_id(fields), after=after)
+
+
 def _push_ids(fields: Fields) -> tuple[str, str]:
     """Task and configuration: `id` + `pushNotificationConfigId` as 0.3 says, `taskId` + `id` as others do."""
     config = fields.text("pushNotificationConfigId", "push_notification_config_id")
@@ -253,13 +254,15 @@ def _delete_push_config(fields: Fields) -> DeletePushConfig:
     return DeletePushConfig(task_id=task, id=config)
 
 
+SENDS: dict[str, type[SendMessage]] = {"message/send": SendMessage, "message/stream": StreamMessage}
+
 METHODS: dict[str, Callable[[Fields], Operation]] = {
     "message/send": lambda fields: send(fields, SendMessage),
     "message/stream": lambda fields: send(fields, StreamMessage),
     "tasks/get": _get_task,
     "tasks/list": list_tasks,
     "tasks/cancel": lambda fields: CancelTask(id=_task_id(fields), metadata=fields.mapping("metadata")),
-    "tasks/resubscribe": lambda fields: Subscribe(id=_task_id(fields)),
+    "tasks/resubscribe": resubscribe,
     "tasks/pushNotificationConfig/set": _create_push_config,
     "tasks/pushNotificationConfig/get": _get_push_config,
     "tasks/pushNotificationConfig/list": lambda fields: ListPushConfigs(task_id=_task_id(fields)),

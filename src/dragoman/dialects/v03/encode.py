@@ -67,7 +67,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
                 "kind": "status-update",
                 "taskId": head.id,
                 "contextId": head.context_id,
-                "status": _status(status),
+                "status": status_of(status),
                 "final": final(event.state),
                 "metadata": event_metadata(event),
             }
@@ -76,7 +76,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
                 "kind": "artifact-update",
                 "taskId": head.id,
                 "contextId": head.context_id,
-                "artifact": _artifact(event.artifact),
+                "artifact": artifact_of(event.artifact),
                 "append": event.append,
                 "lastChunk": event.last_chunk,
             }
@@ -87,42 +87,47 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
 
 def task(record: Record, history_length: int | None, artifacts: bool = True) -> Json:
     """A Task (A2A 0.3 §6.1); `history_length` None sets no limit."""
-    return present(
-        {
-            "kind": "task",
-            "id": record.head.id,
-            "contextId": record.head.context_id,
-            "status": _status(record.status),
-            "artifacts": [_artifact(artifact) for artifact in record.artifacts] if artifacts else None,
-            "history": [message(each) for each in newest(record.history, history_length)],
-            "metadata": record_metadata(record),
-        }
-    )
+    head = record.head
+    body: Json = {"kind": "task", "id": head.id, "contextId": head.context_id, "status": status_of(record.status)}
+    if artifacts and record.artifacts:
+        body["artifacts"] = [artifact_of(artifact) for artifact in record.artifacts]
+    return body | past(record, history_length)
+
+
+def past(record: Record, history_length: int | None) -> Json:
+    """The last members of a Task, `history` and `metadata`, where there is something to say."""
+    body: Json = {}
+    if history := newest(record.history, history_length):
+        body["history"] = [message(each) for each in history]
+    if (metadata := record_metadata(record)) is not None:
+        body["metadata"] = metadata
+    return body
 
 
 def message(said: Message) -> Json:
     """A Message (A2A 0.3 §6.4)."""
-    return present(
-        {
-            "kind": "message",
-            "messageId": said.message_id,
-            "role": ROLES[said.role],
-            "parts": [_part(each) for each in said.parts],
-            "contextId": said.context_id,
-            "taskId": said.task_id,
-            "metadata": said.metadata,
-            "extensions": said.extensions,
-            "referenceTaskIds": said.reference_task_ids,
-        },
-        keep="parts",
-    )
-
-
-def present(members: Json, keep: str = "") -> Json:
-    """The members that are there; of empty lists and objects only the one called `keep`."""
-    return {
-        name: value for name, value in members.items() if name == keep or not (value is None or value in ((), [], {}))
+    body: Json = {
+        "kind": "message",
+        "messageId": said.message_id,
+        "role": ROLES[said.role],
+        "parts": [_part(each) for each in said.parts],
     }
+    if said.context_id is not None:
+        body["contextId"] = said.context_id
+    if said.task_id is not None:
+        body["taskId"] = said.task_id
+    if said.metadata:
+        body["metadata"] = said.metadata
+    if said.extensions:
+        body["extensions"] = said.extensions
+    if said.reference_task_ids:
+        body["referenceTaskIds"] = said.reference_task_ids
+    return body
+
+
+def present(members: Json) -> Json:
+    """The members that are there, and neither empty lists nor objects."""
+    return {name: value for name, value in members.items() if not (value is None or value in ((), [], {}))}
 
 
 def final(state: TaskState) -> bool:
@@ -159,23 +164,28 @@ def secretless(config: PushConfig) -> Json:
     return present({"id": config.id, "url": config.url, "authentication": authentication})
 
 
-def _status(status: TaskStatus) -> Json:
-    told = None if status.message is None else message(status.message)
-    return present({"state": STATES[status.state], "message": told, "timestamp": status.timestamp})
+def status_of(status: TaskStatus) -> Json:
+    """A TaskStatus (A2A 0.3 §6.2)."""
+    body: Json = {"state": STATES[status.state]}
+    if status.message is not None:
+        body["message"] = message(status.message)
+    body["timestamp"] = status.timestamp
+    return body
 
 
-def _artifact(artifact: Artifact) -> Json:
-    return present(
-        {
-            "artifactId": artifact.artifact_id,
-            "name": artifact.name,
-            "description": artifact.description,
-            "parts": [_part(each) for each in artifact.parts],
-            "metadata": artifact.metadata,
-            "extensions": artifact.extensions,
-        },
-        keep="parts",
-    )
+def artifact_of(artifact: Artifact) -> Json:
+    """An Artifact (A2A 0.3 §6.7)."""
+    body: Json = {"artifactId": artifact.artifact_id}
+    if artifact.name is not None:
+        body["name"] = artifact.name
+    if artifact.description is not None:
+        body["description"] = artifact.description
+    body["parts"] = [_part(each) for each in artifact.parts]
+    if artifact.metadata:
+        body["metadata"] = artifact.metadata
+    if artifact.extensions:
+        body["extensions"] = artifact.extensions
+    return body
 
 
 def _part(part: Part) -> Json:

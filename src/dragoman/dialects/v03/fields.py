@@ -12,6 +12,9 @@ from msgspec import Struct
 from dragoman.dialects import json_fields
 from dragoman.model.errors import InvalidParams
 
+MAX_ID = 1024
+"""Longest id that a caller may choose, as in 1.0."""
+
 _DECODER = msgspec.json.Decoder(dict[str, Any] | None)
 
 

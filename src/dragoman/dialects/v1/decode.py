@@ -207,7 +207,9 @@ def _subscribe(request: wire.WireTaskQuery) -> Subscribe:
     violations: Violations = []
     task_id = _required(request.id, "id", violations)
     refuse(violations)
-    return Subscribe(id=task_id, tenant=request.tenant or "")
+    given = request.from_seq if request.from_seq is not None else request.from_seq_
+    after = json_fields.from_seq(given, request.metadata)
+    return Subscribe(id=task_id, after=after, tenant=request.tenant or "")
 
 
 def _list_tasks(request: wire.WireListTasks) -> ListTasks:

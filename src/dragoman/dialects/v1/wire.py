@@ -98,13 +98,15 @@ class WireSend(Struct):
 
 
 class WireTaskQuery(Struct, rename=_spelled):
-    """What GetTask, CancelTask and SubscribeToTask take."""
+    """What GetTask, CancelTask and SubscribeToTask take; `from_seq` is our own."""
 
     tenant: str | None = None
     id: str | None = None
     history_length: Number = None
     metadata: dict[str, Any] | None = None
+    from_seq: Any = None
     history_length_: Number = None
+    from_seq_: Any = None
 
 
 class WireListTasks(Struct, rename=_spelled):
