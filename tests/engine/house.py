@@ -214,6 +214,7 @@ MANNERS = {
     "1.0": Manners(),
     "0.3": Manners(subscribed_until_terminal=False),
     "kaos": Manners(answers_with_message=False, subscribed_until_terminal=False),
+    "protoagent": Manners(answers_with_message=False, subscribed_until_terminal=False, subscribes_to_ended=True),
 }
 
 

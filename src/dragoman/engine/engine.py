@@ -209,7 +209,8 @@ class Engine:
                 return await self._resume(call, live, call.after, ends=ends)
             if live.terminal and not call.manners.subscribes_to_ended:
                 raise UnsupportedOperation(f"task {task_id} has ended ({live.state.value}): read it with GetTask")
-            return self._tail(live, live.seq, Snapshot(live.record(), subscribed=True), ends=ends)
+            tells_end = ends and call.manners.subscribes_to_ended and live.state in INTERRUPTED
+            return self._tail(live, live.seq, Snapshot(live.record(), subscribed=True), ends=ends, over=tells_end)
         finally:
             self._registry.unpin(live)
 
@@ -228,7 +229,14 @@ class Engine:
         return self._tail(live, first, None, ends=ends, base=base)
 
     def _tail(
-        self, live: LiveTask, after: int, snapshot: Snapshot | None, *, ends: bool, base: Record | None = None
+        self,
+        live: LiveTask,
+        after: int,
+        snapshot: Snapshot | None,
+        *,
+        ends: bool,
+        over: bool = False,
+        base: Record | None = None,
     ) -> Tail:
         return Tail(
             live,
@@ -238,6 +246,7 @@ class Engine:
             snapshot=snapshot,
             base=base,
             ends_when_interrupted=ends,
+            ends_with_snapshot=over,
             keepalive_s=self._settings.keepalive_s,
             stopping=lambda: self._stopping,
             released=self._registry.release,

@@ -152,7 +152,9 @@ class _Pile:
                 self._texts.append(text)
 
     def copy(self) -> "_Pile":
-        """Another, to which more is added."""
+        """Another, to which more is added. Pieces of text are joined here first: they are let go of, not doubled."""
+        if len(self._texts) > 1:
+            self._texts = ["".join(self._texts)]
         other = _Pile.__new__(_Pile)
         other._first, other._made, other.open, other.chunked = self._first, self._made, self.open, self.chunked
         other._parts = list(self._parts)

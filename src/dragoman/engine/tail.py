@@ -24,12 +24,14 @@ BATCH_BYTES_MAX = 262_144
 class Tail:
     """The stream of a task from a place in its log on: see `engine.api.Stream`.
 
-    With `snapshot` the task as it stands there comes first. With `ends_when_interrupted` the stream closes after an
-    `input-required` or `auth-required` that follows seq `after` (A2A 1.0 §3.1.2), else only at a terminal state.
+    With `snapshot` the task as it stands there comes first; with `ends_with_snapshot` nothing else comes. With
+    `ends_when_interrupted` the stream closes after an `input-required` or `auth-required` that follows seq `after` (A2A
+    1.0 §3.1.2) and was not over when the stream began; else only at a terminal state.
     """
 
     __slots__ = (
         "_after",
+        "_begun_at",
         "_closed",
         "_ended",
         "_ends_when_interrupted",
@@ -58,6 +60,7 @@ class Tail:
         snapshot: Snapshot | None,
         base: Record | None,
         ends_when_interrupted: bool,
+        ends_with_snapshot: bool = False,
         keepalive_s: float,
         stopping: Callable[[], bool],
         released: Callable[[LiveTask], None],
@@ -69,13 +72,14 @@ class Tail:
         self._store = store
         self._loop = loop
         self._after = after
+        self._begun_at = live.seq
         self._snapshot = snapshot
         self._ends_when_interrupted = ends_when_interrupted
         self._keepalive_s = keepalive_s
         self._stopping = stopping
         self._released = released
         self._closed = False
-        self._ended = live.terminal and after >= live.seq
+        self._ended = ends_with_snapshot or (live.terminal and after >= live.seq)
         self._waiting: Future[None] | None = None
         self._timer: TimerHandle | None = None
         self._since = 0.0
@@ -136,9 +140,10 @@ class Tail:
 
     def _ends(self, logged: Logged) -> bool:
         event = logged.event
-        return isinstance(event, StatusChanged) and (
-            event.state in TERMINAL or (self._ends_when_interrupted and event.state in INTERRUPTED)
-        )
+        if not isinstance(event, StatusChanged):
+            return False
+        asks = self._ends_when_interrupted and event.state in INTERRUPTED and logged.seq >= self._begun_at
+        return asks or event.state in TERMINAL
 
     async def _wait(self, wait_s: float | None) -> bool:
         """Wait for the task to move; False when `wait_s`, or else the keep-alive interval, passes first."""

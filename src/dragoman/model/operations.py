@@ -170,7 +170,8 @@ class Manners(Struct, frozen=True, kw_only=True):
 
     `answers_with_message`: a direct agent's Message may answer a send. `subscribed_until_terminal`: a subscription
     outlasts `input-required` (A2A 1.0 §3.1.6). `subscribes_to_ended`: subscribing to a task that has ended gives the
-    task and ends, instead of an error. `cancels_ended`: so does canceling it. `late_is_error`: a blocking call that
+    task and ends, instead of an error, and so, unless a subscription outlasts it, does one to a task that waits for its
+    caller. `cancels_ended`: so does canceling it. `late_is_error`: a blocking call that
     outlasts its time is answered with TaskTimeout. `failure_is_error`: a send whose task fails is answered with
     AgentFailed.
     """

@@ -11,7 +11,16 @@ from dragoman.dialects import rpc_errors
 from dragoman.dialects.evoai.decode import METHODS
 from dragoman.dialects.rpc_errors import clean
 from dragoman.model import errors
-from dragoman.model.errors import A2AError, AgentFailed, InvalidParams, MethodNotFound, TaskNotFound, TaskTimeout
+from dragoman.model.errors import (
+    A2AError,
+    AgentFailed,
+    AgentOffline,
+    InvalidParams,
+    MethodNotFound,
+    TaskNotFound,
+    TaskTimeout,
+    Unavailable,
+)
 
 API_KEY_MISSING = "API key not provided"
 """The text of an Unauthorized for a call without `x-api-key`."""
@@ -42,7 +51,8 @@ _DETAILS: dict[type[A2AError], str] = {
 
 def encode_error(error: A2AError) -> bytes:
     """The error object: `code`, `message`, and `data` where there is more to say."""
-    message = FAILED if isinstance(error, TaskTimeout) else clean(error.message)
+    failed = isinstance(error, TaskTimeout | AgentOffline)
+    message = FAILED if failed else clean(error.message)
     body: dict[str, Any] = {"code": rpc_errors.code(error, _CODES), "message": message}
     data = _data(error)
     if data:
@@ -67,6 +77,8 @@ def _data(error: A2AError) -> dict[str, Any]:
     match error:
         case AgentFailed():
             return {"taskId": error.task_id, "details": clean(error.details)}
+        case AgentOffline() | Unavailable():
+            return {"details": clean(error.message)}
         case TaskTimeout():
             return {"taskId": error.task_id, "details": LATE}
         case MethodNotFound():

@@ -39,6 +39,10 @@ class Kept(Struct, frozen=True, array_like=True):
     chunked_artifacts: tuple[str, ...] = ()
 
 
+LARGE_BYTES = 1 << 20
+"""From here on copies of a snapshot are avoided."""
+
+
 class Codec:
     """Encoders and decoders, made once."""
 
@@ -57,21 +61,28 @@ class Codec:
         except OverflowError:
             return msgspec.json.encode(value)
 
-    def encode_record(self, record: Record) -> bytes:
+    def encode_record(self, record: Record) -> bytes | bytearray:
         """A snapshot, without its head."""
-        return self.encode(
-            Kept(
-                record.seq,
-                record.status,
-                record.artifacts,
-                record.history,
-                record.progress,
-                record.usage,
-                record.duration_ms,
-                record.open_artifacts,
-                record.chunked_artifacts,
-            )
+        kept = Kept(
+            record.seq,
+            record.status,
+            record.artifacts,
+            record.history,
+            record.progress,
+            record.usage,
+            record.duration_ms,
+            record.open_artifacts,
+            record.chunked_artifacts,
         )
+        size = sum(len(part.text or "") for artifact in record.artifacts for part in artifact.parts)
+        if size < LARGE_BYTES:
+            return self.encode(kept)
+        roomy = bytearray(size + LARGE_BYTES // 16)  # a buffer that grew to it would be half as large again
+        try:
+            self._packer.encode_into(kept, roomy)
+        except OverflowError:
+            return self.encode(kept)
+        return roomy
 
     def head(self, data: bytes) -> TaskHead:
         """A head again."""

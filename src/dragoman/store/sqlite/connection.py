@@ -70,7 +70,7 @@ def connect(location: Location, *, readonly: bool = False) -> apsw.Connection:
         connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
         connection.pragma("journal_size_limit", WAL_KEPT_BYTES)
     connection.pragma("temp_store", "memory")
-    connection.pragma("cache_size", -8_000)
+    connection.pragma("cache_size", -4_000)
     return connection
 
 

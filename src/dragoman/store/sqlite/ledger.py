@@ -10,13 +10,10 @@ from itertools import chain
 import apsw
 
 from dragoman.store.api import Appended, Dedupe, Ended, Fenced, Moved, Refused, Repeat, Unknown
-from dragoman.store.sqlite.codec import TERMINAL_FROM, Codec
+from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import File
 from dragoman.store.sqlite.statements import for_rows
 from dragoman.store.sqlite.writes import Addition, Creation, Outcome, Probe, Remembrance, Stop, Sweep, Write
-
-LARGE_BYTES = 1 << 20
-"""From here on a snapshot is not copied on its way to its pages."""
 
 ROWS_MAX = 32
 """Rows of one statement: more save little, and SQLite's limit of 32,766 values is far."""
@@ -159,7 +156,7 @@ class Ledger:
         self.tally.move(standing[1], standing[2], standing[3], add.state)
         return Appended(last, epoch, len(add.page))
 
-    def put_snapshot(self, task: int, seq: int, record: bytes) -> None:
+    def put_snapshot(self, task: int, seq: int, record: bytes | bytearray) -> None:
         """Replace a task's snapshot. A large one goes into its pages directly: SQLite would copy a value twice."""
         large = len(record) > LARGE_BYTES
         self.cursor.execute(self.one_row["put_snapshots"], (task, seq, apsw.zeroblob(len(record)) if large else record))

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.store.api import Appended
-from dragoman.store.sqlite.ledger import LARGE_BYTES, Ledger, Standing, addition_row, may_append, task_row
+from dragoman.store.sqlite.codec import LARGE_BYTES
+from dragoman.store.sqlite.ledger import Ledger, Standing, addition_row, may_append, task_row
 from dragoman.store.sqlite.writes import Addition, Creation, Outcome, Remembrance, Stop, Write
 
 

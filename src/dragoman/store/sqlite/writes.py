@@ -38,7 +38,7 @@ class Addition(Struct, frozen=True):
     ends_lease: bool
     events: int
     page: bytes
-    snapshot: bytes | None
+    snapshot: bytes | bytearray | None
     files: tuple[File, ...]
     dedupe: Dedupe | None
 

@@ -43,9 +43,6 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_by_scope ON tasks (scope, state, status_ms, id);
 CREATE INDEX tasks_by_context ON tasks (scope, context, state, status_ms, id);
 
--- What a previous process left behind: queued, running, or held.
-CREATE INDEX tasks_unfinished ON tasks (task) WHERE state < 2 OR holder IS NOT NULL;
-
 -- What grows old: 0 interrupted, 1 terminal, 2 terminal and without its log.
 CREATE INDEX tasks_aging ON tasks ((state > 3) + pruned, status_ms) WHERE state > 1;
 
