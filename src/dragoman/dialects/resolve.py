@@ -151,6 +151,10 @@ class Row(Struct, frozen=True):
 def of_call(method: str, params: bytes, version: str | None, mount: str) -> Dialect | ByTask:
     """The dialect of a JSON-RPC call; `version` is `A2A-Version` as sent, in the header or the query."""
     kind = mount_of(mount)
+    if kind is Mount.AGENT or kind is Mount.ROOT:
+        plain = NAMED.get((version, method))
+        if plain is not None:
+            return plain
     return _first(CALLS[kind], Asked(kind, version_of(version), method, params))
 
 
@@ -242,6 +246,12 @@ _OFFICIAL: tuple[Row, ...] = (
     Row(lambda asked: asked.version == "1.0", _is(v1.JSONRPC)),
     Row(lambda asked: asked.version == "0.3", _is(v03.JSONRPC)),
 )
+
+NAMED: dict[tuple[str | None, str], Dialect] = {
+    **{("1.0", method): v1.JSONRPC for method in METHODS_1},
+    **{("0.3", method): v03.JSONRPC for method in METHODS_03},
+}
+"""What the rows of the root and of `/agents/{id}` amount to for a version that is named with a method of its own."""
 
 CALLS: dict[Mount, tuple[Row, ...]] = {
     # No version is 0.3 (A2A 1.0 §3.6.2), so a method of 1.0 without one is refused: this mount is pure.

@@ -42,7 +42,18 @@ class Fold:
     snapshot of n chunks does not hold n parts.
     """
 
-    __slots__ = ("_artifacts", "_head", "_history", "_made", "_progress", "duration_ms", "seq", "status", "usage")
+    __slots__ = (
+        "_artifacts",
+        "_base",
+        "_head",
+        "_history",
+        "_made",
+        "_progress",
+        "duration_ms",
+        "seq",
+        "status",
+        "usage",
+    )
 
     def __init__(self, head: TaskHead, record: Record | None = None) -> None:
         self._head = head
@@ -50,18 +61,24 @@ class Fold:
         self.seq = 0 if record is None else record.seq
         self.status = None if record is None else record.status
         self.duration_ms = None if record is None else record.duration_ms
-        self._history: list[Message] = [] if record is None else list(record.history)
+        self._base = record  # taken apart only if something follows
+        self._history: list[Message] = []
         self._artifacts: dict[str, _Pile] = {}
         self._progress = None if record is None else record.progress
         self.usage = None if record is None else record.usage
-        if record is not None:
-            for artifact in record.artifacts:
-                pile = _Pile(artifact, artifact.artifact_id in record.open_artifacts)
-                pile.chunked = artifact.artifact_id in record.chunked_artifacts
-                self._artifacts[artifact.artifact_id] = pile
+
+    def _take_apart(self, record: Record) -> None:
+        self._base = None
+        self._history = list(record.history)
+        for artifact in record.artifacts:
+            pile = _Pile(artifact, artifact.artifact_id in record.open_artifacts)
+            pile.chunked = artifact.artifact_id in record.chunked_artifacts
+            self._artifacts[artifact.artifact_id] = pile
 
     def add(self, seq: int, event: Event) -> None:
         """Take in the event that follows `self.seq`."""
+        if self._base is not None:
+            self._take_apart(self._base)
         self.seq = seq
         self._made = None
         match event:
@@ -97,6 +114,8 @@ class Fold:
 
     def followed_by(self, events: Iterable[Event]) -> Record:
         """The task as it will stand after `events`; this fold stays where it is. The text is joined once, not twice."""
+        if self._base is not None:
+            self._take_apart(self._base)
         ahead = Fold(self._head)
         ahead.status, ahead.duration_ms, ahead.usage = self.status, self.duration_ms, self.usage
         ahead._progress = self._progress

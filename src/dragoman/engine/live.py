@@ -43,6 +43,7 @@ class LiveTask:
         "_waiting",
         "ended",
         "epoch",
+        "followers",
         "head",
         "idle",
         "in_flight",
@@ -67,6 +68,7 @@ class LiveTask:
         self.tip_status_ms = 0
         self.in_flight = 0
         self.pins = 0
+        self.followers = 0
         self.run: TaskRun | None = None
         self._fold = Fold(head)
         self._recent: list[Logged] = []
@@ -179,9 +181,10 @@ class LiveTask:
         for seq, event in enumerate(events, first):
             if snapshot is None:
                 self._fold.add(seq, event)
-            logged = Logged(seq, event, size + _blob_bytes(event))
-            self._recent.append(logged)
-            self._recent_bytes += logged.size
+            if self.followers:
+                logged = Logged(seq, event, size + _blob_bytes(event))
+                self._recent.append(logged)
+                self._recent_bytes += logged.size
             self.state = state_after(self.state, event)
             if isinstance(event, StatusChanged):
                 self.settled_seq = seq if event.state in SETTLED else 0
@@ -212,6 +215,19 @@ class LiveTask:
         return self._fold.followed_by(events)
 
     # -- following ---------------------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Somebody follows the task: what is committed from now on is kept in memory for a while."""
+        self.followers += 1
+        self.pins += 1
+
+    def unfollow(self) -> None:
+        """Undo one `follow`."""
+        self.followers -= 1
+        self.pins -= 1
+        if not self.followers:
+            self._recent.clear()
+            self._recent_bytes = 0
 
     def recent(self, after: int, limit: int, limit_bytes: int) -> list[Logged] | None:
         """The events that follow seq `after`, as far as they are in memory; None when the next one is not any more."""

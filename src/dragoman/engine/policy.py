@@ -58,6 +58,8 @@ def check_send(profile: Profile, send: SendMessage) -> AgentSkill | None:
 
 
 def _skill(profile: Profile, send: SendMessage) -> AgentSkill | None:
+    if send.skill is None and not send.skills:
+        return profile.skills[0] if profile.skills else None
     known = {skill.id: skill for skill in profile.skills}
     named = (("metadata.skill", send.skill),) if send.skill is not None else ()
     for field, name in (*named, *(("configuration.skills", name) for name in send.skills)):
@@ -65,9 +67,7 @@ def _skill(profile: Profile, send: SendMessage) -> AgentSkill | None:
             raise InvalidParams(field, f"{profile.id} has no skill {name[:100]!r}: use {', '.join(known) or 'none'}")
     if send.skill is not None:
         return known[send.skill]
-    if send.skills:
-        return known[send.skills[0]]
-    return profile.skills[0] if profile.skills else None
+    return known[send.skills[0]]
 
 
 def media_type(part: Part) -> str:
@@ -102,7 +102,7 @@ def dedupe(call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
         kind, name = "m", send.message.message_id
     else:
         return None
-    key = blake2b(msgspec.msgpack.encode((kind, call.principal.id, call.agent, name)), digest_size=16)
+    key = blake2b(f"{kind}\0{call.principal.id}\0{call.agent}\0{name}".encode(), digest_size=16)
     # A dialect gives a message that came without an id a fresh one each time, which is no other params.
     message = send.message if kind == "m" else replace(send.message, message_id="")
     params = (message, send.metadata, send.skill, send.skills, *send.earlier)

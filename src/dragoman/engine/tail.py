@@ -83,7 +83,7 @@ class Tail:
         self._waiting: Future[None] | None = None
         self._timer: TimerHandle | None = None
         self._since = 0.0
-        live.pins += 1
+        live.follow()
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The next batch: see `engine.api.Stream.next`."""
@@ -188,7 +188,7 @@ class Tail:
             self._timer.cancel()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
-        self._live.pins -= 1
+        self._live.unfollow()
         self._released(self._live)
 
 

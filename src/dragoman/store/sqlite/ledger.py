@@ -60,6 +60,8 @@ class Ledger:
         self.sql = sql
         self.one_row = {name: for_rows(text, 1) for name, text in sql.items()}
         self.tally = Tally()
+        self.standings: dict[str, Standing] = {}
+        """How tasks stand that were written in batches lately; nothing else writes to the file."""
         self._codec = codec
         self._forms: dict[tuple[str, int], str] = {}
         self._scopes: dict[tuple[str, str], int] = {}
@@ -79,6 +81,7 @@ class Ledger:
     def rollback(self) -> None:
         """Undo the transaction, and what was remembered of it; SQLite may have undone its part already."""
         self.tally = Tally()
+        self.standings.clear()
         self._scopes.clear()
         if self.connection.in_transaction:
             self.cursor.execute("ROLLBACK")
@@ -138,6 +141,7 @@ class Ledger:
             known = self._known(add.dedupe, now_ms)
             if known is not None:
                 return known
+        self.standings.pop(add.id, None)
         standing: Standing | None = self.cursor.execute(self.sql["standing"], (add.id,)).get
         if standing is None:
             return Unknown(add.id)
@@ -165,6 +169,7 @@ class Ledger:
                 blob.write(record)
 
     def _sweep(self, sweep: Sweep) -> int:
+        self.standings.clear()
         before = self.connection.total_changes()
         for victim in sweep.whole:
             self.cursor.execute(self.sql["delete_task"], (victim.task, victim.state, victim.seq))

@@ -12,9 +12,12 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.store.api import Appended
-from dragoman.store.sqlite.codec import LARGE_BYTES
+from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.sqlite.ledger import Ledger, Standing, addition_row, may_append, task_row
 from dragoman.store.sqlite.writes import Addition, Creation, Outcome, Remembrance, Stop, Write
+
+STANDINGS_MAX = 20_000
+"""How many tasks' standings are remembered: those at work and those that wait, some 300 bytes each."""
 
 
 class Missed(Exception):
@@ -50,14 +53,16 @@ class Together:
                 calls.append(_call_row(new, new.events))
             ledger.add_files(ledger.last_task, new.files)
             ledger.tally.move(scope, new.context, None, new.state)
-            outcomes[place] = Appended(new.events, int(new.holder is not None), len(new.page))
+            leased = int(new.holder is not None)
+            ledger.standings[new.id] = (ledger.last_task, scope, new.context, new.state, new.events, leased, leased)
+            outcomes[place] = Appended(new.events, leased, len(new.page))
         standings = self._read_standings([add.id for _, add in additions])
         for place, add in additions:
             standing = standings.get(add.id)
             if standing is None or not may_append(add, standing):
                 rest.append((place, add))
                 continue
-            task, scope, context, state, seq, epoch, _ = standing
+            task, scope, context, state, seq, epoch, leased = standing
             last, epoch = seq + add.events, epoch + (add.holder is not None)
             updates.append((task, *addition_row(add)))
             if add.events:
@@ -70,6 +75,10 @@ class Together:
                 calls.append(_call_row(add, last))
             ledger.add_files(task, add.files)
             ledger.tally.move(scope, context, state, add.state)
+            leased = 0 if add.ends_lease else leased or int(add.holder is not None)
+            ledger.standings[add.id] = (task, scope, context, add.state, last, epoch, leased)
+            if add.state >= TERMINAL_FROM:
+                del ledger.standings[add.id]
             outcomes[place] = Appended(last, epoch, len(add.page))
         self._all("add_calls", calls, now_ms)
         self._all("add_tasks", tasks)
@@ -86,11 +95,16 @@ class Together:
             raise Missed(name)
 
     def _read_standings(self, ids: list[str]) -> dict[str, Standing]:
-        """How the tasks stand, in a single row: one step of the statement, however many they are."""
-        if not ids:
-            return {}
-        found = self._ledger.cursor.execute(self._ledger.sql["standings"], (msgspec.json.encode(ids).decode(),)).get
-        return dict(self._standings.decode(str(found)))
+        """How the tasks stand: as is remembered, or in a single row: one step of the statement, however many."""
+        known = self._ledger.standings
+        if len(known) > STANDINGS_MAX:
+            known.clear()
+        found = {task_id: known[task_id] for task_id in ids if task_id in known}
+        asked = [task_id for task_id in ids if task_id not in found]
+        if asked:
+            row = self._ledger.cursor.execute(self._ledger.sql["standings"], (msgspec.json.encode(asked).decode(),)).get
+            found.update(self._standings.decode(str(row)))
+        return found
 
 
 def _sorted_out(
