@@ -323,6 +323,7 @@ async def process(directory: Path, grace_s: float) -> AsyncIterator[tuple[asynci
         await server.communicate()
 
 
+@pytest.mark.slow
 async def test_sigterm_ends_streams_with_a_hint_and_gives_running_tasks_their_time(tmp_path: Path) -> None:
     async with process(tmp_path, 5) as (server, url), aiohttp.ClientSession(url) as http:
         async with http.post("/message:stream", json=send("1"), headers=V1) as answer:
@@ -359,6 +360,7 @@ async def test_a_run_that_outlasts_the_grace_period_does_not_hold_the_server_up(
         assert b"Traceback" not in err
 
 
+@pytest.mark.slow
 async def test_an_agent_that_cannot_be_canceled_does_not_hold_the_server_up(tmp_path: Path) -> None:
     async with process(tmp_path, 0.1) as (server, url), aiohttp.ClientSession(url) as http:
         async with http.post("/message:send", json=send("stubborn", returnImmediately=True), headers=V1) as answer:
@@ -370,6 +372,7 @@ async def test_an_agent_that_cannot_be_canceled_does_not_hold_the_server_up(tmp_
         assert b"leaving it behind" in err
 
 
+@pytest.mark.slow
 async def test_an_agent_that_cannot_be_canceled_does_not_hold_an_embedded_server_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

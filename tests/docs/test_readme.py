@@ -190,6 +190,7 @@ class Shown:
         return self.stack.enter_context(serving(*words[1:], folder=self.folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
 def test_what_the_page_shows_is_what_happens(page: str, examples: str, tmp_path: Path) -> None:
     walk, shown, answer = Walk({"7870": examples}), Shown(page, tmp_path), ""

@@ -39,6 +39,8 @@ from tests.spec.conftest import CONFIG, House
 from tests.spec.failures import INNARDS
 from tests.spec.lanes import LANES, RPC_1
 
+pytestmark = pytest.mark.slow
+
 PATIENCE_S = 0.15
 """How long an answer may take before we stop sending: a stream, a blocking send, or a body that never comes."""
 

@@ -20,6 +20,8 @@ from dragoman.config import ConfigError, load
 from tests.dialects.shown import holds
 from tests.systems.speakers import BEEOS, EVOAI, KAOS, PROTOAGENT, Speaker
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 AGENTS = f"{ROOT}/examples/agents.py"
 DEADLINE_S = 30.0

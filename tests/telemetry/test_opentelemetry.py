@@ -253,6 +253,7 @@ async def test_a_server_that_lacks_opentelemetry_says_what_to_install(monkeypatc
             pass
 
 
+@pytest.mark.slow
 def test_a_collector_that_does_not_answer_holds_up_the_end_for_a_moment_only() -> None:
     class Stuck(SpanExporter):
         def export(self, spans: object) -> SpanExportResult:
