@@ -109,7 +109,8 @@ class RunWriter:
     def release(self) -> None:
         """The run is over: nobody is told any more.
 
-        Without this, run and writer are a cycle that waits for the collector: a fifth of what a short send costs.
+        Without this, run and writer are a cycle that waits for the collector, which costs the engine a fifth of its
+        part of a short send.
         """
         self._fenced, self._unwritable = _nobody, _nobody
 
