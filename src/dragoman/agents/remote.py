@@ -140,12 +140,7 @@ class RemoteRun:
 
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used; sent with the next report."""
-        used = self._used or Usage()
-        self._used = Usage(
-            used.input_tokens + usage.input_tokens,
-            used.output_tokens + usage.output_tokens,
-            used.total_tokens + usage.total_tokens,
-        )
+        self._used = (self._used or Usage()) + usage
 
     async def written(self) -> None:
         """What was told was taken; the server writes it."""

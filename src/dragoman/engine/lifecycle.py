@@ -6,6 +6,8 @@ Invariant: pure. There is no other place that decides a transition, and no other
 from collections.abc import Iterable
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Artifact, Message, Part
@@ -189,20 +191,12 @@ class _Pile:
     def artifact(self) -> Artifact:
         if self._made is not None:
             return self._made
-        first = self._first
         self._join()
         parts = tuple(self._parts)
         if parts and (text := _plain_text(parts[-1])) is not None:
             self._parts.pop()
             self._texts.append(text)
-        self._made = Artifact(
-            artifact_id=first.artifact_id,
-            parts=parts,
-            name=first.name,
-            description=first.description,
-            metadata=first.metadata,
-            extensions=first.extensions,
-        )
+        self._made = replace(self._first, parts=parts)
         return self._made
 
 

@@ -8,6 +8,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from dragoman.engine.api import Ended, Reject, RunAgain, Runner
 from dragoman.engine.endings import Ending, agent_message, closing, failed
 from dragoman.engine.lifecycle import fold
@@ -250,7 +252,7 @@ class TaskRun:
             self._written.add(key)
             if (kept := self._replay.replaces(key)) is not None:
                 if append and kept:
-                    artifact = _with_parts(artifact, (*kept, *artifact.parts))
+                    artifact = replace(artifact, parts=(*kept, *artifact.parts))
                 append = False
             elif append:
                 append = any(known.artifact_id == key for known in self.record.artifacts)
@@ -261,12 +263,7 @@ class TaskRun:
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used."""
         if not self._replay.active:
-            sofar = self._usage or Usage()
-            self._usage = Usage(
-                sofar.input_tokens + usage.input_tokens,
-                sofar.output_tokens + usage.output_tokens,
-                sofar.total_tokens + usage.total_tokens,
-            )
+            self._usage = (self._usage or Usage()) + usage
 
     async def written(self) -> None:
         """Wait until all that was emitted so far is committed."""
@@ -337,14 +334,3 @@ class TaskRun:
     def _check(self) -> None:
         if self._abandoned or self._live.state in TERMINAL:
             raise asyncio.CancelledError("the run has lost its lease")
-
-
-def _with_parts(artifact: Artifact, parts: tuple[Part, ...]) -> Artifact:
-    return Artifact(
-        artifact_id=artifact.artifact_id,
-        parts=parts,
-        name=artifact.name,
-        description=artifact.description,
-        metadata=artifact.metadata,
-        extensions=artifact.extensions,
-    )

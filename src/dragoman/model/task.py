@@ -65,6 +65,14 @@ class Usage(Struct, frozen=True, array_like=True):
     output_tokens: int = 0
     total_tokens: int = 0
 
+    def __add__(self, more: "Usage") -> "Usage":
+        """Both together."""
+        return Usage(
+            self.input_tokens + more.input_tokens,
+            self.output_tokens + more.output_tokens,
+            self.total_tokens + more.total_tokens,
+        )
+
 
 class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What is fixed when a task is made and never changes after.

@@ -201,12 +201,7 @@ class FakeRun:
 
     def usage(self, usage: Usage) -> None:
         """Add it up."""
-        before = self._usage or Usage()
-        self._usage = Usage(
-            before.input_tokens + usage.input_tokens,
-            before.output_tokens + usage.output_tokens,
-            before.total_tokens + usage.total_tokens,
-        )
+        self._usage = (self._usage or Usage()) + usage
 
     async def written(self) -> None:
         """It is at once."""

@@ -7,10 +7,14 @@ Resubscribing to a task that has ended is refused, as a2a-sdk's server does; @a2
 A2A 0.3 §7.9 speaks only of ongoing tasks.
 """
 
+from msgspec.structs import replace
+
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.v03 import encode, errors, proto, rest
 from dragoman.dialects.v03.decode import METHODS, decode
 from dragoman.model.operations import Manners
+
+_MANNERS = Manners(subscribed_until_terminal=False)
 
 JSONRPC = Dialect(
     name="0.3",
@@ -24,7 +28,7 @@ JSONRPC = Dialect(
     encode_event=encode.encode_event,
     encode_error=errors.encode_error,
     error_status=errors.error_status,
-    manners=Manners(subscribed_until_terminal=False),
+    manners=_MANNERS,
 )
 
 _ONCE = proto.ProtoJson(proto.once)
@@ -42,22 +46,17 @@ REST = Dialect(
     encode_event=_ONCE.encode_event,
     encode_error=errors.encode_rest_error,
     error_status=errors.rest_error_status,
-    manners=Manners(subscribed_until_terminal=False),
+    manners=_MANNERS,
 )
 
-REST_TWICE = Dialect(
-    name="0.3",
+REST_TWICE = replace(
+    REST,
     key="0.3-rest-twice",
-    content_type="application/json",
-    decode=decode,
     decode_rest=rest.decode_rest_twice,
     encode_result=_TWICE.encode_result,
     encode_snapshot=_TWICE.encode_snapshot,
     encode_message=_TWICE.encode_message,
     encode_event=_TWICE.encode_event,
-    encode_error=errors.encode_rest_error,
-    error_status=errors.rest_error_status,
-    manners=Manners(subscribed_until_terminal=False),
 )
 """REST for the official Python clients, which put the bytes of a file into base64 twice, in both directions."""
 

@@ -4,6 +4,8 @@ Invariant: the model encodes straight to it; only decoding has structs of its ow
 it writes.
 """
 
+from msgspec.structs import replace
+
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.v1 import encode, errors
 from dragoman.dialects.v1.decode import decode
@@ -24,16 +26,10 @@ JSONRPC = Dialect(
 )
 """A2A 1.0 over JSON-RPC."""
 
-REST = Dialect(
-    name="1.0",
-    key="1.0",
+REST = replace(
+    JSONRPC,
     content_type="application/a2a+json",
-    decode=decode,
     decode_rest=decode_rest,
-    encode_result=encode.encode_result,
-    encode_snapshot=encode.encode_snapshot,
-    encode_message=encode.encode_message,
-    encode_event=encode.encode_event,
     encode_error=errors.encode_http_error,
     error_status=errors.http_status,
 )
