@@ -73,11 +73,12 @@ class Generators:
         self.directory = directory
         self.load = directory / "load"
         self.blast = directory / "blast"
+        self.hooks = directory / "hooks"
         self.wrk = shutil.which("wrk")
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:
             raise Broken("the load generator needs a C compiler: apt-get install gcc libc6-dev")
-        for program in (self.load, self.blast):
+        for program in (self.load, self.blast, self.hooks):
             subprocess.run([compiler, "-O2", "-o", program, HERE / f"{program.name}.c"], check=True)
 
     def write(self, text: str) -> Path:

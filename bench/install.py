@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from importlib.metadata import Distribution, distributions
-from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import NormalizedName, canonicalize_name
@@ -36,7 +35,7 @@ def closure(roots: tuple[str, ...], installed: Mapping[NormalizedName, Distribut
 
 def packages(kind: Kind) -> int:
     """Packages of the core install of that server, in the environment that its command belongs to."""
-    environment = Path(kind.command[0]).parent.parent
+    environment = kind.program.parent.parent
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
     site = [path for path in environment.glob("lib/python*/site-packages") if path.parent.name == version]
     site = site or list(environment.glob("lib/python*/site-packages"))

@@ -26,6 +26,7 @@
 #define ID_SLOT "00000000-0000-4000-8000-000000000000" /* what a body template has where an id belongs */
 #define ID_LEN 36
 #define MAX_SLOTS 4
+#define HEAD_MAX 8192 /* bytes of a request's head */
 
 enum phase { CLOSED, CONNECTING, SENDING, HEAD, BODY, CHUNK_SIZE, CHUNK_DATA, CHUNK_END, TRAILER, DONE };
 
@@ -358,13 +359,14 @@ static char *file(const char *path, size_t *len) {
 }
 
 /* Joins head and body template, and remembers where ids belong. */
-static void prepare(const char *path, const char *body_path, const char *version) {
+static void prepare(const char *path, const char *body_path, const char *version, const char *header) {
     size_t body_len;
     char *text = file(body_path, &body_len);
-    request_template = malloc(body_len + 1024);
-    char named[64] = "";
+    request_template = malloc(body_len + HEAD_MAX);
+    char named[HEAD_MAX / 2] = "";
     if (*version) snprintf(named, sizeof named, "A2A-Version: %s\r\n", version);
-    size_t at = (size_t)snprintf(request_template, 1024,
+    if (*header) snprintf(named + strlen(named), sizeof named - strlen(named), "%s\r\n", header);
+    size_t at = (size_t)snprintf(request_template, HEAD_MAX,
         "POST %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\nContent-Type: application/json\r\nAccept: application/json, text/event-stream\r\n"
         "%sContent-Length: %zu\r\n\r\n", path, want.port, named, body_len);
     memcpy(request_template + at, text, body_len);
@@ -405,7 +407,7 @@ static void run(void) {
 }
 
 int main(int argc, char **argv) {
-    const char *path = "/", *body_path = NULL, *ids_path = NULL, *version = "1.0";
+    const char *path = "/", *body_path = NULL, *ids_path = NULL, *version = "1.0", *header = "";
     if (argc < 2) return fprintf(stderr, "usage: load loop|once --port N --path P --body FILE [--conns N] [--seconds S] …\n"), 2;
     want.hold = once = !strcmp(argv[1], "once");
     for (int i = 2; i + 1 < argc; i += 2) {
@@ -415,6 +417,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(key, "--body")) body_path = value;
         else if (!strcmp(key, "--ids")) ids_path = value;
         else if (!strcmp(key, "--version")) version = value; /* of A2A; empty: no header */
+        else if (!strcmp(key, "--header")) header = value; /* one more, as "Name: value" */
         else if (!strcmp(key, "--conns")) want.conns = atoi(value);
         else if (!strcmp(key, "--seconds")) want.seconds = atof(value);
         else if (!strcmp(key, "--warmup")) want.warmup = atof(value);
@@ -431,7 +434,7 @@ int main(int argc, char **argv) {
     t_start = now();
     srand((unsigned)(time(NULL) ^ getpid()));
     run_id = (unsigned)rand() * 2654435761u ^ (unsigned)getpid();
-    prepare(path, body_path, version);
+    prepare(path, body_path, version, header);
     if (ids_path) {
         size_t len;
         id_list = file(ids_path, &len);

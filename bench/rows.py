@@ -1,129 +1,28 @@
 """The rows of the benchmark: what each does to a server, and which figures come out.
 
-A row is a function of (generators, server kind, plan); it starts its own server and returns named figures.
+A row is a function of (generators, server kind, plan); it starts its own server and returns named figures. Those of
+SendMessage are in sends.py, those of webhooks in webhooks.py.
 """
 
 from __future__ import annotations
 
 import base64
 import os
-import statistics
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
 from install import packages
+from plan import ECHO, QUESTION, Figures, Plan, Row, answered, clocked
+from sends import auth, dialects, send
 from servers import Broken, Kind, Server, running
+from webhooks import live, push
 
-Figures = dict[str, float]
-
-QUESTION = {"text": "What is the weather in Lyon tomorrow?"}
-ECHO = "/agents/echo"
 CHUNKS = "/agents/chunks"
 JUDGE = "/agents/judge"
 GATE = "/agents/gate"
 WHOLE_MB = 10
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How long and how large: the full sizes are those that the required values are for."""
-
-    seconds: float = 5
-    idle_streams: int = 5_000
-    listed_tasks: int = 100_000
-
-
-@dataclass(frozen=True)
-class Row:
-    """One row; `kinds` are measured in turn, `rounds_max` bounds the dear ones."""
-
-    name: str
-    title: str
-    kinds: tuple[str, ...]
-    measure: Callable[[Generators, Kind, Plan], Figures]
-    rounds_max: int = 99
-
-
-def clocked(server: Server, rate: str, measure: Callable[[], tuple[Measured, float]]) -> Figures:
-    """Runs a measurement, and says beside its rate how much of their cores the generator and the server used.
-
-    A server that waits for nothing and used less than nine tenths of its core had to share it with a stranger: then
-    `per_cpu_s`, the rate to a second of its own processor time, says more than the rate.
-    """
-    before, began = server.cpu_s(), time.monotonic()
-    measured, value = measure()
-    used = (server.cpu_s() - before) / (time.monotonic() - began)
-    return {rate: value, "busy": measured.busy, "server_cpu": used, "per_cpu_s": value / used}
-
-
-def answered(measured: Measured) -> tuple[Measured, float]:
-    return measured, measured.requests_per_s
-
-
-def send(load: Generators, kind: Kind, plan: Plan) -> Figures:
-    body, seed = rpc("SendMessage", message(QUESTION)), uuid.uuid4().hex[:8]
-    with running(kind) as server:
-
-        def measure() -> tuple[Measured, float]:
-            return answered(load.unary(server.port, ECHO, body, "send.lua", seed, plan.seconds))
-
-        return clocked(server, "rate", measure)
-
-
-@dataclass(frozen=True)
-class Spoken:
-    """A blocking send to the echo as one dialect has it; `version` is the header, empty for none."""
-
-    path: str
-    version: str
-    method: str
-    message: dict[str, Any]
-
-
-SPOKEN = {
-    "1.0": Spoken(ECHO, "1.0", "SendMessage", message(QUESTION)["message"]),
-    "beeos": Spoken("/echo", "1.0", "SendMessage", {"role": "user", "parts": [{"kind": "text", **QUESTION}]}),
-    "kaos": Spoken("/", "", "SendMessage", {"role": "user", "parts": [{"type": "text", **QUESTION}]}),
-    "evoai": Spoken(
-        "/api/v1/a2a/echo",
-        "",
-        "message/send",
-        {"role": "user", "parts": [{"type": "text", **QUESTION}], "messageId": ID_SLOT},
-    ),
-    "protoagent": Spoken("/a2a", "", "message/send", {"role": "user", "parts": [QUESTION]}),
-}
-"""What each system's own clients send. The id of the message is new in every request, else that of the request."""
-
-
-def dialects(load: Generators, kind: Kind, plan: Plan) -> Figures:
-    """What a send costs the server in each dialect, to what it costs in 1.0.
-
-    Each is measured between two measurements of 1.0, a second at a time, and the median of these ratios counts: so
-    neither the growing store nor other work on the machine weighs on one more than on the other.
-    """
-    others = [name for name in SPOKEN if name != "1.0"]
-    plain_us: list[float] = []
-    ratios: dict[str, list[float]] = {name: [] for name in others}
-    with running(kind) as server:
-        plain_us.append(spoken_us(load, server, SPOKEN["1.0"]))
-        for name in others * max(1, round(plan.seconds)):
-            cost_us = spoken_us(load, server, SPOKEN[name])
-            plain_us.append(spoken_us(load, server, SPOKEN["1.0"]))
-            ratios[name].append(cost_us / statistics.mean(plain_us[-2:]))
-    return {"1.0_us": statistics.median(plain_us)} | {name: statistics.median(seen) for name, seen in ratios.items()}
-
-
-def spoken_us(load: Generators, server: Server, spoken: Spoken) -> float:
-    """The server's own processor time for one send, measured for a second."""
-    body = rpc(spoken.method, {"message": spoken.message}, 1 if "messageId" in spoken.message else ID_SLOT)
-    before, began = server.cpu_s(), time.monotonic()
-    measured = load.unary(server.port, spoken.path, body, "send.lua", uuid.uuid4().hex[:8], 1, spoken.version)
-    used = (server.cpu_s() - before) / (time.monotonic() - began)
-    return used / measured.requests_per_s * 1e6
 
 
 def get(load: Generators, kind: Kind, plan: Plan) -> Figures:
@@ -344,6 +243,7 @@ def start(load: Generators, kind: Kind, plan: Plan) -> Figures:
 ROWS = (
     Row("send", "SendMessage, blocking, at 32 connections", ("dragoman", "sdk", "sdk-sqlite", "floor"), send),
     Row("dialects", "SendMessage in each dialect, to the same in 1.0", ("dragoman",), dialects, 1),
+    Row("auth", "SendMessage with a key or a token, to one that asks nobody", ("dragoman",), auth),
     Row("get", "GetTask at 32 connections", ("dragoman", "sdk", "floor"), get),
     Row("stream", "streamed events, 100 chunks a task, 32 connections", ("dragoman", "sdk", "floor"), stream),
     Row("long", "one stream of 2,000 chunks", ("dragoman", "sdk"), long),
@@ -352,5 +252,7 @@ ROWS = (
     Row("idle", "5,000 idle streams", ("dragoman", "sdk", "floor"), idle, 2),
     Row("list", "ListTasks over 100,000 tasks against 1,000", ("dragoman", "sdk"), listing, 1),
     Row("file", "a 10 MB file part", ("dragoman", "dragoman-memory", "sdk"), file),
+    Row("push", "SendMessage while webhooks are told", ("dragoman",), push),
+    Row("live", "a webhook beside others at dead hosts", ("dragoman",), live, 2),
     Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
 )

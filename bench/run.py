@@ -19,7 +19,8 @@ from pathlib import Path
 import generators
 import servers
 import table
-from rows import ROWS, Plan, Row
+from plan import Plan, Row
+from rows import ROWS
 from servers import Broken, Kind
 
 Rounds = dict[str, dict[str, dict[str, list[float]]]]
@@ -32,7 +33,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--servers", default="", help="kinds, with commas; default: all that a row compares")
     parser.add_argument("--seconds", type=float, default=5, help="of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="of each row; each round measures every server once")
-    parser.add_argument("--quick", action="store_true", help="1 s, one round, 1,000 idle streams, 10,000 listed tasks")
+    parser.add_argument("--quick", action="store_true", help="1 s, one round, a tenth of the tasks")
     parser.add_argument("--dragoman", default=str(servers.HERE.parent / ".venv/bin/dragoman"), help="the command")
     parser.add_argument("--json", type=Path, help="write every figure of every round there")
     parser.add_argument("--profile", type=Path, metavar="DIR", help="record each server with py-spy (speedscope files)")
@@ -51,7 +52,7 @@ def chosen(only: str, known: list[str]) -> list[str]:
 def profiled(kind: Kind, row: Row, directory: Path) -> Kind:
     """That server under py-spy, which samples it without stopping it. The figures are then no results."""
     directory.mkdir(parents=True, exist_ok=True)
-    output = directory.absolute() / f"{row.name}-{kind.name}.json"
+    output = directory.absolute() / f"{row.name}-{{name}}.json"
     spy = str(Path(sys.executable).parent / "py-spy")
     return kind.under(
         (spy, "record", "--nonblocking", "--rate", "400", "--format", "speedscope", "--output", str(output))
@@ -103,7 +104,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     plan, rounds = Plan(seconds=given.seconds), given.rounds
     if given.quick:
-        plan, rounds = Plan(seconds=1, idle_streams=1_000, listed_tasks=10_000), 1
+        plan, rounds = Plan(seconds=1, idle_streams=1_000, listed_tasks=10_000, dead_deliveries=10_000), 1
     kinds = servers.kinds(os.path.abspath(given.dragoman))
     wanted = chosen(given.servers, list(kinds))
     rows = [row for row in ROWS if row.name in chosen(given.only, [row.name for row in ROWS])]
@@ -129,7 +130,8 @@ def main() -> int:
         f"{platform.machine()}, {os.cpu_count()} cores, Linux {platform.release()}, CPython {platform.python_version()}"
     )
     size = (
-        f"{plan.seconds:g} s, {rounds} rounds, {plan.idle_streams:,} idle streams, {plan.listed_tasks:,} listed tasks"
+        f"{plan.seconds:g} s, {rounds} rounds, {plan.idle_streams:,} idle streams, {plan.listed_tasks:,} listed tasks, "
+        f"{plan.dead_deliveries:,} dead deliveries"
     )
     print(f"\n{about}; {size}; {time.monotonic() - began:.0f} s in all")
     if given.json:

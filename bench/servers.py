@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -34,7 +34,7 @@ class Broken(Exception):
 
 @dataclass(frozen=True)
 class Kind:
-    """One of the things compared. `{port}` and `{dir}` in the command are filled in at the start."""
+    """One of the things compared. `{port}`, `{dir}` and `{name}` in the command are filled in at the start."""
 
     name: str
     title: str
@@ -45,6 +45,15 @@ class Kind:
     def under(self, profiler: tuple[str, ...]) -> Kind:
         """The same server as the child of a program that records it."""
         return replace(self, command=(*profiler, "--", *self.command), profiled=True)
+
+    def asked(self, name: str, *env: tuple[str, str]) -> Kind:
+        """The same server under another name, with more in its environment."""
+        return replace(self, name=name, env=(*self.env, *env))
+
+    @property
+    def program(self) -> Path:
+        """Its command, without who profiles it."""
+        return Path(self.command[self.command.index("--") + 1 if self.profiled else 0])
 
 
 @dataclass(frozen=True)
@@ -173,14 +182,31 @@ def tail(log: IO[bytes]) -> str:
 
 
 @contextmanager
-def running(kind: Kind, more: Sequence[str] = (), timeout_s: float = 60) -> Iterator[Server]:
-    """A server of that kind in a new directory, ready for its first request; gone when the block ends."""
+def running(
+    kind: Kind, more: Sequence[str] = (), timeout_s: float = 60, prepare: Callable[[Path], None] | None = None
+) -> Iterator[Server]:
+    """A server of that kind in a new directory, ready for its first request; gone when the block ends.
+
+    `prepare` is given the directory before the server starts.
+    """
     directory = Path(tempfile.mkdtemp(prefix="dragoman-bench-"))
+    try:
+        if prepare is not None:
+            prepare(directory)
+        with started(kind, more, timeout_s, directory) as server:
+            yield server
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+@contextmanager
+def started(kind: Kind, more: Sequence[str], timeout_s: float, directory: Path) -> Iterator[Server]:
+    """A server of that kind in that directory."""
     port = free_port()
-    command = [word.format(port=port, dir=directory) for word in (*kind.command, *more)]
+    command = [word.format(port=port, dir=directory, name=kind.name) for word in (*kind.command, *more)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("DRAGOMAN_", "PYTHON"))}
     with tempfile.TemporaryFile() as log:
-        started = time.monotonic()
+        began = time.monotonic()
         pid = None
         process = subprocess.Popen(
             command,
@@ -194,11 +220,10 @@ def running(kind: Kind, more: Sequence[str] = (), timeout_s: float = 60) -> Iter
         try:
             if not first_card(process, port, timeout_s):
                 raise Broken(f"{kind.name} did not start")
-            started_s = time.monotonic() - started
+            started_s = time.monotonic() - began
             pid = child(process.pid) if kind.profiled else None
             yield Server(kind, pid or process.pid, port, directory, started_s)
         except Broken as error:
             raise Broken(f"{error}\n    its log ends: {tail(log)}") from error
         finally:
             end(process, pid)
-            shutil.rmtree(directory, ignore_errors=True)

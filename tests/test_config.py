@@ -140,8 +140,8 @@ def test_a_number_too_large_for_a_float_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.9.1", "::1", "localhost"])
-def test_a_loopback_host_is_allowed(host: str) -> None:
-    assert load(None, {}, {"host": host}).host == host
+def test_these_hosts_are_reached_from_this_machine_only(host: str) -> None:
+    assert loopback(load(None, {}, {"host": host}).host)
 
 
 def test_an_ipv6_address_may_stand_in_brackets() -> None:
@@ -149,15 +149,31 @@ def test_an_ipv6_address_may_stand_in_brackets() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.2", "example.org", "127.0.0.1.example.org"])
-def test_any_other_host_is_refused_with_what_to_do(tmp_path: Path, host: str) -> None:
-    error = refusal(tmp_path, f'host = "{host}"\n')
-    assert error.key == "host"
-    assert "use 127.0.0.1 and put a proxy" in str(error)
+def test_any_other_host_is_not(host: str) -> None:
+    assert not loopback(load(None, {}, {"host": host}).host)
 
 
-def test_any_other_host_is_allowed_if_that_is_asked_for(tmp_path: Path) -> None:
-    config = load(written(tmp_path, 'host = "0.0.0.0"\nallow_unauthenticated = true\n'), {}, {})
-    assert (config.host, loopback(config.host)) == ("0.0.0.0", False)
+def test_a_malformed_network_is_refused_at_start(tmp_path: Path) -> None:
+    for bad in ("10.0.0.0/33", "10.0.0.1/8", "localhost", "10.0.0"):
+        with pytest.raises(ConfigError, match="PUSH_NOTIFICATION_ALLOWED_CIDRS"):
+            load(None, {"PUSH_NOTIFICATION_ALLOWED_CIDRS": f"192.168.0.0/16,{bad}"}, {})
+
+
+def test_the_variables_of_the_guard_count_with_and_without_a_profile() -> None:
+    environ = {
+        "PUSH_NOTIFICATION_ALLOWED_HOSTS": "workstacean,Automaker-Server.",
+        "PUSH_NOTIFICATION_ALLOWED_CIDRS": "10.0.0.0/8, 172.16.0.0/12",
+    }
+    for flags in ({}, {"profile": "protoagent"}, {"profile": "kaos"}):
+        config = load(None, environ, flags)
+        assert config.push_allowed_hosts == ("workstacean", "automaker-server")
+        assert config.push_allowed_cidrs == ("10.0.0.0/8", "172.16.0.0/12")
+
+
+def test_symmetric_signatures_cannot_be_allowed() -> None:
+    for algorithm in ("HS256", "none", "rs256"):
+        with pytest.raises(ConfigError, match="jwt-algorithms"):
+            load(None, {}, {"jwt_algorithms": f"RS256,{algorithm}"})
 
 
 def test_a_store_url_leads_to_its_path() -> None:
@@ -253,6 +269,11 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
         ),
         ('[[agents]]\nid = "a"\nrun = "worker"\nskills = [{name = "s"}]\n', "agents[0].skills[0]", "the key id"),
         ('[[agents]]\nid = "a"\nrun = "worker"\nskills = ["s"]\n', "agents[0].skills[0]", "must be tables"),
+        (
+            '[[agents]]\nid = "a"\nrun = "m:o"\nskills = [{id = "s", extended = "yes"}]\n',
+            "agents[0].skills[0].extended",
+            "true or false",
+        ),
         (
             '[[agents]]\nid = "a"\nrun = "worker"\nskills = [{id = "s", tags = "t"}]\n',
             "agents[0].skills[0].tags",

@@ -23,7 +23,8 @@ from dragoman.config import Config
 from dragoman.dialects.sse import Parser, ServerSentEvent
 from dragoman.engine.api import Runner
 from dragoman.model.ids import SystemClock
-from dragoman.server import StartError, running, serving, sweep
+from dragoman.server import StartError, running, serving
+from dragoman.server.retention import sweep
 from dragoman.store.api import StoreError
 
 DEADLINE_S = 10.0
@@ -126,8 +127,8 @@ async def test_weird_task_ids_are_not_found(task_id: str) -> None:
         port = int(url.rpartition(":")[2])
         for method, action in (("GET", ""), ("POST", ":cancel"), ("GET", ":subscribe"), ("POST", ":subscribe")):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            head = f"{method} /tasks/{task_id}{action} HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\nConnection: close\r\n"
-            writer.write(head.encode() + b"Content-Length: 0\r\n\r\n")
+            head = f"{method} /tasks/{task_id}{action} HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n"
+            writer.write(head.encode() + b"Connection: close\r\nContent-Length: 0\r\n\r\n")
             answer = await reader.read()
             writer.close()
             assert answer.startswith(b"HTTP/1.1 404 ")
@@ -244,11 +245,23 @@ async def test_agents_that_take_all_threads_make_the_server_unready() -> None:
             blocked.set()
 
 
+class SweptAudit:
+    """Is asked what is too old."""
+
+    def __init__(self) -> None:
+        self.before_ms: list[int] = []
+
+    async def sweep(self, before_ms: int) -> int:
+        self.before_ms.append(before_ms)
+        return 0
+
+
 class SweptStore:
     """Has so many batches of old rows; then fails once; then has nothing."""
 
     def __init__(self, batches: int) -> None:
         self.left = batches
+        self.audit = SweptAudit()
         self.ages: list[tuple[int, int, int]] = []
         self.clean = asyncio.Event()
 
@@ -270,6 +283,8 @@ async def test_the_sweep_goes_on_until_nothing_is_left_and_outlives_a_store_that
     await asyncio.sleep(0)
     assert not sweeper.done()
     assert store.ages == [(2000, -1, 30 * 86_400_000)] * 4
+    assert len(store.audit.before_ms) == 3
+    assert 0 <= SystemClock().now_ms() - 90 * 86_400_000 - store.audit.before_ms[0] < 60_000
     sweeper.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await sweeper
@@ -300,7 +315,7 @@ from dragoman.server import run
 sys.path.insert(0, ".")
 from waiting import agent
 config = Config(port=0, store="sqlite:///t.db", shutdown_grace_s=float(sys.argv[1]))
-run(config, [agent], lambda bound: print(bound.port, flush=True))
+run(config, [agent], lambda bound: print(bound.config.port, flush=True))
 print("drained", flush=True)
 """
 

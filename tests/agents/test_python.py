@@ -294,6 +294,18 @@ async def test_the_skill_that_runs(agent: Agent, skill: str | None, skills: tupl
     assert (await run(agent, skill=skill, skills=skills)).text == runs
 
 
+async def test_an_extended_skill_is_not_on_the_public_card_and_runs_when_it_is_named(agent: Agent) -> None:
+    async def name(ctx: Context) -> str:
+        return ctx.skill
+
+    agent.skill("hidden", extended=True)(name)
+    agent.skill("shown")(name)
+    assert [skill.id for skill in agent.profile.skills] == ["shown"]
+    assert [skill.id for skill in agent.profile.extended_skills] == ["hidden"]
+    assert (await run(agent)).text == "shown"
+    assert (await run(agent, skill="hidden")).text == "hidden"
+
+
 async def test_an_agent_without_skills_says_so(agent: Agent) -> None:
     with pytest.raises(LookupError, match=r"agent test has no skill None; it has none: write @agent\.skill"):
         await run(agent)

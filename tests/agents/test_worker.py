@@ -11,6 +11,7 @@ from dragoman.agents.worker import WorkerAgent
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentOffline,
+    Forbidden,
     InvalidParams,
     LeaseLost,
     TaskNotFound,
@@ -19,6 +20,7 @@ from dragoman.model.errors import (
 )
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, UpdateStatus
+from dragoman.model.principal import Role
 from dragoman.model.task import Record, TaskState, Usage
 from tests.engine.house import DEADLINE_S, House, house, text_of
 
@@ -28,10 +30,10 @@ NEVER_S = 1000.0
 SOON_S = 0.05
 
 
-def worker(**said: Any) -> WorkerAgent:
+def worker(agent_id: str = "agent", **said: Any) -> WorkerAgent:
     said.setdefault("lease_s", NEVER_S)
     said.setdefault("queues", True)
-    return WorkerAgent(Profile(id="agent", name="agent", description="Elsewhere", version="1", skills=()), **said)
+    return WorkerAgent(Profile(id=agent_id, name=agent_id, description="Elsewhere", version="1", skills=()), **said)
 
 
 async def taken(agent: WorkerAgent, name: str = "w1", *, replays: bool = False) -> Offer:
@@ -215,17 +217,34 @@ async def test_a_status_that_no_worker_can_set_is_refused() -> None:
         await here.ask(done(task_id))
 
 
-async def test_a_task_of_others_is_not_found_without_its_lease() -> None:
+async def test_a_worker_of_the_agent_ends_the_tasks_of_all_its_callers() -> None:
+    """DESIGN §6: with the lease, or in the bare shape while the task was delivered once."""
+    agent, other = worker(), worker("other")
+    async with house(agent, other) as here:
+        task_id, bare = await here.begin(), await here.begin()
+        lease = token(await taken(agent))
+        for report in (done("no-such-task"), done("no-such-task", lease)):
+            with pytest.raises(TaskNotFound):
+                await here.ask(report, owner="eve")
+        with pytest.raises(TaskNotFound):
+            await here.ask(done(task_id), owner="eve", agent="other")
+        with pytest.raises(LeaseLost):
+            await here.ask(done(task_id, "1.guessed"), owner="eve")
+        assert (await here.ask(done(task_id, lease), owner="worker")).state is TaskState.COMPLETED
+        assert (await here.ask(done(bare), owner="worker")).state is TaskState.COMPLETED
+
+
+@pytest.mark.parametrize("owner", ["anna", "eve"])
+async def test_who_is_no_worker_ends_no_task_of_a_worker(owner: str) -> None:
+    """Whether it is there or not; not even its own, nor with the lease."""
     agent = worker()
     async with house(agent) as here:
         task_id = await here.begin()
         lease = token(await taken(agent))
-        for report in (done(task_id), done("no-such-task"), done("no-such-task", lease)):
-            with pytest.raises(TaskNotFound):
-                await here.ask(report, owner="eve")
-        with pytest.raises(LeaseLost):
-            await here.ask(done(task_id, "1.guessed"), owner="eve")
-        assert (await here.ask(done(task_id, lease), owner="worker:agent")).state is TaskState.COMPLETED
+        for report in (done(task_id), done(task_id, lease), done("no-such-task"), updated(task_id, TaskState.WORKING)):
+            with pytest.raises(Forbidden):
+                await here.ask(report, owner=owner, role=Role.CALLER)
+        await here.ask(done(task_id, lease))
 
 
 async def test_only_workers_tasks_end_from_outside() -> None:

@@ -11,11 +11,14 @@ import aiohttp
 import pytest
 from msgspec import Struct
 
+from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.app import App
-from dragoman.bindings.calls import Limits
+from dragoman.bindings.callers import Callers
+from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors
 from dragoman.bindings.health import Health
+from dragoman.bindings.limits import Limits, limits
 from dragoman.bindings.listener import BACKLOG, bound_socket, listener
 from dragoman.engine.api import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
@@ -156,16 +159,16 @@ def make_app(
     handler: ScriptedHandler,
     store: ScriptedStore,
     origins: Sequence[str] = (),
-    limits: Limits = Limits(100_000, 64, 10),  # noqa: B008  it is frozen
+    bounds: Limits | None = None,
     public_url: str | None = None,
     unready: Sequence[str] = (),
 ) -> App:
+    nobody = Authenticator(None, SystemClock(), agent_keys={})
     return App(
         handler,
-        PROFILES,
+        Reception(PROFILES, Callers(nobody), bounds or limits(100_000, 64, 10)),
         "echo",
-        limits=limits,
-        cards=Cards(PROFILES, public_url, 60),
+        cards=Cards(PROFILES, public_url, 60, authenticator=nobody),
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
         cors=Cors(origins) if origins else None,
     )
@@ -181,7 +184,9 @@ async def site(
     keep_alive_s: float = 75,
 ) -> AsyncIterator[Site]:
     handler, store, unready = ScriptedHandler(), ScriptedStore(), list[str]()
-    app = make_app(handler, store, origins, Limits(max_body_bytes, 64, 10, body_pause_s), public_url, unready)
+    app = make_app(
+        handler, store, origins, limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s), public_url, unready
+    )
     server = listener(app)
     server.config.timeout_graceful_shutdown = 1
     server.config.timeout_keep_alive = keep_alive_s  # type: ignore[assignment]  # a fraction will do

@@ -1,13 +1,16 @@
 """The body: JSON, and not too much of it."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
 
 from dragoman.bindings.body import is_json
+from dragoman.bindings.limits import AT_ONCE
 from tests.bindings.conftest import DEADLINE_S, V1, Site, message, site
 
+V1_JSON = {**V1, "Content-Type": "application/json"}
 SEND = json.dumps({"message": message()}).encode()
 RPC = json.dumps({"jsonrpc": "2.0", "id": 7, "method": "SendMessage", "params": {"message": message()}}).encode()
 
@@ -123,6 +126,19 @@ async def test_a_body_that_stops_arriving_is_given_up() -> None:
                 assert b"stopped arriving" in answer
 
 
+async def test_a_body_that_trickles_is_given_up() -> None:
+    async with site(body_pause_s=0.2) as running, asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        head = b"POST /message:send HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n"
+        writer.write(head + b"Content-Length: 90000\r\n\r\n")
+        answer = asyncio.create_task(reader.read(1 << 16))
+        while not answer.done():
+            writer.write(b" ")
+            await asyncio.wait([answer], timeout=0.01)
+        writer.transport.abort()
+        assert b"trickled" in await answer
+
+
 @pytest.mark.parametrize(
     ("body", "code"),
     [
@@ -148,3 +164,34 @@ async def test_too_many_parts_are_refused(served: Site) -> None:
     answer = await served.rpc("SendMessage", {"message": many})
     assert answer["error"]["code"] == -32602
     assert "max_parts" in answer["error"]["message"]
+
+
+async def test_bodies_on_their_way_are_bounded_all_together_and_let_go_of_when_given_up() -> None:
+    async with site(max_body_bytes=10_000) as running, contextlib.AsyncExitStack() as held:
+        head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10000\r\n\r\n"
+        writers = []
+        for _ in range(AT_ONCE):
+            _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            held.callback(writer.close)
+            writers.append(writer)
+            writer.write(head + b"x" * 9_999)
+        refused = b""
+        while b" 503 " not in refused:  # as soon as theirs have come
+            async with asyncio.timeout(DEADLINE_S):
+                reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+                writer.write(head + b"x" * 5_000)
+                await asyncio.sleep(0)
+                writer.write(b"x" * 4_999)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        refused = await reader.readuntil(b"\r\n\r\n")
+                writer.close()
+        assert b"retry-after: 5" in refused.lower()
+        for writer in writers:
+            writer.close()
+        status = 503
+        async with asyncio.timeout(DEADLINE_S):
+            while status == 503:
+                async with running.http.post("/message:send", data=SEND + b" " * 9_000, headers=V1_JSON) as answer:
+                    status = answer.status
+        assert status == 200

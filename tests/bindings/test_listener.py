@@ -1,6 +1,7 @@
 """The listener: what is written leaves in order, and with few system calls."""
 
 import asyncio
+import contextlib
 import socket
 
 import pytest
@@ -97,10 +98,24 @@ async def test_a_head_of_some_size_is_read(served: Site) -> None:
 
 async def test_a_client_that_is_silent_is_cut() -> None:
     async with site(keep_alive_s=0.05) as running:
-        for begun in (b"", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: "):
+        for begun in (b"", b"\r\n", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: "):
             assert await running.raw(begun) == b""
-        answer = await running.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert answer.startswith(b"HTTP/1.1 200 ")
+        for after in (b"", b"\r\n"):
+            answer = await running.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + after)
+            assert answer.startswith(b"HTTP/1.1 200 ")
+
+
+async def test_a_head_that_trickles_is_cut() -> None:
+    async with site(keep_alive_s=0.2) as running, asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: ")
+        cut = asyncio.create_task(reader.read())
+        while not cut.done():
+            writer.write(b"x")
+            await asyncio.wait([cut], timeout=0.01)
+        writer.transport.abort()
+        with contextlib.suppress(ConnectionError):
+            assert await cut == b""
 
 
 async def test_connections_do_not_wait_for_acknowledgements() -> None:

@@ -110,7 +110,7 @@ async def place() -> AsyncIterator[Client]:
     config = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.1, blocking_timeout_s=0.5)
     async with running(config, [poet, pair, at_once, slow]) as bound:
         timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
-        async with aiohttp.ClientSession(f"http://127.0.0.1:{bound.port}", timeout=timeout) as http:
+        async with aiohttp.ClientSession(bound.url, timeout=timeout) as http:
             yield Client(http)
 
 
@@ -338,7 +338,7 @@ async def test_a_stopping_server_ends_a_stream_with_an_error() -> None:
     body = {"stream": True, "messages": [{"role": "user", "content": "x"}]}
     async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as http:
         async with running(config, [slow]) as bound:
-            answer = await http.post(f"http://127.0.0.1:{bound.port}/v1/chat/completions", json=body)
+            answer = await http.post(f"{bound.url}/v1/chat/completions", json=body)
             raw = b""
             while b"so far" not in raw:
                 raw += await answer.content.readany()

@@ -178,3 +178,16 @@ def test_a_table_for_a_skill_that_the_code_lacks_is_refused() -> None:
     entry = AgentEntry(id="a", run="forecasts:weather", skills=(AgentSkill(id="sing"),))
     with pytest.raises(AgentReferenceError, match="skill 'sing' is not in the code; there are say"):
         load_agents((entry,), (), None)
+
+
+@pytest.mark.usefixtures("directory")
+def test_a_table_says_which_skills_are_on_the_extended_card_only() -> None:
+    table = AgentEntry(id="sea", run="forecasts:tides", skills=(AgentSkill(id="say", name="Speak", extended=True),))
+    (agent,) = load_agents((table,), (), None)
+    assert agent.profile.skills == ()
+    (skill,) = agent.profile.extended_skills
+    assert (skill.name, skill.description) == ("Speak", "Says it")
+    skills = (AgentSkill(id="open", extended=False), AgentSkill(id="closed", extended=True))
+    (worker,) = load_agents((AgentEntry(id="far", run="worker", skills=skills),), (), None)
+    assert [skill.id for skill in worker.profile.skills] == ["open"]
+    assert [skill.id for skill in worker.profile.extended_skills] == ["closed"]

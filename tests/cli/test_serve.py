@@ -69,9 +69,7 @@ def test_help_lists_no_flag_that_is_not_a_setting() -> None:
     [
         (("--port", "x"), "command line: --port = 'x': must be a whole number"),
         (("--port", ""), "command line: --port = '': must be a whole number"),
-        (("--host", "0.0.0.0"), "use 127.0.0.1 and put a proxy"),
-        (("--host", "0.0.0.0", "--no-allow-unauthenticated"), "use 127.0.0.1 and put a proxy"),
-        (("--host", "0.0.0.0", "--allow-unauthenticated"), "no agents: name one as MODULE:OBJECT"),
+        (("--host", "0.0.0.0"), "no agents: name one as MODULE:OBJECT"),
         (("--config", "absent.toml"), "absent.toml: cannot be read"),
         (("absent:agent",), "absent:agent: no module 'absent'"),
     ],
@@ -115,7 +113,7 @@ def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -
     own = Config(agents=(AgentEntry(id="countdown", run="m:o", api_key="s3cret"),))
     agents = [scripted("echo"), scripted("countdown")]
     assert [line.split(":")[0] for line in banner(own, agents).splitlines() if "YOUR-KEY" in line] == ["Stream"]
-    said = banner(Config(api_key="s3cret"), agents)
+    said = banner(Config(api_key="s3cret"), agents, asks_callers=True)
     assert [line.split(":")[0] for line in said.splitlines() if "YOUR-KEY" in line] == ["Send", "Stream"]
     assert "s3cret" not in said
 

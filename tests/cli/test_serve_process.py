@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.store.sqlite.check import check
+
 ROOT = Path(__file__).parent.parent.parent
 DEADLINE_S = 20.0
 
@@ -99,3 +101,24 @@ def test_a_second_server_on_the_same_store_is_refused_in_one_line(serve: Serve) 
     assert second.returncode != 0
     assert "data/dragoman.db" in error
     assert "Traceback" not in error
+
+
+@pytest.mark.slow
+def test_keys_are_made_revoked_and_audited_while_the_server_runs(serve: Serve, tmp_path: Path) -> None:
+    def dragoman(*arguments: str) -> str:
+        command = [str(Path(sys.executable).parent / "dragoman"), *arguments]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    process = serve(f"{ROOT}/examples/agents.py:echo", "--port", "0")
+    said(process)
+    key_id = json.loads(dragoman("keys", "create", "ann", "--json"))["id"]
+    assert [key["id"] for key in json.loads(dragoman("keys", "list", "--json"))] == [key_id]
+    dragoman("keys", "revoke", key_id)
+    acts = [json.loads(line) for line in dragoman("audit", "--json").splitlines()]
+    assert [act["action"] for act in acts if act.get("subject") == key_id] == ["keys.create", "keys.revoke"]
+    assert process.poll() is None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE_S) == 0
+    assert check(tmp_path / "data" / "dragoman.db") == []

@@ -21,7 +21,14 @@ from dragoman.model.task import Record
 VECTORS = Path(__file__).parent / "vectors"
 DOCS = Path(__file__).parents[2] / "docs" / "dialects.md"
 ANY_TEXT = "..."
-RESULTS: dict[str, Any] = {"Record": Record, "Message": Message, "TaskPage": TaskPage, "PushConfig": PushConfig}
+RESULTS: dict[str, Any] = {
+    "Record": Record,
+    "Message": Message,
+    "TaskPage": TaskPage,
+    "PushConfig": PushConfig,
+    "PushConfigs": tuple[PushConfig, ...],
+    "None": None,
+}
 UNNAMED = "*"
 
 

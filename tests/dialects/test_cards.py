@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.dialects import cards, v03, v1
+from dragoman.dialects import cards, evoai, protoagent, v03, v1
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.model.card import AgentCard, AgentExtension, AgentProvider, AgentSkill, Profile
 from dragoman.model.operations import GetExtendedCard
@@ -62,7 +62,7 @@ def test_every_version_and_binding_of_the_mount_is_named(base: str, mount: str, 
 
 def test_the_hybrid_has_all_of_the_1_0_card() -> None:
     hybrid = well_known()
-    pure = json.loads(msgspec.json.encode(cards.extended_card(PROFILE, AT)))
+    pure = json.loads(msgspec.json.encode(cards.card(PROFILE, AT)))
     pure["capabilities"] = hybrid["capabilities"]
     assert {name: hybrid[name] for name in pure} == pure
     assert msgspec.convert(hybrid, AgentCard).supported_interfaces == AT
@@ -89,6 +89,12 @@ def test_capabilities_are_those_of_both_versions() -> None:
         "stateTransitionHistory": False,
         "extensions": [{"uri": "urn:example:x", "description": "X", "required": True, "params": {"a": 1}}],
     }
+
+
+def test_a_card_says_where_there_are_webhooks() -> None:
+    offer = cards.Offer(pushes=True)
+    assert well_known(offer=offer)["capabilities"]["pushNotifications"] is True
+    assert card_03(cards.card(PROFILE, AT, offer))["capabilities"]["pushNotifications"] is True
 
 
 def test_an_agent_that_does_not_stream_says_so() -> None:
@@ -120,9 +126,58 @@ def test_the_extended_card_is_pure_in_each_version() -> None:
         assert old["supportsAuthenticatedExtendedCard"] is True
 
 
+HIDDEN = AgentSkill(id="hidden", name="Hidden", description="For friends", tags=("test",))
+
+
+def test_only_the_extended_card_has_the_extended_skills() -> None:
+    profile = msgspec.structs.replace(PROFILE, extended_skills=(HIDDEN,))
+    assert [skill.id for skill in cards.extended_card(profile, AT).skills] == ["echo", "hidden"]
+    assert [skill.id for skill in cards.card(profile, AT).skills] == ["echo"]
+    assert [skill["id"] for skill in well_known(profile)["skills"]] == ["echo"]
+
+
+def test_protoagents_extended_card_is_the_public_one_with_more_skills() -> None:
+    profile = msgspec.structs.replace(PROFILE, extended_skills=(HIDDEN,))
+    offer = cards.Offer(extended=True, pushes=True, extensions=protoagent.EXTENSIONS)
+    public = well_known(profile, offer=offer)
+    for dialect in (protoagent.JSONRPC, protoagent.REST):
+        extended = json.loads(dialect.encode_result(GetExtendedCard(), cards.extended_card(profile, AT, offer)))
+        assert list(extended) == list(public)
+        assert extended == public | {"skills": [*public["skills"], json.loads(msgspec.json.encode(HIDDEN))]}
+
+
+def test_evo_ais_extended_card_says_what_is_so() -> None:
+    at = cards.interfaces("http://h", "/api/v1/a2a/echo", ("0.3",))
+    card = cards.extended_card(PROFILE, at, cards.Offer(pushes=True))
+    extended = json.loads(evoai.JSONRPC.encode_result(GetExtendedCard(), card))
+    assert extended["extended"] == {
+        "agent_id": "echo",
+        "available_endpoints": [
+            "http://h/api/v1/a2a/echo",
+            "http://h/api/v1/a2a/echo/.well-known/agent.json",
+        ],
+    }
+    capabilities = extended["capabilities"]
+    assert (capabilities["multiTurnConversations"], capabilities["fileProcessing"]) == (True, True)
+    texts = msgspec.structs.replace(card, default_input_modes=("text/plain", "application/json"))
+    extended = json.loads(evoai.JSONRPC.encode_result(GetExtendedCard(), texts))
+    assert extended["capabilities"]["fileProcessing"] is False
+    assert extended.keys() >= REQUIRED_03
+
+
+def test_what_is_asked_of_callers_is_on_every_card() -> None:
+    schemes = {"apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "x-api-key"}}}
+    offer = cards.Offer(schemes=schemes, requirements=({"schemes": {"apiKey": {"list": []}}},))
+    hybrid = well_known(offer=offer)
+    assert hybrid["securitySchemes"] == {"apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"}}
+    assert hybrid["security"] == [{"apiKey": []}]
+    pure = json.loads(v1.JSONRPC.encode_result(GetExtendedCard(), cards.extended_card(PROFILE, AT, offer)))
+    assert (pure["securitySchemes"], pure["securityRequirements"]) == (schemes, list(offer.requirements))
+
+
 def test_security_is_spelled_as_each_version_has_it() -> None:
     card = msgspec.structs.replace(
-        cards.extended_card(PROFILE, AT),
+        cards.card(PROFILE, AT),
         security_schemes={
             "key": {"apiKeySecurityScheme": {"location": "header", "name": "X-API-Key"}},
             "bearer": {"httpAuthSecurityScheme": {"scheme": "bearer"}},

@@ -1,6 +1,7 @@
 """The bounds of a JSON body: what is refused before it is decoded, and what is let through."""
 
 import json
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -103,3 +104,64 @@ def test_a_message_of_too_many_parts_is_refused() -> None:
     json_bounds.check_parts(message, 3)
     with pytest.raises(InvalidParams, match="at most 2 parts"):
         json_bounds.check_parts(message, 2)
+
+
+LONG = "x" * 11
+
+
+@pytest.mark.parametrize(
+    ("field", "part"),
+    [
+        ("text", Part(text=LONG)),
+        ("url", Part(url=LONG)),
+        ("filename", Part(raw=b"", filename=LONG)),
+        ("mediaType", Part(text="", media_type=LONG)),
+        ("data", Part(data=LONG)),
+        ("data", Part(data=[1, {"a": [None, LONG]}])),
+        ("data", Part(data={"a": {LONG: 1}})),
+        ("metadata", Part(text="", metadata={"a": LONG})),
+    ],
+)
+def test_a_text_that_is_too_long_is_refused_by_its_name(field: str, part: Part) -> None:
+    message = Message(message_id="m", role=Role.USER, parts=(Part(text="ok"), part))
+    json_bounds.check_parts(message, 2, 11)
+    with pytest.raises(InvalidParams, match=rf"^message\.parts\[1\]\.{field}: .* at most 10 characters \(max_text\)$"):
+        json_bounds.check_parts(message, 2, 10)
+
+
+@pytest.mark.parametrize(
+    ("field", "said"),
+    [("messageId", {"message_id": LONG}), ("contextId", {"context_id": LONG}), ("metadata", {"metadata": {"a": LONG}})],
+)
+def test_what_is_around_the_parts_is_bounded_too(field: str, said: dict[str, Any]) -> None:
+    message = Message(**{"message_id": "m", "role": Role.USER, "parts": (Part(text="ok"),)} | said)
+    json_bounds.check_parts(message, 1, 11)
+    with pytest.raises(InvalidParams, match=rf"^message\.{field}: "):
+        json_bounds.check_parts(message, 1, 10)
+
+
+def test_the_bytes_of_a_file_are_not_text() -> None:
+    json_bounds.check_parts(Message(message_id="m", role=Role.USER, parts=(Part(raw=b"x" * 100),)), 1, 10)
+
+
+def longest(value: object) -> int:
+    match value:
+        case str():
+            return len(value)
+        case list():
+            return max(map(longest, value), default=0)
+        case dict():
+            return max(map(longest, (*value, *value.values())), default=0)
+        case _:
+            return 0
+
+
+@given(JSON | st.text(alphabet='\\"\n\x1fxé'), st.integers(0, 5))
+def test_the_length_that_is_checked_is_that_of_the_longest_string(value: object, max_text: int) -> None:
+    message = Message(message_id="", role=Role.USER, parts=(Part(data=value),))
+    try:
+        json_bounds.check_parts(message, 1, max_text)
+    except InvalidParams:
+        assert longest(value) > max_text
+    else:
+        assert longest(value) <= max_text

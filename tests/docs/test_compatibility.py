@@ -44,6 +44,7 @@ INSTANCES: tuple[A2AError, ...] = (
     errors.Unavailable(""),
     errors.Unauthorized(""),
     errors.Forbidden(""),
+    errors.TooManyRequests("", "", 1),
 )
 
 PATHS_OF_ONE_VERSION = ("/extendedAgentCard", "/v1/card")
@@ -71,10 +72,10 @@ def test_the_table_of_errors_is_that_of_both_versions() -> None:
     ]
 
 
-def test_the_last_eight_errors_have_their_own_status_over_json_rpc() -> None:
+def test_the_last_nine_errors_have_their_own_status_over_json_rpc() -> None:
     statuses = [(v1.JSONRPC.error_status(error), v03.JSONRPC.error_status(error)) for error in INSTANCES]
-    assert statuses[:-8] == [(200, 200)] * (len(INSTANCES) - 8)
-    assert all(200 not in each for each in statuses[-8:])
+    assert statuses[:-9] == [(200, 200)] * (len(INSTANCES) - 9)
+    assert all(200 not in each for each in statuses[-9:])
 
 
 def test_every_error_is_in_the_table() -> None:

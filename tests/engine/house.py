@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.engine.api import EngineSettings, Run, Snapshot, Stream, StreamItem
+from dragoman.engine.api import Announcer, EngineSettings, Run, Snapshot, Stream, StreamItem
 from dragoman.engine.engine import Engine
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.events import Logged, StatusChanged
@@ -14,6 +14,7 @@ from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import (
     Call,
     CancelTask,
+    CompleteTask,
     GetTask,
     ListTasks,
     Manners,
@@ -22,8 +23,10 @@ from dragoman.model.operations import (
     StreamMessage,
     Subscribe,
     TaskPage,
+    UpdateStatus,
 )
 from dragoman.model.principal import Principal
+from dragoman.model.principal import Role as Standing
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
@@ -218,10 +221,19 @@ MANNERS = {
 }
 
 
-def call(operation: Operation, owner: str = "anna", agent: str = "agent", dialect: str = "1.0", **around: Any) -> Call:
+def call(
+    operation: Operation,
+    owner: str = "anna",
+    agent: str = "agent",
+    dialect: str = "1.0",
+    role: Standing | None = None,
+    **around: Any,
+) -> Call:
+    """A call by somebody who may do that: who reports on tasks is a worker."""
+    standing = Standing.AGENT if isinstance(operation, CompleteTask | UpdateStatus) else Standing.CALLER
     return Call(
         operation=operation,
-        principal=Principal(owner),
+        principal=Principal(owner, role or standing),
         agent=agent,
         dialect=dialect,
         mount="/",
@@ -273,6 +285,8 @@ async def house(
     clock: StandingClock | None = None,
     crashes: bool = False,
     grace_s: float = 1.0,
+    announcer: Announcer | None = None,
+    identified: Callable[[], bool] | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """An engine with these agents (default: one that echoes), drained at the end; then it must hold nothing.
@@ -290,6 +304,8 @@ async def house(
             clock=clock,
             settings=EngineSettings(**settings),
             holder=holder,
+            announcer=announcer,
+            identified=identified,
         )
         here = House(engine, store, clock)
         async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as group:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.engine.api import Run
-from dragoman.model.card import AgentSkill
+from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import (
     AgentNotFound,
     ContentTypeNotSupported,
@@ -279,6 +279,23 @@ async def test_push_and_the_extended_card_are_not_there() -> None:
                 await h.ask(operation)
         with pytest.raises(UnsupportedOperation):
             await h.ask(GetExtendedCard())
+
+
+async def test_the_extended_card_is_there_as_soon_as_callers_are_identified() -> None:
+    """A2A 1.0 §3.1.11; what it has beyond the public one runs when it is named, and is not given away before."""
+    talk, cook = (AgentSkill(id=name, name=name, description=name, tags=()) for name in ("talk", "cook"))
+    asked = [False]
+    agent = Scripted(echo, skills=(talk,), extended_skills=(cook,))
+    async with house(agent, identified=lambda: asked[0]) as h:
+        with pytest.raises(UnsupportedOperation):
+            await h.ask(GetExtendedCard())
+        asked[0] = True
+        profile = await h.ask(GetExtendedCard())
+        assert isinstance(profile, Profile)
+        assert (profile.id, profile.skills, profile.extended_skills) == ("agent", (talk, cook), ())
+        assert (await h.send(skill="cook")).head.skill == "cook"
+        with pytest.raises(InvalidParams, match=r"use talk$"):
+            await h.send(skill="fly")
 
 
 async def test_a_full_store_is_unavailable_and_works_again() -> None:

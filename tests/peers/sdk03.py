@@ -45,7 +45,7 @@ TERMINAL = (TaskState.completed, TaskState.failed, TaskState.canceled, TaskState
 # JSON-RPC code of each error, and the HTTP statuses that name it over REST (0.3 leaves some of them open).
 NOT_FOUND = (-32001, (404,))
 NOT_CANCELABLE = (-32002, (400, 409))
-PUSH_NOT_SUPPORTED = (-32003, (400, 501))
+INVALID_PARAMS = (-32602, (400, 422))
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ async def card(lane: Lane) -> None:
             assert new == old, "agent-card.json and agent.json differ"
             assert all((new.name, new.skills, new.url)), f"card {new}"
             assert new.capabilities.streaming, "the card does not offer streaming"
-            assert not new.capabilities.push_notifications, "the card offers push notifications"
+            assert new.capabilities.push_notifications, "the card does not offer push notifications"
             assert new.protocol_version.startswith("0.3"), f"protocolVersion {new.protocol_version}"
             offered = {new.preferred_transport, *(i.transport for i in new.additional_interfaces or [])}
             assert {"JSONRPC", "HTTP+JSON"} <= offered, f"transports {offered}"
@@ -320,14 +320,19 @@ async def terminal_task(lane: Lane) -> None:
         raise AssertionError(f"a terminal task took a message: {answer}")
 
 
-async def push_not_supported(lane: Lane) -> None:
+async def webhooks(lane: Lane) -> None:
+    """Registered and read; where they may not be, refused. Nobody listens at port 9."""
     client = await lane.client()
     task_id = (await send(client, text("push"))).id
-    push = PushNotificationConfig(id="c", url="https://example.com/hook")
-    new = TaskPushNotificationConfig(task_id=task_id, push_notification_config=push)
-    await refused(PUSH_NOT_SUPPORTED, client.set_task_callback(new))
+    push = PushNotificationConfig(id="c", url="https://127.0.0.1:9/hook", token="hush")
+    made = await client.set_task_callback(TaskPushNotificationConfig(task_id=task_id, push_notification_config=push))
     one = GetTaskPushNotificationConfigParams(id=task_id, push_notification_config_id="c")
-    await refused(PUSH_NOT_SUPPORTED, client.get_task_callback(one))
+    for told in (made, await client.get_task_callback(one)):
+        shown = told.push_notification_config
+        assert (shown.id, shown.url, shown.token or "") == ("c", push.url, ""), f"webhook {told}"
+    hostile = PushNotificationConfig(id="c", url="http://127.0.0.2/hook")
+    new = TaskPushNotificationConfig(task_id=task_id, push_notification_config=hostile)
+    await refused(INVALID_PARAMS, client.set_task_callback(new))
 
 
 async def mount_card(lane: Lane) -> None:
@@ -355,12 +360,12 @@ async def ended_task(lane: Lane) -> None:
 
 
 MOUNTED = (
-    mount_card, send_blocking, send_keeps_context, get_history, ended_task, unknown_task, push_not_supported,
+    mount_card, send_blocking, send_keeps_context, get_history, ended_task, unknown_task, webhooks,
 )  # fmt: skip
 SCENARIOS = (
     card, send_blocking, send_keeps_context, send_data, send_not_blocking, stream, get_history, cancel, resubscribe,
     input_required, input_required_stream, auth_required, failed, rejected, file_round_trip, file_received,
-    unknown_task, foreign_mount, terminal_task, push_not_supported,
+    unknown_task, foreign_mount, terminal_task, webhooks,
 )  # fmt: skip
 
 

@@ -9,12 +9,14 @@ import functools
 import hashlib
 import sys
 import uuid
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 from a2a.client import A2ACardResolver, ClientCallContext
 from a2a.client.transports import jsonrpc, rest
 from a2a.types import (
+    AgentCard,
     CancelTaskRequest,
     DeleteTaskPushNotificationConfigRequest,
     GetExtendedAgentCardRequest,
@@ -31,13 +33,15 @@ from a2a.types import (
 )
 from a2a.utils.errors import (
     A2AError,
-    PushNotificationNotSupportedError,
+    InvalidParamsError,
     TaskNotCancelableError,
     TaskNotFoundError,
     UnsupportedOperationError,
     VersionNotSupportedError,
 )
+from a2a.utils.signing import InvalidSignaturesError, create_signature_verifier
 from google.protobuf import json_format, struct_pb2
+from jwt.api_jwk import PyJWK
 from report import Scenario, run, selected
 from sdk1_lane import (
     COMPLETED,
@@ -64,10 +68,33 @@ async def card(lane: Lane) -> None:
             assert new.name, "the card has no name"
             assert new.skills, "the card has no skill"
             assert new.capabilities.streaming, "the card does not offer streaming"
-            assert not new.capabilities.push_notifications, "the card offers push notifications"
+            assert new.capabilities.push_notifications, "the card does not offer push notifications"
             assert not new.capabilities.extended_agent_card, "the card offers an extended card"
             offered = {(i.protocol_binding, i.protocol_version) for i in new.supported_interfaces}
             assert {("JSONRPC", "1.0"), ("HTTP+JSON", "1.0")} <= offered, f"interfaces {offered}"
+
+
+async def signed_card(lane: Lane) -> None:
+    """The SDK's own verifier, with the key where the signature says that it is; of what was changed it says no."""
+    async with httpx.AsyncClient(timeout=30) as http:
+
+        def verifier(keys: dict[str, Any]) -> Callable[[AgentCard], None]:
+            def key(kid: str | None, jku: str | None) -> PyJWK:
+                assert jku == f"{lane.base_url}/.well-known/jwks.json", f"the key is said to be at {jku}"
+                return PyJWK(next(each for each in keys["keys"] if each["kid"] == kid))
+
+            return create_signature_verifier(key, ["ES256"])
+
+        verify = verifier((await http.get(f"{lane.base_url}/.well-known/jwks.json")).json())
+        for mount in (lane.base_url, f"{lane.base_url}/agents/echo", f"{lane.base_url}/a2a"):
+            signed = await A2ACardResolver(http, mount).get_agent_card(signature_verifier=verify)
+            assert signed.name, "the card has no name"
+            signed.description += "!"
+            try:
+                verify(signed)
+            except InvalidSignaturesError:
+                continue
+            raise AssertionError("a card that was changed was verified")
 
 
 async def send_blocking(lane: Lane) -> None:
@@ -297,20 +324,27 @@ async def mismatched_context(lane: Lane) -> None:
     state_is(await get(client, task.id), TaskState.TASK_STATE_INPUT_REQUIRED)
 
 
-async def push_not_supported(lane: Lane) -> None:
-    client = await lane.client(push_notifications=True)
+async def webhooks(lane: Lane) -> None:
+    """Registered, read, listed, forgotten; where they may not be, refused. Nobody listens at port 9."""
+    client = await lane.client()
     task_id = (await send(client, text("push"))).id
-    wanted = PushNotificationNotSupportedError
-    create = TaskPushNotificationConfig(task_id=task_id, id="c", url="https://example.com/hook")
-    await refused(wanted, client.create_task_push_notification_config(create))
+    create = TaskPushNotificationConfig(task_id=task_id, id="c", url="https://127.0.0.1:9/hook", token="hush")
+    shown = TaskPushNotificationConfig(task_id=task_id, id="c", url="https://127.0.0.1:9/hook")
+    made = await client.create_task_push_notification_config(create)
+    assert made == shown, f"made {made}"
     one = GetTaskPushNotificationConfigRequest(task_id=task_id, id="c")
-    await refused(wanted, client.get_task_push_notification_config(one))
+    got = await client.get_task_push_notification_config(one)
+    assert got == shown, f"got {got}"
     if (lane.binding, lane.version) != ("HTTP+JSON", "0.3"):  # there the SDK has no list
         every = ListTaskPushNotificationConfigsRequest(task_id=task_id)
-        await refused(wanted, client.list_task_push_notification_configs(every))
-    if lane.version == "1.0":
+        listed = (await client.list_task_push_notification_configs(every)).configs
+        assert list(listed) == [shown], f"listed {listed}"
+    if lane.version == "1.0":  # there the SDK can delete
         delete = DeleteTaskPushNotificationConfigRequest(task_id=task_id, id="c")
-        await refused(wanted, client.delete_task_push_notification_config(delete))
+        await client.delete_task_push_notification_config(delete)
+        await refused(TaskNotFoundError, client.get_task_push_notification_config(one))
+    create.url = "http://127.0.0.2/hook"
+    await refused(InvalidParamsError, client.create_task_push_notification_config(create))
 
 
 async def extended_card(lane: Lane) -> None:
@@ -370,15 +404,15 @@ async def ended_task(lane: Lane) -> None:
 
 MOUNTED = (
     mount_card, send_blocking, send_keeps_context, send_large, send_many, get_history, ended_task, unknown_task,
-    push_not_supported, retried_send,
+    webhooks, retried_send,
 )  # fmt: skip
 BOTH = (
     send_blocking, send_keeps_context, send_data, send_large, send_many, send_not_blocking, stream, get_history,
     cancel, cancel_again, subscribe, resubscribe, input_required, input_required_stream, auth_required, failed,
     rejected, file_round_trip, file_received, unknown_task, foreign_mount, terminal_task, mismatched_context,
-    push_not_supported, retried_send,
+    webhooks, retried_send,
 )  # fmt: skip
-ONLY_1_0 = (card, list_pages, extended_card, tenant, unknown_version)
+ONLY_1_0 = (card, signed_card, list_pages, extended_card, tenant, unknown_version)
 
 
 def strictly(data: dict[str, Any] | str | bytes, message: Any) -> Any:

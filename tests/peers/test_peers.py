@@ -74,11 +74,11 @@ PEERS = {
 # What every A2A peer does in every lane; a script that lost one of them must not pass.
 REQUIRED = {
     "sendblocking", "sendnotblocking", "stream", "gethistory", "cancel", "resubscribe", "inputrequired",
-    "fileroundtrip", "unknowntask", "terminaltask", "pushnotsupported",
+    "fileroundtrip", "unknowntask", "terminaltask", "webhooks",
 }  # fmt: skip
 # The same at /a2a, where only the default agent is.
 REQUIRED_AT_A2A = {
-    "mountcard", "sendblocking", "sendkeepscontext", "gethistory", "endedtask", "unknowntask", "pushnotsupported",
+    "mountcard", "sendblocking", "sendkeepscontext", "gethistory", "endedtask", "unknowntask", "webhooks",
 }  # fmt: skip
 
 
@@ -114,6 +114,7 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("server") / "log"
     dragoman = Path(sys.executable).with_name("dragoman")
     command = [dragoman, "serve", "examples/agents.py", "--port", str(port), "--store", "memory:"]
+    command += ["--push-allowed-hosts", "127.0.0.1"]
     with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
     try:

@@ -230,7 +230,11 @@ class Caller(Struct, frozen=True):
             kind = lanes.ANSWERS[op]
             if lane.version == "0.3" and lane.rpc and op == "send":
                 kind = {"task": "Task", "message": "Message"}[result["kind"]]
-            lane.schema.check(kind, result)
+            if lane.version == "0.3" and lane.rpc and op in ("list_push", "delete_push"):  # a list, and null
+                for each in result or ():
+                    lane.schema.check("TaskPushNotificationConfig", each)
+            else:
+                lane.schema.check(kind, result)
         return Told(lane, answer.status, answer.headers, result, failed)
 
 

@@ -21,6 +21,7 @@ CONFIG = Config(
     keepalive_s=0.2,
     max_body_bytes=12 * 1024 * 1024,
     max_parts=20,
+    push_allowed_hosts=("127.0.0.1",),
 )
 
 

@@ -101,7 +101,16 @@ ROUTES = {
 }
 """A2A 1.0 §11.3; 0.3 has the same below `/v1`, but for the card."""
 
-ANSWERS = {"send": "SendMessageResponse", "get": "Task", "cancel": "Task", "list": "ListTasksResponse"}
+ANSWERS = {
+    "send": "SendMessageResponse",
+    "get": "Task",
+    "cancel": "Task",
+    "list": "ListTasksResponse",
+    "set_push": "TaskPushNotificationConfig",
+    "get_push": "TaskPushNotificationConfig",
+    "list_push": "PushConfigs",
+    "delete_push": "Empty",
+}
 """The messages that unary operations are answered with."""
 
 

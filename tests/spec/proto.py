@@ -18,6 +18,10 @@ V1 = schema(
     StatusUpdate: taskId! contextId! status!:TaskStatus metadata:struct
     ArtifactUpdate: taskId! contextId! artifact!:Artifact append:bool lastChunk:bool metadata:struct
     ListTasksResponse: tasks+:[]Task nextPageToken+ pageSize+:int32 totalSize+:int32
+    TaskPushNotificationConfig: tenant id! taskId! url! token authentication:AuthenticationInfo
+    AuthenticationInfo: scheme! credentials
+    PushConfigs: configs:[]TaskPushNotificationConfig nextPageToken
+    Empty:
     AgentCard: name! description! supportedInterfaces!:[]AgentInterface provider:AgentProvider version! \
         documentationUrl capabilities!:AgentCapabilities securitySchemes:struct securityRequirements:[]struct \
         defaultInputModes!:[]string defaultOutputModes!:[]string skills!:[]AgentSkill signatures:[]struct \
@@ -55,6 +59,9 @@ V03 = schema(
     ArtifactUpdate: kind!:=artifact-update taskId! contextId! artifact!:Artifact append:bool lastChunk:bool \
         metadata:struct
     ListTasksResponse: tasks+:[]Task nextPageToken+ pageSize+:int32 totalSize+:int32
+    TaskPushNotificationConfig: taskId! pushNotificationConfig!:PushNotificationConfig
+    PushNotificationConfig: id! url! token authentication:Authentication
+    Authentication: schemes!:[]string credentials
     RpcError: code+:int32 message! data!:struct
     """,
     {
@@ -79,6 +86,11 @@ V03_PROTO = schema(
     StatusUpdate: taskId! contextId! status!:TaskStatus final+:bool metadata:struct
     ArtifactUpdate: taskId! contextId! artifact!:Artifact append:bool lastChunk:bool metadata:struct
     ListTasksResponse: tasks+:[]Task nextPageToken+ pageSize+:int32 totalSize+:int32
+    TaskPushNotificationConfig: name! pushNotificationConfig!:PushNotificationConfig
+    PushNotificationConfig: id! url! token authentication:Authentication
+    Authentication: schemes!:[]string credentials
+    PushConfigs: configs:[]TaskPushNotificationConfig nextPageToken
+    Empty:
     RestError: type! code+:int32 message! data!:struct
     """,
     {

@@ -10,8 +10,13 @@ from tests.spec.conftest import House
 from tests.spec.failures import BAD_REQUEST
 from tests.spec.lanes import EVERYWHERE, REST_03, REST_1, RPC_1, Lane, task_view
 
+HOOK = "https://127.0.0.1:9/hook"
+"""A webhook that may be registered, at a port where nobody listens (RFC 863)."""
+
+HOSTILE = "http://127.0.0.2/hook"
+
 PUSH = {
-    "set_push": {"taskId": "t", "url": "https://example.org/hook"},
+    "set_push": {"taskId": "t", "url": HOOK},
     "get_push": {"taskId": "t", "id": "c"},
     "list_push": {"taskId": "t"},
     "delete_push": {"taskId": "t", "id": "c"},
@@ -106,18 +111,57 @@ async def test_http_follows_a_task_by_get_and_by_post(served: House, lane: Lane,
         assert (await stream.rest())[-1].state == "completed"
 
 
+def webhooks(result: Any) -> list[tuple[str, str]]:
+    """Id and URL of the webhooks of an answer, which holds one or several of them, and no secret."""
+    assert "hush" not in str(result)
+    several = result.get("configs") if isinstance(result, dict) else result
+    found = [result] if several is None else several
+    bare = [each.get("pushNotificationConfig", each) for each in found]
+    return [(each["id"], each["url"]) for each in bare]
+
+
+async def test_a_webhook_is_registered_read_listed_and_forgotten(anywhere: Caller) -> None:
+    """§3.1.7 to §3.1.10: and what only its owner may know is not given back (§13.2)."""
+    task = (await anywhere.send("say hi")).task
+    named = {"taskId": task.id, "id": "c"}
+    made = await anywhere.call("set_push", {**named, "url": HOOK, "token": "hush"})
+    got = await anywhere.call("get_push", named)
+    listed = await anywhere.call("list_push", {"taskId": task.id})
+    assert webhooks(made.result) == webhooks(got.result) == webhooks(listed.result) == [("c", HOOK)]
+    for _ in range(2):  # forgetting is idempotent
+        assert (await anywhere.call("delete_push", named)).failed is None
+    (await anywhere.call("get_push", named)).refused("TaskNotFound")
+    assert webhooks((await anywhere.call("list_push", {"taskId": task.id})).result) == []
+
+
 @pytest.mark.parametrize("op", PUSH)
-async def test_push_operations_are_refused(anywhere: Caller, op: str) -> None:
-    """§3.3.4: the card says `pushNotifications: false`, so all four are PushNotificationNotSupportedError."""
-    (await anywhere.call(op, PUSH[op])).refused("PushNotificationNotSupported")
+async def test_of_a_task_that_is_not_there_there_are_no_webhooks(anywhere: Caller, op: str) -> None:
+    """§3.1.7 to §3.1.10."""
+    (await anywhere.call(op, PUSH[op])).refused("TaskNotFound")
 
 
-async def test_a_send_that_wants_push_is_refused_and_makes_no_task(caller: Caller) -> None:
-    """§3.3.4: a configuration that comes with a message asks for push as well."""
-    wanted = {"taskPushNotificationConfig": {"url": "https://example.org/hook"}}
+async def test_a_url_that_may_not_be_called_is_refused_by_its_name(caller: Caller) -> None:
+    """§13.2: a webhook is a way into the server's own network."""
+    task = (await caller.send("say hi")).task
+    refused = (await caller.call("set_push", {"taskId": task.id, "url": HOSTILE})).refused("InvalidParams")
+    assert [field.rpartition(".")[2] for field in refused.violations] == ["url"]
+    assert "127.0.0.2" in str(refused.violations)
+
+
+async def test_a_send_with_an_unsafe_webhook_is_refused_and_makes_no_task(caller: Caller) -> None:
+    """§13.2: nor is it dropped in silence."""
+    wanted = {"taskPushNotificationConfig": {"url": HOSTILE}}
     context = f"push {caller.lane.name}"
-    (await caller.send(contextId=context, configuration=wanted)).refused("PushNotificationNotSupported")
+    (await caller.send(contextId=context, configuration=wanted)).refused("InvalidParams")
     assert (await caller.list(contextId=context)).tasks == []
+
+
+async def test_a_webhook_that_comes_with_a_message_is_the_tasks(caller: Caller) -> None:
+    """§3.2.2: `taskPushNotificationConfig`."""
+    wanted = {"taskPushNotificationConfig": {"id": "c", "url": HOOK, "token": "hush"}}
+    task = (await caller.send("say hi", configuration=wanted)).task
+    listed = await caller.call("list_push", {"taskId": task.id})
+    assert webhooks(listed.result) == [("c", HOOK)]
 
 
 async def test_the_extended_card_is_an_unsupported_operation(anywhere: Caller) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.store.open import open_store
+from dragoman.store.sqlite.check import check
 from dragoman.testing.store_cases import CASES, Bench, Case
 
 
@@ -16,5 +17,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Bench:
 
 
 @pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])  # type: ignore[attr-defined]
-async def test_the_store_conforms(case: Case, bench: Bench) -> None:
+async def test_the_store_conforms(case: Case, bench: Bench, tmp_path: Path) -> None:
     await case(bench)
+    path = tmp_path / "deep" / "store.db"
+    assert not path.exists() or check(path) == []

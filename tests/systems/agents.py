@@ -73,6 +73,10 @@ def _agent(agent_id: str, gates: Gates) -> Agent:
                 yield "found"
             case "ask":
                 yield await ctx.ask("Which?")
+            case "recall":
+                said = [message.text for message in await ctx.history()]
+                referred = [record.head.id for record in await ctx.references()]
+                yield " | ".join(["recalled:", *said, *referred])
             case "fail":
                 raise RuntimeError("secret-exception-text")
             case _:

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import Any
 
 import aiohttp
@@ -20,7 +21,17 @@ from tests.systems.agents import house
 DEADLINE_S = 15.0
 Json = dict[str, Any]
 
-CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.3, keepalive_s=0.5)
+HOOK = "https://127.0.0.1:9/hook"
+"""A webhook that may be registered, at a port where nobody listens (RFC 863)."""
+
+CONFIG = Config(
+    port=0,
+    store="memory:",
+    shutdown_grace_s=0.1,
+    cancel_grace_s=0.3,
+    keepalive_s=0.5,
+    push_allowed_hosts=("127.0.0.1",),
+)
 
 
 class Told(Struct, frozen=True):
@@ -87,11 +98,16 @@ class Flow(Struct):
 
 
 class Site(Struct, frozen=True):
-    """The server of a module."""
+    """The server of a module. `always` are headers of every request."""
 
     url: str
     http: aiohttp.ClientSession
     gates: Gates
+    always: Mapping[str, str] = MappingProxyType({})
+
+    def by(self, key: str) -> "Site":
+        """The same, for who has this key."""
+        return replace(self, always={"x-api-key": key})
 
     async def ask(self, verb: str, path: str, body: Any = None, **headers: str) -> Told:
         """One request and its answer; `a2a_version` is the header `a2a-version`."""
@@ -109,7 +125,7 @@ class Site(Struct, frozen=True):
     @asynccontextmanager
     async def flow(self, path: str, body: Any, *, verb: str = "POST", **headers: str) -> AsyncIterator[Flow]:
         """A request whose answer is read as it comes."""
-        sent = {name.replace("_", "-"): value for name, value in headers.items()}
+        sent = {**self.always, **{name.replace("_", "-"): value for name, value in headers.items()}}
         if body is not None:
             sent = {"content-type": "application/json", **sent}
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
@@ -151,13 +167,3 @@ async def served() -> AsyncIterator[Site]:
     """The default agent is `desk`."""
     async with site() as running:
         yield running
-
-
-async def pushes_are_refused(served: Site, path: str, calls: Mapping[str, Json], code: int) -> None:
-    """Each of these methods says that there are no push notifications yet."""
-    for method, params in calls.items():
-        error = (await served.rpc(path, method, params)).error
-        assert (error["code"], "ush" in error["message"], "not supported" in error["message"]) == (code, True, True), (
-            method,
-            error,
-        )

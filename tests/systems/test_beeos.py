@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.dialects.shown import further_keys, holds
-from tests.systems.conftest import Frame, Site, pushes_are_refused, site
+from tests.systems.conftest import HOOK, Frame, Site, site
 
 FURTHER = further_keys("BeeOS")
 PATH = "/desk"
@@ -235,19 +235,20 @@ async def test_a_call_that_is_late_is_a_task_timeout_and_the_task_goes_on() -> N
         assert (await served.stream(PATH, subscribe))[-1].body["status"]["state"] == "completed"
 
 
-async def test_push_notifications_are_not_supported_yet(served: Site) -> None:
+@pytest.mark.parametrize("names", ["{}PushNotificationConfig{}", "tasks/pushNotificationConfig/{}"])
+async def test_a_webhook_is_registered_read_listed_and_forgotten(served: Site, names: str) -> None:
+    verbs = ("Set", "Get", "List", "Delete") if names.startswith("{") else ("set", "get", "list", "delete")
+    to_set, to_get, to_list, to_delete = (names.format(verb, "s" if verb == "List" else "") for verb in verbs)
     task_id = (await served.post(PATH, SEND)).result["id"]
-    config = {"taskId": task_id, "pushNotificationConfig": {"url": "https://example.org/hook"}}
-    named = {"id": task_id, "pushNotificationConfigId": "1"}
-    calls = {
-        "SetPushNotificationConfig": config,
-        "GetPushNotificationConfig": named,
-        "ListPushNotificationConfigs": named,
-        "DeletePushNotificationConfig": named,
-        "tasks/pushNotificationConfig/set": config,
-        "tasks/pushNotificationConfig/get": named,
-    }
-    await pushes_are_refused(served, PATH, calls, -32004)
+    config = {"url": HOOK, "id": "c", "token": "hush", "secret": "hush-hush-hush-hush"}
+    shown = {"taskId": task_id, "pushNotificationConfig": {"id": "c", "url": HOOK, "has_secret": True}}
+    named = {"id": task_id, "pushNotificationConfigId": "c"}
+    made = await served.rpc(PATH, to_set, {"taskId": task_id, "pushNotificationConfig": config})
+    assert made.result == (await served.rpc(PATH, to_get, named)).result == shown
+    assert (await served.rpc(PATH, to_list, {"id": task_id})).result == [shown]
+    assert (await served.rpc(PATH, to_delete, named)).result is None
+    assert (await served.rpc(PATH, to_list, {"id": task_id})).result == []
+    assert (await served.rpc(PATH, to_get, named)).error["code"] == -32000
 
 
 async def test_health_and_the_card_by_query(served: Site) -> None:

@@ -10,9 +10,10 @@ import pytest
 from dragoman.config.agents import AgentEntry
 from tests.dialects.shown import further_keys, holds
 from tests.systems.agents import PIECE, PIECES, REPORT
-from tests.systems.conftest import Site, pushes_are_refused, site
+from tests.systems.conftest import HOOK, Site, site
 
 FURTHER = further_keys("Evo AI")
+SET_PUSH, GET_PUSH = "tasks/pushNotificationConfig/set", "tasks/pushNotificationConfig/get"
 PATH = "/api/v1/a2a/my-agent"
 HEADERS = {"accept": "text/event-stream", "x_api_key": "your-api-key"}
 
@@ -187,15 +188,25 @@ async def test_an_unknown_agent_is_404(served: Site) -> None:
     assert (await served.ask("GET", "/api/v1/a2a/nobody/.well-known/agent.json")).status == 404
 
 
-async def test_push_notifications_are_not_supported_yet(served: Site) -> None:
+async def test_a_webhook_is_registered_read_and_taken_away(served: Site) -> None:
     task_id = (await served.rpc(PATH, "message/send", said("x"))).result["id"]
-    webhook = {"webhookUrl": "https://example.org/hook"}
-    calls = {
-        "tasks/pushNotificationConfig/set": {"taskId": task_id, "pushNotificationConfig": webhook},
-        "tasks/pushNotificationConfig/get": {"taskId": task_id},
-        "message/send": said("x", pushNotificationConfig=webhook),
-    }
-    await pushes_are_refused(served, PATH, calls, -32003)
+    named = {"taskId": task_id}
+    webhook = {"webhookUrl": HOOK, "webhookAuthenticationInfo": {"type": "bearer", "token": "hush"}}
+    made = await served.rpc(PATH, SET_PUSH, {**named, "pushNotificationConfig": webhook})
+    assert list(made.result)[:4] == ["configured", "configId", "url", "events"]
+    got = (await served.rpc(PATH, GET_PUSH, named)).result
+    assert (got["taskId"], got["pushNotificationConfig"]["url"]) == (task_id, HOOK)
+    assert "hush" not in str((made.body, got))
+    assert (await served.rpc(PATH, SET_PUSH, {**named, "pushNotificationConfig": None})).result["success"] is True
+    assert (await served.rpc(PATH, GET_PUSH, named)).error["code"] == -32001
+
+
+async def test_a_webhook_comes_with_a_message_and_must_be_safe(served: Site) -> None:
+    task_id = (await served.rpc(PATH, "message/send", said("x", pushNotificationConfig={"url": HOOK}))).result["id"]
+    assert (await served.rpc(PATH, GET_PUSH, {"taskId": task_id})).result["pushNotificationConfig"]["url"] == HOOK
+    for unsafe in ("https://127.0.0.2/hook", "http://example.org/hook"):
+        told = await served.rpc(PATH, "message/send", said("x", pushNotificationConfig={"url": unsafe}))
+        assert told.error["code"] == -32602, told
 
 
 ENTRIES = (AgentEntry(id="my-agent", run="x:y", api_key="your-api-key"),)
@@ -213,8 +224,6 @@ async def keyed() -> AsyncIterator[Site]:
     [
         (PATH, None, "API key not provided"),
         (PATH, "wrong", "Invalid API key"),
-        (PATH, "the servers", "Invalid API key"),
-        ("/api/v1/a2a/desk", "your-api-key", "Invalid API key"),
     ],
 )
 async def test_a_missing_or_wrong_key_is_401(keyed: Site, path: str, key: str | None, detail: str) -> None:
@@ -237,6 +246,7 @@ async def test_a_missing_or_wrong_key_is_401(keyed: Site, path: str, key: str | 
         (PATH, {"x_api_key": "your-api-key"}),
         (PATH, {"authorization": "Bearer your-api-key"}),
         ("/api/v1/a2a/desk", {"x_api_key": "the servers"}),
+        (PATH, {"x_api_key": "the servers"}),
     ],
 )
 async def test_the_key_of_the_agent_opens_it(keyed: Site, path: str, headers: dict[str, str]) -> None:
@@ -255,18 +265,28 @@ async def test_a_key_guards_an_agent_on_every_mount(keyed: Site) -> None:
     tenant = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "x"}]}, "tenant": "my-agent"}
     told = await keyed.rpc("/", "SendMessage", tenant, a2a_version="1.0", x_api_key="your-api-key")
     assert told.result["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-    assert (await keyed.rpc("/", "SendMessage", tenant, a2a_version="1.0", x_api_key="the servers")).status == 401
+    assert (await keyed.rpc("/", "SendMessage", tenant, a2a_version="1.0", x_api_key="the servers")).status == 200
 
 
-async def test_an_unknown_agent_is_404_also_without_a_key(keyed: Site) -> None:
-    assert (await keyed.post("/api/v1/a2a/nobody", STREAM)).status == 404
+async def test_a_key_of_one_agent_is_refused_on_another(keyed: Site) -> None:
+    for body in (STREAM, call("message/send", said("x")), call("tasks/get", {"taskId": "t"}), b"{"):
+        told = await keyed.post("/api/v1/a2a/desk", body, x_api_key="your-api-key")
+        assert (told.status, list(told.body)) == (403, ["detail"])
+
+
+async def test_an_unknown_agent_is_404_where_keys_are_asked_for(keyed: Site) -> None:
+    assert (await keyed.post("/api/v1/a2a/nobody", STREAM, x_api_key="the servers")).status == 404
 
 
 async def test_the_card_is_public_and_says_where_the_key_goes(keyed: Site) -> None:
     card = (await keyed.ask("GET", f"{PATH}/.well-known/agent.json")).body
     assert card["url"] == keyed.url + PATH
-    assert card["securitySchemes"] == {"apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"}}
-    assert card["security"] == [{"apiKey": []}]
+    schemes = {
+        "apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+        "bearer": {"type": "http", "scheme": "Bearer"},
+    }
+    assert card["securitySchemes"] == schemes
+    assert card["security"] == [{"apiKey": []}, {"bearer": []}]
 
 
 async def test_a_stream_whose_reader_leaves_goes_on(served: Site) -> None:

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from tests.dialects.shown import further_keys, holds
-from tests.systems.conftest import Site, pushes_are_refused, site
+from tests.systems.conftest import HOOK, Site, site
 
 FURTHER = further_keys("KAOS")
 
-SEND = {
+SEND: dict[str, Any] = {
     "jsonrpc": "2.0",
     "method": "SendMessage",
     "id": 1,
@@ -130,8 +130,6 @@ async def test_the_card_says_that_json_rpc_is_spoken(served: Site) -> None:
     assert (card["protocolVersion"], card["supportedProtocols"]) == ("0.3.0", ["jsonrpc"])
 
 
-async def test_push_notifications_are_not_supported_yet(served: Site) -> None:
-    task_id = (await served.post("/", SEND)).result["id"]
-    config = {"taskId": task_id, "pushNotificationConfig": {"url": "https://example.org/hook"}}
-    calls = {"tasks/pushNotificationConfig/set": config, "tasks/pushNotificationConfig/get": {"id": task_id}}
-    await pushes_are_refused(served, "/", calls, -32003)
+async def test_a_webhook_in_a_send_is_refused_rather_than_passed_over(served: Site) -> None:
+    params = {**SEND["params"], "configuration": {"pushNotificationConfig": {"url": HOOK}}}
+    assert (await served.rpc("/", "SendMessage", params)).error["code"] == -32003

@@ -186,7 +186,7 @@ def test_the_server_is_that_system_and_nothing_else(
     assert chat == (200 if speaker is KAOS else 404)
 
 
-def test_evo_ai_does_not_start_without_a_key(serve: Serve) -> None:
+def test_evo_ai_does_not_start_where_no_key_could_be_made(serve: Serve) -> None:
     error = serve("--profile", "evoai", "--port", "0", "--store", "memory:").refuses()
     assert "EVO_AI_API_KEY" in error
     assert "api_key" in error
@@ -197,7 +197,7 @@ def test_evo_ai_asks_for_the_key(serve: Serve) -> None:
     body = {"jsonrpc": "2.0", "id": "r", "method": "message/send", "params": EVOAI.said("x")}
     for headers, detail in (({}, "API key not provided"), ({"x_api_key": "no"}, "Invalid API key")):
         assert server.ask("/api/v1/a2a/echo", body, **headers) == (401, {"detail": detail})
-    assert server.ask("/api/v1/a2a/nobody", body)[0] == 404
+    assert server.ask("/api/v1/a2a/nobody", body, x_api_key="k")[0] == 404
 
 
 KAOS_CARD = {

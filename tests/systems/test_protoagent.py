@@ -1,12 +1,13 @@
 """protoAgent: a client written from its text alone, `POST /a2a`."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.dialects.shown import further_keys, holds
-from tests.systems.conftest import Frame, Site, pushes_are_refused, site
+from tests.systems.conftest import HOOK, Frame, Site, site
 
 FURTHER = further_keys("protoAgent")
 PATH = "/a2a"
@@ -192,19 +193,32 @@ async def test_errors_of_a_call(served: Site) -> None:
         assert (told.status, told.error["code"]) == (200, code), told
 
 
-async def test_push_notifications_are_not_supported_yet(served: Site) -> None:
+async def test_a_webhook_is_registered_read_listed_and_forgotten(served: Site) -> None:
     task_id = (await served.rpc(PATH, "message/send", said("x"))).result["id"]
-    config = {"url": "https://consumer.example.org/callback/abc", "token": "shared-secret"}
-    calls = {
-        "tasks/pushNotificationConfig/set": {"taskId": task_id, "pushNotificationConfig": config},
-        "tasks/pushNotificationConfig/get": {"id": task_id},
-        "tasks/pushNotificationConfig/list": {"id": task_id},
-        "tasks/pushNotificationConfig/delete": {"id": task_id, "pushNotificationConfigId": "1"},
-    }
-    await pushes_are_refused(served, PATH, calls, -32003)
-    for verb, body in (("POST", config), ("GET", None)):
-        told = await served.ask(verb, f"/a2a/tasks/{task_id}/pushNotificationConfig", body)
-        assert (told.status, "not supported" in told.body["detail"]) == (501, True), told
+    config = {"url": HOOK, "token": "shared-secret"}
+    calls = "tasks/pushNotificationConfig/"
+    assert (await served.rpc(PATH, f"{calls}get", {"taskId": task_id})).result is None
+    made = (await served.rpc(PATH, f"{calls}set", {"taskId": task_id, "pushNotificationConfig": config})).result
+    assert list(made["pushNotificationConfig"]) == ["url", "id"]
+    assert (made["taskId"], made["pushNotificationConfig"]["url"]) == (task_id, HOOK)
+    assert (await served.rpc(PATH, f"{calls}get", {"id": task_id})).result == made
+    assert (await served.rpc(PATH, f"{calls}list", {"taskId": task_id})).result == [made]
+    assert (await served.rpc(PATH, f"{calls}delete", {"taskId": task_id})).result is None
+    assert (await served.rpc(PATH, f"{calls}list", {"id": task_id})).result == []
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+async def test_the_aliases_register_and_list_webhooks(served: Site, wrapped: bool) -> None:
+    task_id = (await served.rpc(PATH, "message/send", said("x"))).result["id"]
+    path = f"/a2a/tasks/{task_id}/pushNotificationConfig"
+    config = {"url": HOOK, "token": "shared-secret"}
+    made = await served.ask("POST", path, {"pushNotificationConfig": config} if wrapped else config)
+    assert (made.status, list(made.body)[:3], made.body["taskId"]) == (200, ["id", "taskId", "url"], task_id)
+    listed = (await served.ask("GET", path)).body
+    assert [each["pushNotificationConfig"]["url"] for each in listed] == [HOOK]
+    assert b"shared-secret" not in made.raw + json.dumps(listed).encode()
+    unsafe = await served.ask("POST", path, {"url": "http://127.0.0.2/hook"})
+    assert (unsafe.status, "127.0.0.2" in unsafe.body["detail"]) == (400, True), unsafe
 
 
 async def test_what_a_call_that_is_late_is_answered() -> None:

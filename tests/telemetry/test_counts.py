@@ -130,7 +130,13 @@ async def test_nothing_that_callers_or_agents_say_is_on_the_page(site: Site) -> 
         page = await answer.text()
     assert "secret" not in page
     labels = set(re.findall(r"^dragoman_\w+\{(.*)\} ", page, re.MULTILINE))
-    assert {name for label in labels for name in re.findall(r'(\w+)="', label)} <= {"agent", "state", "le", "version"}
+    assert {name for label in labels for name in re.findall(r'(\w+)="', label)} <= {
+        "agent",
+        "state",
+        "reason",
+        "le",
+        "version",
+    }
 
 
 async def test_a_scraper_that_asks_for_openmetrics_gets_it(site: Site) -> None:
@@ -157,6 +163,15 @@ def test_durations_fall_into_the_bucket_of_their_bound() -> None:
     bucket = "kaos_task_duration_milliseconds_bucket a"
     assert [shown[f"{bucket} {bound}"] for bound in ("5.0", "10.0", "1800000.0", "+Inf")] == [2, 3, 3, 4]
     assert shown["kaos_task_duration_milliseconds_sum a"] == 0 + 5 + 6 + 1_800_001
+
+
+def test_refusals_are_counted_by_their_reason() -> None:
+    counts = Counts()
+    for reason in ("Forbidden", "TaskNotFound", "Forbidden"):
+        counts.refused(reason)
+    shown = values(Page(counts, "dragoman", "1").text("", streams=0, writes=0)[1].decode())
+    assert shown["dragoman_refused_total Forbidden"] == 2
+    assert shown["dragoman_refused_total TaskNotFound"] == 1
 
 
 def test_neither_opentelemetry_nor_prometheus_is_imported_before_it_is_needed() -> None:

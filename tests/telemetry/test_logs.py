@@ -49,6 +49,13 @@ def test_json_is_one_object_a_line_with_the_traceback_in_it(stream: io.StringIO)
     assert entry["exception"].startswith("Traceback")
 
 
+def test_json_has_the_fields_that_came_with_the_record(stream: io.StringIO) -> None:
+    log_to(stream, "info", "json")
+    log.info("refused", extra={"fields": {"reason": "Forbidden", "level": "forged"}})
+    entry = json.loads(stream.getvalue())
+    assert (entry["reason"], entry["level"], entry["message"]) == ("Forbidden", "info", "refused")
+
+
 def test_what_is_below_the_level_is_not_logged(stream: io.StringIO) -> None:
     log_to(stream, "warning", "text")
     log.info("not this")

@@ -102,13 +102,15 @@ class Agent:
         examples: Iterable[str] = (),
         input_modes: Iterable[str] = (),
         output_modes: Iterable[str] = (),
+        extended: bool = False,
     ) -> Callable[[F], F]: ...
 
     def skill(self, id: Any = None, /, **said: Any) -> Any:  # noqa: A002
         """Make the function below a skill of this agent: `@agent.skill("forecast", tags=["weather"])`, or bare.
 
         The id is the function's name unless given, the description its docstring. The first skill is the one that runs
-        when the caller names none. The function itself stays as it is.
+        when the caller names none. An `extended` one is on the card for callers who have said who they are, only, and
+        runs when it is named. The function itself stays as it is.
 
         Raises TypeError if the function cannot be a skill, ValueError if the agent has a skill of that id.
         """
@@ -139,7 +141,8 @@ class Agent:
 
     def _chosen(self, run: Run) -> str:
         """The skill that the caller names, or the first of those it restricts the run to, else the agent's first."""
-        skill_id = run.skill or next(iter(run.skills or self._skills), None)
+        shown = tuple(skill.id for skill in self.profile.skills)
+        skill_id = run.skill or next(iter(run.skills or shown or self._skills), None)
         if skill_id not in self._skills:
             known = ", ".join(self._skills) or "none: write @agent.skill above a function"
             raise LookupError(f"agent {self.profile.id} has no skill {skill_id!r}; it has {known}")
@@ -156,6 +159,7 @@ class Agent:
         examples: Iterable[str] = (),
         input_modes: Iterable[str] = (),
         output_modes: Iterable[str] = (),
+        extended: bool = False,
     ) -> Any:
         kind, own_name, docstring = checked_kind(self.profile.id, function)
         skill_id = id or own_name
@@ -171,7 +175,10 @@ class Agent:
             output_modes=_texts(f"skill {skill_id}: output_modes", output_modes),
         )
         self._skills[skill_id] = (function, kind)
-        self.profile = replace(self.profile, skills=(*self.profile.skills, skill))
+        if extended:
+            self.profile = replace(self.profile, extended_skills=(*self.profile.extended_skills, skill))
+        else:
+            self.profile = replace(self.profile, skills=(*self.profile.skills, skill))
         return function
 
 

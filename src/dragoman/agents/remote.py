@@ -12,6 +12,9 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.agents import worker_wire as wire
+from dragoman.client.credentials import Authorized, Credentials
+from dragoman.client.errors import NoToken
+from dragoman.client.wire import Requester
 from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -39,23 +42,28 @@ class Refused(Exception):
 
 
 class Server:
-    """The worker API of one agent on one server."""
+    """The worker API of one agent on one server. What says who is working is a `key`, or other `credentials`."""
 
-    def __init__(self, egress: Egress, url: str, agent: str, key: str | None = None) -> None:
+    def __init__(
+        self, egress: Egress, url: str, agent: str, key: str | None = None, credentials: Credentials | None = None
+    ) -> None:
         self.agent = agent
-        self._egress = egress
+        self._way: Requester = egress if credentials is None else Authorized(egress, credentials)
         self._base = f"{url.rstrip('/')}/workers/{agent}"
         self._headers = {"Content-Type": "application/json"} | ({"x-api-key": key} if key else {})
 
     async def call(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
         """One call; None when there is nothing to answer. Raises Refused, or EgressError if there is no answer."""
-        reply = await self._egress.request(
-            "POST",
-            f"{self._base}/{action}",
-            timeout_s=wait_s + CALL_S,
-            headers=self._headers,
-            body=msgspec.json.encode(body),
-        )
+        try:
+            reply = await self._way.request(
+                "POST",
+                f"{self._base}/{action}",
+                timeout_s=wait_s + CALL_S,
+                headers=self._headers,
+                body=msgspec.json.encode(body),
+            )
+        except NoToken as error:
+            raise Refused(401 if error.permanent else 503, str(error)) from error
         if reply.status == 204:
             return None
         if reply.status != 200:

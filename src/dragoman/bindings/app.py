@@ -5,10 +5,10 @@ Invariant: whatever comes in, one proper answer goes out, and nothing of an exce
 
 import asyncio
 import logging
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from dragoman.bindings import http
-from dragoman.bindings.calls import Limits
+from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors
 from dragoman.bindings.health import Health
@@ -22,23 +22,24 @@ from dragoman.bindings.stream import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.dialects.mounts import Mount, mount_of
 from dragoman.engine.api import Handler
-from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id
 
 log = logging.getLogger(__name__)
 
+ASKED = frozenset({"rpc", "rest", "chat", "workers", "metrics"})
+"""Endpoints whose callers are asked who they are; what the others tell is public."""
+
 
 class App:
-    """The server's HTTP side. `profiles` are the agents by id, `default` is the one that answers at the root."""
+    """The server's HTTP side. `default` is the agent that answers at the root."""
 
     def __init__(
         self,
         handler: Handler,
-        profiles: Mapping[str, Profile],
+        reception: Reception,
         default: str,
         *,
-        limits: Limits,
         cards: Cards,
         health: Health,
         cors: Cors | None,
@@ -47,10 +48,11 @@ class App:
         metrics: Exposition | None = None,
         workers: Workers | None = None,
     ) -> None:
-        self._profiles = profiles
-        self._routes = Routes(profiles, default, mounts)
-        self._rpc = JsonRpc(handler, profiles, limits)
-        self._rest = Rest(handler, profiles, limits)
+        self._profiles = reception.profiles
+        self._callers = reception.callers
+        self._routes = Routes(self._profiles, default, mounts)
+        self._rpc = JsonRpc(handler, reception, cards)
+        self._rest = Rest(handler, reception, cards)
         self._cards = cards
         self._health = health
         self._cors = cors
@@ -111,13 +113,19 @@ class App:
             if request.method != "OPTIONS":
                 raise MethodNotAllowed(allowed)
             return Answer(204, [(b"allow", ", ".join(allowed).encode())], b"")
+        if route.endpoint in ASKED:
+            request.principal = self._callers.known(request) or await self._callers.identify(request)
+            if route.agent and route.mount != "/":  # at the root, the tenant may name another
+                self._callers.admit(request, route.agent)
         match route.endpoint:
             case "rpc":
                 return await self._rpc.answer(request)
             case "rest":
                 return await self._rest.answer(request)
             case "card":
-                return self._cards.card(request)
+                return await self._cards.card(request)
+            case "jwks":
+                return await self._cards.jwks()
             case "agents":
                 return self._cards.directory(request)
             case "health" | "evoai-health":
@@ -129,6 +137,7 @@ class App:
             case "models" if self._openai is not None:
                 return self._openai.models(request)
             case "metrics" if self._metrics is not None:
+                self._callers.admit_operator(request)
                 return await self._metrics.answer(request, self.streams.open)
             case "workers" if self._workers is not None:
                 return await self._workers.answer(request)

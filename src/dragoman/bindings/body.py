@@ -6,28 +6,33 @@ Invariant: never more than `max_body_bytes`, and one piece, is held; a web form'
 import asyncio
 
 from dragoman.bindings.http import Gone, Message, Request
+from dragoman.bindings.limits import Limits
 from dragoman.model.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 
 STALLED = "the body stalled"
 
+SLOWEST_BYTES_PER_S = 1024
+"""A body that comes more slowly than this on average is given up: no network in use is so slow, only who wants to hold
+connections."""
+
 PLAIN_JSON = frozenset({b"application/json", b"application/a2a+json", b"application/json; charset=utf-8"})
 
 
-async def read_json(request: Request, max_bytes: int, pause_s: float, *, empty_allowed: bool) -> bytes:
+async def read_json(request: Request, limits: Limits, *, empty_allowed: bool) -> bytes:
     """The body of a POST; with `empty_allowed` there need not be one, and then any type but a form's is taken.
 
     Raises UnsupportedMediaType unless its Content-Type is JSON (so no web form can post: a page of another origin can
-    send such a type only after a CORS preflight), PayloadTooLarge over `max_bytes`, InvalidRequest if nothing of it
-    comes for `pause_s`, Gone if the client leaves.
+    send such a type only after a CORS preflight), PayloadTooLarge over `max_body_bytes`, Unavailable if too many are
+    on their way, InvalidRequest if nothing of it comes for `body_pause_s` or it trickles, Gone if the client leaves.
     """
     content_type = request.headers.get(b"content-type", b"")
     json = content_type in PLAIN_JSON or is_json(content_type)
     if not json and (not empty_allowed or _from_a_form(content_type)):
         raise UnsupportedMediaType(content_type.decode("latin-1"))
     declared = request.headers.get(b"content-length")
-    if declared is not None and int(declared) > max_bytes:
-        raise PayloadTooLarge(max_bytes)
-    body = await _read(request, max_bytes, pause_s)
+    if declared is not None and int(declared) > limits.max_body_bytes:
+        raise PayloadTooLarge(limits.max_body_bytes)
+    body = await _read(request, limits)
     if body and not json:
         raise UnsupportedMediaType(content_type.decode("latin-1"))
     return body
@@ -52,34 +57,50 @@ def _from_a_form(content_type: bytes) -> bool:
     return kind in (b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain")
 
 
-async def _read(request: Request, max_bytes: int, pause_s: float) -> bytes:
-    pieces: list[bytes] = []
-    size = 0
-    while True:
-        message = await _within(pause_s, request)
-        if message["type"] != "http.request":
-            raise Gone
-        piece: bytes = message.get("body", b"")
-        size += len(piece)
-        if size > max_bytes:
-            raise PayloadTooLarge(max_bytes)
-        pieces.append(piece)
-        if not message.get("more_body"):
-            return b"".join(pieces)
+async def _read(request: Request, limits: Limits) -> bytes:
+    message = await _within(limits.body_pause_s, request, limits.body_pause_s)
+    if message["type"] != "http.request":
+        raise Gone
+    piece: bytes = message.get("body", b"")
+    if len(piece) > limits.max_body_bytes:
+        raise PayloadTooLarge(limits.max_body_bytes)
+    return piece if not message.get("more_body") else await _read_on(request, limits, piece)
 
 
-async def _within(pause_s: float, request: Request) -> Message:
+async def _read_on(request: Request, limits: Limits, first: bytes) -> bytes:
+    """The body that goes on after its first piece."""
+    pieces, size, taken, began_s = [first], len(first), 0, request.loop.time()
+    try:
+        while True:
+            limits.arriving.take(size - taken)
+            taken = size
+            wait_s = began_s + limits.body_pause_s + size / SLOWEST_BYTES_PER_S - request.loop.time()
+            message = await _within(max(0.0, min(limits.body_pause_s, wait_s)), request, limits.body_pause_s)
+            if message["type"] != "http.request":
+                raise Gone
+            piece: bytes = message.get("body", b"")
+            size += len(piece)
+            if size > limits.max_body_bytes:
+                raise PayloadTooLarge(limits.max_body_bytes)
+            pieces.append(piece)
+            if not message.get("more_body"):
+                return b"".join(pieces)
+    finally:
+        limits.arriving.release(taken)
+
+
+async def _within(wait_s: float, request: Request, pause_s: float) -> Message:
     """What `asyncio.timeout` does, which costs a sixth of a short request."""
     loop = request.loop
     task = asyncio.current_task(loop)
     assert task is not None
-    timer = loop.call_later(pause_s, task.cancel, STALLED)
+    timer = loop.call_later(wait_s, task.cancel, STALLED)
     try:
         return await request.receive()
     except asyncio.CancelledError as error:
         if error.args != (STALLED,) or task.uncancel() > 0:
             raise  # somebody else wants this to end
         request.stalled = True
-        raise InvalidRequest(f"the body stopped arriving for {pause_s:g} s: send it again") from error
+        raise InvalidRequest(f"the body stopped arriving for {pause_s:g} s, or trickled: send it again") from error
     finally:
         timer.cancel()

@@ -5,20 +5,18 @@ Invariant: a tenant is an agent id in every binding; below an agent's own mount 
 
 import re
 from collections.abc import Mapping
-from hmac import compare_digest
-from types import MappingProxyType
 
 from msgspec import Struct
 
+from dragoman.bindings.callers import Callers
 from dragoman.bindings.http import Header, Request
+from dragoman.bindings.limits import Limits
 from dragoman.bindings.stream import seen
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.evoai.errors import API_KEY_MISSING, API_KEY_WRONG
 from dragoman.dialects.json_bounds import check_parts
 from dragoman.model.card import Profile
-from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, Unauthorized
+from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams
 from dragoman.model.operations import Call, Operation, SendMessage, StreamMessage, Subscribe
-from dragoman.model.principal import ANONYMOUS
 
 EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 """The name of 1.0 (§3.2.6), and that of 0.3."""
@@ -26,20 +24,12 @@ EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
 
 
-NO_KEYS: Mapping[str, str] = MappingProxyType({})
+class Reception(Struct, frozen=True):
+    """What every binding needs to make a call of a request: the agents, who may call them, and the limits."""
 
-
-class Limits(Struct, frozen=True):
-    """What a request may be at most; the names are those of the settings.
-
-    A body of which nothing arrives for `body_pause_s` is given up. `keys` are those of agents that want one.
-    """
-
-    max_body_bytes: int
-    max_depth: int
-    max_parts: int
-    body_pause_s: float = 30.0
-    keys: Mapping[str, str] = NO_KEYS
+    profiles: Mapping[str, Profile]
+    callers: Callers
+    limits: Limits
 
 
 def version(request: Request) -> str | None:
@@ -50,53 +40,19 @@ def version(request: Request) -> str | None:
     return named
 
 
-def check_key(request: Request, key: str | None) -> None:
-    """Raises Unauthorized unless the caller sent `key`, the agent's: as `x-api-key`, or as a bearer token."""
-    if key is None:
-        return
-    if not compare_digest(_sent_key(request), key.encode()):
-        raise Unauthorized(API_KEY_WRONG)
-
-
-def admit(request: Request, limits: Limits, profiles: Mapping[str, Profile]) -> None:
-    """Refuse whoever has no key for the agent that the path names, before anything is read. Raises Unauthorized.
-
-    At the root the tenant may name another agent: there only a key that is no agent's is refused, if all want one.
-    """
-    keys, route = limits.keys, request.route
-    if not keys:
-        return
-    if route.mount != "/":
-        check_key(request, keys.get(route.agent))
-    elif len(keys) == len(profiles):
-        sent = _sent_key(request)
-        if not any(compare_digest(sent, key.encode()) for key in keys.values()):
-            raise Unauthorized(API_KEY_WRONG)
-
-
-def _sent_key(request: Request) -> bytes:
-    sent = request.text(b"x-api-key") or request.text(b"x-agent-api-key")
-    if sent is None:
-        scheme, _, token = (request.text(b"authorization") or "").partition(" ")
-        sent = token.strip() if scheme.lower() == "bearer" else None
-    if not sent:
-        raise Unauthorized(API_KEY_MISSING)
-    return sent.encode()
-
-
-def call_of(
-    request: Request, operation: Operation, dialect: Dialect, profiles: Mapping[str, Profile], limits: Limits
-) -> Call:
+def call_of(request: Request, operation: Operation, dialect: Dialect, reception: Reception) -> Call:
     """The operation as a call.
 
-    Raises AgentNotFound or InvalidParams for a tenant that is not this mount's, ExtensionSupportRequired for what goes
-    to the agent without an extension that it requires (A2A 1.0 §3.3.4), InvalidParams for too many parts or for a
-    `Last-Event-ID` that is none.
+    Raises Unauthorized or Forbidden for an agent that the caller may not use, AgentNotFound or InvalidParams for a
+    tenant that is not this mount's, ExtensionSupportRequired for what goes to the agent without an extension that it
+    requires (A2A 1.0 §3.3.4), InvalidParams for parts that are too many or too long, or for a `Last-Event-ID` that is
+    none.
     """
+    profiles, limits = reception.profiles, reception.limits
     agent = _agent(request, operation.tenant, profiles)
-    check_key(request, limits.keys.get(agent))
+    reception.callers.admit(request, agent)
     if isinstance(operation, SendMessage):
-        check_parts(operation.message, limits.max_parts)
+        check_parts(operation.message, limits.max_parts, limits.max_text)
     declared: tuple[str, ...] = ()
     for name in EXTENSION_HEADERS:
         declared += request.values(name)
@@ -111,7 +67,7 @@ def call_of(
         seen(after)
     return Call(
         operation=operation,
-        principal=ANONYMOUS,
+        principal=request.principal,
         agent=agent,
         dialect=dialect.name,
         mount=request.route.mount,
@@ -121,6 +77,7 @@ def call_of(
         idempotency_key=request.text(b"idempotency-key") or None,
         after=after,
         traceparent=_traceparent(request),
+        peer=request.peer,
     )
 
 

@@ -1,35 +1,42 @@
 """Cards at their well-known paths (A2A 1.0 §8.2), and the list of agents.
 
-Invariant: a card is the same bytes, and so has the same ETag, as long as the agent and the base URL are the same; it
-names only endpoints of the mount it was asked at.
+Invariant: a card is the same bytes, and so has the same ETag, as long as the agent, the base URL and what callers are
+asked are the same; it names only endpoints of the mount it was asked at.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from hashlib import sha256
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
+from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.http import JSON, Answer, Header, Request
 from dragoman.dialects import cards, protoagent
 from dragoman.dialects.mounts import SERVED, Mount, mount_of
-from dragoman.model.card import AgentInterface, Profile
-from dragoman.model.errors import AgentNotFound
+from dragoman.model.card import AgentCard, AgentInterface, Profile
+from dragoman.model.errors import AgentNotFound, NotFound
 
 HOST = re.compile(rb"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
+
+JWKS_PATH = "/.well-known/jwks.json"
+"""Where the server's public keys are."""
 
 KEPT = 256
 """Documents kept encoded; whoever sends ever new Host headers only makes them be encoded again."""
 
 
 class Document(Struct, frozen=True):
-    """What is served, with its headers: those of a 200, and those of a 304."""
+    """What is served, with its headers: those of a 200, and those of a 304. `asks`: the ways to say who one is."""
 
     body: bytes
     etag: bytes
     headers: list[Header]
     unchanged: list[Header]
+    asks: tuple[str, ...] = ()
 
 
 class Cards:
@@ -41,27 +48,34 @@ class Cards:
         public_url: str | None,
         max_age_s: int,
         *,
+        authenticator: Authenticator,
+        signing: SigningRoom | None = None,
+        keys: SigningRoom | None = None,
         root: str = "/",
-        keyed: Collection[str] = (),
         protocols: tuple[str, ...] = ("jsonrpc",),
         history: bool = False,
+        pushes: bool = True,
         tenants: bool = True,
     ) -> None:
-        """`root` is the mount that the card at the root describes; `keyed` are the agents whose callers need a key.
+        """`root` is the mount that the card at the root describes. `signing` None: cards are not signed. `keys` are
+        published; None: nothing is signed here.
 
         `tenants`: agents are at `/{id}`, too, so that a card may be asked for by `?id=`.
         """
         self._profiles = profiles
+        self._authenticator = authenticator
+        self._signing = signing
+        self._keys = keys
         self._root = root
-        self._keyed = keyed
         self._protocols = protocols
         self._history = history
+        self._pushes = pushes
         self._tenants = tenants
         self._public_url = public_url
         self._max_age_s = max_age_s
         self._documents: dict[tuple[str, str], Document] = {}
 
-    def card(self, request: Request) -> Answer:
+    async def card(self, request: Request) -> Answer:
         """The card of the mount."""
         base, mount, agent = self._base(request), request.route.mount, request.route.agent
         if mount == "/":
@@ -71,19 +85,52 @@ class Cards:
                 if agent not in self._profiles:
                     raise AgentNotFound(agent)
         document = self._documents.get((mount, base))
-        if document is None:
-            at = interfaces(base, mount)
-            document = self._kept(
-                mount, base, cards.encode_well_known(self._profiles[agent], at, self._offer(mount, agent))
-            )
+        asks = tuple(self._authenticator.schemes(agent))
+        if document is None or document.asks != asks:  # the first key was made
+            body, signed = await self._made(base, mount, agent)
+            document = self._kept(mount, base, body, signed, asks=asks)
         return _answer(request, document)
+
+    async def extended(self, request: Request, profile: Profile) -> AgentCard:
+        """The card for callers who have said who they are (A2A 1.0 §3.1.11), of the mount they asked at."""
+        base, mount = self._base(request), request.route.mount
+        if profile.id != request.route.agent:  # the tenant named another agent than the one at the root
+            mount = f"/agents/{profile.id}"
+        offer = self._offer(mount, profile.id)
+        card = cards.extended_card(profile, interfaces(base, mount), offer)
+        if self._signing is None:
+            return card
+        signer = await self._signing.signer()
+        return replace(card, signatures=(signer.sign(msgspec.to_builtins(card), base + JWKS_PATH),))
+
+    async def jwks(self) -> Answer:
+        """The keys that verify what this server signs (RFC 7517). Raises NotFound if it signs nothing."""
+        if self._keys is None:
+            raise NotFound("this server signs nothing: sign_cards and push_jwt are off")
+        body = (await self._keys.signer()).jwks()
+        cached = (b"cache-control", b"public, max-age=%d" % self._max_age_s)
+        return Answer(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
+
+    async def _made(self, base: str, mount: str, agent: str) -> tuple[bytes, bytes]:
+        """The card as it is, and as it is served: with two signatures, one over what 1.0 has of it, one over it all."""
+        at, offer, profile = interfaces(base, mount), self._offer(mount, agent), self._profiles[agent]
+        body = cards.encode_well_known(profile, at, offer)
+        if self._signing is None:
+            return body, body
+        signer, whole = await self._signing.signer(), msgspec.json.decode(body)
+        one = msgspec.to_builtins(cards.card(profile, at, offer))
+        signatures = [signer.sign(content, base + JWKS_PATH) for content in (one, whole)]
+        return body, msgspec.json.encode({**whole, "signatures": signatures})
 
     def _offer(self, mount: str, agent: str) -> cards.Offer:
         return cards.Offer(
+            extended=self._authenticator.required_for(agent),
             extensions=protoagent.EXTENSIONS if mount_of(mount) is Mount.PROTOAGENT else (),
-            keyed=agent in self._keyed,
+            schemes=self._authenticator.schemes(agent),
+            requirements=self._authenticator.requirements(agent),
             protocols=self._protocols,
             history=self._history,
+            pushes=self._pushes,
         )
 
     def directory(self, request: Request) -> Answer:
@@ -92,7 +139,8 @@ class Cards:
         document = self._documents.get(("/agents", base))
         if document is None:
             agents = [_entry(base, profile) for profile in self._profiles.values()]
-            document = self._kept("/agents", base, msgspec.json.encode({"agents": agents}))
+            body = msgspec.json.encode({"agents": agents})
+            document = self._kept("/agents", base, body, body)
         return _answer(request, document)
 
     def _base(self, request: Request) -> str:
@@ -104,13 +152,14 @@ class Cards:
         address, port = request.scope.get("server") or ("127.0.0.1", 80)
         return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
-    def _kept(self, mount: str, base: str, body: bytes) -> Document:
-        etag = b'"' + sha256(body).hexdigest()[:32].encode() + b'"'
+    def _kept(self, mount: str, base: str, body: bytes, served: bytes, *, asks: tuple[str, ...] = ()) -> Document:
+        # Of the unsigned bytes, and weak: a signature of the same is another each time it is made.
+        etag = (b'"' if served is body else b'W/"') + sha256(body).hexdigest()[:32].encode() + b'"'
         unchanged = [(b"etag", etag), (b"cache-control", b"public, max-age=%d" % self._max_age_s)]
-        headers = [JSON, (b"content-length", b"%d" % len(body)), *unchanged]
+        headers = [JSON, (b"content-length", b"%d" % len(served)), *unchanged]
         if len(self._documents) >= KEPT:
             self._documents.clear()
-        document = self._documents[mount, base] = Document(body, etag, headers, unchanged)
+        document = self._documents[mount, base] = Document(served, etag, headers, unchanged, asks)
         return document
 
 
@@ -146,4 +195,4 @@ def _answer(request: Request, document: Document) -> Answer:
 
 def _matches(known: bytes, etag: bytes) -> bool:
     """Weak comparison, as If-None-Match asks for (RFC 9110 §13.1.2)."""
-    return any(each.strip().removeprefix(b"W/") in (etag, b"*") for each in known.split(b","))
+    return any(each.strip().removeprefix(b"W/") in (etag.removeprefix(b"W/"), b"*") for each in known.split(b","))

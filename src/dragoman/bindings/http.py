@@ -13,7 +13,16 @@ from msgspec import Struct
 from dragoman.bindings.routes import Route
 from dragoman.dialects.api import Dialect
 from dragoman.engine.api import Stream
-from dragoman.model.errors import A2AError, InvalidParams, MethodNotAllowed, PayloadTooLarge, Unauthorized, Unavailable
+from dragoman.model.errors import (
+    A2AError,
+    InvalidParams,
+    MethodNotAllowed,
+    PayloadTooLarge,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from dragoman.model.principal import ANONYMOUS
 
 Scope = Mapping[str, Any]
 Message = dict[str, Any]
@@ -67,11 +76,11 @@ class Streaming(Struct, frozen=True):
 class Request:
     """A request on its way. `dialect` and `id` (the JSON-RPC id as it came) are filled in as they become known.
 
-    They say in whose words an error is told. `stalled` says that its body stopped half way: the connection is of no
-    more use.
+    They say in whose words an error is told. `principal` is who sent it, once that has been asked. `stalled` says that
+    its body stopped half way: the connection is of no more use.
     """
 
-    __slots__ = ("dialect", "headers", "id", "loop", "method", "receive", "route", "scope", "stalled")
+    __slots__ = ("dialect", "headers", "id", "loop", "method", "principal", "receive", "route", "scope", "stalled")
 
     def __init__(self, scope: Scope, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -82,7 +91,14 @@ class Request:
         self.route = NOWHERE
         self.dialect: Dialect | None = None
         self.id = b"null"
+        self.principal = ANONYMOUS
         self.stalled = False
+
+    @property
+    def peer(self) -> str:
+        """The address that it came from, without port."""
+        client = self.scope.get("client")
+        return client[0] if client else ""
 
     def text(self, name: bytes) -> str | None:
         """A header's value; of one sent twice the last."""
@@ -120,8 +136,9 @@ def refusal(error: A2AError, status: int, content_type: bytes, body: bytes) -> A
         case MethodNotAllowed():
             headers.append((b"allow", ", ".join(error.allowed).encode()))
         case Unauthorized():
-            headers.append((b"www-authenticate", error.scheme.encode()))
-        case Unavailable():
+            wrong = b"" if error.missing else b', error="invalid_token"'  # RFC 6750 §3.1
+            headers.append((b"www-authenticate", error.scheme.encode() + b' realm="dragoman"' + wrong))
+        case Unavailable() | TooManyRequests():
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
         case PayloadTooLarge():
             headers.append(CLOSE)

@@ -4,10 +4,9 @@ Invariant: every answer, also a refusal before the body was read, is a JSON-RPC 
 id as it came, byte for byte, once that is known.
 """
 
-from collections.abc import Mapping
-
 from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Limits, activated, admit, call_of, check_key, version
+from dragoman.bindings.calls import Reception, activated, call_of, version
+from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import JSON, Answer, Request, Streaming, refusal
 from dragoman.bindings.stream import seen
 from dragoman.dialects import jsonrpc, resolve
@@ -16,22 +15,20 @@ from dragoman.engine.api import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound
 from dragoman.model.operations import StreamMessage, Subscribe
-from dragoman.model.principal import ANONYMOUS
 
 
 class JsonRpc:
     """The JSON-RPC endpoint of every mount."""
 
-    def __init__(self, handler: Handler, profiles: Mapping[str, Profile], limits: Limits) -> None:
+    def __init__(self, handler: Handler, reception: Reception, cards: Cards) -> None:
         self._handler = handler
-        self._profiles = profiles
-        self._limits = limits
+        self._reception = reception
+        self._cards = cards
 
     async def answer(self, request: Request) -> Answer | Streaming:
         """Answer one call. Raises A2AError."""
-        limits = self._limits
-        admit(request, limits, self._profiles)
-        body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=False)
+        reception, limits = self._reception, self._reception.limits
+        body = await read_json(request, limits, empty_allowed=False)
         try:
             rpc = jsonrpc.decode_request(body, limits.max_depth)
         except A2AError:
@@ -39,17 +36,19 @@ class JsonRpc:
             raise
         request.id = rpc.id
         dialect = request.dialect = self._dialect(request, rpc)
-        if request.route.agent not in self._profiles:
+        if request.route.agent not in reception.profiles:
             raise AgentNotFound(request.route.agent)
         operation = dialect.decode(rpc.method, rpc.params)
         del body
-        call = call_of(request, operation, dialect, self._profiles, limits)
-        more = activated(request, call.extensions, self._profiles[call.agent])
+        call = call_of(request, operation, dialect, reception)
+        more = activated(request, call.extensions, reception.profiles[call.agent])
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
             headers = [*dialect.stream_headers, *more]
             return Streaming(stream, dialect, *dialect.around_frame(request.id), headers, seen(call.after))
         result = await self._handler.call(call)
+        if isinstance(result, Profile):
+            result = await self._cards.extended(request, result)
         before, after = dialect.around_answer(request.id)
         answer = b"".join((before, dialect.encode_result(operation, result), after))
         headers = [JSON, (b"content-length", b"%d" % len(answer)), *more]
@@ -60,8 +59,8 @@ class JsonRpc:
         found = resolve.of_call(rpc.method, rpc.params, version(request), route.mount)
         if isinstance(found, Dialect):
             return found
-        check_key(request, self._limits.keys.get(route.agent))  # without, nobody learns which dialect would answer
-        made = self._handler.dialect_of(found.id, ANONYMOUS, route.agent, route.mount)
+        self._reception.callers.admit(request, route.agent)  # else, nobody learns which dialect would answer
+        made = self._handler.dialect_of(found.id, request.principal, route.agent, route.mount)
         return found.stored.get(made or "", found.otherwise)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:

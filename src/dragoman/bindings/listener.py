@@ -35,16 +35,18 @@ class Corked:
     which is a third of what a short answer costs.
     """
 
-    __slots__ = ("_held", "_loop", "_transport", "head_bytes", "heading")
+    __slots__ = ("_held", "_loop", "_transport", "head_bytes", "head_until", "heading")
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
         self._held: bytes | None = None
         self.heading = False
-        """Whether the head of a request is under way, and how much of it came (`head_bytes`), kept here because the
-        protocol's instances have as many attributes as Python stores compactly: one more costs 1.5 KB a connection."""
+        """Whether the head of a request is under way, how much of it came (`head_bytes`) and until when all must have
+        come (`head_until`), kept here because the protocol's instances have as many attributes as Python stores
+        compactly: one more costs 1.5 KB a connection."""
         self.head_bytes = 0
+        self.head_until = 0.0
 
     def write(self, data: bytes) -> None:
         """Send `data`; the head of an answer waits for what is written next, at most until the loop's next turn."""
@@ -79,8 +81,8 @@ class Corked:
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's protocol on a corked transport, with the bounds that it and httptools lack.
 
-    The head of a request may have about `HEAD_BYTES_MAX`; a client that connects, or begins a head, and then is silent
-    is cut after the keep-alive time.
+    The head of a request may have about `HEAD_BYTES_MAX`, and must have come within the keep-alive time, however it
+    trickles; a client that connects and is silent for as long is cut, too.
     """
 
     transport: Corked  # type: ignore[assignment]  # all that uvicorn uses
@@ -88,12 +90,15 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client connected."""
         super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
+        self.transport.head_until = self.loop.time() + self.timeout_keep_alive
         self._expect_more()
 
     def on_message_begin(self) -> None:
         """A request begins."""
-        self.transport.heading = True
-        self.transport.head_bytes = 0
+        transport = self.transport
+        transport.heading = True
+        transport.head_bytes = 0
+        transport.head_until = self.loop.time() + self.timeout_keep_alive
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
@@ -112,10 +117,13 @@ class GuardedProtocol(HttpToolsProtocol):
         super().data_received(data)
         if transport.heading:
             self._expect_more()
+        elif self.timeout_keep_alive_task is None and (self.cycle is None or self.cycle.response_complete):
+            transport.head_until = self.loop.time() + self.timeout_keep_alive  # line ends before a head begin none
+            self._expect_more()
 
     def _expect_more(self) -> None:
         self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
+        self.timeout_keep_alive_task = self.loop.call_at(self.transport.head_until, self.timeout_keep_alive_handler)
 
 
 def listener(app: App) -> uvicorn.Server:

@@ -4,7 +4,7 @@ Invariant: every answer, refusals included, has the shape that OpenAI's own clie
 any other, and its id is in the answer's headers.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Limits, call_of
+from dragoman.bindings.calls import Reception, call_of
 from dragoman.bindings.http import Answer, Header, Request, Streaming, plain, refusal
 from dragoman.dialects import json_bounds
 from dragoman.dialects.api import STREAM_HEADERS, Dialect
@@ -65,26 +65,24 @@ DIALECT = Dialect(
 class OpenAi:
     """Chat completions of all agents: the `model` is an agent's id, and without one the default agent answers."""
 
-    def __init__(
-        self, handler: Handler, profiles: Mapping[str, Profile], default: str, limits: Limits, clock: Clock
-    ) -> None:
+    def __init__(self, handler: Handler, reception: Reception, default: str, clock: Clock) -> None:
         self._handler = handler
-        self._profiles = profiles
+        self._reception = reception
+        self._profiles = reception.profiles
         self._default = default
-        self._limits = limits
         self._clock = clock
         self._since_s = clock.now_ms() // 1000
 
     async def answer(self, request: Request) -> Answer | Streaming:
         """Answer `POST /v1/chat/completions`. Raises A2AError."""
-        limits = self._limits
+        limits = self._reception.limits
         request.dialect = DIALECT
-        body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=False)
+        body = await read_json(request, limits, empty_allowed=False)
         json_bounds.check(body, limits.max_depth)
         chat = decode(body, _message_id(request, body), request.text(CONTEXT_ID), request.text(TASK_ID))
         del body
         send = chat.send if chat.send.tenant else replace(chat.send, tenant=self._default)
-        call = replace(call_of(request, send, DIALECT, self._profiles, limits), after=None)
+        call = replace(call_of(request, send, DIALECT, self._reception), after=None)
         if chat.streams:
             stream = await self._handler.stream(call)
             completion = Completion(stream, call.agent, self._clock, tells_usage=chat.tells_usage)

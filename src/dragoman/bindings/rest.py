@@ -3,10 +3,9 @@
 Invariant: the HTTP method and path say what is asked; a body that contradicts the path loses.
 """
 
-from collections.abc import Mapping
-
 from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Limits, activated, admit, call_of, version
+from dragoman.bindings.calls import Reception, activated, call_of, version
+from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import Answer, Header, Request, Streaming, refusal
 from dragoman.bindings.stream import seen
 from dragoman.dialects import json_bounds, resolve
@@ -20,37 +19,39 @@ from dragoman.model.operations import StreamMessage, Subscribe
 class Rest:
     """The HTTP+JSON endpoints of every mount."""
 
-    def __init__(self, handler: Handler, profiles: Mapping[str, Profile], limits: Limits) -> None:
+    def __init__(self, handler: Handler, reception: Reception, cards: Cards) -> None:
         self._handler = handler
-        self._profiles = profiles
-        self._limits = limits
+        self._reception = reception
+        self._cards = cards
 
     async def answer(self, request: Request) -> Answer | Streaming:
         """Answer one request. Raises A2AError."""
-        route, limits = request.route, self._limits
-        admit(request, limits, self._profiles)
+        route, reception, limits = request.route, self._reception, self._reception.limits
         name = route.methods[request.method]
         dialect = request.dialect = _dialect(request, version(request))
         body = b""
         if request.method == "POST":
-            body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=bool(route.ids))
+            body = await read_json(request, limits, empty_allowed=bool(route.ids))
             if body:
                 json_bounds.check(body, limits.max_depth)
         assert dialect.decode_rest is not None
         operation = dialect.decode_rest(RestRequest(name, route.ids, request.query(), body))
         del body
-        call = call_of(request, operation, dialect, self._profiles, limits)
-        more = activated(request, call.extensions, self._profiles[call.agent])
+        call = call_of(request, operation, dialect, reception)
+        more = activated(request, call.extensions, reception.profiles[call.agent])
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
             return Streaming(stream, dialect, b"", b"", [*dialect.stream_headers, *more], seen(call.after))
-        result = dialect.encode_result(operation, await self._handler.call(call))
+        result = await self._handler.call(call)
+        if isinstance(result, Profile):
+            result = await self._cards.extended(request, result)
+        body = dialect.encode_result(operation, result)
         headers: list[Header] = [
             (b"content-type", dialect.content_type.encode()),
-            (b"content-length", b"%d" % len(result)),
+            (b"content-length", b"%d" % len(body)),
             *more,
         ]
-        return Answer(200, headers, result)
+        return Answer(200, headers, body)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
         """The answer for an error, in the caller's dialect as far as it is known."""

@@ -16,7 +16,7 @@ from dragoman.dialects.mounts import SERVED, Mount
 from dragoman.model.errors import NotFound
 
 EndpointName = Literal[
-    "rpc", "rest", "card", "agents", "health", "ready", "metrics", "chat", "models", "workers", "evoai-health"
+    "rpc", "rest", "card", "agents", "health", "ready", "metrics", "chat", "models", "workers", "evoai-health", "jwks"
 ]
 
 Methods = Mapping[str, str]
@@ -86,6 +86,7 @@ SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
         ("ready",): Route("ready", READ),
         ("metrics",): Route("metrics", READ),
         ("agents",): Route("agents", READ),
+        (".well-known", "jwks.json"): Route("jwks", READ),
         ("v1", "chat", "completions"): Route("chat", CALL),
         ("v1", "models"): Route("models", READ),
         (*EVOAI, "health"): Route("evoai-health", READ),

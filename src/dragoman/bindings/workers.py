@@ -14,14 +14,13 @@ from dragoman.agents import worker_wire as wire
 from dragoman.agents.leases import Ask, Give, Say
 from dragoman.agents.worker import WorkerAgent, artifacts_of, sound_parts
 from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Limits, check_key
 from dragoman.bindings.http import Answer, Gone, Request, plain, refusal
+from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.api import Handler
-from dragoman.model.errors import A2AError, InvalidParams, NotFound, UnsupportedOperation
+from dragoman.model.errors import A2AError, Forbidden, InvalidParams, NotFound, UnsupportedOperation
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
-from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
 
 T = TypeVar("T")
@@ -56,14 +55,15 @@ class Workers:
     async def answer(self, request: Request) -> Answer:
         """Answer one call; the route's `ids` name the action. Raises A2AError."""
         agent_id, limits = request.route.agent, self._limits
-        check_key(request, limits.keys.get(agent_id))
+        if not request.principal.works_for(agent_id):
+            raise Forbidden(f"this key may not work for {agent_id}: a key of the role agent or admin may")
         agent = self._agents.get(agent_id)
         if agent is None:
             raise UnsupportedOperation(f'{agent_id} is not served by workers: declare it with run = "worker"')
         action = self._actions.get(request.route.ids["action"])
         if action is None:
             raise NotFound(f"no such action: there are {', '.join(self._actions)}")
-        body = await read_json(request, limits.max_body_bytes, limits.body_pause_s, empty_allowed=False)
+        body = await read_json(request, limits, empty_allowed=False)
         json_bounds.check(body, limits.max_depth)
         return await action(agent, request, body)
 
@@ -171,7 +171,12 @@ class Workers:
         """Through the handler, as by BeeOS' methods: it answers when it is committed."""
         agent = request.route.agent
         call = Call(
-            operation=report, principal=Principal(f"worker:{agent}"), agent=agent, dialect=DIALECT, mount="/workers"
+            operation=report,
+            principal=request.principal,
+            agent=agent,
+            dialect=DIALECT,
+            mount="/workers",
+            peer=request.peer,
         )
         record = await self._handler.call(call)
         assert isinstance(record, Record)

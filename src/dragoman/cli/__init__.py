@@ -6,6 +6,9 @@ Invariant: what a command needs is imported when it runs, so that `--help` answe
 import click
 
 from dragoman import __version__
+from dragoman.cli.audit import audit
+from dragoman.cli.keys import keys
+from dragoman.cli.push import push
 from dragoman.cli.serve import serve
 from dragoman.cli.worker import worker
 
@@ -18,3 +21,6 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(worker)
+main.add_command(keys)
+main.add_command(audit)
+main.add_command(push)

@@ -76,15 +76,21 @@ def configured(agent: R, entry: AgentEntry) -> R:
     }
     if entry.provider is not None:
         said["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
-    skills = {skill.id: skill for skill in agent.profile.skills}
+    profile = agent.profile
+    skills = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
+    extended = {skill.id for skill in profile.extended_skills}
     for skill in entry.skills:
         if skill.id not in skills:
             raise AgentReferenceError(
                 f"agent {entry.id!r}: skill {skill.id!r} is not in the code; there are {', '.join(skills) or 'none'}"
             )
         skills[skill.id] = _skill(skills[skill.id], skill)
+        if skill.extended is not None:
+            (extended.add if skill.extended else extended.discard)(skill.id)
+    said["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
+    said["extended_skills"] = tuple(skill for skill in skills.values() if skill.id in extended)
     served = copy.copy(agent)
-    served.profile = replace(agent.profile, id=entry.id, skills=tuple(skills.values()), **said)
+    served.profile = replace(profile, id=entry.id, **said)
     return served
 
 
@@ -114,7 +120,11 @@ def worker_agent(entry: AgentEntry) -> WorkerAgent:
 
 
 def _skill(skill: AgentSkill, entry: Any) -> AgentSkill:
-    said = {name: value for name in entry.__struct_fields__ if (value := getattr(entry, name)) is not None}
+    said = {
+        name: value
+        for name in AgentSkill.__struct_fields__
+        if name in entry.__struct_fields__ and (value := getattr(entry, name)) is not None
+    }
     return replace(skill, **said)
 
 

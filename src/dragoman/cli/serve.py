@@ -7,18 +7,16 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from dragoman import __version__
+from dragoman.cli.configured import CONFIG_ENV, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
 
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
-
-CONFIG_ENV = "DRAGOMAN_CONFIG"
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,7 +50,7 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
     """
     given = {name: str(value) for name, value in flags.items() if value is not None}
     try:
-        config = load(_file(file), os.environ, given)
+        config = load(config_file(file), os.environ, given)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     from dragoman.cli.agents import AgentReferenceError, load_agents
@@ -65,23 +63,19 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
     from dragoman.telemetry.logs import log_to
 
     log_to(sys.stderr, config.log_level, config.log_format)
-    run(config, runners, on_ready=lambda ready: click.echo(banner(ready, runners)))
+    run(
+        config,
+        runners,
+        on_ready=lambda ready: click.echo(banner(ready.config, runners, asks_callers=ready.asks_callers)),
+    )
 
 
-def _file(flag: str | None) -> Path | None:
-    """The file to read: a named one must exist, the usual one need not."""
-    named = flag or os.environ.get(CONFIG_ENV)
-    if named:
-        return Path(named)
-    return Path(FILE) if Path(FILE).is_file() else None
-
-
-def banner(config: Config, agents: Sequence["Runner"]) -> str:
+def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = False) -> str:
     """What the server says once it listens: its agents, where they are, and three commands to paste.
 
-    `config.port` is the port it listens on; the first of `agents` is the default. The sample of the stream goes to the
-    second agent, if there is one; the texts are the agents' own examples. Under a profile there is one sample, in that
-    system's words.
+    `asks_callers` is whether they must say who they are. `config.port` is the port it listens on; the first of `agents`
+    is the default. The sample of the stream goes to the second agent, if there is one; the texts are the agents' own
+    examples. Under a profile there is one sample, in that system's words.
     """
     base = base_url(config)
     width = max(len(agent.profile.id) for agent in agents)
@@ -91,15 +85,24 @@ def banner(config: Config, agents: Sequence["Runner"]) -> str:
         for agent in agents:
             at_root = f"  (default: {base}/)" if agent is first else ""
             lines.append(f"  {agent.profile.id:<{width}}  {base}/agents/{agent.profile.id}{at_root}")
-        send = f"curl {base}/message:send {_body(config, first)}"
-        stream = f"curl -N {base}/agents/{second.profile.id}/message:stream {_body(config, second)}"
+        send = f"curl {base}/message:send {_body(config, first, asks_callers)}"
+        stream = f"curl -N {base}/agents/{second.profile.id}/message:stream {_body(config, second, asks_callers)}"
         samples = ["Send:    " + send, "Stream:  " + stream]
     else:
         paths = {agent.profile.id: _path(config.profile, agent, first) for agent in agents}
         lines += [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]
-        samples = ["Send:    " + f"curl {base}{paths[first.profile.id]} {_call(config, first)}"]
+        samples = ["Send:    " + f"curl {base}{paths[first.profile.id]} {_call(config, first, asks_callers)}"]
     card = f"curl {base}/.well-known/agent-card.json"
-    return "\n".join([*lines, "", "Card:    " + card, *samples, "", "Ctrl-C stops it."])
+    return "\n".join([*lines, "", "Card:    " + card, *samples, "", *_who(config, asks_callers), "Ctrl-C stops it."])
+
+
+def _who(config: Config, asks_callers: bool) -> list[str]:
+    """Who may call, and how to make a key; a server in memory has nowhere to keep one."""
+    at = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
+    make = "--api-key KEY" if config.store == "memory:" else f"dragoman keys create NAME{at}"
+    if asks_callers:
+        return [f"Callers must say who they are. To make a key: {make}"]
+    return [f"Nobody is asked for a key. To ask everybody for one: {make}"]
 
 
 def _path(profile: str, agent: "Runner", default: "Runner") -> str:
@@ -110,7 +113,7 @@ def _path(profile: str, agent: "Runner", default: "Runner") -> str:
     return pattern.replace("{id}", agent.profile.id) if "{id}" in pattern or agent is default else ""
 
 
-def _call(config: Config, agent: "Runner") -> str:
+def _call(config: Config, agent: "Runner", asks: bool) -> str:
     """What curl needs to send the agent its first example, as that system's clients do."""
     import msgspec
 
@@ -119,7 +122,7 @@ def _call(config: Config, agent: "Runner") -> str:
     message = {"role": "user", "parts": [{**tag, "text": _example(agent)}]}
     call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
     body = shlex.quote(msgspec.json.encode(call).decode())
-    return f"{_key(config, agent)}-H 'Content-Type: application/json' -d {body}"
+    return f"{_key(config, agent, asks)}-H 'Content-Type: application/json' -d {body}"
 
 
 def base_url(config: Config) -> str:
@@ -130,19 +133,19 @@ def base_url(config: Config) -> str:
     return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
 
 
-def _key(config: Config, agent: "Runner") -> str:
+def _key(config: Config, agent: "Runner", asks: bool) -> str:
     """The header with the key that callers of the agent need, if they need one; the key itself is not printed."""
     own = any(entry.api_key for entry in config.agents if entry.id == agent.profile.id)
-    return "-H 'x-api-key: YOUR-KEY' " if own or config.api_key else ""
+    return "-H 'x-api-key: YOUR-KEY' " if own or asks else ""
 
 
-def _body(config: Config, agent: "Runner") -> str:
+def _body(config: Config, agent: "Runner", asks: bool) -> str:
     """What curl needs to send the agent its first example. The message id is no UUID, so no call is a repeat."""
     import msgspec
 
     message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": _example(agent)}]}
     body = shlex.quote(msgspec.json.encode({"message": message}).decode())
-    return f"-H 'A2A-Version: 1.0' {_key(config, agent)}-H 'Content-Type: application/json' -d {body}"
+    return f"-H 'A2A-Version: 1.0' {_key(config, agent, asks)}-H 'Content-Type: application/json' -d {body}"
 
 
 def _example(agent: "Runner") -> str:

@@ -6,10 +6,12 @@ Invariant: a card is read leniently: what is missing or of another type is empty
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
-from dragoman.client.wire import get_object
-from dragoman.net.egress import Egress
+from dragoman.auth.signatures import VERIFIABLE, verify_card
+from dragoman.client.wire import Requester, get_object
+from dragoman.model.card import AgentCard
 
 CARD_PATH = "/.well-known/agent.json"
 """Where KAOS and clients before 0.3 look; Dragoman serves the same at `/.well-known/agent-card.json`."""
@@ -27,11 +29,39 @@ class RemoteCard(Struct, frozen=True, kw_only=True):
 
 
 async def fetch_card(
-    egress: Egress, base_url: str, *, timeout_s: float, headers: Mapping[str, str] | None = None
+    egress: Requester,
+    base_url: str,
+    *,
+    timeout_s: float,
+    headers: Mapping[str, str] | None = None,
+    keys: Mapping[str, Any] | None = None,
 ) -> RemoteCard:
-    """The card of the agent at `base_url`. Raises EgressError, HttpRefusal or InvalidAgentResponse."""
+    """The card of the agent at `base_url`. With `keys`, a JWK Set, it must be signed by one of them.
+
+    Raises EgressError, HttpRefusal, InvalidAgentResponse or CardNotVerified.
+    """
     url = base_url.rstrip("/") + CARD_PATH
-    return read_card(await get_object(egress, url, timeout_s=timeout_s, headers=headers or {}))
+    whole = await get_object(egress, url, timeout_s=timeout_s, headers=headers or {})
+    if keys is not None:
+        verify(whole, keys)
+    return read_card(whole)
+
+
+def verify(whole: dict[str, Any], keys: Mapping[str, Any]) -> str:
+    """The id of the key of the JWK Set `keys` that signed the card, whole or as A2A 1.0 reads it.
+
+    Raises CardNotVerified.
+    """
+    return verify_card(whole, _readings(whole), keys, VERIFIABLE)
+
+
+def _readings(whole: dict[str, Any]) -> list[dict[str, Any]]:
+    """The card as 1.0 has it, for a signer who signed that part of it; none if it is no card of 1.0."""
+    try:
+        card = msgspec.convert({**whole, "signatures": []}, AgentCard)
+    except msgspec.ValidationError:
+        return []
+    return [msgspec.to_builtins(card)]
 
 
 def read_card(whole: dict[str, Any]) -> RemoteCard:

@@ -6,15 +6,15 @@ Invariant: the answer is the text of the first choice, or an error that says wha
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dragoman.client.wire import post_object
+from dragoman.client.wire import Requester, post_object
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.net.egress import Egress, checked
+from dragoman.net.egress import checked
 
 COMPLETIONS_PATH = "/v1/chat/completions"
 
 
 async def complete(
-    egress: Egress,
+    egress: Requester,
     base_url: str,
     model: str,
     messages: Sequence[Mapping[str, Any]],

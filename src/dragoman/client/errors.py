@@ -2,11 +2,12 @@
 
     PeerError
     ├── HttpRefusal   a status that is not 2xx
-    └── RpcError      a JSON-RPC error
+    ├── RpcError      a JSON-RPC error
+    └── NoToken       no token for it: it was not asked
 
 An answer that is no answer at all is `InvalidAgentResponse`; no answer is an `EgressError`.
 
-Invariant: a PeerError means that the peer says it has not done what was asked.
+Invariant: a PeerError means that the peer has not done what was asked.
 """
 
 
@@ -33,3 +34,11 @@ class RpcError(PeerError):
         super().__init__(url, f"answered with JSON-RPC error {code}: {text[:200]}")
         self.code = code
         self.text = text
+
+
+class NoToken(PeerError):
+    """No token was to be had, so that nothing was asked of the peer. `permanent`: nor will it be another time."""
+
+    def __init__(self, url: str, message: str, *, permanent: bool = False) -> None:
+        super().__init__(url, message)
+        self.permanent = permanent

@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from dragoman.client.errors import RpcError
-from dragoman.client.wire import post_object
+from dragoman.client.wire import Requester, post_object
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.net.egress import Egress, checked
+from dragoman.net.egress import checked
 
 REQUEST_ID = 1
 """Every call has a connection's exchange for itself, so one id does for all."""
 
 
 async def call(
-    egress: Egress,
+    egress: Requester,
     url: str,
     method: str,
     params: Mapping[str, Any],

@@ -4,25 +4,41 @@ Invariant: whatever bytes come back, the result is a JSON object, or PeerError, 
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from dragoman.client.errors import HttpRefusal
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.net.egress import Egress, Reply, checked
+from dragoman.net.egress import Reply, checked
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
-async def get_object(egress: Egress, url: str, *, timeout_s: float, headers: Mapping[str, str]) -> dict[str, Any]:
+class Requester(Protocol):
+    """What can make a request: an Egress, or one that adds credentials."""
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> Reply:
+        """See `Egress.request`."""
+        ...
+
+
+async def get_object(egress: Requester, url: str, *, timeout_s: float, headers: Mapping[str, str]) -> dict[str, Any]:
     """The JSON object at `url`."""
     reply = await egress.request("GET", url, timeout_s=timeout_s, headers={"Accept": "application/json", **headers})
     return _object(reply, checked(url))
 
 
 async def post_object(
-    egress: Egress, url: str, content: object, *, timeout_s: float, headers: Mapping[str, str]
+    egress: Requester, url: str, content: object, *, timeout_s: float, headers: Mapping[str, str]
 ) -> dict[str, Any]:
     """The JSON object that `url` answers to `content`."""
     body = msgspec.json.encode(content)

@@ -33,7 +33,10 @@ class AgentProvider(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
-    """`[[agents.skills]]`: what the card says of the skill `id`, where it differs from the code."""
+    """`[[agents.skills]]`: what the card says of the skill `id`, where it differs from the code.
+
+    An `extended` skill is on the extended card only.
+    """
 
     id: str
     name: str | None = None
@@ -42,6 +45,7 @@ class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
     examples: tuple[str, ...] | None = None
     input_modes: tuple[str, ...] | None = None
     output_modes: tuple[str, ...] | None = None
+    extended: bool | None = None
 
 
 class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +76,7 @@ _ALLOWED = {
     "skills": "must be tables with an id each: write [[agents.skills]]",
     **dict.fromkeys(("input_modes", "output_modes", "tags", "examples"), "must be a list of texts"),
     "offline": "must be error or queue",
+    "extended": "must be true or false",
     "lease_s": f"must be a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}",
 }
 """What a key of a table may be, where that is not a text."""

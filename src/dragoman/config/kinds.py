@@ -4,6 +4,7 @@ Invariant: `parse` takes what TOML gives and what the environment and flags give
 anything that is not allowed.
 """
 
+import ipaddress
 import re
 from collections.abc import Callable
 from datetime import timedelta
@@ -128,8 +129,27 @@ def _origin(value: Any) -> str:
 
 
 def _origins(value: Any) -> tuple[str, ...]:
-    items = value if isinstance(value, list) else [item for item in str(value).split(",") if item.strip()]
-    return tuple(_origin(item) for item in items)
+    return tuple(_origin(item) for item in _items(value))
+
+
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [item for item in str(value).split(",") if item.strip()]
+
+
+def _allowed_host(value: Any) -> str:
+    return _host(value).lower().rstrip(".")
+
+
+def _network(value: Any) -> str:
+    return str(ipaddress.ip_network(_text(value)))
+
+
+ALGORITHMS_KNOWN = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
+"""Asymmetric signatures (RFC 7518 §3.1, RFC 8037, RFC 9864): with the others, who can verify can also forge."""
+
+
+def _algorithm(value: Any) -> str:
+    return ALGORITHMS_KNOWN[ALGORITHMS_KNOWN.index(_text(value))]
 
 
 TEXT = Kind("must be text that is not empty", _text)
@@ -144,4 +164,17 @@ STORE = Kind("use sqlite:///path (sqlite:////path from the root) or memory:", _s
 URL = Kind("must be a base URL like https://agents.example.org, without query", _http_url)
 ORIGINS = Kind(
     "must be origins like https://app.example.org (in a file a list, else separated by commas), or *", _origins
+)
+HOSTS = Kind(
+    "must be IP addresses or host names, without port (in a file a list, else separated by commas)",
+    lambda value: tuple(_allowed_host(item) for item in _items(value)),
+)
+NETWORKS = Kind(
+    "must be networks like 10.0.0.0/8 or fd00::/8 with no bits set beyond the prefix (in a file a list, else separated "
+    "by commas)",
+    lambda value: tuple(_network(item) for item in _items(value)),
+)
+ALGORITHMS = Kind(
+    f"must be some of {', '.join(ALGORITHMS_KNOWN)} (in a file a list, else separated by commas)",
+    lambda value: tuple(_algorithm(item) for item in _items(value)),
 )

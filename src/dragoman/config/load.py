@@ -30,9 +30,8 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     check_keys(where, table, [*known, "agents"], "")
     profile = flags.get("profile") or environ.get("DRAGOMAN_PROFILE") or table.get("profile")
     system = SYSTEMS.get(profile) if isinstance(profile, str) else None
-    own = variables(profile, environ) if system is not None and isinstance(profile, str) else {}
+    own = variables(profile if system is not None else None, environ)
     values: dict[str, Any] = {}
-    origins: dict[str, tuple[str, str, object]] = {}
     for name, setting in known.items():
         for source, key, given in (
             (f"profile {profile}", name, system.defaults.get(name) if system is not None else None),
@@ -43,16 +42,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
         ):
             if given is not None:
                 values[name] = _parsed(setting, source, key, given)
-                origins[name] = (source, key, given)
-    config = Config(**values, agents=agent_entries(where, table.get("agents", [])))
-    if not config.allow_unauthenticated and not loopback(config.host):
-        raise ConfigError(
-            *origins["host"],
-            "this server has no TLS and does not tell callers apart, so it listens on loopback only: use 127.0.0.1 and "
-            "put a proxy that authenticates in front of it, or set allow_unauthenticated if everyone who can reach the "
-            "port may use it",
-        )
-    return config
+    return Config(**values, agents=agent_entries(where, table.get("agents", [])))
 
 
 def loopback(host: str) -> bool:

@@ -40,13 +40,21 @@ SYSTEMS: Mapping[str, System] = {
 """The systems by name; of two variables for one setting the later one wins."""
 
 
-def variables(profile: str, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+EVERYWHERE: Mapping[str, str] = {
+    "PUSH_NOTIFICATION_ALLOWED_HOSTS": "push_allowed_hosts",
+    "PUSH_NOTIFICATION_ALLOWED_CIDRS": "push_allowed_cidrs",
+}
+"""Variables of protoAgent that mean the same with any profile and without: its guard is everybody's."""
+
+
+def variables(profile: str | None, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """What a system's own variables say: by setting, the variable's name and its value. Empty ones say nothing.
 
     Raises ConfigError if KAOS's `TASK_STORE_TYPE` is none of its values.
     """
     found = {}
-    for variable, setting in SYSTEMS[profile].variables.items():
+    system = SYSTEMS.get(profile) if profile is not None else None
+    for variable, setting in {**EVERYWHERE, **(system.variables if system is not None else {})}.items():
         if value := environ.get(variable):
             found[setting] = (variable, value.lower() if setting == "log_level" else value)
     if profile == "kaos" and environ.get(TASK_STORE_TYPE):

@@ -11,7 +11,23 @@ from msgspec import Struct
 from msgspec.structs import fields
 
 from dragoman.config.agents import AgentEntry
-from dragoman.config.kinds import BOOLEAN, DURATION, HOST, NAME, ORIGINS, STORE, TEXT, URL, Kind, choice, seconds, whole
+from dragoman.config.kinds import (
+    ALGORITHMS,
+    BOOLEAN,
+    DURATION,
+    HOST,
+    HOSTS,
+    NAME,
+    NETWORKS,
+    ORIGINS,
+    STORE,
+    TEXT,
+    URL,
+    Kind,
+    choice,
+    seconds,
+    whole,
+)
 
 ENV_PREFIX = "DRAGOMAN_"
 
@@ -53,9 +69,28 @@ class Config(Struct, frozen=True, kw_only=True):
         str | None, URL, "Base URL in cards; unset, it is taken from the address and Host header of each request."
     ] = None
     default: Annotated[str | None, TEXT, "Id of the agent that answers at /; unset, the first that is declared."] = None
+    authentication: Annotated[
+        str, choice("auto", "required"), "Ask callers who they are: auto does so once there is a way to tell, as a key."
+    ] = "auto"
     api_key: Annotated[
-        str | None, TEXT, "Key that callers must send (x-api-key, or as bearer); agents can have their own."
+        str | None, TEXT, "One key that all callers share (x-api-key, or as bearer); agents can have their own."
     ] = None
+    jwt_issuer: Annotated[
+        str | None, URL, "Take JWTs of this issuer as bearer tokens; its keys are found by OpenID Connect Discovery."
+    ] = None
+    jwt_audience: Annotated[str | None, TEXT, "Audience that JWTs must name; needed with jwt_issuer."] = None
+    jwt_jwks_url: Annotated[str | None, URL, "Where the issuer's keys are, in place of discovery."] = None
+    jwt_algorithms: Annotated[tuple[str, ...], ALGORITHMS, "Algorithms by which JWTs may be signed."] = (
+        "RS256",
+        "ES256",
+    )
+    jwt_leeway_s: Annotated[float, seconds(0, 600), "How far the issuer's clock may be off."] = 30.0
+    client_cert_header: Annotated[
+        str | None, TEXT, "Header in which a proxy names the client certificate it has verified; needs trusted_proxies."
+    ] = None
+    trusted_proxies: Annotated[
+        tuple[str, ...], NETWORKS, "Addresses of the proxies whose client_cert_header is believed."
+    ] = ()
     allow_unauthenticated: Annotated[
         bool, BOOLEAN, "DANGEROUS: listen beyond loopback although anyone who reaches the port may use every agent."
     ] = False
@@ -65,6 +100,19 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = 32 * 1024 * 1024
     max_parts: Annotated[int, whole(1, 1_000_000), "Most parts in one message."] = 1000
     max_depth: Annotated[int, whole(8, 500), "Deepest nesting of JSON in a request."] = 64
+    max_text: Annotated[
+        int, whole(1024, 1 << 31), "Most characters of one text in a message; bytes of files are not counted."
+    ] = 4 * 1024 * 1024
+    max_requests_per_s: Annotated[
+        int, whole(0, 1_000_000), "Requests that one caller may make in a second, on average; 0 sets no limit."
+    ] = 0
+    max_streams: Annotated[int, whole(0, 1_000_000), "Streams that one caller may have open; 0 sets no limit."] = 10_000
+    max_open_tasks: Annotated[
+        int, whole(0, 1 << 31), "Tasks of one caller that may be under way or waiting; 0 sets no limit."
+    ] = 0
+    max_daily_tasks: Annotated[
+        int, whole(0, 1 << 31), "Tasks that one caller may make in a day (UTC); 0 sets no limit."
+    ] = 0
     threads_max: Annotated[
         int, whole(1, 10_000), "Most threads for agents that are plain functions; further runs wait."
     ] = 32
@@ -97,6 +145,24 @@ class Config(Struct, frozen=True, kw_only=True):
         tuple[str, ...], ORIGINS, "Origins whose pages may call the server, separated by commas, or *."
     ] = ()
     card_max_age_s: Annotated[int, whole(0, 31_536_000), "How long clients may keep a card without asking again."] = 60
+
+    push_allowed_hosts: Annotated[
+        tuple[str, ...], HOSTS, "Hosts that webhooks may be at whatever their address, as those of a docker network."
+    ] = ()
+    push_allowed_cidrs: Annotated[
+        tuple[str, ...], NETWORKS, "Networks that webhooks may be in although they are not public."
+    ] = ()
+    push_jwt: Annotated[
+        bool, BOOLEAN, "Sign every webhook call with a JWT, too; the key is at /.well-known/jwks.json."
+    ] = False
+    sign_cards: Annotated[bool, BOOLEAN, "Sign agent cards; the key is at /.well-known/jwks.json."] = True
+
+    audit: Annotated[
+        str,
+        choice("auto", "all", "refused", "off"),
+        "What is kept of who did what: auto is all where callers say who they are, else what was refused.",
+    ] = "auto"
+    audit_retention: Annotated[timedelta | None, DURATION, "How long that is kept, or forever."] = timedelta(days=90)
 
     log_level: Annotated[str, choice("debug", "info", "warning", "error"), "Least level that is logged."] = "info"
     log_format: Annotated[str, choice("text", "json"), "How a line of the log is written: text or json."] = "text"

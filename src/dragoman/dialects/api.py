@@ -10,9 +10,9 @@ from msgspec import Struct
 
 from dragoman.dialects import jsonrpc, sse
 from dragoman.model.errors import A2AError
-from dragoman.model.events import Event
-from dragoman.model.message import Message
-from dragoman.model.operations import Manners, Operation, Result
+from dragoman.model.events import Event, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message
+from dragoman.model.operations import Manners, Operation, PushConfig, Result
 from dragoman.model.task import Record, TaskHead
 
 STREAM_HEADERS: tuple[tuple[bytes, bytes], ...] = (
@@ -39,6 +39,41 @@ Around = Callable[[bytes], tuple[bytes, bytes]]
 """From the raw JSON of a request's id to what stands before and after the bytes that a dialect encoded."""
 
 
+Told = Submitted | StatusChanged | Artifact | None
+"""What a webhook is told of: a state the task has reached, an artifact that is whole, or (None) how it stands."""
+
+
+class Signing(Struct, frozen=True, kw_only=True):
+    """What a signature of a webhook call is over. `timestamp_s` is seconds since the epoch."""
+
+    delivery_id: str
+    task_id: str
+    timestamp_s: int
+    body: bytes
+
+
+def everything(told: Told, record: Record) -> bool:
+    """What most dialects tell a webhook that did not choose: all there is."""
+    return True
+
+
+class PushForm(Struct, frozen=True, kw_only=True):
+    """How a dialect tells webhooks.
+
+    `encode` gives the body for what is told, with the task as it stands then; None: of this the dialect tells nothing.
+    `told` says of what a configuration without `events` is told; one with `events` is told of those, whatever `told`
+    says: `artifact` of an Artifact, else the state of the event or, where nothing happened, of the task.
+    Headers, as (name, value): `authorization` is what goes with every call to a configuration, its tokens above all;
+    `signature` is made with its secret. The Content-Type and `webhook-id`, which is sent in any case, are not in them.
+    """
+
+    content_type: str
+    encode: Callable[[TaskHead, Told, Record], bytes | None]
+    authorization: Callable[[PushConfig], list[tuple[str, str]]]
+    signature: Callable[[str, Signing], list[tuple[str, str]]]
+    told: Callable[[Told, Record], bool] = everything
+
+
 class Dialect(Struct, frozen=True, kw_only=True):
     """One way of speaking, over one binding.
 
@@ -55,7 +90,8 @@ class Dialect(Struct, frozen=True, kw_only=True):
     `around_answer`, `around_frame` and `around_error` are the JSON-RPC envelopes of results, stream frames and errors;
     over HTTP+JSON they are not asked. `http_error` gives the whole body of an error that the system answers outside
     JSON-RPC, None for one that it does not. With `coalesce_s` the chunks of artifacts are not sent one by one: what the
-    task amounts to goes out at most that often.
+    task amounts to goes out at most that often. `push` is how webhooks registered in this dialect are told; None: it
+    has no webhooks.
     """
 
     name: str
@@ -78,3 +114,4 @@ class Dialect(Struct, frozen=True, kw_only=True):
     http_error: Callable[[A2AError], bytes | None] | None = None
     stream_headers: tuple[tuple[bytes, bytes], ...] = STREAM_HEADERS
     coalesce_s: float = 0.0
+    push: PushForm | None = None

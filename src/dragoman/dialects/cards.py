@@ -3,11 +3,12 @@
 Invariant: a card names only the endpoints of the mount it describes, and a version only where that version is served.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, Profile
@@ -41,25 +42,25 @@ class Offer(Struct, frozen=True, kw_only=True):
     """What the server adds to what an agent says of itself.
 
     `extended`: GetExtendedAgentCard is offered to callers who have authenticated. `extensions` are those of the mount's
-    own system. `keyed`: callers must send a key. `protocols` and `history` are KAOS's `supportedProtocols` and
-    `stateTransitionHistory`.
+    own system. `pushes`: there are webhooks. `schemes` are the ways to say who one is, by name, `requirements` which
+    of them callers must use, both as A2A 1.0 §4.5 spells them; none: nobody is asked. `protocols` and `history` are
+    KAOS's `supportedProtocols` and `stateTransitionHistory`.
     """
 
     extended: bool = False
     extensions: tuple[AgentExtension, ...] = ()
-    keyed: bool = False
+    pushes: bool = False
+    schemes: Mapping[str, Any] = {}
+    requirements: Sequence[dict[str, Any]] = ()
     protocols: tuple[str, ...] = ("jsonrpc",)
     history: bool = False
 
 
 PLAIN = Offer()
 
-API_KEY = {"apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "x-api-key"}}}
-"""Where a key is sent, as A2A 1.0 §4.5.2 writes it."""
 
-
-def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:
-    """The card as A2A 1.0 has it (§4.4.1), which is also the answer of GetExtendedAgentCard."""
+def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:
+    """The card that anybody may see, as A2A 1.0 has it (§4.4.1)."""
     return AgentCard(
         name=profile.name,
         description=profile.description,
@@ -67,7 +68,7 @@ def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer =
         version=profile.version,
         capabilities=AgentCapabilities(
             streaming=profile.streams,
-            push_notifications=False,
+            push_notifications=offer.pushes,
             extended_agent_card=offer.extended,
             extensions=(*profile.extensions, *offer.extensions),
         ),
@@ -77,21 +78,31 @@ def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer =
         provider=profile.provider,
         documentation_url=profile.documentation_url,
         icon_url=profile.icon_url,
-        security_schemes=API_KEY if offer.keyed else None,
-        security_requirements=({"schemes": {"apiKey": {"list": []}}},) if offer.keyed else (),
+        security_schemes=dict(offer.schemes) or None,
+        security_requirements=tuple(offer.requirements),
     )
 
 
+def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:
+    """The card for callers who have authenticated, with the skills that only they are told of (A2A 1.0 §3.1.11)."""
+    public = card(profile, at, offer)
+    return replace(public, skills=(*public.skills, *profile.extended_skills))
+
+
 def encode_well_known(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> bytes:
+    """The hybrid of the public card."""
+    return msgspec.json.encode(hybrid(card(profile, at, offer), offer))
+
+
+def hybrid(of: AgentCard, offer: Offer = PLAIN) -> dict[str, Any]:
     """The hybrid card: all of the 1.0 card, and beside it what 0.3 has and 1.0 does not.
 
     It begins as KAOS's text shows it: name, version of the protocol, protocols, capabilities.
 
     Security schemes are in 0.3's spelling, which the 1.x resolvers translate; a 0.3 client cannot read that of 1.0.
     """
-    card = extended_card(profile, at, offer)
-    new: dict[str, Any] = msgspec.to_builtins(card)
-    old = card_03(card) if any(each.protocol_version.startswith("0.3") for each in at) else {}
+    new: dict[str, Any] = msgspec.to_builtins(of)
+    old = card_03(of) if any(each.protocol_version.startswith("0.3") for each in of.supported_interfaces) else {}
     both = {**new, **old}
     for name in ("securitySchemes", "securityRequirements"):
         if name not in old:
@@ -100,11 +111,11 @@ def encode_well_known(profile: Profile, at: Sequence[AgentInterface], offer: Off
     capabilities = {name: said[name] for name in ("streaming", "pushNotifications")}
     if old:
         capabilities["stateTransitionHistory"] = offer.history
-    begin: dict[str, Any] = {"name": profile.name}
+    begin: dict[str, Any] = {"name": of.name}
     if old:
         begin |= {"protocolVersion": old["protocolVersion"], "supportedProtocols": list(offer.protocols)}
     begin["capabilities"] = {
         **capabilities,
         **{name: value for name, value in said.items() if name not in capabilities},
     }
-    return msgspec.json.encode({**begin, **{name: value for name, value in both.items() if name not in begin}})
+    return {**begin, **{name: value for name, value in both.items() if name not in begin}}

@@ -3,8 +3,12 @@
 Invariant: what passes is UTF-8 and nested no deeper than asked, so that nothing recurses far, on the way in or out.
 """
 
+import re
 from collections.abc import Iterator
 from itertools import accumulate
+
+from msgspec import UNSET
+from msgspec.json import decode, encode
 
 from dragoman.model.errors import InvalidParams, InvalidRequest, ParseError
 from dragoman.model.message import Message
@@ -14,6 +18,9 @@ MAX_DEPTH = 64
 
 MAX_CONTAINERS = 500_000
 """Most objects and arrays in a body: each costs about 100 bytes once decoded, so 10 MB of `{},` would cost 330."""
+
+MAX_TEXT = 4 * 1024 * 1024
+"""Most characters of one string unless a setting says otherwise: a long book has one million."""
 
 _CHUNK = 1 << 16
 _STEPS = bytes(1 if c in b"[{" else 255 if c in b"]}" else 0 for c in range(256))
@@ -37,10 +44,58 @@ def check(body: bytes, max_depth: int = MAX_DEPTH, max_containers: int = MAX_CON
         _check_brackets(body, max_depth, max_containers)
 
 
-def check_parts(message: Message, max_parts: int) -> None:
-    """Refuse a message of more than `max_parts` parts. Raises InvalidParams."""
+def check_parts(message: Message, max_parts: int, max_text: int = MAX_TEXT) -> None:
+    """Refuse a message of more than `max_parts` parts, or with a string of more than `max_text` characters in it.
+
+    The bytes of files are not counted. Raises InvalidParams.
+    """
     if len(message.parts) > max_parts:
         raise InvalidParams("message.parts", f"at most {max_parts} parts are allowed (max_parts)")
+    for field, text in (("messageId", message.message_id), ("contextId", message.context_id)):
+        if text is not None and len(text) > max_text:
+            raise _too_long(f"message.{field}", max_text)
+    if message.metadata is not None:
+        _check_strings("message.metadata", message.metadata, max_text)
+    for index, part in enumerate(message.parts):
+        text = part.text
+        if text is not None and len(text) > max_text:
+            raise _too_long(f"message.parts[{index}].text", max_text)
+        if part.url is not None and len(part.url) > max_text:
+            raise _too_long(f"message.parts[{index}].url", max_text)
+        if part.filename is not None and len(part.filename) > max_text:
+            raise _too_long(f"message.parts[{index}].filename", max_text)
+        if part.media_type is not None and len(part.media_type) > max_text:
+            raise _too_long(f"message.parts[{index}].mediaType", max_text)
+        if part.data is not UNSET:
+            _check_strings(f"message.parts[{index}].data", part.data, max_text)
+        if part.metadata is not None:
+            _check_strings(f"message.parts[{index}].metadata", part.metadata, max_text)
+
+
+def _check_strings(field: str, value: object, max_text: int) -> None:
+    """Look at every string of a JSON value, names of members included.
+
+    Encoded it is looked through at a gigabyte a second; what is no longer than that as a whole, holds no such string.
+    """
+    json = encode(value)
+    if len(json) <= max_text:
+        return
+    if b"\\" in json:
+        json = json.replace(rb"\\", b".").replace(rb"\"", b".")  # a quote now begins or ends a string
+    fitting = re.compile(rb'(?:[^"]*+"[^"]{0,%d}+")*+' % max_text)
+    at = 0
+    while match := fitting.match(json, at):
+        at = json.find(b'"', match.end())
+        if at < 0:
+            return
+        end = json.index(b'"', at + 1) + 1
+        if len(decode(json[at:end])) > max_text:  # which are fewer than its bytes, if it is not ASCII
+            raise _too_long(field, max_text)
+        at = end
+
+
+def _too_long(field: str, max_text: int) -> InvalidParams:
+    return InvalidParams(field, f"a text may have at most {max_text} characters (max_text)")
 
 
 def _opens_more_than(limit: int, body: bytes) -> bool:

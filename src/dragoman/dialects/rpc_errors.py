@@ -40,6 +40,8 @@ CODES: Mapping[type[A2AError], int] = {
     errors.AgentFailed: INTERNAL,
     errors.Unauthorized: -32600,
     errors.Forbidden: -32600,
+    # As in 1.0: of the server errors of JSON-RPC 2.0 §5.1 the one that A2A gives no meaning to.
+    errors.TooManyRequests: -32000,
 }
 """JSON-RPC's codes (JSON-RPC 2.0 §5.1) and A2A's (A2A 1.0 §9.5); a dialect puts its own over them."""
 
@@ -51,6 +53,7 @@ STATUSES: Mapping[type[A2AError], int] = {
     errors.Unavailable: 503,
     errors.Unauthorized: 401,
     errors.Forbidden: 403,
+    errors.TooManyRequests: 429,
 }
 """Errors of the HTTP request rather than of the call in it: they alone have an HTTP status other than 200."""
 

@@ -10,11 +10,12 @@ from typing import Any, Protocol, runtime_checkable
 from msgspec import Struct
 
 from dragoman.model.card import Profile
-from dragoman.model.events import Logged
+from dragoman.model.events import Event, Logged
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import Call, CompleteTask, Result, UpdateStatus
+from dragoman.model.operations import Call, CompleteTask, PushConfig, Result, UpdateStatus
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
+from dragoman.store.outbox import Delivery, Registration
 
 
 class Snapshot(Struct, frozen=True):
@@ -67,6 +68,7 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
 
     `suspend_max_s`: how long a suspended agent stays in memory while its task waits for the caller; after that the
     answer runs it again with the recorded answers. `dedupe_s`: for how long a repeated call is the same call.
+    `max_open_tasks` and `max_daily_tasks` are those of one principal; 0: no limit.
     """
 
     blocking_timeout_s: float = 300.0
@@ -74,12 +76,18 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     keepalive_s: float = 15.0
     suspend_max_s: float = 3600.0
     dedupe_s: float = 600.0
+    max_open_tasks: int = 0
+    max_daily_tasks: int = 0
+
+
+Answered = Result | Profile
+"""A result; or, for GetExtendedCard, what the agent says of itself: where it lives, the binding knows."""
 
 
 class Handler(Protocol):
     """Answers operations. The engine is one; quotas, audit and a remote upstream are others; they stack."""
 
-    async def call(self, call: Call) -> Result:
+    async def call(self, call: Call) -> Answered:
         """Answer a unary operation. Raises A2AError and nothing else."""
         ...
 
@@ -213,6 +221,37 @@ class Execution(Protocol):
 
     def finished(self, state: str) -> None:
         """The run is over, and the task is in `state`."""
+        ...
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One event of a task as webhooks are told of it: the task folded up to it, and the artifacts that it made whole.
+
+    `event` None: nothing happened, a webhook was registered and is told how the task stands.
+    """
+
+    seq: int
+    event: Event | None
+    record: Record
+    whole: tuple[str, ...] = ()
+
+
+class Announcer(Protocol):
+    """Turns what happens to a task into deliveries, and sees to it that they are sent. Without one there is no push."""
+
+    async def registration(self, config: PushConfig, field: str) -> Registration:
+        """The configuration as it may be kept. `field` names where its URL was, in the caller's words.
+
+        Raises InvalidParams, naming the URL and what speaks against it, if it may not be called from here.
+        """
+        ...
+
+    def deliveries(self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step]) -> tuple[Delivery, ...]:
+        """What `configs` are told of `steps`, in order, rendered."""
+        ...
+
+    def wake(self) -> None:
+        """Deliveries were committed."""
         ...
 
 

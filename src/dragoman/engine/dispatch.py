@@ -261,7 +261,7 @@ class Dispatch:
         await asyncio.gather(*(self._recover(stored) for stored in unfinished))  # in as few commits as possible
 
     async def _recover(self, stored: Stored) -> None:
-        live = LiveTask.of(stored)
+        live = self._registry.loaded(stored)
         self._registry.add(live)
         live.pins += 1
         try:

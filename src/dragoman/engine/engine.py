@@ -5,17 +5,21 @@ not committed (invariant 2).
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
+from msgspec.structs import replace
+
 from dragoman.engine import policy
-from dragoman.engine.api import EngineSettings, Observer, Reported, Runner, Snapshot, Stream
+from dragoman.engine.api import Announcer, Answered, EngineSettings, Observer, Reported, Runner, Snapshot, Stream
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.intake import Intake
 from dragoman.engine.lifecycle import fold
 from dragoman.engine.live import LiveTask
 from dragoman.engine.registry import Registry
 from dragoman.engine.tail import DirectStream, Tail
+from dragoman.engine.webhooks import Webhooks
+from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentFailed,
     AgentNotFound,
@@ -40,7 +44,6 @@ from dragoman.model.operations import (
     GetTask,
     ListPushConfigs,
     ListTasks,
-    Result,
     SendMessage,
     StreamMessage,
     Subscribe,
@@ -53,7 +56,11 @@ from dragoman.store.api import ListQuery, Store, StoreError, StoreFull
 
 
 class Engine:
-    """The Handler at the bottom of the stack: see `engine.api.Handler`."""
+    """The Handler at the bottom of the stack: see `engine.api.Handler`.
+
+    Without an `announcer` there are no webhooks. `identified` says whether callers must say who they are, now: then
+    there is an extended card.
+    """
 
     def __init__(
         self,
@@ -64,14 +71,18 @@ class Engine:
         settings: EngineSettings,
         holder: str,
         observer: Observer | None = None,
+        announcer: Announcer | None = None,
+        identified: Callable[[], bool] | None = None,
     ) -> None:
         self._store = store
         self._runners = runners
         self._clock = clock
         self._settings = settings
-        self._registry = Registry(store, observer)
+        self._identified = identified
+        self._registry = Registry(store, observer, announcer)
+        self._webhooks = Webhooks(store, self._registry, announcer) if announcer is not None else None
         self._dispatch = Dispatch(runners, self._registry, store, clock, settings, holder, observer)
-        self._intake = Intake(store, self._registry, self._dispatch, clock, settings)
+        self._intake = Intake(store, self._registry, self._dispatch, clock, settings, self._webhooks)
         self._stopping = False
         self._stopped = False
 
@@ -97,7 +108,7 @@ class Engine:
 
     # -- Handler -----------------------------------------------------------------------------------------------------
 
-    async def call(self, call: Call) -> Result:
+    async def call(self, call: Call) -> Answered:
         """Answer a unary operation: see `engine.api.Handler.call`."""
         runner = self._runner(call)
         operation = call.operation
@@ -114,9 +125,11 @@ class Engine:
                 case CancelTask(id=task_id):
                     return await self._cancel(call, task_id)
                 case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
-                    raise PushNotificationNotSupported
+                    if self._webhooks is None:
+                        raise PushNotificationNotSupported
+                    return await self._webhooks.answer(call, operation)
                 case GetExtendedCard():
-                    raise UnsupportedOperation("this server has no authentication, hence no extended card")
+                    return self._extended(runner.profile)
                 case Subscribe():
                     raise UnsupportedOperation("a subscription is a stream")
                 case CompleteTask() | UpdateStatus():
@@ -160,6 +173,12 @@ class Engine:
         if runner is None:
             raise AgentNotFound(call.agent)
         return runner
+
+    def _extended(self, profile: Profile) -> Profile:
+        """What is on the extended card (A2A 1.0 §3.1.11)."""
+        if self._identified is None or not self._identified():
+            raise UnsupportedOperation("this server has no authentication, hence no extended card")
+        return replace(profile, skills=(*profile.skills, *profile.extended_skills), extended_skills=())
 
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
 
@@ -298,7 +317,7 @@ class Engine:
         """What a worker says of its task; said again, it is answered again."""
         if not isinstance(runner, Reported):
             raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
-        live = self._registry.pin_leased(call, report.id, report.lease)
+        live = self._registry.pin_reported(call, report.id)
         try:
             if live.terminal:
                 fits = policy.repeats(live.record(), report)

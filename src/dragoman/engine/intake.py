@@ -14,13 +14,15 @@ from dragoman.engine.direct import DirectRun
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.live import LiveTask, Outcome, tell
 from dragoman.engine.registry import Registry
+from dragoman.engine.webhooks import INLINE, Webhooks, check_room
 from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import Clock, new_id, timestamp
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, SendMessage
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
-from dragoman.store.api import Append, Appended, Dedupe, Ended, Moved, NewTask, Repeat, Store, Unknown
+from dragoman.store.api import Append, Appended, Dedupe, Ended, Moved, NewTask, OverQuota, Repeat, Store, Unknown
+from dragoman.store.outbox import Registration
 
 MOVED_TRIES = 100
 """How often a message to a task is tried again when the task moved under it, before the caller is told to."""
@@ -40,23 +42,30 @@ class Taken(Struct, frozen=True):
 class Intake:
     """Takes messages in: checks them, writes them, and sees that they are worked on."""
 
-    __slots__ = ("_clock", "_dispatch", "_registry", "_settings", "_store")
+    __slots__ = ("_clock", "_dispatch", "_registry", "_settings", "_store", "_webhooks")
 
     def __init__(
-        self, store: Store, registry: Registry, dispatch: Dispatch, clock: Clock, settings: EngineSettings
+        self,
+        store: Store,
+        registry: Registry,
+        dispatch: Dispatch,
+        clock: Clock,
+        settings: EngineSettings,
+        webhooks: Webhooks | None,
     ) -> None:
         self._store = store
         self._registry = registry
         self._dispatch = dispatch
         self._clock = clock
         self._settings = settings
+        self._webhooks = webhooks
 
     async def take(self, runner: Runner, call: Call, send: SendMessage) -> Taken | Message:
         """Write the message, as a new task or to its task, and see that it is worked on.
 
         Returns the task it belongs to, or the message of an agent that answers directly.
         """
-        policy.check_send(runner.profile, send)
+        policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
         now_ms = self._clock.now_ms()
         dedupe = policy.dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
         if runner.offline and (dedupe is None or await self._store.recall(dedupe.key) is None):
@@ -64,8 +73,11 @@ class Intake:
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
         if runner.direct and call.manners.answers_with_message:
+            if send.push_config is not None:
+                raise UnsupportedOperation(f"{INLINE}: {call.agent} answers with a message, not a task: leave it out")
             return await self._answer(runner, call, send, dedupe)
         head, message = self._head(call, send, now_ms)
+        live = LiveTask(head)
         new = NewTask(
             head=head,
             events=(Submitted(message, head.created_at),),
@@ -73,15 +85,33 @@ class Intake:
             status_ms=now_ms,
             holder=self._dispatch.holder,
             dedupe=dedupe,
+            quota=policy.quota(self._settings, now_ms),
         )
-        live = LiveTask(head)
-        written = await self._create(runner, live, new, message)
-        if isinstance(written, Repeat):
-            if dedupe is not None and written.task_id is not None and self._same(call, written, dedupe):
-                return Taken(self._registry.pin(call, written.task_id), written.seq, repeated=True)
-            await self._create(runner, live, replace(new, dedupe=None), message)
+        if send.push_config is not None and self._webhooks is not None:
+            if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
+                if (taken := self._repeated(call, repeat, dedupe)) is not None:
+                    return taken
+                new = replace(new, dedupe=None)
+            registration = await self._webhooks.registration(call, send.push_config, head.id, f"{INLINE}.")
+            audience = live.audience = self._webhooks.audience(live)
+            audience.join(registration.config)
+            new = replace(new, push=registration, deliveries=audience.beginning(head, new.events))
+        try:
+            written = await self._create(runner, live, new, message)
+            if isinstance(written, Repeat):
+                if dedupe is not None and (taken := self._repeated(call, written, dedupe)) is not None:
+                    return taken
+                await self._create(runner, live, replace(new, dedupe=None), message)
+        except OverQuota as over:
+            raise policy.over_quota(over.limit, self._settings, now_ms) from over
         live.pins += 1
         return Taken(live, len(new.events), repeated=False)
+
+    def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
+        """The task that the same call has made before; None if it was another call."""
+        if repeat.task_id is None or not self._same(call, repeat, dedupe):
+            return None
+        return Taken(self._registry.pin(call, repeat.task_id), repeat.seq, repeated=True)
 
     async def _create(self, runner: Runner, live: LiveTask, new: NewTask, message: Message) -> Appended | Repeat:
         """Write the task and start its run, also if the caller leaves meanwhile."""
@@ -91,11 +121,13 @@ class Intake:
             live.in_flight -= 1
             outcome: Outcome = done.exception() or done.result()
             if isinstance(outcome, Appended):
+                if live.audience is not None and new.deliveries:
+                    live.audience.wake()
                 if not live.seq:
                     live.publish(new.events, outcome, new.status_ms)
                 self._dispatch.start(runner, live, message)
                 live.wake()
-            self._registry.release(live)
+            live.rest()
             tell(waiter, outcome)
 
         future = self._store.create(new)
@@ -149,9 +181,12 @@ class Intake:
                     return Taken(live, repeat.seq, repeated=True)
                 dedupe = None
             message = replace(send.message, context_id=context_id)
+            push = None
+            if send.push_config is not None and self._webhooks is not None:
+                push = await self._webhooks.registration(call, send.push_config, task_id, f"{INLINE}.")
             for _ in range(MOVED_TRIES):
                 try:
-                    written = await self._add(runner, live, message, dedupe)
+                    written = await self._add(runner, live, message, dedupe, push)
                 except (Moved, Ended):
                     continue
                 if isinstance(written, Appended):
@@ -168,7 +203,7 @@ class Intake:
             raise
 
     async def _add(
-        self, runner: Runner, live: LiveTask, message: Message, dedupe: Dedupe | None
+        self, runner: Runner, live: LiveTask, message: Message, dedupe: Dedupe | None, push: Registration | None
     ) -> Appended | Repeat | None:
         """Compare-and-append the message. None if it must be tried again. Raises Moved or Ended."""
         head = live.head
@@ -184,6 +219,12 @@ class Intake:
             raise UnsupportedOperation(
                 f"{runner.profile.id} takes no further message while it works: wait for the task"
             )
+        if push is not None and self._webhooks is not None:
+            audience = self._webhooks.audience(live)
+            if audience.joining:
+                await live.wait(self._dispatch.loop)
+                return None
+            check_room(audience.configs, push.config, f"{INLINE}.id")
         now_ms = self._clock.now_ms()
         events: tuple[Event, ...] = (MessageReceived(message, timestamp(now_ms)),)
         if answers:
@@ -196,6 +237,7 @@ class Intake:
             expected_seq=live.tip_seq,
             holder=self._dispatch.holder if answers else None,
             dedupe=dedupe,
+            push=push,
         )
 
         def committed() -> None:

@@ -114,18 +114,30 @@ class Fold:
             for pile in self._artifacts.values():
                 pile.open = False
 
-    def followed_by(self, events: Iterable[Event]) -> Record:
-        """The task as it will stand after `events`; this fold stays where it is. The text is joined once, not twice."""
+    def ahead(self) -> "Fold":
+        """Another fold of the same, to which events can be added while this one stays where it is."""
         if self._base is not None:
             self._take_apart(self._base)
         ahead = Fold(self._head)
-        ahead.status, ahead.duration_ms, ahead.usage = self.status, self.duration_ms, self.usage
+        ahead.seq, ahead.status, ahead.duration_ms, ahead.usage = self.seq, self.status, self.duration_ms, self.usage
         ahead._progress = self._progress
         ahead._history = list(self._history)
         ahead._artifacts = {key: pile.copy() for key, pile in self._artifacts.items()}
+        return ahead
+
+    def followed_by(self, events: Iterable[Event]) -> Record:
+        """The task as it will stand after `events`; this fold stays where it is. The text is joined once, not twice."""
+        ahead = self.ahead()
         for seq, event in enumerate(events, self.seq + 1):
             ahead.add(seq, event)
         return ahead.record()
+
+    @property
+    def open_artifacts(self) -> tuple[str, ...]:
+        """The ids of the artifacts that are not whole yet."""
+        if self._base is not None:
+            return self._base.open_artifacts
+        return tuple(key for key, pile in self._artifacts.items() if pile.open)
 
     def record(self) -> Record:
         """The task as it stands at `self.seq`."""
@@ -141,7 +153,7 @@ class Fold:
                 progress=self._progress,
                 usage=self.usage,
                 duration_ms=self.duration_ms,
-                open_artifacts=tuple(key for key, pile in self._artifacts.items() if pile.open),
+                open_artifacts=self.open_artifacts,
                 chunked_artifacts=tuple(key for key, pile in self._artifacts.items() if pile.chunked),
             )
         return self._made

@@ -5,9 +5,11 @@ loses nothing.
 """
 
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from dragoman.engine.audience import Audience
 from dragoman.engine.lifecycle import SETTLED, Fold, state_after
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
@@ -31,7 +33,8 @@ class LiveTask:
     count the appends under way too.
 
     `settled_seq` is the seq of the status in which the task settled (terminal or interrupted), 0 while it has not.
-    `idle` is called whenever the last append under way has landed, `ended` when the task's end is committed.
+    `idle` is called whenever the last append under way has landed, `ended` when the task's end is committed. `audience`
+    is there if the task has webhooks; then one write of it is under way at a time.
     """
 
     __slots__ = (
@@ -41,6 +44,7 @@ class LiveTask:
         "_recent",
         "_recent_bytes",
         "_waiting",
+        "audience",
         "ended",
         "epoch",
         "followers",
@@ -70,6 +74,7 @@ class LiveTask:
         self.pins = 0
         self.followers = 0
         self.run: TaskRun | None = None
+        self.audience: Audience | None = None
         self._fold = Fold(head)
         self._recent: list[Logged] = []
         self._recent_bytes = 0
@@ -121,12 +126,64 @@ class LiveTask:
 
         Appends of one task commit in the order in which they are submitted, and are published in that order.
         """
-        future = store.append(append)
+        audience = self.audience
+        if audience is None:
+            self._send(store, append, landed)
+        else:
+            audience.turns.append(lambda: self._send(store, audience.told(self.head, self._fold, append), landed))
+            audience.joining += append.push is not None
         self.in_flight += 1
         self.tip_seq += len(append.events)
         self.tip_state = append.state
         self.tip_status_ms = append.status_ms
-        future.add_done_callback(lambda done: self._committed(done, append, landed))
+        if audience is not None:
+            self._next_turn(audience)
+
+    def _send(self, store: Store, append: Append, landed: Callable[[Outcome], None]) -> None:
+        store.append(append).add_done_callback(lambda done: self._committed(done, append, landed))
+
+    def _next_turn(self, audience: Audience) -> None:
+        """Begin the write that has waited longest, if none is under way."""
+        while audience.turns and self.in_flight == len(audience.turns):
+            audience.turns.popleft()()
+
+    @asynccontextmanager
+    async def turn(self, audience: Audience) -> AsyncIterator[None]:
+        """Wait until all that was submitted before has landed; what is submitted meanwhile waits until the block ends.
+
+        `audience` is that of the task.
+        """
+        mine: Future[None] = get_running_loop().create_future()
+
+        def begin() -> None:
+            if mine.done():  # whoever wanted it has left
+                self._over()
+            else:
+                mine.set_result(None)
+
+        audience.turns.append(begin)
+        self.in_flight += 1
+        self._next_turn(audience)
+        try:
+            await mine
+            yield
+        finally:
+            if not mine.cancelled():  # else it has not begun
+                self._over()
+
+    def _over(self) -> None:
+        self.in_flight -= 1
+        if self.in_flight == 0:
+            self._forget_tip()
+        self.wake()
+        self.rest()
+
+    def rest(self) -> None:
+        """Begin the write that waits, if any; else nothing is under way."""
+        if self.audience is not None:
+            self._next_turn(self.audience)
+        if self.in_flight == 0:
+            self.idle(self)
 
     async def write(
         self, store: Store, append: Append, committed: Callable[[], None] | None = None
@@ -148,6 +205,8 @@ class LiveTask:
     def _committed(self, done: "Future[Appended | Repeat]", append: Append, landed: Callable[[Outcome], None]) -> None:
         self.in_flight -= 1
         outcome: Outcome = done.exception() or done.result()
+        if append.push is not None or append.deliveries:
+            self._announced(append, outcome)
         if isinstance(outcome, Appended):
             self.publish(append.events, outcome, append.status_ms, append.snapshot)
         else:
@@ -155,8 +214,17 @@ class LiveTask:
                 self._forget_tip()
             self.wake()
         landed(outcome)
-        if self.in_flight == 0:
-            self.idle(self)
+        self.rest()
+
+    def _announced(self, append: Append, outcome: Outcome) -> None:
+        if (audience := self.audience) is None:
+            return
+        audience.joining -= append.push is not None
+        if isinstance(outcome, Appended):
+            if append.push is not None:
+                audience.join(append.push.config)
+            if append.deliveries:
+                audience.wake()
 
     def created(self, stored: Stored) -> None:
         """The task has been written. Only its run may add to it, which begins when its maker hears of it."""

@@ -9,9 +9,9 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Execution, Handler, Observer, Stream
+from dragoman.engine.api import Answered, Execution, Handler, Observer, Stream
 from dragoman.model.errors import A2AError
-from dragoman.model.operations import Call, CancelTask, Result, SendMessage
+from dragoman.model.operations import Call, CancelTask, SendMessage
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead
 
@@ -52,7 +52,7 @@ class Traced:
         self._handler = handler
         self._tracer = tracer
 
-    async def call(self, call: Call) -> Result:
+    async def call(self, call: Call) -> Answered:
         """See `engine.api.Handler.call`."""
         span = self._span(call)
         if span is None:

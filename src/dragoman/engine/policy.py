@@ -12,33 +12,45 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
+from dragoman.engine.api import EngineSettings
 from dragoman.model.card import AgentSkill, Profile
-from dragoman.model.errors import ContentTypeNotSupported, InvalidParams, PushNotificationNotSupported
+from dragoman.model.errors import (
+    ContentTypeNotSupported,
+    InvalidParams,
+    PushNotificationNotSupported,
+    TooManyRequests,
+)
 from dragoman.model.events import seq_and_frame
 from dragoman.model.message import Part, Role
 from dragoman.model.operations import Call, CompleteTask, SendMessage, UpdateStatus
 from dragoman.model.task import TERMINAL, Record, TaskState
-from dragoman.store.api import Dedupe
+from dragoman.store.api import Dedupe, Quota
 
 LIST_OFFSET_MAX = 10_000
 """How far ListTasks may be paged by offset; beyond it, a page token is the way."""
+
+DAY_MS = 86_400_000
+
+OPEN_RETRY_S = 60
+"""When to try again where that depends on how long tasks take."""
 
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
-def check_send(profile: Profile, send: SendMessage) -> AgentSkill | None:
+def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> AgentSkill | None:
     """The skill that shall run (None: the agent has none), if the agent takes this message at all.
 
-    Raises InvalidParams, ContentTypeNotSupported (A2A 1.0 §3.1.1) or PushNotificationNotSupported (§3.3.4).
+    `pushes`: the server calls webhooks. Raises InvalidParams, ContentTypeNotSupported (A2A 1.0 §3.1.1) or
+    PushNotificationNotSupported (§3.3.4).
     """
     message = send.message
     if message.role is not Role.USER:
         raise InvalidParams("message.role", "a message to an agent has the role ROLE_USER (0.3: user)")
     if not message.parts:
         raise InvalidParams("message.parts", "must contain at least one part")
-    if send.push_config is not None:
+    if send.push_config is not None and not pushes:
         raise PushNotificationNotSupported
     skill = _skill(profile, send)
     modes = (skill.input_modes if skill is not None else ()) or profile.input_modes
@@ -59,12 +71,13 @@ def check_send(profile: Profile, send: SendMessage) -> AgentSkill | None:
 
 def _skill(profile: Profile, send: SendMessage) -> AgentSkill | None:
     if send.skill is None and not send.skills:
-        return profile.skills[0] if profile.skills else None
-    known = {skill.id: skill for skill in profile.skills}
+        return next(iter((*profile.skills, *profile.extended_skills)), None)
+    known = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
     named = (("metadata.skill", send.skill),) if send.skill is not None else ()
     for field, name in (*named, *(("configuration.skills", name) for name in send.skills)):
         if name not in known:
-            raise InvalidParams(field, f"{profile.id} has no skill {name[:100]!r}: use {', '.join(known) or 'none'}")
+            shown = ", ".join(skill.id for skill in profile.skills)
+            raise InvalidParams(field, f"{profile.id} has no skill {name[:100]!r}: use {shown or 'none'}")
     if send.skill is not None:
         return known[send.skill]
     return known[send.skills[0]]
@@ -105,7 +118,9 @@ def dedupe(call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
     key = blake2b(f"{kind}\0{call.principal.id}\0{call.agent}\0{name}".encode(), digest_size=16)
     # A dialect gives a message that came without an id a fresh one each time, which is no other params.
     message = send.message if kind == "m" else replace(send.message, message_id="")
-    params = (message, send.metadata, send.skill, send.skills, *send.earlier)
+    params: tuple[object, ...] = (message, send.metadata, send.skill, send.skills, *send.earlier)
+    if send.push_config is not None:
+        params = (*params, send.push_config)
     try:
         spelled = msgspec.msgpack.encode(params)
     except OverflowError:  # an integer beyond 64 bits
@@ -128,6 +143,28 @@ def repeats(record: Record, report: CompleteTask | UpdateStatus) -> bool:
         return record.state is TaskState.COMPLETED and (not given or kept[-len(given) :] == given)
     said = record.status.message.parts if record.status.message is not None else ()
     return record.terminal and record.state is report.state and said == report.parts
+
+
+def quota(settings: EngineSettings, now_ms: int) -> Quota | None:
+    """How many tasks a caller may have, if that is limited."""
+    if not (settings.max_open_tasks or settings.max_daily_tasks):
+        return None
+    return Quota(settings.max_open_tasks, settings.max_daily_tasks, now_ms // DAY_MS)
+
+
+def over_quota(limit: str, settings: EngineSettings, now_ms: int) -> TooManyRequests:
+    """What a caller is told who has used up its quota of that name."""
+    if limit == "max_daily_tasks":
+        return TooManyRequests(
+            limit,
+            f"you have made {settings.max_daily_tasks} tasks today, which is all you may: go on after midnight UTC",
+            -(-(DAY_MS - now_ms % DAY_MS) // 1000),
+        )
+    return TooManyRequests(
+        limit,
+        f"you have {settings.max_open_tasks} tasks that have not ended, which is all you may: await or cancel one",
+        OPEN_RETRY_S,
+    )
 
 
 def page_token(status_ms: int, task_id: str) -> str:

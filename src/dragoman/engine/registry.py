@@ -3,14 +3,15 @@
 Invariant: whoever finds a task here has been checked to own it; foreign is not found (invariant 9).
 """
 
-from dragoman.engine.api import Observer
+from dragoman.engine.api import Announcer, Observer
+from dragoman.engine.audience import Audience
 from dragoman.engine.lifecycle import SPELLED
 from dragoman.engine.live import LiveTask
-from dragoman.model.errors import TaskNotFound
+from dragoman.model.errors import Forbidden, TaskNotFound
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.operations import Call
 from dragoman.model.task import Record, TaskHead
-from dragoman.store.api import Store
+from dragoman.store.api import Store, Stored
 
 WHOLE_LOG_BYTES = 1 << 40
 """A limit that no log reaches: read it all."""
@@ -19,11 +20,12 @@ WHOLE_LOG_BYTES = 1 << 40
 class Registry:
     """Live tasks by id. A task stays while it is pinned, run, or written to; after that the store has it."""
 
-    __slots__ = ("_live", "_observer", "_store")
+    __slots__ = ("_announcer", "_live", "_observer", "_store")
 
-    def __init__(self, store: Store, observer: Observer | None = None) -> None:
+    def __init__(self, store: Store, observer: Observer | None = None, announcer: Announcer | None = None) -> None:
         self._store = store
         self._observer = observer
+        self._announcer = announcer
         self._live: dict[str, LiveTask] = {}
 
     def __len__(self) -> int:
@@ -58,9 +60,16 @@ class Registry:
             if stored is None:
                 raise TaskNotFound(task_id)
             if live is None:
-                live = LiveTask.of(stored)
+                live = self.loaded(stored)
             else:  # it is written, as a list has shown the caller, but that has not come back to its maker
                 live.created(stored)
+        return live
+
+    def loaded(self, stored: Stored) -> LiveTask:
+        """A task as the store has it, with its webhooks."""
+        live = LiveTask.of(stored)
+        if stored.pushed and self._announcer is not None:
+            live.audience = Audience(self._announcer, self._store.outbox.configs(stored.head.id))
         return live
 
     def record(self, call: Call, task_id: str) -> Record:
@@ -77,10 +86,12 @@ class Registry:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""
         return self._pinned(self.find(call, task_id))
 
-    def pin_leased(self, call: Call, task_id: str, lease: str | None) -> LiveTask:
-        """As `pin`, for a worker: one that names a lease need not own the task, since the lease is looked at."""
+    def pin_reported(self, call: Call, task_id: str) -> LiveTask:
+        """As `pin`, for a worker of the agent, whoever owns the task. Raises Forbidden for one that is none."""
+        if not call.principal.works_for(call.agent):
+            raise Forbidden(f"only workers of {call.agent} may report on its tasks: use a key of the role agent")
         live = self._found(task_id)
-        if not (_may_see(call, live.head) or (lease is not None and live.head.agent == call.agent)):
+        if live.head.agent != call.agent:
             raise TaskNotFound(task_id)
         return self._pinned(live)
 

@@ -32,7 +32,6 @@ from dragoman.model.operations import (
     GetTask,
     ListTasks,
     Operation,
-    Result,
     SendMessage,
     Subscribe,
     TaskPage,
@@ -264,7 +263,7 @@ def _call(operation: Operation) -> Call:
     return Call(operation=operation, principal=ANONYMOUS, agent=AGENT_ID, dialect="kaos", mount="/")
 
 
-def _task(result: Result) -> Task:
+def _task(result: object) -> Task:
     if not isinstance(result, Record):
         raise TypeError(f"expected a task, got {type(result).__name__}")
     return task_of(result)

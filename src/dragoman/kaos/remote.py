@@ -17,8 +17,10 @@ from typing import Any, Self
 from dragoman.client.answer import RemoteAnswer, read_answer
 from dragoman.client.card import RemoteCard, fetch_card
 from dragoman.client.chat import complete
+from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import PeerError
 from dragoman.client.jsonrpc import call
+from dragoman.client.wire import Requester
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import Egress, checked
 from dragoman.net.errors import EgressError, TimedOut
@@ -70,7 +72,8 @@ class RemoteAgent:
     """Another agent by the URL it lives at; a URL that ends in the path of its card means the same.
 
     Its card is read with the first message, and again after a failure. `name` is the `model` for chat completions.
-    Without `egress` it opens its own, which `close` (or `async with`) closes. Raises BadUrl.
+    Without `egress` it opens its own, which `close` (or `async with`) closes. `credentials` say who is asking; they go
+    to `base_url` only. Raises BadUrl.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class RemoteAgent:
         card_url: str | None = None,
         agent_card_url: str | None = None,
         egress: Egress | None = None,
+        credentials: Credentials | None = None,
         discovery_timeout_s: float = DISCOVERY_TIMEOUT_S,
         request_timeout_s: float = REQUEST_TIMEOUT_S,
     ) -> None:
@@ -93,6 +97,7 @@ class RemoteAgent:
         self.card: RemoteCard | None = None
         self._own = egress is None
         self._egress = egress or Egress()
+        self._way: Requester = self._egress if credentials is None else Authorized(self._egress, credentials)
         self._discovery_timeout_s = discovery_timeout_s
         self._request_timeout_s = request_timeout_s
 
@@ -148,7 +153,7 @@ class RemoteAgent:
         if self.card is None:
             try:
                 self.card = await fetch_card(
-                    self._egress, self.base_url, timeout_s=self._discovery_timeout_s, headers=headers
+                    self._way, self.base_url, timeout_s=self._discovery_timeout_s, headers=headers
                 )
             except (PeerError, EgressError, InvalidAgentResponse) as error:  # reading it did nothing to the agent
                 raise _NoCard(str(error)) from error
@@ -167,7 +172,7 @@ class RemoteAgent:
         url = self.base_url + "/"
         try:
             result = await call(
-                self._egress, url, "SendMessage", params, timeout_s=self._request_timeout_s, headers=headers
+                self._way, url, "SendMessage", params, timeout_s=self._request_timeout_s, headers=headers
             )
             return self._text(read_answer(result))
         except (PeerError, EgressError, InvalidAgentResponse):
@@ -190,7 +195,7 @@ class RemoteAgent:
     async def _complete(self, messages: Messages, headers: dict[str, str]) -> str:
         whole = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         return await complete(
-            self._egress, self.base_url, self.name, whole, timeout_s=self._request_timeout_s, headers=headers
+            self._way, self.base_url, self.name, whole, timeout_s=self._request_timeout_s, headers=headers
         )
 
     def _failure(self, error: Exception, refusal: str = "") -> RemoteAgentError:

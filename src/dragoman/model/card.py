@@ -70,12 +70,14 @@ class AgentCard(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only
     icon_url: str | None = None
     security_schemes: dict[str, Any] | None = None
     security_requirements: tuple[dict[str, Any], ...] = ()
+    signatures: tuple[dict[str, Any], ...] = ()
 
 
 class Profile(Struct, frozen=True, kw_only=True):
     """What an agent says of itself, without saying where it lives.
 
-    Media types in `input_modes` may end in `/*`; `*/*` takes everything. `streams` False makes streaming operations
+    `extended_skills` are on the extended card only (A2A 1.0 §3.1.11), and run when they are named. Media types in
+    `input_modes` may end in `/*`; `*/*` takes everything. `streams` False makes streaming operations
     `UnsupportedOperationError` (A2A 1.0 §3.3.4).
     """
 
@@ -84,6 +86,7 @@ class Profile(Struct, frozen=True, kw_only=True):
     description: str
     version: str
     skills: tuple[AgentSkill, ...]
+    extended_skills: tuple[AgentSkill, ...] = ()
     input_modes: tuple[str, ...] = ("text/plain", "application/json", "application/octet-stream", "*/*")
     output_modes: tuple[str, ...] = ("text/plain", "application/json", "application/octet-stream")
     provider: AgentProvider | None = None

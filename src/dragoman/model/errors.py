@@ -9,7 +9,7 @@
     ├── UnsupportedMediaType, PayloadTooLarge                                          HTTP 415, 413
     ├── AgentOffline, TaskTimeout, AgentFailed                                         BeeOS, Evo AI
     ├── LeaseLost                                                                      a worker's task went elsewhere
-    ├── Unauthorized, Forbidden                                                        HTTP 401, 403
+    ├── Unauthorized, Forbidden, TooManyRequests                                       HTTP 401, 403, 429
     └── Unavailable                                                                    draining, store full: try again
 
 Invariant: a message names the thing and the fix and holds nothing of an exception's text; codes are per-dialect tables.
@@ -217,12 +217,26 @@ class AgentFailed(A2AError):
 
 
 class Unauthorized(A2AError):
-    """The caller did not say who it is, or not rightly. `scheme` goes into `WWW-Authenticate`."""
+    """The caller did not say who it is (`missing`), or not rightly. `scheme` goes into `WWW-Authenticate`."""
 
-    def __init__(self, message: str, scheme: str = "ApiKey") -> None:
+    def __init__(self, message: str, scheme: str = "Bearer", *, missing: bool = False) -> None:
         super().__init__(message)
         self.scheme = scheme
+        self.missing = missing
 
 
 class Forbidden(A2AError):
     """The caller is known, and may not do this."""
+
+
+class TooManyRequests(A2AError):
+    """The caller is over a limit: `limit` is the setting's name, `retry_after_s` says when to try again."""
+
+    def __init__(self, limit: str, message: str, retry_after_s: int) -> None:
+        super().__init__(f"{message} ({limit})")
+        self.limit = limit
+        self.retry_after_s = retry_after_s
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"limit": self.limit, "retryAfterS": str(self.retry_after_s)}

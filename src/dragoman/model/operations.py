@@ -14,7 +14,13 @@ from dragoman.model.task import Progress, Record, TaskState
 
 
 class PushConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where to tell of a task's changes (A2A 1.0 §4.3.1). Empty `id`: the server gives one."""
+    """Where to tell of a task's changes (A2A 1.0 §4.3.1). Empty `id`: the server gives one.
+
+    `scheme` and `credentials` are those of `authentication`. `secret` signs what is sent. `events` are the states and
+    `artifact` of which alone it wants to be told, spelled `completed`, `input-required` …; none: of what its dialect
+    tells. `dialect` is the name of that in which it was registered. `token`, `credentials` and `secret` are never
+    given back, and never logged.
+    """
 
     url: str
     id: str = ""
@@ -22,6 +28,9 @@ class PushConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
     token: str | None = None
     scheme: str | None = None
     credentials: str | None = None
+    secret: str | None = None
+    events: tuple[str, ...] = ()
+    dialect: str = ""
 
 
 class SendMessage(Struct, frozen=True, kw_only=True):
@@ -98,7 +107,7 @@ class CreatePushConfig(Struct, frozen=True, kw_only=True):
 
 
 class GetPushConfig(Struct, frozen=True, kw_only=True):
-    """One webhook configuration (A2A 1.0 §3.1.8). Empty `id`: the dialect lets the caller leave it out."""
+    """One webhook configuration (A2A 1.0 §3.1.8). Empty `id`: the oldest, where a dialect lets it be left out."""
 
     task_id: str
     id: str = ""
@@ -115,7 +124,7 @@ class ListPushConfigs(Struct, frozen=True, kw_only=True):
 
 
 class DeletePushConfig(Struct, frozen=True, kw_only=True):
-    """Forget a webhook configuration (A2A 1.0 §3.1.10)."""
+    """Forget a webhook configuration (A2A 1.0 §3.1.10). Empty `id`: all of the task's, also if there are none."""
 
     task_id: str
     id: str = ""
@@ -173,7 +182,8 @@ class Manners(Struct, frozen=True, kw_only=True):
     task and ends, instead of an error, and so, unless a subscription outlasts it, does one to a task that waits for its
     caller. `cancels_ended`: so does canceling it. `late_is_error`: a blocking call that
     outlasts its time is answered with TaskTimeout. `failure_is_error`: a send whose task fails is answered with
-    AgentFailed.
+    AgentFailed. `absent_webhook_is_none`: asking for the webhook of a task that has none is answered with nothing,
+    instead of TaskNotFound.
     """
 
     answers_with_message: bool = True
@@ -182,6 +192,7 @@ class Manners(Struct, frozen=True, kw_only=True):
     cancels_ended: bool = False
     late_is_error: bool = False
     failure_is_error: bool = False
+    absent_webhook_is_none: bool = False
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -189,7 +200,7 @@ class Call(Struct, frozen=True, kw_only=True):
 
     `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`, `fromSeq`), as sent: `7` or `7.2`; None if none.
     `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream
-    must know what that was where it begins.
+    must know what that was where it begins. `peer` is the address it came from, without port.
     """
 
     operation: Operation
@@ -203,6 +214,7 @@ class Call(Struct, frozen=True, kw_only=True):
     idempotency_key: str | None = None
     after: str | None = None
     traceparent: str | None = None
+    peer: str = ""
 
 
 class TaskPage(Struct, frozen=True, kw_only=True):

@@ -4,7 +4,10 @@ Invariant: no redirect is followed, no cookie kept, no proxy or password taken f
 than the limit, and no address is dialled that the policy was not asked about (invariant 13).
 """
 
+import asyncio
 import errno
+import importlib
+import re
 import socket
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -13,10 +16,15 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 
 from dragoman import __version__
-from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, TooLarge, Unreachable
+from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, TooLarge, Unreachable, Unresolved
+from dragoman.net.resolver import Resolver
+from dragoman.net.target import Target
 
 if TYPE_CHECKING:  # aiohttp takes longer to import than a server may take to start
     import aiohttp
+    import yarl
+
+    from dragoman.net.dialer import Dialer
 
 Policy = Callable[[str], str | None]
 """Whether an IP address, as the socket is about to dial it, may be dialled: None, or what speaks against it."""
@@ -30,7 +38,16 @@ MAX_ANSWER_BYTES = 32 * 1024 * 1024
 CONNECTIONS_MAX = 100
 """Most connections of one Egress at once; further requests wait for one."""
 
-_REFUSED = "address refused: "
+DISCARDED_BYTES_MAX = 64 * 1024
+"""Of a body that nobody wants, so much is read; a new connection costs less than reading more."""
+
+_REFUSED = re.compile(r"address refused: ([A-Za-z0-9() -]+)", re.ASCII)
+
+
+async def prepared() -> None:
+    """Import the drivers on a thread, for a loop that cannot stand still for the third of a second that this takes."""
+    for driver in ("aiohttp", "aiodns"):
+        await asyncio.to_thread(importlib.import_module, driver)
 
 
 def operator_named(address: str) -> str | None:
@@ -51,14 +68,11 @@ class Reply(Struct, frozen=True):
         return 200 <= self.status < 300
 
 
-class _Progress(Struct):
-    """How far one request has come."""
-
-    sent: bool = False
-
-
 class Egress:
     """One pool of connections, under one policy; pools of different policies share no connection.
+
+    `resolver` finds the addresses of hosts, and is not closed with it; without one the machine's C library is asked, on
+    threads. An answer of DNS is used for one connection. A connection that is kept was checked when it was made.
 
     Belongs to the event loop of its first request, and is to be closed there.
     """
@@ -70,17 +84,22 @@ class Egress:
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
         max_answer_bytes: int = MAX_ANSWER_BYTES,
         connections_max: int = CONNECTIONS_MAX,
+        connections_per_host_max: int = 0,
+        resolver: Resolver | None = None,
     ) -> None:
         self._policy = policy
         self._connect_timeout_s = connect_timeout_s
         self._max_answer_bytes = max_answer_bytes
         self._connections_max = connections_max
-        self._session: aiohttp.ClientSession | None = None
+        self._connections_per_host_max = connections_per_host_max
+        self._resolver = resolver
+        self._opened: tuple[aiohttp.ClientSession, Dialer] | None = None
+        self._latest_timeout: aiohttp.ClientTimeout | None = None
 
     async def request(
         self,
         method: str,
-        url: str,
+        url: str | Target,
         *,
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
@@ -93,34 +112,51 @@ class Egress:
 
         Raises EgressError, whose `sent` says whether the other side may have carried the request out.
         """
-        shown = checked(url)
+        shown = url.shown if isinstance(url, Target) else checked(url)
         import aiohttp
 
-        session, progress = self._open(), _Progress()
-        timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(self._connect_timeout_s, timeout_s))
+        (session, dialer), task = self._open(), asyncio.current_task()
+        dialer.waiting.add(task)
         try:
             async with session.request(
                 method,
-                url,
+                _exactly(url) if isinstance(url, Target) else url,
                 data=body,
                 headers=headers,
-                timeout=timeout,
+                timeout=self._timeout(timeout_s),
                 allow_redirects=False,
-                trace_request_ctx=progress,
             ) as answer:
-                return Reply(
-                    answer.status,
-                    {name.lower(): value for name, value in answer.headers.items()},
-                    await self._body(answer, shown),
-                )
+                return _reply(answer, await self._body(answer, shown))
         except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise _translated(error, shown, progress, timeout_s) from error
+            raise _translated(error, shown, timeout_s, sent=task not in dialer.waiting) from error
+        finally:
+            dialer.waiting.discard(task)
+
+    async def post(self, to: Target, *, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Reply:
+        """Tell a host something. What counts is the status: the answer is there as soon as its headers are.
+
+        Of its body there is as much as came, at most `max_answer_bytes`, as it came: an answer that is too large,
+        breaks off, or is compressed is an answer. Never made twice. Raises EgressError as `request`, but not TooLarge.
+        """
+        import aiohttp
+
+        (session, dialer), task = self._open(), asyncio.current_task()
+        dialer.waiting.add(task)
+        try:
+            async with session.post(
+                _exactly(to), data=body, headers=headers, timeout=self._timeout(timeout_s), allow_redirects=False
+            ) as answer:
+                return _reply(answer, await self._beginning(answer))
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
+            raise _translated(error, to.shown, timeout_s, sent=task not in dialer.waiting) from error
+        finally:
+            dialer.waiting.discard(task)
 
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
-        session, self._session = self._session, None
-        if session is not None:
-            await session.close()
+        opened, self._opened = self._opened, None
+        if opened is not None:
+            await opened[0].close()
 
     async def _body(self, answer: "aiohttp.ClientResponse", shown: str) -> bytes:
         if answer.headers.get("Content-Encoding", "identity").lower() != "identity":
@@ -136,32 +172,73 @@ class Egress:
             pieces.append(piece)
         return b"".join(pieces)
 
-    def _open(self) -> "aiohttp.ClientSession":
-        if self._session is None:
+    async def _beginning(self, answer: "aiohttp.ClientResponse") -> bytes:
+        """The body as far as it comes; what is left unread ends the connection."""
+        import aiohttp
+
+        came, size = b"", 0
+        try:
+            async for piece in answer.content.iter_any():
+                came += piece[: self._max_answer_bytes - len(came)]
+                size += len(piece)
+                if size > max(self._max_answer_bytes, DISCARDED_BYTES_MAX):
+                    break
+        except (aiohttp.ClientError, TimeoutError, OSError):
+            pass  # the status has come, and with it all that counts
+        return came
+
+    def _timeout(self, timeout_s: float) -> "aiohttp.ClientTimeout":
+        if self._latest_timeout is None or self._latest_timeout.total != timeout_s:
             import aiohttp
 
-            traced = aiohttp.TraceConfig()
-            traced.on_request_headers_sent.append(_headers_sent)
-            self._session = aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(limit=self._connections_max, socket_factory=self._socket),
+            self._latest_timeout = aiohttp.ClientTimeout(
+                total=timeout_s,
+                sock_connect=min(self._connect_timeout_s, timeout_s),
+            )
+        return self._latest_timeout
+
+    def _open(self) -> "tuple[aiohttp.ClientSession, Dialer]":
+        if self._opened is None:
+            import aiohttp
+
+            from dragoman.net.dialer import Dialer
+
+            dialer = Dialer(
+                resolver=self._resolver,
+                limit=self._connections_max,
+                limit_per_host=self._connections_per_host_max,
+                socket_factory=self._socket,
+            )
+            session = aiohttp.ClientSession(
+                connector=dialer,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trust_env=False,
                 auto_decompress=False,  # a small answer can decompress to a huge one
                 headers={"User-Agent": f"dragoman/{__version__}", "Accept-Encoding": "identity"},
-                trace_configs=[traced],
             )
-        return self._session
+            self._opened = session, dialer
+        return self._opened
 
     def _socket(self, address: Any) -> socket.socket:
         """A socket for an address that was resolved just now, if the policy lets it be dialled."""
         family, kind, protocol, _, place = address
         if (reason := self._policy(place[0])) is not None:
-            raise PermissionError(errno.EACCES, f"{_REFUSED}{place[0]}: {reason}")
+            raise PermissionError(errno.EACCES, f"address refused: {reason}")
         return socket.socket(family, kind, protocol)
 
 
-async def _headers_sent(session: object, context: Any, params: object) -> None:
-    context.trace_request_ctx.sent = True
+def _exactly(to: Target) -> "yarl.URL":
+    """The target as the driver is to dial it. Raises BadUrl if it reads it differently."""
+    import yarl
+
+    url = yarl.URL(to.url, encoded=True)
+    if (url.scheme, url.raw_host, url.port, url.raw_user) != (to.scheme, to.host, to.port, None):
+        raise BadUrl(to.shown, "is read differently by different programs: write it plainly")
+    return url
+
+
+def _reply(answer: "aiohttp.ClientResponse", body: bytes) -> Reply:
+    return Reply(answer.status, {name.lower(): value for name, value in answer.headers.items()}, body)
 
 
 def checked(url: str) -> str:
@@ -177,22 +254,27 @@ def checked(url: str) -> str:
     return urlunsplit((parts.scheme, place if port is None else f"{place}:{port}", parts.path, "", ""))
 
 
-def _translated(error: Exception, shown: str, progress: _Progress, timeout_s: float) -> EgressError:
+def _translated(error: Exception, shown: str, timeout_s: float, *, sent: bool) -> EgressError:
     """What an exception of the driver means."""
     import aiohttp
 
-    if isinstance(error, aiohttp.InvalidURL | aiohttp.NonHttpUrlClientError):
-        return BadUrl(shown, "is not a URL that can be called")
-    if not progress.sent:
-        if isinstance(error, TimeoutError):
+    match error:
+        case aiohttp.InvalidURL() | aiohttp.NonHttpUrlClientError():
+            return BadUrl(shown, "is not a URL that can be called")
+        case ValueError():  # raised over names and headers, before anything is sent
+            return BadUrl(shown, "its host, or a header of the request, holds what cannot be sent")
+        case TimeoutError() if sent:
+            return TimedOut(shown, timeout_s)
+        case _ if sent:
+            return Broken(shown, "the connection broke before the answer was complete, or what came is not HTTP")
+        case TimeoutError():
             return Unreachable(shown, "no connection in time: is it listening, and does a firewall let it be reached?")
-        if isinstance(error, aiohttp.ClientConnectorDNSError):
+        case aiohttp.ClientConnectorDNSError(os_error=Unresolved() as cause):
+            return Unreachable(shown, f"its host {cause}")
+        case aiohttp.ClientConnectorDNSError():
             return Unreachable(shown, "no such host: check its name")
-        if _REFUSED in str(error):
-            return AddressRefused(shown, "its address may not be dialled from here")
-        if isinstance(error, aiohttp.ClientSSLError):
+        case aiohttp.ClientSSLError():
             return Unreachable(shown, "no TLS connection: check its certificate")
-        return Unreachable(shown, "no connection: is it listening there?")
-    if isinstance(error, TimeoutError):
-        return TimedOut(shown, timeout_s)
-    return Broken(shown, "the connection broke before the answer was complete, or what came is not HTTP")
+    if (found := _REFUSED.search(str(error))) is not None:
+        return AddressRefused(shown, f"its host stands for {found[1]}, which may not be called from here")
+    return Unreachable(shown, "no connection: is it listening there?")

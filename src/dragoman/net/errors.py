@@ -7,6 +7,7 @@
     ├── TimedOut         connected, but no whole answer in time              the request may have been carried out
     ├── Broken           the connection ended, or spoke something not HTTP   the request may have been carried out
     └── TooLarge         the answer is over the limit                        the request has been carried out
+    Unresolved           a name without an address; whoever asked says what that means for the request
 
 Invariant: `sent` False means that the other side has seen nothing of the request, so that it may be made elsewhere.
 """
@@ -58,3 +59,7 @@ class TooLarge(EgressError):
     def __init__(self, url: str, max_bytes: int) -> None:
         super().__init__(url, f"the answer is larger than the {max_bytes} bytes allowed")
         self.max_bytes = max_bytes
+
+
+class Unresolved(OSError):
+    """A host has no address, or DNS does not say: the message goes after its name. An OSError, as for all resolvers."""

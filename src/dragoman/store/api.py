@@ -1,4 +1,4 @@
-"""The Store: task rows, logs, snapshots and remembered calls, behind verbs of the domain.
+"""The Store: task rows, logs, snapshots and remembered calls, outbox, keys and audit trail, behind verbs of the domain.
 
 Invariant: state, log and lease of a task change together, in one transaction, or not at all; when a write returns, it
 survives the loss of the machine's power. Every driver passes the cases of `dragoman.testing.store_cases`.
@@ -12,6 +12,9 @@ from msgspec import Struct
 from dragoman.model.events import Event, Logged
 from dragoman.model.message import Message
 from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.store.audit import AuditTrail
+from dragoman.store.keyring import KeyRing
+from dragoman.store.outbox import Delivery, Outbox, Registration
 
 
 class StoreError(Exception):
@@ -42,6 +45,25 @@ class Moved(Refused):
     """The task is not at `expected_seq`: read it again and decide anew."""
 
 
+class OverQuota(Refused):
+    """The owner has as many tasks as it may have: `limit` is the quota's name."""
+
+    def __init__(self, limit: str) -> None:
+        super().__init__(limit)
+        self.limit = limit
+
+
+class Quota(Struct, frozen=True):
+    """How many tasks of one owner there may be: not yet ended, and made within the UTC day `day` (days since 1970).
+
+    0: no limit.
+    """
+
+    max_open_tasks: int
+    max_daily_tasks: int
+    day: int
+
+
 class Dedupe(Struct, frozen=True):
     """What makes two calls the same call. `key` names it (32 bytes at most), `digest` is over its params.
 
@@ -65,7 +87,8 @@ class Repeat(Struct, frozen=True):
 class NewTask(Struct, frozen=True, kw_only=True):
     """A task to be written. `events` starts with Submitted. With `holder` its first run is leased at once (epoch 1);
 
-    without, it waits in the queue (epoch 0).
+    without, it waits in the queue (epoch 0). `push` is kept with it, and `deliveries` are owed from its beginning. With
+    a `quota` that is used up, the future raises OverQuota.
     """
 
     head: TaskHead
@@ -74,6 +97,9 @@ class NewTask(Struct, frozen=True, kw_only=True):
     status_ms: int
     holder: str | None
     dedupe: Dedupe | None = None
+    push: Registration | None = None
+    deliveries: tuple[Delivery, ...] = ()
+    quota: Quota | None = None
 
 
 class Append(Struct, frozen=True, kw_only=True):
@@ -82,7 +108,8 @@ class Append(Struct, frozen=True, kw_only=True):
     A run gives its `epoch`; a caller gives `expected_seq`, the seq it decided upon. `state` and `status_ms` are those
     after the events. `holder` starts a new lease (the epoch grows by one), `release` ends the present one; a terminal
     state ends it too. `snapshot` is the record folded up to and including these events; its `seq` is set by the store's
-    caller. A terminal append carries one.
+    caller. A terminal append carries one. `push` is kept for the task, `deliveries` tell of the events; those for a
+    configuration that is no longer there are not written.
     """
 
     task_id: str
@@ -95,6 +122,8 @@ class Append(Struct, frozen=True, kw_only=True):
     release: bool = False
     snapshot: Record | None = None
     dedupe: Dedupe | None = None
+    push: Registration | None = None
+    deliveries: tuple[Delivery, ...] = ()
 
 
 class Appended(Struct, frozen=True):
@@ -106,7 +135,10 @@ class Appended(Struct, frozen=True):
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """A task as the store has it: fold `events`, which follow `snapshot` (None: from the start), to get the record."""
+    """A task as the store has it: fold `events`, which follow `snapshot` (None: from the start), to get the record.
+
+    `pushed` says whether it has webhook configurations: `Outbox.configs` has them.
+    """
 
     head: TaskHead
     seq: int
@@ -119,6 +151,7 @@ class Stored(Struct, frozen=True, kw_only=True):
     events: tuple[Logged, ...]
     snapshot_bytes: int = 0
     log_bytes_since: int = 0
+    pushed: bool = False
 
 
 class ListQuery(Struct, frozen=True, kw_only=True):
@@ -151,8 +184,14 @@ class Listed(Struct, frozen=True):
 class Store(Protocol):
     """The truth. One object per server; its coroutines run on the server's loop, its work on threads of its own."""
 
-    async def open(self, holder: str) -> None:
+    outbox: Outbox
+    keys: KeyRing
+    audit: AuditTrail
+
+    async def open(self, holder: str | None) -> None:
         """Migrate forward, then take the store for `holder`, a name no other process has.
+
+        With None it is opened beside a server that may be running, for keys, outbox and audit only.
 
         Raises StoreError, naming the fix, if it cannot be opened, is newer than this program, or (SQLite) is in use by
         another process.

@@ -1,4 +1,4 @@
-"""What happens to tasks, counted: by state, by how long they took, and how many runs there are now.
+"""What happens to tasks, counted: by state, by how long they took, how many runs there are now, and what was refused.
 
 Invariant: counting is a few additions on the loop; nothing is spelled, locked or allocated until somebody asks.
 """
@@ -23,7 +23,7 @@ class Durations:
 class Counts:
     """Counts since the process began: an Observer of the engine, and of every run the same Execution."""
 
-    __slots__ = ("durations", "runs", "tasks")
+    __slots__ = ("durations", "pushes", "pushes_dead", "pushes_waiting", "refusals", "runs", "tasks")
 
     traceparent: str | None = None
     context: Context | None = None
@@ -31,7 +31,11 @@ class Counts:
     def __init__(self) -> None:
         self.tasks: dict[tuple[str, str], int] = {}
         self.durations: dict[str, Durations] = {}
+        self.refusals: dict[str, int] = {}
         self.runs = 0
+        self.pushes: dict[str, int] = {}
+        self.pushes_waiting = 0
+        self.pushes_dead = 0
 
     def submitted(self, agent: str) -> None:
         """A task was written."""
@@ -58,6 +62,14 @@ class Counts:
     def finished(self, state: str) -> None:
         """A run is over."""
         self.runs -= 1
+
+    def refused(self, reason: str) -> None:
+        """Somebody was not let do what they asked for; `reason` is the kind of the error."""
+        self.refusals[reason] = self.refusals.get(reason, 0) + 1
+
+    def pushed(self, outcome: str) -> None:
+        """A webhook was called: `delivered`, `retry`, `dead`, or `gone` for good."""
+        self.pushes[outcome] = self.pushes.get(outcome, 0) + 1
 
     def _count(self, agent: str, state: str) -> None:
         key = agent, state

@@ -26,11 +26,14 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """An object with `time`, `level`, `logger`, `message`, and `exception` if there is one."""
+    """An object with `time`, `level`, `logger`, `message`, and `exception` if there is one.
+
+    Texts that came with the record as `extra={"fields": {…}}` are members too.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """The object, on one line."""
-        line = {
+        line: dict[str, str] = getattr(record, "fields", {}) | {
             "time": _time(record),
             "level": record.levelname.lower(),
             "logger": record.name,

@@ -1,7 +1,7 @@
 """The text that Prometheus scrapes.
 
 Invariant: names are those that OpenTelemetry's own Prometheus exporter would give the same instruments, so that it does
-not matter which way they came. Labels are agent ids and states, never anything that a caller sent.
+not matter which way they came. Labels are agent ids, states and kinds of errors, never anything that a caller sent.
 """
 
 from collections.abc import Iterator
@@ -59,7 +59,17 @@ class Families(Collector):
             buckets = list(zip(bounds, accumulate(took.counts), strict=True))
             durations.add_metric([agent], buckets, took.sum_ms)
         yield durations
+        refused = CounterMetricFamily(f"{prefix}_refused", "Requests that were refused", labels=["reason"])
+        for reason, count in counts.refusals.items():
+            refused.add_metric([reason], count)
+        yield refused
+        pushes = CounterMetricFamily(f"{prefix}_push_calls", "Webhook calls by what became of them", labels=["outcome"])
+        for outcome, count in counts.pushes.items():
+            pushes.add_metric([outcome], count)
+        yield pushes
         for name, what, value in (
+            ("push_waiting", "Webhook calls that are owed, as counted in the last seconds", counts.pushes_waiting),
+            ("push_dead", "Webhook calls that were given up and can be sent again", counts.pushes_dead),
             ("runs_active", "Runs of agents, those that wait for an answer in memory included", counts.runs),
             ("streams_open", "Streams that somebody reads", self.streams),
         ):

@@ -6,6 +6,7 @@ import pytest
 
 from dragoman.dialects.beeos import JSONRPC
 from dragoman.dialects.beeos.errors import CODES
+from dragoman.dialects.beeos.rest import REST
 from dragoman.model import errors
 from dragoman.model.errors import A2AError
 
@@ -35,7 +36,9 @@ CASES: list[tuple[A2AError, int, str, int]] = [
     (errors.PayloadTooLarge(10), -32600, "payload_too_large", 413),
     (errors.Unavailable("x"), -32603, "unavailable", 503),
     (errors.Unauthorized("x"), -32600, "unauthorized", 401),
+    (errors.Unauthorized("x", missing=True), -32600, "missing_token", 401),
     (errors.Forbidden("x"), -32600, "forbidden", 403),
+    (errors.TooManyRequests("max_requests_per_s", "slow down", 3), -32029, "rate_limited", 429),
 ]
 
 
@@ -49,6 +52,31 @@ def test_code_word_and_status_are_those_of_beeos(error: A2AError, code: int, wor
 
 def test_every_error_of_the_model_has_a_code() -> None:
     assert {type(error) for error, *_ in CASES} == set(CODES) == set(A2AError.__subclasses__())
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "word"),
+    [
+        (errors.Unauthorized("send a key", missing=True), 401, "missing_token"),
+        (errors.Unauthorized("no such key"), 401, "unauthorized"),
+        (errors.Forbidden("not this agent"), 403, "forbidden"),
+    ],
+)
+def test_who_the_caller_is_is_told_by_the_envelope_of_rest(error: A2AError, status: int, word: str) -> None:
+    expected = {"success": False, "error": {"code": word, "message": error.message}}
+    assert JSONRPC.http_error is not None
+    assert json.loads(JSONRPC.http_error(error) or b"") == json.loads(REST.encode_error(error)) == expected
+    assert JSONRPC.error_status(error) == REST.error_status(error) == status
+
+
+def test_a_limit_is_an_error_of_json_rpc_and_of_rest() -> None:
+    error = errors.TooManyRequests("max_requests_per_s", "slow down", 3)
+    assert JSONRPC.http_error is not None
+    assert JSONRPC.http_error(error) is None
+    written = json.loads(JSONRPC.encode_error(error))
+    assert written["data"] == {"code": "rate_limited", "limit": "max_requests_per_s", "retryAfterS": "3"}
+    assert REST.error_status(error) == 429
+    assert json.loads(REST.encode_error(error))["error"]["code"] == "rate_limited"
 
 
 def test_a_task_that_takes_too_long_is_named() -> None:

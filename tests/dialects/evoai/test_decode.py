@@ -93,8 +93,15 @@ def test_a_wrong_parameter_is_named(method: str, params: dict[str, Any], field: 
         ({"type": "none"}, None, None),
         ({"type": "None", "token": ""}, None, None),
         ({"type": "bearer", "token": "s"}, "bearer", "s"),
-        ({"type": "apikey", "apiKey": "s"}, "apikey", "s"),
-        ({"type": "apikey", "key": "s"}, "apikey", "s"),
+        ({"type": "apikey", "apiKey": "s"}, "ApiKey", "s"),
+        ({"type": "apikey", "key": "s"}, "ApiKey", "s"),
+        ({"type": "apikey", "key": "s", "headerName": "x-api-key"}, "ApiKey", "s"),
+        ({"type": "apikey", "key": "s", "headerName": "X-Key"}, "ApiKey", '{"in":"header","name":"X-Key","value":"s"}'),
+        (
+            {"schemes": ["ApiKey"], "credentials": '{"in": "header", "name": "X-Key", "value": "s"}'},
+            "ApiKey",
+            '{"in":"header","name":"X-Key","value":"s"}',
+        ),
         ({"schemes": ["Bearer", "Basic"], "credentials": "s"}, "Bearer", "s"),
     ],
 )

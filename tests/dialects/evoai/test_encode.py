@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.dialects import jsonrpc, sse
 from dragoman.dialects.evoai import JSONRPC
-from dragoman.dialects.evoai.errors import API_KEY_MISSING, API_KEY_WRONG, http_error
+from dragoman.dialects.evoai.errors import http_error
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.errors import (
     A2AError,
@@ -20,6 +20,7 @@ from dragoman.model.errors import (
     NotFound,
     ParseError,
     TaskNotFound,
+    TooManyRequests,
     Unauthorized,
 )
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged
@@ -110,14 +111,15 @@ def test_the_last_words_follow_the_artifacts_and_are_not_said_twice() -> None:
 @pytest.mark.parametrize(
     ("error", "status", "body"),
     [
-        (Unauthorized(API_KEY_MISSING), 401, b'{"detail":"API key not provided"}'),
-        (Unauthorized(API_KEY_WRONG), 401, b'{"detail":"Invalid API key"}'),
+        (Unauthorized("send a key", missing=True), 401, b'{"detail":"API key not provided"}'),
+        (Unauthorized("no such key"), 401, b'{"detail":"Invalid API key"}'),
         (AgentNotFound("x"), 404, b'{"detail":"Agent not found"}'),
         (Forbidden("no"), 403, b'{"detail":"no"}'),
         (NotFound("no such path"), 404, b'{"detail":"Not Found"}'),
         (MethodNotAllowed(["POST"]), 405, b'{"detail":"Method Not Allowed"}'),
         (TaskNotFound("t"), 200, None),
         (ParseError("x"), 200, None),
+        (TooManyRequests("max_open_tasks", "too many tasks", 3), 429, None),
     ],
 )
 def test_what_reaches_no_agent_is_an_error_of_http(error: A2AError, status: int, body: bytes | None) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from dragoman.dialects.protoagent import EXTENSIONS, JSONRPC, REST
 from dragoman.dialects.protoagent.errors import http_error
 from dragoman.dialects.protoagent.extensions import TOOL_CALL, tool_call
-from dragoman.model.errors import A2AError, Forbidden, InvalidParams, TaskNotFound, Unauthorized
+from dragoman.model.errors import A2AError, Forbidden, InvalidParams, TaskNotFound, TooManyRequests, Unauthorized
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import GetTask, SendMessage
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
@@ -43,7 +43,10 @@ def test_the_alias_of_get_gives_the_task_that_get_gives() -> None:
     [
         (TaskNotFound("t1"), 404, "Task not found"),
         (InvalidParams("url", "is required"), 400, "url: is required"),
-        (Unauthorized("Unauthorized"), 401, "Unauthorized"),
+        (Unauthorized("no such key"), 401, "Unauthorized"),
+        (Unauthorized("no key", missing=True), 401, "Unauthorized: expected 'Authorization: Bearer <token>'"),
+        (Forbidden("not this agent"), 403, "Forbidden: not this agent"),
+        (TooManyRequests("max_requests_per_s", "slow down", 3), 429, "slow down (max_requests_per_s)"),
     ],
 )
 def test_errors_without_an_envelope_have_a_detail(error: A2AError, status: int, detail: str) -> None:

@@ -37,6 +37,7 @@ OF_HTTP: list[tuple[A2AError, int]] = [
     (errors.Unavailable("x"), 503),
     (errors.Unauthorized("x"), 401),
     (errors.Forbidden("x"), 403),
+    (errors.TooManyRequests("max_streams", "x", 3), 429),
 ]
 
 

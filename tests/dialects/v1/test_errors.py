@@ -39,6 +39,7 @@ EVERY: list[tuple[A2AError, int, int, int, str, str]] = [
     (errors.AgentFailed("t-1", "why"), -32603, 200, 500, "INTERNAL", "AGENT_FAILED"),
     (errors.Unauthorized("who"), -32000, 401, 401, "UNAUTHENTICATED", "UNAUTHENTICATED"),
     (errors.Forbidden("no"), -32000, 403, 403, "PERMISSION_DENIED", "PERMISSION_DENIED"),
+    (errors.TooManyRequests("max_streams", "no", 3), -32000, 429, 429, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED"),
 ]  # fmt: skip
 
 
@@ -83,8 +84,9 @@ def test_an_unknown_agent_is_a_violation_of_the_tenant() -> None:
     assert [violation["field"] for violation in details[1]["fieldViolations"]] == ["tenant"]
 
 
-def test_what_is_unavailable_says_when_to_come_back() -> None:
-    details = json.loads(REST.encode_error(errors.Unavailable("stopping", 7)))["error"]["details"]
+@pytest.mark.parametrize("error", [errors.Unavailable("stopping", 7), errors.TooManyRequests("max_streams", "no", 7)])
+def test_what_is_unavailable_says_when_to_come_back(error: errors.A2AError) -> None:
+    details = json.loads(REST.encode_error(error))["error"]["details"]
     assert details[1] == {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "7s"}
 
 

@@ -9,7 +9,6 @@ import {
   ClientFactory,
   ClientFactoryOptions,
   DefaultAgentCardResolver,
-  PushNotificationNotSupportedError,
   TaskNotCancelableError,
   TaskNotFoundError,
 } from "a2a-js-0.3/client";
@@ -82,7 +81,7 @@ const scenarios = {
       same(await card(mount, ".well-known/agent.json"), found, "agent.json");
       expect(found.name && found.url && found.skills.length, `card ${JSON.stringify(found)}`);
       expect(found.protocolVersion.startsWith("0.3"), `protocolVersion ${found.protocolVersion}`);
-      same([found.capabilities.streaming, found.capabilities.pushNotifications ?? false], [true, false], "capabilities");
+      same([found.capabilities.streaming, found.capabilities.pushNotifications ?? false], [true, true], "capabilities");
     }
   },
 
@@ -238,19 +237,21 @@ const scenarios = {
     }
   },
 
-  /** The client itself refuses what the card does not offer, so the transport asks the server. */
-  async pushNotSupported(lane) {
+  /** Registered, read, listed, forgotten; where they may not be, refused. Nobody listens at port 9. */
+  async webhooks(lane) {
     const client = await clientOf(lane);
-    const { transport } = client;
     const { id } = await client.sendMessage(message("push"));
-    const config = { taskId: id, pushNotificationConfig: { id: "c", url: "https://example.com/hook" } };
+    const url = "https://127.0.0.1:9/hook";
+    const registration = (url) => ({ taskId: id, pushNotificationConfig: { id: "c", url, token: "hush" } });
     const one = { id, pushNotificationConfigId: "c" };
-    const wanted = PushNotificationNotSupportedError;
-    await refused(wanted, async () => client.setTaskPushNotificationConfig(config));
-    await refused(wanted, async () => transport.setTaskPushNotificationConfig(config));
-    await refused(wanted, async () => transport.getTaskPushNotificationConfig(one));
-    await refused(wanted, async () => transport.listTaskPushNotificationConfig({ id }));
-    await refused(wanted, async () => transport.deleteTaskPushNotificationConfig(one));
+    const shown = ({ pushNotificationConfig: { id, url, token } }) => [id, url, token || ""];
+    const wanted = ["c", url, ""];
+    same(shown(await client.setTaskPushNotificationConfig(registration(url))), wanted, "made");
+    same(shown(await client.getTaskPushNotificationConfig(one)), wanted, "got");
+    same((await client.listTaskPushNotificationConfig({ id })).map(shown), [wanted], "listed");
+    await client.deleteTaskPushNotificationConfig(one);
+    same((await client.listTaskPushNotificationConfig({ id })), [], "listed once it is gone");
+    await refused(Error, async () => client.setTaskPushNotificationConfig(registration("http://127.0.0.2/hook")));
   },
 };
 
@@ -278,7 +279,7 @@ const mounted = {
     same(folded(again, lane), "hello", "content");
   },
 };
-const MOUNTED = ["sendBlocking", "sendKeepsContext", "getHistory", "unknownTask", "pushNotSupported"];
+const MOUNTED = ["sendBlocking", "sendKeepsContext", "getHistory", "unknownTask", "webhooks"];
 for (const name of MOUNTED) mounted[name] = scenarios[name];
 
 /** The client class of the SDK's first releases, which gives answers and errors as JSON-RPC responses. */
@@ -292,7 +293,7 @@ async function firstClient() {
   same((await client.getTask({ id: randomUUID() })).error.code, -32001, "code");
   same((await client.cancelTask({ id: result.id })).error.code, -32002, "code");
   const push = { id: result.id, pushNotificationConfigId: "c" };
-  same((await client.getTaskPushNotificationConfig(push)).error.code, -32003, "code");
+  same((await client.getTaskPushNotificationConfig(push)).error.code, -32001, "code");
 }
 
 await run([

@@ -8,7 +8,6 @@ import { CancelTaskRequest, GetTaskRequest, ListTasksRequest, Role, SendMessageR
 import { ClientFactory, DefaultAgentCardResolver, JsonRpcTransportFactory, RestTransportFactory } from "a2a-js-1/client";
 import {
   A2AError,
-  PushNotificationNotSupportedError,
   TaskNotCancelableError,
   TaskNotFoundError,
   UnsupportedOperationError,
@@ -94,7 +93,7 @@ const both = {
       same(await card(mount, ".well-known/agent.json"), found, "agent.json");
       expect(found.name && found.skills.length, `card ${JSON.stringify(found)}`);
       same(found.capabilities.streaming, true, "streaming");
-      expect(!found.capabilities.pushNotifications, "the card offers push notifications");
+      expect(found.capabilities.pushNotifications, "the card does not offer push notifications");
     }
   },
 
@@ -276,21 +275,22 @@ const both = {
     same(stateOf(await get(client, id)), "INPUT_REQUIRED", "state");
   },
 
-  /** The client itself refuses what the card does not offer, so the transport asks the server. */
-  async pushNotSupported(lane) {
+  /** Registered, read, listed, forgotten; where they may not be, refused. Nobody listens at port 9. */
+  async webhooks(lane) {
     const client = await clientOf(lane);
     const { id: taskId } = await client.sendMessage(message("push"));
-    const { transport } = client;
     const one = { tenant: "", taskId, id: "c" };
-    const config = { ...one, url: "https://example.com/hook", token: "", authentication: undefined };
-    const headers = { serviceParameters: { "A2A-Version": lane.version } };
+    const config = { ...one, url: "https://127.0.0.1:9/hook", token: "hush", authentication: undefined };
     const page = { tenant: "", taskId, pageSize: 0, pageToken: "" };
-    const wanted = PushNotificationNotSupportedError;
-    await refused(wanted, () => client.createTaskPushNotificationConfig(config));
-    await refused(wanted, async () => transport.createTaskPushNotificationConfig(config, headers));
-    await refused(wanted, async () => transport.getTaskPushNotificationConfig(one, headers));
-    await refused(wanted, async () => transport.listTaskPushNotificationConfig(page, headers));
-    await refused(wanted, async () => transport.deleteTaskPushNotificationConfig(one, headers));
+    const shown = ({ taskId, id, url, token }) => [taskId, id, url, token];
+    const wanted = [taskId, "c", config.url, ""];
+    same(shown(await client.createTaskPushNotificationConfig(config)), wanted, "made");
+    same(shown(await client.getTaskPushNotificationConfig(one)), wanted, "got");
+    same((await client.listTaskPushNotificationConfig(page)).configs.map(shown), [wanted], "listed");
+    await client.deleteTaskPushNotificationConfig(one);
+    same((await client.listTaskPushNotificationConfig(page)).configs, [], "listed once it is gone");
+    const hostile = { ...config, url: "http://127.0.0.2/hook" };
+    await refused(A2AError, async () => client.createTaskPushNotificationConfig(hostile));
   },
 };
 
@@ -358,7 +358,7 @@ const mounted = {
     same(folded(await subscribeTo(client, id), lane), ["hello", "COMPLETED"], "subscription");
   },
 };
-const MOUNTED = ["sendBlocking", "sendKeepsContext", "getHistory", "unknownTask", "pushNotSupported"];
+const MOUNTED = ["sendBlocking", "sendKeepsContext", "getHistory", "unknownTask", "webhooks"];
 for (const name of MOUNTED) mounted[name] = both[name];
 
 const lanes = ["1.0", "0.3"].flatMap((version) => ["JSONRPC", "HTTP+JSON"].map((binding) => ({ binding, version })));

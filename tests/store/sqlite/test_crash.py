@@ -16,15 +16,22 @@ APPENDING = Path(__file__).with_name("appending.py")
 KILLS = 10
 SENDERS = 32
 
+Line = tuple[str, str, int]
+
 
 @pytest.mark.slow
-async def test_every_acknowledged_append_survives_kill_9(tmp_path: Path) -> None:
+async def test_every_acknowledged_append_and_its_delivery_survive_kill_9(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     chance = random.Random(7)
     acknowledged: dict[str, int] = {}
+    lines: set[Line] = set()
+    unfinished = 0
     for kill in range(KILLS):
-        await _write_until_killed(f"sqlite:///{path}", kill * 100_000, chance.randrange(1, 1500), acknowledged)
+        await _write_until_killed(f"sqlite:///{path}", kill * 100_000, chance.randrange(1, 1500), lines)
         assert check(path) == []
+        for what, task_id, seq in lines:
+            if what == "wrote":
+                acknowledged[task_id] = max(seq, acknowledged.get(task_id, 0))
         store = open_store(f"sqlite:///{path}", SystemClock())
         await store.open("parent")
         try:
@@ -35,31 +42,40 @@ async def test_every_acknowledged_append_survives_kill_9(tmp_path: Path) -> None
                 if chance.random() < 0.05:
                     assert seqs(await store.read(task_id, 0, 1 << 20)) == list(range(1, found[1] + 1))
                     assert await store.recall(task_id.encode()) is not None
-            assert 0 < len(await store.unfinished()) <= SENDERS * (kill + 1)
+            owed = {(one.task_id, one.seq) for one in await store.outbox.owed(limit=1_000_000)}
+            for what, task_id, seq in lines:
+                if what == "wrote" and seq in (1, 8):
+                    assert (task_id, seq) in owed or ("sent", task_id, seq) in lines, "a delivery is lost"
+                if what == "settled":
+                    assert (task_id, seq) not in owed, "a delivery that was settled is owed"
+            unfinished = len(await store.unfinished())
+            assert unfinished <= SENDERS * (kill + 1)
         finally:
             await store.close()
+    assert unfinished > 0
     assert len(acknowledged) > KILLS
+    assert any(what == "settled" for what, _, _ in lines)
 
 
-async def _write_until_killed(url: str, first: int, lines: int, acknowledged: dict[str, int]) -> None:
-    """Kill the process after so many lines; what it managed to print is what it acknowledged."""
+async def _write_until_killed(url: str, first: int, count: int, lines: set[Line]) -> None:
+    """Kill the process after so many lines; `lines` gets what it managed to print."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, APPENDING, url, str(first), stdout=asyncio.subprocess.PIPE
     )
     assert process.stdout is not None
     try:
-        for _ in range(lines):
+        for _ in range(count):
             line = await asyncio.wait_for(process.stdout.readline(), 30)
             assert line, "the process ended by itself"
-            _note(line, acknowledged)
+            _note(line, lines)
     finally:
         process.kill()
         for line in (await process.stdout.read()).splitlines(keepends=True):
             if line.endswith(b"\n"):
-                _note(line, acknowledged)
+                _note(line, lines)
         await process.wait()
 
 
-def _note(line: bytes, acknowledged: dict[str, int]) -> None:
-    task_id, seq = line.decode().split()
-    acknowledged[task_id] = max(int(seq), acknowledged.get(task_id, 0))
+def _note(line: bytes, lines: set[Line]) -> None:
+    what, task_id, seq = line.decode().split()
+    lines.add((what, task_id, int(seq)))

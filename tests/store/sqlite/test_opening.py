@@ -87,10 +87,11 @@ async def test_a_database_of_another_program_is_left_alone(tmp_path: Path) -> No
 async def test_a_migration_that_fails_changes_nothing(tmp_path: Path) -> None:
     location = locate(f"sqlite:///{tmp_path}/store.db")
     connection = connect(location)
-    steps = (*migrations(), Migration(2, "0002_bad.sql", "CREATE TABLE more (x); CREATE TABLE tasks (x);"))
-    with pytest.raises(StoreError, match=r"0002_bad\.sql failed"):
+    newest = migrations()[-1].version
+    steps = (*migrations(), Migration(newest + 1, "9999_bad.sql", "CREATE TABLE more (x); CREATE TABLE tasks (x);"))
+    with pytest.raises(StoreError, match=r"9999_bad\.sql failed"):
         migrate(connection, location, steps)
-    assert int(connection.pragma("user_version")) == 1
+    assert int(connection.pragma("user_version")) == newest
     assert connection.table_exists("main", "tasks")
     assert not connection.table_exists("main", "more")
     migrate(connection, location, migrations())
@@ -111,6 +112,15 @@ async def test_the_file_is_durable_and_in_wal_mode(tmp_path: Path) -> None:
     assert [writing.pragma(name) for name in ("journal_mode", "synchronous", "fullfsync")] == ["wal", 2, 0]
     await store.close()
     assert not path.with_name("store.db-wal").exists(), "the log was folded into the file"
+
+
+async def test_a_new_file_and_its_log_are_their_owners_only(tmp_path: Path) -> None:
+    store = at(tmp_path / "store.db")
+    await store.open("h")
+    await store.create(new_task("t1"))
+    modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir() if path.suffix != ".lock"}
+    await store.close()
+    assert modes == {"store.db": 0o600, "store.db-wal": 0o600, "store.db-shm": 0o600}
 
 
 async def test_no_thread_is_left_after_close() -> None:

@@ -6,6 +6,7 @@ frames have no JSON-RPC envelope.
 
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.beeos import decode, encode, errors, frames
+from dragoman.dialects.beeos.push import FORM
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
 
@@ -34,6 +35,8 @@ JSONRPC = Dialect(
         late_is_error=True,
     ),
     around_frame=lambda _: (b"", b""),
+    http_error=errors.http_error,
+    push=FORM,
 )
 
 __all__ = ["JSONRPC", "METHODS"]

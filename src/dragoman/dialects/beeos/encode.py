@@ -12,8 +12,8 @@ from dragoman.dialects.tagged import encode_artifact, encode_part, text_of
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, STATES
 from dragoman.model.message import Message
-from dragoman.model.operations import ListTasks, Operation, Result, TaskPage
-from dragoman.model.task import Progress, Record, TaskState
+from dragoman.model.operations import ListTasks, Operation, PushConfig, Result, TaskPage
+from dragoman.model.task import Progress, Record, TaskState, TaskStatus
 
 Json = dict[str, Any]
 
@@ -22,29 +22,37 @@ TAG = "kind"
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer; what is neither task nor list is as 0.3 has it."""
+    """The `result` of an answer; what is neither task, list nor webhook is as 0.3 has it."""
     match result:
         case Record():
             return msgspec.json.encode(task(result))
         case TaskPage():
             return msgspec.json.encode(_page(operation, result))
+        case PushConfig():
+            return msgspec.json.encode(_webhook(result))
+        case tuple():
+            return msgspec.json.encode([_webhook(config) for config in result])
         case _:
             return v03.encode_result(operation, result)
 
 
 def task(record: Record) -> Json:
     """A task."""
-    status = record.status
-    written: Json = {"state": STATES[status.state], "timestamp": _to_the_second(status.timestamp)}
-    if text := status_text(status.state, status.message, record.progress):
-        written["message"] = text
     return {
         "id": record.head.id,
-        "status": written,
+        "status": status_of(record.status, record.progress),
         "artifacts": [encode_artifact(artifact, TAG) for artifact in record.artifacts],
         "contextId": record.head.context_id,
         "kind": "task",
     }
+
+
+def status_of(status: TaskStatus, progress: Progress | None) -> Json:
+    """Where a task stands."""
+    written: Json = {"state": STATES[status.state], "timestamp": _to_the_second(status.timestamp)}
+    if text := status_text(status.state, status.message, progress):
+        written["message"] = text
+    return written
 
 
 def message(said: Message) -> Json:
@@ -64,6 +72,14 @@ def status_text(state: TaskState, said: Message | None, progress: Progress | Non
 def _to_the_second(timestamp: str) -> str:
     """`2026-11-20T07:00:00.123Z` as `2026-11-20T07:00:00Z`."""
     return timestamp.partition(".")[0].removesuffix("Z") + "Z"
+
+
+def _webhook(config: PushConfig) -> Json:
+    """A webhook without token and secret; `has_secret` says whether there is one."""
+    shown = v03.secretless(config) | {"has_secret": config.secret is not None}
+    if config.events:
+        shown["events"] = config.events
+    return {"taskId": config.task_id, "pushNotificationConfig": shown}
 
 
 def _page(operation: Operation, page: TaskPage) -> Json:

@@ -1,13 +1,16 @@
 """Errors as BeeOS numbers them.
 
 Invariant: -32000 to -32003 mean what BeeOS's text says; what A2A numbers so is -32004 here, "unsupported operation".
+Who the caller is and what it may do is told by the envelope of its REST paths, also where JSON-RPC is spoken.
 """
 
 from typing import Any
 
+import msgspec
+
 from dragoman.dialects import rpc_errors
 from dragoman.model import errors
-from dragoman.model.errors import A2AError, InvalidParams, TaskTimeout
+from dragoman.model.errors import A2AError, Forbidden, InvalidParams, TaskTimeout, Unauthorized
 
 CODES = {
     **rpc_errors.CODES,
@@ -17,6 +20,8 @@ CODES = {
     errors.TaskTimeout: -32003,
     errors.TaskNotCancelable: -32004,
     errors.PushNotificationNotSupported: -32004,
+    # BeeOS gives no number. -32000 is taken, so it is one of the same range (JSON-RPC 2.0 §5.1), after HTTP's 429.
+    errors.TooManyRequests: -32029,
 }
 
 WORDS: dict[type[A2AError], str] = {
@@ -33,6 +38,7 @@ WORDS: dict[type[A2AError], str] = {
     errors.PayloadTooLarge: "payload_too_large",
     errors.Unauthorized: "unauthorized",
     errors.Forbidden: "forbidden",
+    errors.TooManyRequests: "rate_limited",
     errors.PushNotificationNotSupported: "unsupported_operation",
     errors.UnsupportedOperation: "unsupported_operation",
     errors.ContentTypeNotSupported: "content_type_not_supported",
@@ -46,12 +52,13 @@ WORDS: dict[type[A2AError], str] = {
     errors.UnsupportedMediaType: "unsupported_media_type",
     errors.Unavailable: "unavailable",
 }
-"""What `data.code` says: the words of BeeOS's error reference, and ours in their manner; else `internal_error`."""
+"""What `data.code` and the envelope say: the words of BeeOS's error reference, and ours in their manner; else
+`internal_error`."""
 
 
 def encode_error(error: A2AError) -> bytes:
     """The `error` member of an answer; `data` has `code`, a word, and what is known beside: `taskId`, the fields."""
-    data: dict[str, Any] = {"code": WORDS.get(type(error), "internal_error")}
+    data: dict[str, Any] = {"code": word(error)}
     data |= {name: rpc_errors.clean(value) for name, value in error.metadata.items()}
     if isinstance(error, TaskTimeout):
         data["taskId"] = error.task_id
@@ -66,3 +73,22 @@ def encode_error(error: A2AError) -> bytes:
 def error_status(error: A2AError) -> int:
     """The HTTP status of an answer: 200 for errors of a call, an unknown agent included."""
     return rpc_errors.status(error)
+
+
+def http_error(error: A2AError) -> bytes | None:
+    """The whole HTTP body of an error that is answered outside of JSON-RPC; None for any other."""
+    return envelope(error) if isinstance(error, Unauthorized | Forbidden) else None
+
+
+def envelope(error: A2AError) -> bytes:
+    """`{"success": false, "error": {"code", "message"}}`, with the words of its error reference."""
+    return msgspec.json.encode(
+        {"success": False, "error": {"code": word(error), "message": rpc_errors.clean(error.message)}}
+    )
+
+
+def word(error: A2AError) -> str:
+    """What BeeOS's error reference calls the error."""
+    if isinstance(error, Unauthorized) and error.missing:
+        return "missing_token"
+    return WORDS.get(type(error), "internal_error")

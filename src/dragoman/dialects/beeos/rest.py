@@ -3,12 +3,11 @@
 Invariant: frames are those of its JSON-RPC streams, so that both share what is encoded.
 """
 
-import msgspec
 from msgspec.structs import replace
 
-from dragoman.dialects import beeos, rpc_errors
+from dragoman.dialects import beeos
 from dragoman.dialects.api import RestRequest
-from dragoman.dialects.beeos.errors import WORDS
+from dragoman.dialects.beeos.errors import envelope
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
 from dragoman.model.operations import Operation, Subscribe
@@ -23,6 +22,8 @@ STATUSES: dict[type[A2AError], int] = {
     errors.TaskTimeout: 504,
     errors.Unauthorized: 401,
     errors.Forbidden: 403,
+    errors.TooManyRequests: 429,
+    errors.PayloadTooLarge: 413,
     errors.InternalError: 500,
 }
 """HTTP statuses of its REST envelope; all else is 400."""
@@ -36,15 +37,9 @@ def decode_rest(request: RestRequest) -> Operation:
     return Subscribe(id=task_id)
 
 
-def encode_error(error: A2AError) -> bytes:
-    """`{"success": false, "error": {"code", "message"}}`, with the words of its error reference."""
-    word = WORDS.get(type(error), "internal_error")
-    return msgspec.json.encode({"success": False, "error": {"code": word, "message": rpc_errors.clean(error.message)}})
-
-
 def error_status(error: A2AError) -> int:
     """The HTTP status of an error."""
     return next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 400)
 
 
-REST = replace(beeos.JSONRPC, decode_rest=decode_rest, encode_error=encode_error, error_status=error_status)
+REST = replace(beeos.JSONRPC, decode_rest=decode_rest, encode_error=envelope, error_status=error_status)

@@ -7,6 +7,7 @@ docs/dialects.md lists them.
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.evoai import encode, envelope, errors
 from dragoman.dialects.evoai.decode import METHODS, decode
+from dragoman.dialects.evoai.push import FORM
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.operations import Manners
 
@@ -48,6 +49,7 @@ JSONRPC = Dialect(
     http_error=errors.http_error,
     stream_headers=STREAM_HEADERS,
     coalesce_s=COALESCE_S,
+    push=FORM,
 )
 
 __all__ = ["JSONRPC", "METHODS"]

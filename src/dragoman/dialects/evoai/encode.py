@@ -12,13 +12,22 @@ import msgspec
 
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.evoai import errors
+from dragoman.dialects.evoai.card import card
 from dragoman.dialects.tagged import encode_artifact, encode_part
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest
+from dragoman.model.card import AgentCard
 from dragoman.model.errors import AgentFailed
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import Operation, Result, SendMessage
+from dragoman.model.operations import (
+    CreatePushConfig,
+    DeletePushConfig,
+    Operation,
+    PushConfig,
+    Result,
+    SendMessage,
+)
 from dragoman.model.task import Progress, Record, TaskHead, TaskState
 
 Json = dict[str, Any]
@@ -45,11 +54,19 @@ NO_DETAILS = "The agent gave no details"
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer; what is no task is as 0.3 has it."""
-    if isinstance(result, Record):
-        dated = not isinstance(operation, SendMessage)
-        return msgspec.json.encode(task(result, history_limit(operation), dated=dated))
-    return v03.encode_result(operation, result)
+    """The `result` of an answer; what is neither task, webhook nor card is as 0.3 has it."""
+    match operation, result:
+        case _, Record():
+            dated = not isinstance(operation, SendMessage)
+            return msgspec.json.encode(task(result, history_limit(operation), dated=dated))
+        case CreatePushConfig(), PushConfig():
+            return msgspec.json.encode(_configured(result))
+        case DeletePushConfig(), None:
+            return msgspec.json.encode({"success": True, "taskId": operation.task_id})
+        case _, AgentCard():
+            return msgspec.json.encode(card(result))
+        case _:
+            return v03.encode_result(operation, result)
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
@@ -121,6 +138,13 @@ def message(said: Message) -> Json:
     if said.metadata:
         members["metadata"] = said.metadata
     return members
+
+
+def _configured(config: PushConfig) -> Json:
+    """The answer to a registration: as documented, then as in the source."""
+    events = [f"task.{each}" for each in config.events]
+    shown: Json = {"configured": True, "configId": config.id, "url": config.url, "events": events}
+    return shown | {"success": True, "taskId": config.task_id}
 
 
 def _status_frame(head: TaskHead, event: StatusChanged, record: Record | None) -> bytes:

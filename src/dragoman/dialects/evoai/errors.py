@@ -15,10 +15,13 @@ from dragoman.model.errors import (
     A2AError,
     AgentFailed,
     AgentOffline,
+    Forbidden,
     InvalidParams,
     MethodNotFound,
     TaskNotFound,
     TaskTimeout,
+    TooManyRequests,
+    Unauthorized,
     Unavailable,
 )
 
@@ -26,7 +29,7 @@ API_KEY_MISSING = "API key not provided"
 """The text of an Unauthorized for a call without `x-api-key`."""
 
 API_KEY_WRONG = "Invalid API key"
-"""The text of an Unauthorized for a key that is not this agent's."""
+"""The text of an Unauthorized for a key that is not one."""
 
 FAILED = "Agent processing failed"
 LATE = "Timeout exceeded"
@@ -67,9 +70,13 @@ def error_status(error: A2AError) -> int:
 
 def http_error(error: A2AError) -> bytes | None:
     """The whole HTTP body of an error that is answered outside of JSON-RPC; None for any other."""
-    if isinstance(error, errors.Unauthorized | errors.Forbidden):
-        return msgspec.json.encode({"detail": clean(error.message)})
-    detail = _DETAILS.get(type(error))
+    match error:
+        case Unauthorized():
+            detail: str | None = API_KEY_MISSING if error.missing else API_KEY_WRONG
+        case Forbidden():
+            detail = clean(error.message)
+        case _:
+            detail = _DETAILS.get(type(error))
     return None if detail is None else msgspec.json.encode({"detail": detail})
 
 
@@ -77,6 +84,8 @@ def _data(error: A2AError) -> dict[str, Any]:
     match error:
         case AgentFailed():
             return {"taskId": error.task_id, "details": clean(error.details)}
+        case TooManyRequests():
+            return {"details": clean(error.message), **error.metadata}
         case AgentOffline() | Unavailable():
             return {"details": clean(error.message)}
         case TaskTimeout():

@@ -11,20 +11,22 @@ from dragoman.dialects.tagged import filled
 from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import send
 from dragoman.dialects.v03.fields import Fields
-from dragoman.model.errors import InvalidParams
+from dragoman.dialects.v03.webhooks import INLINE
+from dragoman.model.errors import InvalidParams, PushNotificationNotSupported
 from dragoman.model.operations import CancelTask, GetTask, ListTasks, Operation, SendMessage
 
 LIST_MAX = 100
 """How many tasks ListTasks gives; KAOS does not page."""
 
 _CONFIGURATION = ("blocking", "returnImmediately", "historyLength", "acceptedOutputModes", "skills")
-"""What is heeded of `configuration`, beside `mode`; `budgets` are not."""
+"""What is heeded of `configuration`, beside `mode`; `budgets` are not, a webhook is refused."""
 
 
 def decode(method: str, params: bytes) -> Operation:
     """The operation of a call.
 
-    Raises MethodNotFound if KAOS has no such method, InvalidParams if a parameter is missing or wrong.
+    Raises MethodNotFound if KAOS has no such method, InvalidParams if a parameter is missing or wrong,
+    PushNotificationNotSupported for a send with a webhook.
     """
     return plain.decode(method, params, METHODS, SENDS, fills=True)
 
@@ -34,6 +36,9 @@ def _send(fields: Fields) -> SendMessage:
     message = fields.object("message")
     if not message or not message.members:
         raise InvalidParams(fields.at("message"), "is required")
+    configuration = fields.object("configuration")
+    if _has_webhook(fields) or (configuration is not None and _has_webhook(configuration)):
+        raise PushNotificationNotSupported
     said = filled(message, "user")
     if not message.find("parts", "content") and (text := message.text("text")):
         said["parts"] = [{"type": "text", "text": text}]
@@ -41,9 +46,13 @@ def _send(fields: Fields) -> SendMessage:
         "message": said,
         "contextId": fields.text("contextId", "context_id") or fields.text("sessionId", "session_id"),
         "metadata": {**(fields.mapping("metadata") or {}), **(message.mapping("metadata") or {})} or None,
-        "configuration": _configuration(fields.object("configuration")),
+        "configuration": _configuration(configuration),
     }
     return send(Fields(params), SendMessage)
+
+
+def _has_webhook(fields: Fields) -> bool:
+    return any(isinstance(fields.find(name), dict) for name in INLINE)
 
 
 def _configuration(fields: Fields | None) -> dict[str, Any] | None:

@@ -40,6 +40,7 @@ TABLE: dict[type[A2AError], Row] = {
     errors.ExtensionSupportRequired: Row(400, _WRONG, "extension_required"),
     errors.Unauthorized: Row(401, _WRONG, "invalid_api_key"),
     errors.Forbidden: Row(403, _WRONG, "permission_denied"),
+    errors.TooManyRequests: Row(429, "requests", "rate_limit_exceeded"),
     errors.Unavailable: Row(503, _OURS, "unavailable"),
     errors.AgentOffline: Row(503, _OURS, "agent_offline"),
     # The agent has worked: sending again would make another task of it.

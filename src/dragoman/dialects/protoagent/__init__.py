@@ -9,6 +9,7 @@ from dragoman.dialects.api import Dialect
 from dragoman.dialects.protoagent import encode, errors
 from dragoman.dialects.protoagent.decode import METHODS, decode, decode_rest
 from dragoman.dialects.protoagent.extensions import EXTENSIONS
+from dragoman.dialects.protoagent.push import FORM
 from dragoman.dialects.v03.errors import encode_error, error_status
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
@@ -28,14 +29,20 @@ JSONRPC = Dialect(
     encode_subscription=encode.encode_subscription,
     folds=frozenset({StatusChanged}),
     manners=Manners(
-        answers_with_message=False, subscribed_until_terminal=False, subscribes_to_ended=True, cancels_ended=True
+        answers_with_message=False,
+        subscribed_until_terminal=False,
+        subscribes_to_ended=True,
+        cancels_ended=True,
+        absent_webhook_is_none=True,
     ),
     http_error=errors.http_error,
+    push=FORM,
 )
 
 REST = replace(
     JSONRPC,
     decode_rest=decode_rest,
+    encode_result=encode.encode_rest_result,
     encode_error=errors.encode_rest_error,
     error_status=errors.rest_error_status,
     http_error=None,

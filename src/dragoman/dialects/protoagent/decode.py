@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from dragoman.dialects.api import RestRequest
 from dragoman.dialects.tagged import filled
-from dragoman.dialects.v03 import plain
+from dragoman.dialects.v03 import plain, webhooks
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
-from dragoman.dialects.v03.decode import push_config, send
+from dragoman.dialects.v03.decode import send
 from dragoman.dialects.v03.fields import Fields, read
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.operations import (
@@ -40,10 +40,8 @@ def decode_rest(request: RestRequest) -> Operation:
         case "GetTask":
             return GetTask(id=_task_id(request))
         case "CreateTaskPushNotificationConfig":
-            fields = read(request.body)
-            return CreatePushConfig(
-                config=push_config(fields.object("pushNotificationConfig") or fields, _task_id(request))
-            )
+            given = webhooks.unwrapped(read(request.body))
+            return CreatePushConfig(config=webhooks.push_config(given, _task_id(request)))
         case "ListTaskPushNotificationConfigs":
             return ListPushConfigs(task_id=_task_id(request))
         case _:
@@ -90,6 +88,7 @@ _METHODS: dict[str, Callable[[Fields], Operation]] = {
     "message/send": lambda fields: _send(fields, SendMessage),
     "message/stream": lambda fields: _send(fields, StreamMessage),
     "message/sendStream": lambda fields: _send(fields, StreamMessage),
+    "tasks/pushNotificationConfig/delete": webhooks.delete_any,
 }
 
 METHODS = frozenset(_METHODS)

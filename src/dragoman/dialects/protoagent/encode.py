@@ -10,21 +10,39 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
+from dragoman.dialects import cards
 from dragoman.dialects.protoagent.extensions import COST_TYPE, TOOL_CALL, cost, data_part, marked, media_type, tool_call
 from dragoman.dialects.v03 import encode as v03
+from dragoman.model.card import AgentCard
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
-from dragoman.model.operations import Operation, Result
+from dragoman.model.operations import CreatePushConfig, Operation, PushConfig, Result
 from dragoman.model.task import Record, TaskHead, TaskState
 
 Json = dict[str, Any]
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer; what is no task is as 0.3 has it."""
-    if isinstance(result, Record):
-        return encode_snapshot(result, v03.history_limit(operation))
-    return v03.encode_result(operation, result)
+    """The `result` of an answer; what is neither task, webhook nor card is as 0.3 has it."""
+    match result:
+        case Record():
+            return encode_snapshot(result, v03.history_limit(operation))
+        case PushConfig():
+            return msgspec.json.encode(_webhook(result))
+        case AgentCard():
+            return msgspec.json.encode(cards.hybrid(result))
+        case tuple():
+            return msgspec.json.encode([_webhook(config) for config in result])
+        case _:
+            return v03.encode_result(operation, result)
+
+
+def encode_rest_result(operation: Operation, result: Result) -> bytes:
+    """The body of an answer below `/a2a/tasks`: a registration is answered flat, and also as JSON-RPC has it."""
+    if isinstance(operation, CreatePushConfig) and isinstance(result, PushConfig):
+        flat = {"id": result.id, "taskId": result.task_id, "url": result.url}
+        return msgspec.json.encode(flat | _webhook(result))
+    return encode_result(operation, result)
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
@@ -43,18 +61,25 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
         case Submitted():
             return (encode_snapshot(v03.submitted(head, event), None),)
         case StatusChanged(state=TaskState.COMPLETED) if record is not None:
-            return (*_whole_artifacts(record), *_status_update(head, event))
+            return (*_whole_artifacts(record), msgspec.json.encode(status_update(head, event)))
         case StatusChanged():
-            return _status_update(head, event)
+            return (msgspec.json.encode(status_update(head, event)),)
         case ArtifactChunk():
-            return v03.encode_event(head, replace(event, artifact=_marked_artifact(event.artifact)), None)
+            return v03.encode_event(head, replace(event, artifact=marked_artifact(event.artifact)), None)
         case _:
             return v03.encode_event(head, event, None)
 
 
 def encode_subscription(record: Record) -> tuple[bytes, ...]:
     """What a caller gets who takes a task up again: the task, its artifacts if it has completed, its status."""
-    status = StatusChanged(
+    whole = _whole_artifacts(record) if record.state is TaskState.COMPLETED else ()
+    last = msgspec.json.encode(status_update(record.head, stands(record)))
+    return (encode_snapshot(record, None), *whole, last)
+
+
+def stands(record: Record) -> StatusChanged:
+    """Where a task stands, as the event that would say so."""
+    return StatusChanged(
         state=record.state,
         timestamp=record.status.timestamp,
         message=record.status.message,
@@ -62,57 +87,61 @@ def encode_subscription(record: Record) -> tuple[bytes, ...]:
         usage=record.usage if record.terminal else None,
         duration_ms=record.duration_ms,
     )
-    artifacts = _whole_artifacts(record) if record.state is TaskState.COMPLETED else ()
-    return (encode_snapshot(record, None), *artifacts, *_status_update(record.head, status))
 
 
 def _task(record: Record, history_length: int | None) -> Json:
-    spent = cost(record)
     return {
         "kind": "task",
         "id": record.head.id,
         "contextId": record.head.context_id,
         "status": v03.status_of(record.status),
-        "artifacts": [v03.artifact_of(each) for each in _artifacts(record, spent)],
-        "data": spent,
+        "artifacts": [v03.artifact_of(each) for each in artifacts(record)],
+        "data": cost(record),
         **v03.past(record, history_length),
     }
 
 
-def _artifacts(record: Record, spent: Json) -> tuple[Artifact, ...]:
-    """The artifacts; of a completed task the last one tells what it has `spent`, unless its agent did."""
-    artifacts = tuple([_marked_artifact(each) for each in record.artifacts])
+def artifacts(record: Record) -> tuple[Artifact, ...]:
+    """The artifacts; of a completed task the last one tells what it has cost, unless its agent did."""
+    made = tuple([marked_artifact(each) for each in record.artifacts])
     if record.state is not TaskState.COMPLETED:
-        return artifacts
-    if any(media_type(part) == COST_TYPE for artifact in artifacts for part in artifact.parts):
-        return artifacts
-    part = data_part(spent, COST_TYPE)
-    if not artifacts:
+        return made
+    if any(media_type(part) == COST_TYPE for artifact in made for part in artifact.parts):
+        return made
+    part = data_part(cost(record), COST_TYPE)
+    if not made:
         return (Artifact(artifact_id=record.head.id, parts=(part,)),)
-    *before, last = artifacts
+    *before, last = made
     return (*before, replace(last, parts=(*last.parts, part)))
 
 
-def _whole_artifacts(record: Record) -> tuple[bytes, ...]:
-    chunks = [ArtifactChunk(artifact, append=False, last_chunk=True) for artifact in _artifacts(record, cost(record))]
-    return tuple([frame for chunk in chunks for frame in v03.encode_event(record.head, chunk, None)])
-
-
-def _status_update(head: TaskHead, event: StatusChanged) -> tuple[bytes, ...]:
-    """The frame of a status, with the tool call that it tells of as a data part of its message."""
+def status_update(head: TaskHead, event: StatusChanged) -> Json:
+    """A status, with the tool call that it tells of as a data part of its message."""
     said, call = event.message, tool_call(event.metadata)
     if said is None and call is not None:
         said = Message(message_id=head.id, role=Role.AGENT, parts=(), context_id=head.context_id, task_id=head.id)
     if said is not None:
         said = replace(said, parts=(*_marked(said.parts), *([call] if call is not None else ())))
     metadata = {name: value for name, value in (event.metadata or {}).items() if name != TOOL_CALL} or None
-    return v03.encode_event(head, replace(event, message=said, metadata=metadata), None)
+    return v03.status_update(head, replace(event, message=said, metadata=metadata))
 
 
-def _marked_artifact(artifact: Artifact) -> Artifact:
+def marked_artifact(artifact: Artifact) -> Artifact:
+    """The artifact with its data parts marked."""
     if all(media_type(part) is None for part in artifact.parts):
         return artifact
     return replace(artifact, parts=_marked(artifact.parts))
+
+
+def _whole_artifacts(record: Record) -> tuple[bytes, ...]:
+    chunks = [ArtifactChunk(artifact, append=False, last_chunk=True) for artifact in artifacts(record)]
+    return tuple([msgspec.json.encode(v03.artifact_update(record.head, chunk)) for chunk in chunks])
+
+
+def _webhook(config: PushConfig) -> Json:
+    """A webhook without its secrets, its URL first."""
+    shown = v03.secretless(config)
+    return {"taskId": config.task_id, "pushNotificationConfig": {"url": shown.pop("url"), **shown}}
 
 
 def _marked(parts: Sequence[Part]) -> tuple[Part, ...]:

@@ -8,10 +8,13 @@ import msgspec
 from dragoman.dialects.v03.errors import rest_error_status as status_03
 from dragoman.model.errors import A2AError, Forbidden, InvalidParams, Unauthorized
 
+MISSING = "Unauthorized: expected 'Authorization: Bearer <token>'"
+WRONG = "Unauthorized"
+
 
 def encode_rest_error(error: A2AError) -> bytes:
     """The body of an error that has no envelope."""
-    return msgspec.json.encode({"detail": error.message.encode("utf-8", "replace").decode()})
+    return msgspec.json.encode({"detail": _detail(error).encode("utf-8", "replace").decode()})
 
 
 def rest_error_status(error: A2AError) -> int:
@@ -22,3 +25,13 @@ def rest_error_status(error: A2AError) -> int:
 def http_error(error: A2AError) -> bytes | None:
     """The whole HTTP body of an error that is answered outside of JSON-RPC; None for any other."""
     return encode_rest_error(error) if isinstance(error, Unauthorized | Forbidden) else None
+
+
+def _detail(error: A2AError) -> str:
+    match error:
+        case Unauthorized():
+            return MISSING if error.missing else WRONG
+        case Forbidden() if not error.message.startswith("Forbidden"):
+            return f"Forbidden: {error.message}"
+        case _:
+            return error.message

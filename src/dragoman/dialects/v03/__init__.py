@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.v03 import encode, errors, proto, rest
 from dragoman.dialects.v03.decode import METHODS, decode
+from dragoman.dialects.v03.push import FORM
 from dragoman.model.operations import Manners
 
 _MANNERS = Manners(subscribed_until_terminal=False)
@@ -29,6 +30,7 @@ JSONRPC = Dialect(
     encode_error=errors.encode_error,
     error_status=errors.error_status,
     manners=_MANNERS,
+    push=FORM,
 )
 
 _ONCE = proto.ProtoJson(proto.once)
@@ -47,6 +49,7 @@ REST = Dialect(
     encode_error=errors.encode_rest_error,
     error_status=errors.rest_error_status,
     manners=_MANNERS,
+    push=FORM,
 )
 
 REST_TWICE = replace(

@@ -8,21 +8,17 @@ from collections.abc import Callable
 from typing import Any
 
 from dragoman.dialects.json_fields import from_seq, raw_bytes, timestamp_ms
-from dragoman.dialects.v03 import plain
+from dragoman.dialects.v03 import plain, webhooks
 from dragoman.dialects.v03.fields import MAX_ID, Fields
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (
     CancelTask,
-    CreatePushConfig,
-    DeletePushConfig,
     GetExtendedCard,
-    GetPushConfig,
     GetTask,
     ListPushConfigs,
     ListTasks,
     Operation,
-    PushConfig,
     SendMessage,
     StreamMessage,
     Subscribe,
@@ -110,8 +106,6 @@ def send(fields: Fields, kind: type[SendMessage], read_bytes: ReadBytes = raw_by
     if body is None:
         raise InvalidParams(fields.at("message"), "is required")
     configuration = fields.object("configuration") or Fields({}, "configuration")
-    push = configuration.object("pushNotificationConfig", "push_notification_config", "pushNotification")
-    push = push or configuration.object("push_notification", "taskPushNotificationConfig")
     metadata = fields.mapping("metadata")
     said = message(body, read_bytes, _id(fields, "contextId", "context_id"))
     at_once = configuration.flag("blocking") is False or configuration.flag("returnImmediately") is True
@@ -123,7 +117,7 @@ def send(fields: Fields, kind: type[SendMessage], read_bytes: ReadBytes = raw_by
         metadata=metadata,
         skill=_skill(metadata) or _skill(said.metadata),
         skills=configuration.texts("skills"),
-        push_config=None if push is None else push_config(push, ""),
+        push_config=webhooks.inline(configuration, fields),
     )
 
 
@@ -140,20 +134,6 @@ def list_tasks(fields: Fields) -> ListTasks:
         history_length=fields.count("historyLength", "history_length"),
         status_after_ms=_moment(fields, "statusTimestampAfter", "status_timestamp_after", "lastUpdatedAfter"),
         include_artifacts=fields.flag("includeArtifacts", "include_artifacts") or False,
-    )
-
-
-def push_config(fields: Fields, task_id: str) -> PushConfig:
-    """A PushNotificationConfig. Of several authentication schemes the first counts, as 1.0 has but one."""
-    authentication = fields.object("authentication") or Fields({}, fields.at("authentication"))
-    schemes = authentication.texts("schemes")
-    return PushConfig(
-        url=fields.required_text("url"),
-        id=fields.text("id") or "",
-        task_id=task_id,
-        token=fields.text("token") or None,
-        scheme=schemes[0] if schemes else authentication.text("scheme"),
-        credentials=authentication.text("credentials") or None,
     )
 
 
@@ -226,34 +206,6 @@ def resubscribe(fields: Fields) -> Subscribe:
     return Subscribe(id=_task_id(fields), after=after)
 
 
-def _push_ids(fields: Fields) -> tuple[str, str]:
-    """Task and configuration: `id` + `pushNotificationConfigId` as 0.3 says, `taskId` + `id` as others do."""
-    config = fields.text("pushNotificationConfigId", "push_notification_config_id")
-    task = fields.text("taskId", "task_id")
-    if task and config is None:
-        return task, fields.text("id") or ""
-    return task or fields.required_text("id"), config or ""
-
-
-def _create_push_config(fields: Fields) -> CreatePushConfig:
-    config = fields.object("pushNotificationConfig", "push_notification_config", "config")
-    if config is None:
-        raise InvalidParams(fields.at("pushNotificationConfig"), "is required")
-    return CreatePushConfig(config=push_config(config, fields.required_text("taskId", "task_id", "id")))
-
-
-def _get_push_config(fields: Fields) -> GetPushConfig:
-    task, config = _push_ids(fields)
-    return GetPushConfig(task_id=task, id=config)
-
-
-def _delete_push_config(fields: Fields) -> DeletePushConfig:
-    task, config = _push_ids(fields)
-    if not config:
-        raise InvalidParams(fields.at("pushNotificationConfigId"), "is required")
-    return DeletePushConfig(task_id=task, id=config)
-
-
 SENDS: dict[str, type[SendMessage]] = {"message/send": SendMessage, "message/stream": StreamMessage}
 
 METHODS: dict[str, Callable[[Fields], Operation]] = {
@@ -263,10 +215,10 @@ METHODS: dict[str, Callable[[Fields], Operation]] = {
     "tasks/list": list_tasks,
     "tasks/cancel": lambda fields: CancelTask(id=_task_id(fields), metadata=fields.mapping("metadata")),
     "tasks/resubscribe": resubscribe,
-    "tasks/pushNotificationConfig/set": _create_push_config,
-    "tasks/pushNotificationConfig/get": _get_push_config,
+    "tasks/pushNotificationConfig/set": webhooks.create,
+    "tasks/pushNotificationConfig/get": webhooks.get,
     "tasks/pushNotificationConfig/list": lambda fields: ListPushConfigs(task_id=_task_id(fields)),
-    "tasks/pushNotificationConfig/delete": _delete_push_config,
+    "tasks/pushNotificationConfig/delete": webhooks.delete,
     "agent/getAuthenticatedExtendedCard": lambda fields: GetExtendedCard(),
 }
 """The methods of 0.3 (A2A 0.3 §7, §3.5.6), and `tasks/list`, which it foresaw and clients send."""

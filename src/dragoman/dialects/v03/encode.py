@@ -62,27 +62,38 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
         case MessageReceived():
             return ()
         case StatusChanged():
-            status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
-            frame = {
-                "kind": "status-update",
-                "taskId": head.id,
-                "contextId": head.context_id,
-                "status": status_of(status),
-                "final": final(event.state),
-                "metadata": event_metadata(event),
-            }
+            return (msgspec.json.encode(status_update(head, event)),)
         case ArtifactChunk():
-            frame = {
-                "kind": "artifact-update",
-                "taskId": head.id,
-                "contextId": head.context_id,
-                "artifact": artifact_of(event.artifact),
-                "append": event.append,
-                "lastChunk": event.last_chunk,
-            }
+            return (msgspec.json.encode(artifact_update(head, event)),)
         case _:
             assert_never(event)
-    return (msgspec.json.encode(present(frame)),)
+
+
+def status_update(head: TaskHead, event: StatusChanged) -> Json:
+    """A TaskStatusUpdateEvent (A2A 0.3 §7.2.2)."""
+    status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
+    return present(
+        {
+            "kind": "status-update",
+            "taskId": head.id,
+            "contextId": head.context_id,
+            "status": status_of(status),
+            "final": final(event.state),
+            "metadata": event_metadata(event),
+        }
+    )
+
+
+def artifact_update(head: TaskHead, event: ArtifactChunk) -> Json:
+    """A TaskArtifactUpdateEvent (A2A 0.3 §7.2.3)."""
+    return {
+        "kind": "artifact-update",
+        "taskId": head.id,
+        "contextId": head.context_id,
+        "artifact": artifact_of(event.artifact),
+        "append": event.append,
+        "lastChunk": event.last_chunk,
+    }
 
 
 def task(record: Record, history_length: int | None, artifacts: bool = True) -> Json:

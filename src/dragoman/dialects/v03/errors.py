@@ -44,6 +44,7 @@ _ROWS: dict[type[A2AError], _Row] = {
     errors.AgentFailed: _Row(-32603, "InternalError", 500),
     errors.Unauthorized: _Row(-32000, "InternalError", 401),
     errors.Forbidden: _Row(-32000, "InternalError", 403),
+    errors.TooManyRequests: _Row(-32000, "InternalError", 429),
 }
 """Status of HTTP+JSON as the official server (0.3.26) has it: its client tells errors by nothing else."""
 
@@ -57,6 +58,7 @@ _OUTSIDE_JSONRPC = frozenset(
         errors.Unavailable,
         errors.Unauthorized,
         errors.Forbidden,
+        errors.TooManyRequests,
     }
 )
 """Errors of the HTTP request rather than of the call in it; they alone have a status other than 200 over JSON-RPC."""

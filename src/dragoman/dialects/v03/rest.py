@@ -10,7 +10,7 @@ from urllib.parse import unquote
 
 from dragoman.dialects.api import RestRequest
 from dragoman.dialects.json_fields import raw_bytes
-from dragoman.dialects.v03 import decode
+from dragoman.dialects.v03 import decode, webhooks
 from dragoman.dialects.v03.decode import ReadBytes
 from dragoman.dialects.v03.fields import Fields, read
 from dragoman.model.errors import InvalidParams, MethodNotFound
@@ -110,12 +110,12 @@ def _create_push_config(request: RestRequest, read_bytes: ReadBytes) -> CreatePu
     """Python sends `{parent, configId, config: {name, pushNotificationConfig}}`, JavaScript what is in `config`."""
     fields = read(request.body)
     outer = fields.object("config") or fields
-    inner = outer.object("pushNotificationConfig", "push_notification_config") or outer
+    inner = webhooks.unwrapped(outer)
     named = _CONFIG_NAME.fullmatch(outer.text("name") or "")
     given = fields.text("configId", "config_id") or (unquote(named[1]) if named else "")
     if given and not inner.has("id"):
         inner = Fields({**inner.members, "id": given}, inner.path)
-    return CreatePushConfig(config=decode.push_config(inner, _task_id(request.path)))
+    return CreatePushConfig(config=webhooks.push_config(inner, _task_id(request.path)))
 
 
 def _get_push_config(request: RestRequest, read_bytes: ReadBytes) -> GetPushConfig:

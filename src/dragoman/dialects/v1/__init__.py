@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.v1 import encode, errors
 from dragoman.dialects.v1.decode import decode
+from dragoman.dialects.v1.push import FORM
 from dragoman.dialects.v1.rest import decode_rest
 
 JSONRPC = Dialect(
@@ -23,6 +24,7 @@ JSONRPC = Dialect(
     encode_event=encode.encode_event,
     encode_error=errors.encode_rpc_error,
     error_status=errors.rpc_status,
+    push=FORM,
 )
 """A2A 1.0 over JSON-RPC."""
 

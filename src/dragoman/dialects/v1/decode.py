@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct
 from msgspec.json import Decoder
 
-from dragoman.dialects import json_fields
+from dragoman.dialects import json_fields, push_fields
 from dragoman.dialects.json_fields import Violations, refuse, whole
 from dragoman.dialects.v1 import wire
 from dragoman.model.errors import MethodNotFound
@@ -101,9 +101,11 @@ def _send(operation: type[S], request: wire.WireSend) -> S:
         return_immediately = bool(given.return_immediately or given.return_immediately_)
         length = given.history_length if given.history_length is not None else given.history_length_
         history_length = whole(length, "configuration.historyLength", violations)
-        wanted = given.task_push_notification_config or given.task_push_notification_config_
+        wanted, name = given.task_push_notification_config or given.task_push_notification_config_, "taskPush"
+        if wanted is None:
+            wanted, name = given.push_notification_config or given.push_notification_config_, "push"
         if wanted is not None:
-            push_config = _push_config(wanted, violations, "configuration.taskPushNotificationConfig.")
+            push_config = _push_config(wanted, violations, f"configuration.{name}NotificationConfig.")
     refuse(violations)
     assert message is not None  # what has no message has a violation
     return operation(
@@ -246,15 +248,20 @@ def _push_config(given: wire.WirePushConfig, violations: Violations, path: str =
     authentication = given.authentication
     scheme = None
     if authentication is not None:
-        scheme = _required(authentication.scheme, f"{path}authentication.scheme", violations)
-    return PushConfig(
+        first = authentication.scheme or next(iter(authentication.schemes or ()), None)
+        scheme = _required(first, f"{path}authentication.scheme", violations)
+    config = PushConfig(
         url=url,
         id=given.id or "",
         task_id=given.task_id or given.task_id_ or "",
         token=given.token or None,
-        scheme=scheme,
+        scheme=scheme or None,
         credentials=(authentication.credentials or None) if authentication is not None else None,
+        secret=given.secret,
+        events=push_fields.events(given.events or (), f"{path}events", violations),
     )
+    push_fields.check(config, path, violations)
+    return config
 
 
 def _create_push_config(request: wire.WirePushConfig) -> CreatePushConfig:

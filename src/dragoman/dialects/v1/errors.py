@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.model import errors
-from dragoman.model.errors import A2AError, AgentNotFound, InvalidParams, Unavailable
+from dragoman.model.errors import A2AError, AgentNotFound, InvalidParams, TooManyRequests, Unavailable
 
 DOMAIN = "a2a-protocol.org"
 """ErrorInfo.domain (A2A 1.0 §9.5)."""
@@ -61,6 +61,7 @@ TABLE: dict[type[A2AError], Row] = {
     errors.AgentFailed: Row(-32603, 500, "INTERNAL", "AGENT_FAILED"),
     errors.Unauthorized: Row(-32000, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", 401),
     errors.Forbidden: Row(-32000, 403, "PERMISSION_DENIED", "PERMISSION_DENIED", 403),
+    errors.TooManyRequests: Row(-32000, 429, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", 429),
 }
 
 
@@ -106,7 +107,7 @@ def _details(error: A2AError) -> list[dict[str, Any]]:
             details.append(_bad_request(error.violations))
         case AgentNotFound():
             details.append(_bad_request([("tenant", error.message)]))
-        case Unavailable():
+        case Unavailable() | TooManyRequests():
             details.append({"@type": f"{_TYPE}RetryInfo", "retryDelay": f"{error.retry_after_s}s"})
     return details
 

@@ -57,14 +57,18 @@ class WireMessage(Struct, rename=_spelled):
 
 
 class WireAuthentication(Struct):
-    """AuthenticationInfo (A2A 1.0 §4.3.2)."""
+    """AuthenticationInfo (A2A 1.0 §4.3.2); `schemes` is how 0.3 has it."""
 
     scheme: str | None = None
     credentials: str | None = None
+    schemes: tuple[str, ...] | None = None
 
 
 class WirePushConfig(Struct, rename=_spelled):
-    """TaskPushNotificationConfig (A2A 1.0 §4.3.1), as part of a send and as a request of its own."""
+    """TaskPushNotificationConfig (A2A 1.0 §4.3.1), as part of a send and as a request of its own.
+
+    `secret` and `events` are our own.
+    """
 
     tenant: str | None = None
     id: str | None = None
@@ -72,20 +76,24 @@ class WirePushConfig(Struct, rename=_spelled):
     url: str | None = None
     token: str | None = None
     authentication: WireAuthentication | None = None
+    secret: str | None = None
+    events: tuple[str, ...] | None = None
     task_id_: str | None = None
 
 
 class WireConfiguration(Struct, rename=_spelled):
-    """SendMessageConfiguration (A2A 1.0 §3.2.2)."""
+    """SendMessageConfiguration (A2A 1.0 §3.2.2); `push_notification_config` is how 0.3 calls the webhook."""
 
     accepted_output_modes: tuple[str, ...] | None = None
     task_push_notification_config: WirePushConfig | None = None
     history_length: Number = None
     return_immediately: bool | None = None
+    push_notification_config: WirePushConfig | None = None
     accepted_output_modes_: tuple[str, ...] | None = None
     task_push_notification_config_: WirePushConfig | None = None
     history_length_: Number = None
     return_immediately_: bool | None = None
+    push_notification_config_: WirePushConfig | None = None
 
 
 class WireSend(Struct):

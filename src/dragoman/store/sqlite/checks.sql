@@ -52,6 +52,32 @@ SELECT id FROM tasks WHERE NOT files AND task IN (SELECT task FROM files);
 -- Terminal tasks with a lease.
 SELECT id, holder FROM tasks WHERE state > 3 AND holder IS NOT NULL;
 
+-- name: unmarked_webhooks
+-- Tasks that do not know of their webhooks.
+SELECT id FROM tasks WHERE NOT pushed AND task IN (SELECT task FROM push_configs);
+
+-- name: outbox_orphans
+-- Webhooks of tasks or hosts that are not there, deliveries of webhooks that are not there, hosts without webhooks.
+SELECT 'task', config FROM push_configs WHERE task NOT IN (SELECT task FROM tasks)
+UNION ALL SELECT 'host', config FROM push_configs WHERE host NOT IN (SELECT host FROM push_hosts)
+UNION ALL SELECT 'webhook', delivery FROM deliveries WHERE config NOT IN (SELECT config FROM push_configs)
+UNION ALL SELECT 'unused', host FROM push_hosts WHERE host NOT IN (SELECT host FROM push_configs);
+
+-- name: forgotten_webhooks
+-- Webhooks that are owed something and never due, that are due and owed nothing, or that have stopped and are owed something.
+SELECT c.id, c.task, c.due_ms, count(d.delivery) FROM push_configs c LEFT JOIN deliveries d ON d.config = c.config
+GROUP BY c.config HAVING (c.due_ms IS NULL) <> (coalesce(sum(NOT d.dead), 0) = 0) OR (c.stopped AND count(d.delivery) > 0);
+
+-- name: claims_of_nothing
+-- Webhooks to which something is in flight that is not owed.
+SELECT c.id, c.task, c.claimed FROM push_configs c
+WHERE c.claimed IS NOT NULL AND c.claimed NOT IN (SELECT delivery FROM deliveries d WHERE d.config = c.config AND NOT d.dead);
+
+-- name: hosts_too_late
+-- Hosts that are due after one of their webhooks is.
+SELECT h.name, h.due_ms, min(c.due_ms) FROM push_hosts h JOIN push_configs c ON c.host = h.host
+WHERE c.due_ms IS NOT NULL GROUP BY h.host HAVING h.due_ms IS NULL OR h.due_ms > min(c.due_ms);
+
 -- name: pages
 -- SQLite's own opinion.
 SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok';

@@ -1,7 +1,8 @@
 """Opening SQLite: where a url points, how connections are set, and the lock that keeps other processes out.
 
 Invariant: a connection from here never answers "busy": a file is in WAL mode, where readers and the one writer do not
-meet; in memory, where they do, every transaction holds the `gate`.
+meet; in memory, where they do, every transaction holds the `gate`. A command that writes beside a server writes a few
+rows at a time, far below the timeout.
 """
 
 import ctypes
@@ -25,6 +26,16 @@ WAL_KEPT_BYTES = 64 << 20
 
 MEMORY_LIMIT_BYTES = 1 << 40
 """SQLite's own limit for a database in memory is 1 GB; this leaves it to the machine."""
+
+
+class InUse(StoreError):
+    """Another process has the file: its id is `owner`."""
+
+    def __init__(self, path: Path, owner: str) -> None:
+        super().__init__(
+            f"store file {path} is in use by another server (process {owner}): stop it, or use another file"
+        )
+        self.owner = owner
 
 
 class Location(Struct, frozen=True):
@@ -54,6 +65,8 @@ def connect(location: Location, *, readonly: bool = False) -> apsw.Connection:
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     if location.path is None:
         flags |= apsw.SQLITE_OPEN_URI
+    elif not location.path.exists():
+        _make_private(location.path)
     connection = apsw.Connection(location.uri, flags=flags, statementcachesize=200)
     connection.set_busy_timeout(10_000)
     connection.pragma("trusted_schema", False)
@@ -74,11 +87,19 @@ def connect(location: Location, *, readonly: bool = False) -> apsw.Connection:
     return connection
 
 
+def _make_private(path: Path) -> None:
+    """An empty file that is its owner's only, since keys will be in it; SQLite gives the WAL the same mode."""
+    try:
+        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    except OSError:
+        pass  # SQLite will say why
+
+
 class ProcessLock:
     """The right of one process to a file; the kernel takes it back when the process dies, however it dies."""
 
     def __init__(self, path: Path) -> None:
-        """Take it. Raises StoreError if another process has it, or the directory cannot be written."""
+        """Take it. Raises InUse if another process has it, StoreError if the directory cannot be written."""
         name = path.with_name(path.name + ".lock")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -90,9 +111,7 @@ class ProcessLock:
         except OSError:
             owner = os.read(self._descriptor, 20).decode("ascii", "replace").strip() or "unknown"
             os.close(self._descriptor)
-            raise StoreError(
-                f"store file {path} is in use by another server (process {owner}): stop it, or use another file"
-            ) from None
+            raise InUse(path, owner) from None
         os.ftruncate(self._descriptor, 0)
         os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
 
@@ -105,6 +124,8 @@ def translated(error: apsw.Error, location: Location) -> StoreError:
     """What the driver said, as the store says it."""
     if isinstance(error, apsw.FullError):
         return StoreFull(f"store {location.url!r} is full: free some space")
+    if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError):
+        return StoreError(f"store file {location.path}: {error}: run this as the user whose file it is")
     if isinstance(error, apsw.NotADBError):
         return StoreError(f"store file {location.path} is no SQLite database: use another path")
     return StoreError(f"store {location.url!r}: {error}")

@@ -12,11 +12,29 @@ import apsw
 from dragoman.store.api import Appended, Dedupe, Ended, Fenced, Moved, Refused, Repeat, Unknown
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import File
+from dragoman.store.sqlite.owed import add_webhooks, keep_webhook, owe, register, remove, remove_all, settle
+from dragoman.store.sqlite.quotas import Room
 from dragoman.store.sqlite.statements import for_rows
-from dragoman.store.sqlite.writes import Addition, Creation, Outcome, Probe, Remembrance, Stop, Sweep, Write
+from dragoman.store.sqlite.writes import (
+    Act,
+    Addition,
+    Creation,
+    Outcome,
+    Probe,
+    Registering,
+    Remembrance,
+    Removal,
+    Settlement,
+    Stop,
+    Sweep,
+    Write,
+)
 
 ROWS_MAX = 32
 """Rows of one statement: more save little, and SQLite's limit of 32,766 values is far."""
+
+SWEPT_DAYS = 500
+"""Days of owners that go in one batch of a sweep; each is one small row."""
 
 SCOPES_REMEMBERED = 10_000
 """Numbers of owners with agents that need no look-up."""
@@ -30,6 +48,8 @@ class Tally:
 
     def __init__(self) -> None:
         self.contexts: dict[tuple[int, str], list[int]] = {}
+        self.days: dict[tuple[int, str], int] = {}
+        """Tasks made by day and owner, where days are limited."""
 
     def move(self, scope: int, context: str, old: int | None, new: int | None) -> None:
         """One task goes from state `old` to `new`; None is outside."""
@@ -109,6 +129,13 @@ class Ledger:
             case Stop():
                 self.cursor.execute(self.sql["request_cancel"], (write.id,))
                 return None
+            case Registering():
+                return register(self, write, now_ms)
+            case Removal():
+                return remove(self, write)
+            case Settlement(settled=settled):
+                settle(self, (settled,), now_ms)
+                return None
             case Remembrance(dedupe=dedupe):
                 known = self._known(dedupe, now_ms)
                 if known is None:
@@ -119,12 +146,19 @@ class Ledger:
                 return None
             case Sweep():
                 return self._sweep(write)
+            case Act(run=run):
+                return run(self, now_ms)
 
-    def _create(self, new: Creation, now_ms: int) -> Appended | Repeat:
+    def _create(self, new: Creation, now_ms: int) -> Appended | Repeat | Refused:
         if new.dedupe is not None:
             known = self._known(new.dedupe, now_ms)
             if known is not None:
                 return known
+        room = Room(self)
+        refused = room.refusal(new.owner, new.quota)
+        if refused is not None:
+            return refused
+        room.take(new.owner, new.quota, new.state)
         scope = self.scope(new.owner, new.agent)
         self.last_task += 1
         task, epoch = self.last_task, int(new.holder is not None)
@@ -133,6 +167,9 @@ class Ledger:
         self.add_files(task, new.files)
         if new.dedupe is not None:
             self._remember(new.dedupe, new.id, new.events, None, now_ms)
+        if new.webhook is not None:
+            add_webhooks(self, [(task, new.webhook)])
+            owe(self, [(task, delivery) for delivery in new.deliveries], now_ms)
         self.tally.move(scope, new.context, None, new.state)
         return Appended(new.events, epoch, len(new.page))
 
@@ -157,6 +194,9 @@ class Ledger:
             self.put_snapshot(task, last, add.snapshot)
         if add.dedupe is not None:
             self._remember(add.dedupe, add.id, last, None, now_ms)
+        if add.webhook is not None:
+            keep_webhook(self, add.id, add.webhook)
+        owe(self, [(task, delivery) for delivery in add.deliveries], now_ms)
         self.tally.move(standing[1], standing[2], standing[3], add.state)
         return Appended(last, epoch, len(add.page))
 
@@ -172,8 +212,10 @@ class Ledger:
         self.standings.clear()
         before = self.connection.total_changes()
         for victim in sweep.whole:
-            self.cursor.execute(self.sql["delete_task"], (victim.task, victim.state, victim.seq))
-            if self.connection.changes():
+            pushed = self.cursor.execute(self.sql["delete_task"], (victim.task, victim.state, victim.seq)).get
+            if pushed is not None:
+                if pushed:
+                    remove_all(self, victim.task)
                 for name in ("delete_pages", "delete_snapshot", "delete_files"):
                     self.cursor.execute(self.sql[name], (victim.task,))
                 self.tally.move(victim.scope, victim.context, victim.state, None)
@@ -182,6 +224,8 @@ class Ledger:
             self.cursor.execute(self.sql["prune_pages"], (victim.task,))
         if sweep.calls:
             self.cursor.execute(self.sql["delete_calls"], (str(list(sweep.calls)), sweep.now_ms))
+        if sweep.days_before:
+            self.cursor.execute(self.sql["delete_days"], (sweep.days_before, SWEPT_DAYS))
         return self.connection.total_changes() - before
 
     def execute_rows(self, name: str, rows: Sequence[tuple[object, ...]], *values: object) -> int:
@@ -217,6 +261,7 @@ class Ledger:
         """Bring the counters up to this transaction."""
         if not self.tally.contexts:
             return
+        self.execute_rows("count_days", [(*day, made) for day, made in self.tally.days.items()])
         for scope, counts in self.tally.scopes().items():
             if any(counts):
                 self.cursor.execute(self.sql["count_scope"], (scope, *counts))
@@ -242,6 +287,7 @@ def task_row(new: Creation, task: int, scope: int) -> tuple[object, ...]:
         len(new.page),
         bool(new.files),
         new.head,
+        new.webhook is not None,
     )
 
 

@@ -5,12 +5,13 @@ exactly one version.
 """
 
 from importlib.resources import files
+from pathlib import Path
 
 import apsw
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
-from dragoman.store.sqlite.connection import Location
+from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect
 
 
 class Migration(Struct, frozen=True):
@@ -48,3 +49,36 @@ def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migrat
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
             raise StoreError(f"store {location.url!r}: migration {step.name} failed: {error}") from error
+
+
+def migrate_beside(location: Location, path: Path, steps: tuple[Migration, ...]) -> None:
+    """The same for a file that a server may have: it is migrated only if none has.
+
+    Raises StoreError if a server has it whose tables are not this program's, apsw.Error if it cannot be read.
+    """
+    version = _version(location) if path.exists() else 0
+    if version == steps[-1].version:
+        return
+    try:
+        lock = ProcessLock(path)
+    except InUse as error:
+        raise StoreError(
+            f"store file {path} is of version {version}, this program is for {steps[-1].version}, and a server "
+            f"(process {error.owner}) has it: use the dragoman of that server, or stop it first"
+        ) from error
+    try:
+        connection = connect(location)
+        try:
+            migrate(connection, location, steps)
+        finally:
+            connection.close()
+    finally:
+        lock.release()
+
+
+def _version(location: Location) -> int:
+    connection = connect(location, readonly=True)
+    try:
+        return int(connection.pragma("user_version"))
+    finally:
+        connection.close()

@@ -26,7 +26,8 @@ WHERE calls.expires_ms <= ?;
 
 -- name: add_tasks
 -- The rows of new tasks.
-INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head) VALUES ROWS(12);
+INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
+    pushed) VALUES ROWS(13);
 
 -- name: add_pages
 -- What this commit adds to logs.
@@ -97,7 +98,7 @@ INSERT OR REPLACE INTO probes (probe, written_ms) VALUES (1, ?1);
 -- name: load
 -- A task's row, its snapshot if it has one, and a row for every page that follows that. Snapshots end where a page ends.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
-    s.record, p.first_seq, p.events
+    s.record, p.first_seq, p.events, t.pushed
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.id = ?1 ORDER BY p.first_seq;
@@ -105,7 +106,7 @@ WHERE t.id = ?1 ORDER BY p.first_seq;
 -- name: load_by_number
 -- The same, by the task's number.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
-    s.record, p.first_seq, p.events
+    s.record, p.first_seq, p.events, t.pushed
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.task = ?1 ORDER BY p.first_seq;
@@ -188,7 +189,7 @@ WHERE state > 1 AND (state > 3) + pruned = ?1 AND status_ms < ?2 ORDER BY status
 
 -- name: delete_task
 -- A task that still is what it was when it was found too old.
-DELETE FROM tasks WHERE task = ?1 AND state = ?2 AND seq = ?3;
+DELETE FROM tasks WHERE task = ?1 AND state = ?2 AND seq = ?3 RETURNING pushed;
 
 -- name: prune_task
 -- Mark that the log of a terminal task goes.

@@ -8,8 +8,10 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import apsw
+import msgspec
 
 from dragoman.model.events import Logged
+from dragoman.model.operations import PushConfig
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
 from dragoman.store.sqlite.codec import STATES, TERMINAL_FROM, Codec
@@ -25,8 +27,8 @@ from dragoman.store.sqlite.files import (
 )
 from dragoman.store.sqlite.ledger import repeat
 
-Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None]
-"""task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head; the snapshot; first seq and events."""
+Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None, int]
+"""The task's columns as far as its head; its snapshot; first seq and events of a page; whether it is pushed."""
 
 
 Learn = Callable[[str, int, bytes], None]
@@ -55,6 +57,11 @@ class Reads:
             finally:
                 self.cursor.execute("COMMIT")
 
+    def point(self, name: str, values: Sequence[Any] = ()) -> Any:
+        """The one row that a statement finds, as a tuple or its only value, or None."""
+        with self._gate:
+            return self.cursor.execute(self.sql[name], values).get
+
     def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
         """Head, seq and state."""
         with self._gate:
@@ -78,6 +85,12 @@ class Reads:
                 return self.stored(rows, everywhere(self.fetching(task_id, learn if live else None))) if rows else None
         return self.stored(rows, everywhere(kept_apart)) if rows else None
 
+    def settings(self, task_id: str, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[PushConfig, ...]:
+        """The webhooks of the task, oldest first."""
+        with self._gate:
+            rows: list[Any] = self.cursor.execute(self.sql["settings"], (task_id,)).fetchall()
+        return tuple(decoder.decode(settings) for (settings,) in rows)
+
     def equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
         """The number under which the task has these bytes already."""
         with self._gate:
@@ -86,7 +99,7 @@ class Reads:
 
     def stored(self, rows: Sequence[Row], swaps: Swaps) -> Stored:
         """A task from what `load` says, its parts swapped; within a moment if it has files."""
-        _, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, _, _ = rows[0]
+        _, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, _, _, pushed = rows[0]
         head = self.codec.head(head_bytes)
         snapshot: Record | None = None
         if kept is not None:
@@ -113,6 +126,7 @@ class Reads:
             events=tuple(events),
             snapshot_bytes=0 if kept is None else len(kept),
             log_bytes_since=log_bytes,
+            pushed=bool(pushed),
         )
 
     def by_number(self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None) -> tuple[Stored, ...]:

@@ -7,7 +7,19 @@ file would find. This process is the only one that writes to the file (`connecti
 from typing import assert_never
 
 from dragoman.store.api import Stored
-from dragoman.store.sqlite.writes import Addition, Creation, Probe, Remembrance, Stop, Sweep, Write
+from dragoman.store.sqlite.writes import (
+    Act,
+    Addition,
+    Creation,
+    Probe,
+    Registering,
+    Remembrance,
+    Removal,
+    Settlement,
+    Stop,
+    Sweep,
+    Write,
+)
 
 TASKS_MAX = 1024
 """How many tasks are kept."""
@@ -48,11 +60,11 @@ class Recent:
     def written(self, write: Write) -> None:
         """Something was written, or tried to be."""
         match write:
-            case Addition(id=task_id) | Stop(id=task_id):
+            case Addition(id=task_id) | Stop(id=task_id) | Registering(id=task_id) | Removal(id=task_id):
                 self._tasks.pop(task_id, None)
             case Sweep():
                 self._tasks.clear()
-            case Creation() | Remembrance() | Probe():
+            case Creation() | Remembrance() | Probe() | Settlement() | Act():
                 pass
             case _:
                 assert_never(write)

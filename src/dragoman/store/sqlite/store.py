@@ -13,13 +13,20 @@ from dragoman.model.ids import Clock
 from dragoman.model.message import Message
 from dragoman.model.task import TERMINAL, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Dedupe, Listed, ListQuery, Moved, NewTask, Repeat, Stored, StoreError
+from dragoman.store.audit import AuditTrail
+from dragoman.store.keyring import KeyRing
+from dragoman.store.outbox import Outbox
 from dragoman.store.sqlite.apart import FilesApart
+from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.codec import Codec
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.files import File
+from dragoman.store.sqlite.keyring import KeyTable
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.listing import list_tasks, newest_of_context
-from dragoman.store.sqlite.migrate import migrate, migrations
+from dragoman.store.sqlite.migrate import migrate, migrate_beside, migrations
+from dragoman.store.sqlite.opened import Opened
+from dragoman.store.sqlite.outbox import OutboxTables, webhook
 from dragoman.store.sqlite.readers import Readers
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.recent import Recent
@@ -40,16 +47,23 @@ class SqliteStore:
         self._apart = FilesApart()
         self._recent = Recent()
         self._lock: ProcessLock | None = None
-        self._opened: tuple[Writer, Reads, Readers] | None = None
+        self._opened: Opened | None = None
+        self.outbox: Outbox = OutboxTables(self._open)
+        self.keys: KeyRing = KeyTable(self._open)
+        self.audit: AuditTrail = AuditTable(self._open)
 
-    async def open(self, holder: str) -> None:
+    async def open(self, holder: str | None) -> None:
         """As the protocol says; leases of `holder`'s predecessors are void, `unfinished` has their tasks."""
         location = self._location
-        if location.path is not None:
+        if location.path is None and holder is None:
+            raise StoreError("store 'memory:' is in its server's own memory, where no other process reaches it")
+        if location.path is not None and holder is not None:
             self._lock = ProcessLock(location.path)
-        gate, sql = location.gate(), read_statements()
+        gate, sql = location.gate(), read_statements() | read_statements("keys.sql") | read_statements("outbox.sql")
         connections: list[apsw.Connection] = []
         try:
+            if location.path is not None and holder is None:
+                migrate_beside(location, location.path, migrations())
             connections.append(connect(location))
             migrate(connections[0], location, migrations())
             ledger = Ledger(connections[0], sql, self._codec)
@@ -64,18 +78,19 @@ class SqliteStore:
         _, mine, *others = connections
         reads = Reads(mine, sql, self._codec, gate)
         readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
-        self._opened = Writer(ledger, location, gate, self._clock, self._recent.written), reads, readers
+        writer = Writer(ledger, location, gate, self._clock, self._recent.written)
+        self._opened = Opened(location, writer, reads, readers, beside=holder is None)
 
     async def close(self) -> None:
         """Finish the writes under way, fold the WAL into the file, end the threads, let the file go."""
         if self._opened is None:
             return
-        writer, reads, readers = self._opened
-        await asyncio.shield(writer.close())
+        opened = self._opened
+        await asyncio.shield(opened.writer.close())
         self._opened = None
-        readers.close()
-        reads.connection.close()
-        writer.release()
+        opened.readers.close()
+        opened.reads.connection.close()
+        opened.writer.release()
         if self._lock is not None:
             self._lock.release()
 
@@ -97,6 +112,9 @@ class SqliteStore:
                 self._codec.encode(events),
                 files,
                 new.dedupe,
+                None if new.push is None else webhook(new.push),
+                new.deliveries,
+                new.quota,
             )
         except (TypeError, ValueError) as error:
             return self._failed(error)
@@ -126,6 +144,8 @@ class SqliteStore:
                 None if kept is None else self._codec.encode_record(kept),
                 files,
                 append.dedupe,
+                None if append.push is None else webhook(append.push),
+                append.deliveries,
             )
         except (TypeError, ValueError, StoreError) as error:
             return self._failed(error)
@@ -217,26 +237,30 @@ class SqliteStore:
     @property
     def written_ms(self) -> int:
         """As the protocol says."""
-        return 0 if self._opened is None else self._writer.written_ms
+        return 0 if self._opened is None else self._opened.writer.written_ms
 
     @property
     def writes(self) -> int:
         """As the protocol says."""
-        return 0 if self._opened is None else self._writer.writes
+        return 0 if self._opened is None else self._opened.writer.writes
 
     @property
     def _writer(self) -> Writer:
-        return self._open()[0]
+        """For what only the process may write that has the file."""
+        opened = self._open()
+        if opened.beside:
+            raise self._only_beside()
+        return opened.writer
 
     @property
     def _reads(self) -> Reads:
-        return self._open()[1]
+        return self._open().reads
 
     @property
     def _readers(self) -> Readers:
-        return self._open()[2]
+        return self._open().readers
 
-    def _open(self) -> tuple[Writer, Reads, Readers]:
+    def _open(self) -> Opened:
         if self._opened is None:
             raise self._not_open()
         return self._opened
@@ -244,11 +268,16 @@ class SqliteStore:
     def _not_open(self) -> StoreError:
         return StoreError(f"store {self._location.url!r} is not open")
 
+    def _only_beside(self) -> StoreError:
+        return StoreError(f"store {self._location.url!r} is open beside its server, for keys, outbox and audit only")
+
     def _submit(self, write: Creation | Addition, files: tuple[File, ...]) -> "asyncio.Future[Any]":
         """Hand it to the writer; of `files` it is worth knowing when they are committed."""
         if self._opened is None:
             return self._failed(self._not_open())
-        future = self._opened[0].submit(write)
+        if self._opened.beside:
+            return self._failed(self._only_beside())
+        future = self._opened.writer.submit(write)
         if files:
             future.add_done_callback(lambda done: self._apart.written(write.id, files, done))
         return future

@@ -16,6 +16,8 @@ from dragoman.store.sqlite.writes import Sweep, Victim
 BATCH_TASKS = 50
 """Tasks that go in one transaction: about as long as a busy batch of appends."""
 
+DAY_MS = 86_400_000
+
 BATCH_CALLS = 500
 """Calls that go in one transaction; each is one small row. They lie nearly in the order of their expiry."""
 
@@ -40,10 +42,12 @@ def find_victims(reads: Reads, horizon: Horizon) -> Sweep | None:
             whole += _older(reads, kind, horizon.now_ms, age_ms, BATCH_TASKS - len(whole))
         logs = [] if whole else _older(reads, ENDED, horizon.now_ms, horizon.log_age_ms, BATCH_TASKS)
         front: list[Any] = reads.cursor.execute(reads.sql["oldest_calls"], (BATCH_CALLS,)).fetchall()
+        yesterday = horizon.now_ms // DAY_MS - 1
+        days = reads.cursor.execute(reads.sql["old_days"], (yesterday,)).get is not None
     calls = tuple(call for call, expires_ms in front if expires_ms <= horizon.now_ms)
-    if not (whole or logs or calls):
+    if not (whole or logs or calls or days):
         return None
-    return Sweep(tuple(whole), tuple(logs), calls, horizon.now_ms)
+    return Sweep(tuple(whole), tuple(logs), calls, horizon.now_ms, yesterday if days else 0)
 
 
 def _older(reads: Reads, kind: int, now_ms: int, age_ms: int, limit: int) -> list[Victim]:

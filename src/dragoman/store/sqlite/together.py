@@ -12,9 +12,23 @@ from collections.abc import Sequence
 import msgspec
 
 from dragoman.store.api import Appended
+from dragoman.store.outbox import Delivery
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.sqlite.ledger import Ledger, Standing, addition_row, may_append, task_row
-from dragoman.store.sqlite.writes import Addition, Creation, Outcome, Remembrance, Stop, Write
+from dragoman.store.sqlite.owed import add_webhooks, owe, settle
+from dragoman.store.sqlite.quotas import Room
+from dragoman.store.sqlite.writes import (
+    Addition,
+    Creation,
+    Outcome,
+    Registering,
+    Remembrance,
+    Removal,
+    Settlement,
+    Stop,
+    Webhook,
+    Write,
+)
 
 STANDINGS_MAX = 20_000
 """How many tasks' standings are remembered: those at work and those that wait, some 300 bytes each."""
@@ -43,14 +57,24 @@ class Together:
         pages: list[Row] = []
         snapshots: list[Row] = []
         calls: list[Row] = []
+        webhooks: list[tuple[int, Webhook]] = []
+        owing: list[tuple[int, Delivery]] = []
         ledger = self._ledger
+        room = Room(ledger)
         for place, new in creations:
+            if room.refusal(new.owner, new.quota) is not None:  # a neighbour that ends may yet make room
+                rest.append((place, new))
+                continue
+            room.take(new.owner, new.quota, new.state)
             scope = ledger.scope(new.owner, new.agent)
             ledger.last_task += 1
             tasks.append(task_row(new, ledger.last_task, scope))
             pages.append((ledger.last_task, 1, new.events, new.page))
             if new.dedupe is not None:
                 calls.append(_call_row(new, new.events))
+            if new.webhook is not None:
+                webhooks.append((ledger.last_task, new.webhook))
+                owing += [(ledger.last_task, delivery) for delivery in new.deliveries]
             ledger.add_files(ledger.last_task, new.files)
             ledger.tally.move(scope, new.context, None, new.state)
             leased = int(new.holder is not None)
@@ -73,6 +97,8 @@ class Together:
                 snapshots.append((task, last, add.snapshot))
             if add.dedupe is not None:
                 calls.append(_call_row(add, last))
+            if add.deliveries:
+                owing += [(task, delivery) for delivery in add.deliveries]
             ledger.add_files(task, add.files)
             ledger.tally.move(scope, context, state, add.state)
             leased = 0 if add.ends_lease else leased or int(add.holder is not None)
@@ -85,6 +111,10 @@ class Together:
         self._all("append_together", updates)
         self._all("add_pages", pages)
         self._all("put_snapshots", snapshots)
+        if webhooks:
+            add_webhooks(ledger, webhooks)
+        owe(ledger, owing, now_ms)
+        settle(ledger, [write.settled for write in writes if isinstance(write, Settlement)], now_ms)
         for place, write in sorted(rest, key=lambda one: one[0]):
             outcomes[place] = ledger.write(write, now_ms)
         return outcomes
@@ -121,7 +151,7 @@ def _sorted_out(
     keys: set[bytes] = set()
     for place, write in enumerate(writes):
         simple = True
-        if isinstance(write, Creation | Addition | Stop):
+        if isinstance(write, Creation | Addition | Stop | Registering | Removal):
             simple = write.id not in tasks
             tasks.add(write.id)
         if isinstance(write, Creation | Addition | Remembrance) and write.dedupe is not None:
@@ -129,9 +159,9 @@ def _sorted_out(
             keys.add(write.dedupe.key)
         if simple and isinstance(write, Creation):
             creations.append((place, write))
-        elif simple and isinstance(write, Addition):
+        elif simple and isinstance(write, Addition) and write.webhook is None:
             additions.append((place, write))
-        else:
+        elif not isinstance(write, Settlement):
             rest.append((place, write))
     return creations, additions, rest
 

@@ -3,10 +3,25 @@
 Invariant: a write holds all it needs, so that it can be tried again.
 """
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from msgspec import Struct
 
-from dragoman.store.api import Appended, Dedupe, Refused, Repeat
+from dragoman.store.api import Dedupe, Quota
+from dragoman.store.outbox import Delivery, Settled
 from dragoman.store.sqlite.files import File
+
+if TYPE_CHECKING:
+    from dragoman.store.sqlite.ledger import Ledger
+
+
+class Webhook(Struct, frozen=True):
+    """A webhook configuration, encoded."""
+
+    id: str
+    host: str
+    settings: bytes
 
 
 class Creation(Struct, frozen=True):
@@ -24,6 +39,9 @@ class Creation(Struct, frozen=True):
     page: bytes
     files: tuple[File, ...]
     dedupe: Dedupe | None
+    webhook: Webhook | None
+    deliveries: tuple[Delivery, ...]
+    quota: Quota | None
 
 
 class Addition(Struct, frozen=True):
@@ -41,12 +59,35 @@ class Addition(Struct, frozen=True):
     snapshot: bytes | bytearray | None
     files: tuple[File, ...]
     dedupe: Dedupe | None
+    webhook: Webhook | None
+    deliveries: tuple[Delivery, ...]
 
 
 class Stop(Struct, frozen=True):
     """A request to cancel."""
 
     id: str
+
+
+class Registering(Struct, frozen=True):
+    """A webhook to be kept for a task, and what it is told at once."""
+
+    id: str
+    webhook: Webhook
+    deliveries: tuple[Delivery, ...]
+
+
+class Removal(Struct, frozen=True):
+    """A webhook of a task to be forgotten."""
+
+    id: str
+    config_id: str
+
+
+class Settlement(Struct, frozen=True):
+    """What became of an attempt to deliver."""
+
+    settled: Settled
 
 
 class Remembrance(Struct, frozen=True):
@@ -72,14 +113,25 @@ class Victim(Struct, frozen=True):
 
 
 class Sweep(Struct, frozen=True):
-    """A batch of what is too old: tasks that go whole, tasks whose log goes, calls by number."""
+    """A batch of what is too old: tasks that go whole, tasks whose log goes, calls by number, days before one."""
 
     whole: tuple[Victim, ...]
     logs: tuple[Victim, ...]
     calls: tuple[int, ...]
     now_ms: int
+    days_before: int = 0
 
 
-Write = Creation | Addition | Stop | Remembrance | Probe | Sweep
-Outcome = Appended | Repeat | Refused | int | None
-"""What became of a write; of a sweep, how many rows went."""
+class Act(Struct, frozen=True):
+    """A write that touches no task's row or log: `run` is given the ledger and the time, inside the transaction.
+
+    What it returns is the outcome; if it raises, nothing of it is written. It may be run more than once, after a
+    rollback, so it changes nothing but the tables. An exception that it returns is raised where the outcome is awaited.
+    """
+
+    run: Callable[["Ledger", int], Any]
+
+
+Write = Creation | Addition | Stop | Registering | Removal | Settlement | Remembrance | Probe | Sweep | Act
+Outcome = Any
+"""What became of a write: Appended, Repeat or Refused; of a sweep, how many rows went; of an act, what it returned."""

@@ -1,0 +1,162 @@
+"""The rows of SendMessage: how many a second, and what a dialect or a question who is calling adds to one."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import servers
+from generators import ID_SLOT, Generators, Measured, message, rpc
+from plan import ECHO, QUESTION, Figures, Plan, answered, clocked
+from servers import HERE, Broken, Kind, Server, running
+
+
+def send(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    body, seed = rpc("SendMessage", message(QUESTION)), uuid.uuid4().hex[:8]
+    with running(kind) as server:
+
+        def measure() -> tuple[Measured, float]:
+            return answered(load.unary(server.port, ECHO, body, "send.lua", seed, plan.seconds))
+
+        return clocked(server, "rate", measure)
+
+
+@dataclass(frozen=True)
+class Spoken:
+    """A blocking send to the echo as one dialect has it; `version` is the header, empty for none."""
+
+    path: str
+    version: str
+    method: str
+    message: dict[str, Any]
+
+
+SPOKEN = {
+    "1.0": Spoken(ECHO, "1.0", "SendMessage", message(QUESTION)["message"]),
+    "beeos": Spoken("/echo", "1.0", "SendMessage", {"role": "user", "parts": [{"kind": "text", **QUESTION}]}),
+    "kaos": Spoken("/", "", "SendMessage", {"role": "user", "parts": [{"type": "text", **QUESTION}]}),
+    "evoai": Spoken(
+        "/api/v1/a2a/echo",
+        "",
+        "message/send",
+        {"role": "user", "parts": [{"type": "text", **QUESTION}], "messageId": ID_SLOT},
+    ),
+    "protoagent": Spoken("/a2a", "", "message/send", {"role": "user", "parts": [QUESTION]}),
+}
+"""What each system's own clients send. The id of the message is new in every request, else that of the request."""
+
+
+def dialects(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """What a send costs the server in each dialect, to what it costs in 1.0.
+
+    Each is measured between two measurements of 1.0, a second at a time, and the median of these ratios counts: so
+    neither the growing store nor other work on the machine weighs on one more than on the other.
+    """
+    others = [name for name in SPOKEN if name != "1.0"]
+    plain_us: list[float] = []
+    ratios: dict[str, list[float]] = {name: [] for name in others}
+    with running(kind) as server:
+        plain_us.append(spoken_us(load, server, SPOKEN["1.0"]))
+        for name in others * max(1, round(plan.seconds)):
+            cost_us = spoken_us(load, server, SPOKEN[name])
+            plain_us.append(spoken_us(load, server, SPOKEN["1.0"]))
+            ratios[name].append(cost_us / statistics.mean(plain_us[-2:]))
+    return {"1.0_us": statistics.median(plain_us)} | {name: statistics.median(seen) for name, seen in ratios.items()}
+
+
+def spoken_us(load: Generators, server: Server, spoken: Spoken) -> float:
+    """The server's own processor time for one send, measured for a second."""
+    body = rpc(spoken.method, {"message": spoken.message}, 1 if "messageId" in spoken.message else ID_SLOT)
+    before, began = server.cpu_s(), time.monotonic()
+    measured = load.unary(server.port, spoken.path, body, "send.lua", uuid.uuid4().hex[:8], 1, spoken.version)
+    used = (server.cpu_s() - before) / (time.monotonic() - began)
+    return used / measured.requests_per_s * 1e6
+
+
+AUDIENCE = "dragoman-bench"
+
+
+def auth(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """What a send costs a server that asks for a key, and one that asks for a JWT, to one that asks nobody.
+
+    Three servers run at once, each with a store of its own, and are measured in turn, a second each: the two between
+    two measurements of the one that asks nobody, so that what grows and what others do weighs on all alike.
+    """
+    body = rpc("SendMessage", message(QUESTION))
+    headers: dict[str, str] = {"nobody": ""}
+    found: dict[str, list[float]] = {"nobody": [], "key": [], "jwt": []}
+
+    def make_key(directory: Path) -> None:
+        command = [kind.program, "keys", "create", "bench", "--json", "--store", f"sqlite:///{directory}/bench.db"]
+        made = subprocess.run(command, capture_output=True, check=True, cwd=directory)
+        headers["key"] = f"x-api-key: {json.loads(made.stdout)['key']}"
+
+    with issuer(kind) as (url, token), ExitStack() as stack:
+        headers["jwt"] = f"Authorization: Bearer {token}"
+        tokens = kind.asked("dragoman-jwt", ("DRAGOMAN_JWT_ISSUER", url), ("DRAGOMAN_JWT_AUDIENCE", AUDIENCE))
+        running_by = {
+            "nobody": stack.enter_context(running(kind)),
+            "key": stack.enter_context(running(replace(kind, name="dragoman-key"), prepare=make_key)),
+            "jwt": stack.enter_context(running(tokens)),
+        }
+        for name in ("key", "jwt"):
+            refused(running_by[name])
+        for name, server in running_by.items():
+            cost_us(load, server, body, headers[name])
+        for _ in range(max(2, round(plan.seconds))):
+            for name, server in running_by.items():
+                found[name].append(cost_us(load, server, body, headers[name]))
+        found["nobody"].append(cost_us(load, running_by["nobody"], body, ""))
+    plain = [statistics.mean(pair) for pair in zip(found["nobody"], found["nobody"][1:], strict=False)]
+    ratios = {
+        name: statistics.median(cost / beside for cost, beside in zip(found[name], plain, strict=True))
+        for name in ("key", "jwt")
+    }
+    return {"nobody_us": statistics.median(found["nobody"])} | ratios
+
+
+def refused(server: Server) -> None:
+    """A server that is to ask who is calling has to do so, or the figure means nothing."""
+    try:
+        server.call(ECHO, "GetTask", {"id": ID_SLOT})
+    except Broken as error:
+        if "401" in str(error) or "-31401" in str(error) or "asks who is calling" in str(error):
+            return
+        raise
+    raise Broken(f"{server.kind.name} answers callers that it does not know")
+
+
+def cost_us(load: Generators, server: Server, body: str, header: str) -> float:
+    """The server's own processor time for one send, measured for a second with every answer checked."""
+    before = server.cpu_s()
+    options = ("--seconds", "1", "--warmup", "0", "--header", header)
+    measured = load.loop(server.port, ECHO, body, *options)
+    return (server.cpu_s() - before) / measured.finished * 1e6
+
+
+@contextmanager
+def issuer(kind: Kind) -> Iterator[tuple[str, str]]:
+    """An issuer of tokens on the load's core: its URL, and a token of it."""
+    process = subprocess.Popen(
+        [kind.program.with_name("python"), HERE / "issuer.py", AUDIENCE],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        preexec_fn=lambda: servers.pin(servers.LOAD_CORE),
+    )
+    assert process.stdout is not None
+    try:
+        said = json.loads(process.stdout.readline() or b"{}")
+        if "token" not in said:
+            raise Broken("the issuer of tokens did not start")
+        yield said["url"], said["token"]
+    finally:
+        servers.end(process)
+        process.stdout.close()

@@ -1,0 +1,231 @@
+"""Who is calling: from the headers of a request to a principal, by whatever ways the server is configured to ask.
+
+Invariant: of several credentials the first decides: of `KEY_HEADERS`, bearer token, client certificate. All ways in
+which a key can be wrong look the same to its sender.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from dragoman.auth.keys import id_of, key_state, matches
+from dragoman.auth.seen import Seen
+from dragoman.model.errors import Unauthorized, Unavailable
+from dragoman.model.ids import Clock
+from dragoman.model.principal import ANONYMOUS, Principal, Role
+from dragoman.store.api import StoreError
+from dragoman.store.keyring import ApiKey, KeyRing
+
+if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
+    from dragoman.auth.certificates import Certificates
+    from dragoman.auth.tokens import Tokens
+
+KEY_HEADERS = (b"x-api-key", b"x-agent-api-key")
+"""Where a key is sent; the second is BeeOS's. A key may be sent as bearer token, too."""
+
+AUTHORIZATION = b"authorization"
+
+KEY_MS = 1000
+"""How long a key is believed before the store is asked again: as long as a key that was revoked may still be good."""
+
+SENT_BYTES_MAX = 16 * 1024
+"""Longest credential that is looked at."""
+
+KEY_WRONG = "the key is not valid here"
+TOKEN_WRONG = "the token is not valid here"
+
+
+class Authenticator:
+    """Tells callers apart. `keys` are the store's, `shared` is the one of all callers, `agent_keys` are by agent.
+
+    Without `always`, callers are asked as soon as there is a way to tell: once the store ever had a key, or anything
+    else is given. Keys of agents alone ask only those who call these agents.
+    """
+
+    def __init__(
+        self,
+        keys: KeyRing | None,
+        clock: Clock,
+        *,
+        shared: str | None = None,
+        agent_keys: Mapping[str, str],
+        tokens: "Tokens | None" = None,
+        certificates: "Certificates | None" = None,
+        always: bool = False,
+    ) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._agents = frozenset(agent_keys)
+        self._tokens = tokens
+        self._certificates = certificates
+        self._fixed = always or shared is not None or tokens is not None or certificates is not None
+        self._asks = self._fixed or bool(agent_keys)
+        self._shared = shared is not None
+        self._configured = _configured(shared, agent_keys)
+        self._keyed = False
+        self._looked_ms: int | None = None
+        self._seen = {name: Seen() for name in (*KEY_HEADERS, AUTHORIZATION)}
+
+    @property
+    def required(self) -> bool:
+        """Whether every caller must say who it is, now; once True it stays so."""
+        return self._fixed or self._has_keys(self._clock.now_ms())
+
+    def required_for(self, agent: str) -> bool:
+        """Whether those who call that agent must say who they are."""
+        return self.required or agent in self._agents
+
+    def known(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal | None:
+        """Who is calling, if that needs no looking up; None: ask `identify`. `peer` is the address of the socket."""
+        now_ms = self._clock.now_ms()
+        if not (self._asks or self._keyed) and not self._has_keys(now_ms):
+            return ANONYMOUS
+        for name, seen in self._seen.items():
+            if sent := headers.get(name):
+                return seen.get(sent, now_ms)
+        if self._certificates is not None:
+            return self._certificates.principal(headers, peer)
+        return None
+
+    async def identify(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal:
+        """Who is calling: `ANONYMOUS` where nobody is asked, or only those of agents with keys and nothing was sent.
+
+        Raises Unauthorized, or Unavailable if the store or the issuer of tokens cannot be asked.
+        """
+        if (principal := self.known(headers, peer)) is not None:
+            return principal
+        for name, seen in self._seen.items():
+            if (raw := headers.get(name)) and (secret := _secret(name, raw)):
+                return await self._verified(name, raw, secret, seen)
+        if self._certificates is not None:
+            principal = self._certificates.principal(headers, peer)
+            if principal is not None:
+                return principal
+        if not self.required:
+            return ANONYMOUS
+        raise Unauthorized(f"this server asks who is calling: {self._ways()}", missing=True)
+
+    def schemes(self, agent: str = "") -> Mapping[str, Any]:
+        """What is asked of callers, or of those of one agent, as an A2A 1.0 card has it (§4.5); empty if nothing is.
+
+        Any one of them suffices. May grow while the server runs, when the first key is made.
+        """
+        schemes: dict[str, Any] = {}
+        own = agent in self._agents
+        if not (self.required or own):
+            return schemes
+        keyed = own or self._takes_keys()
+        if keyed:
+            schemes["apiKey"] = {"apiKeySecurityScheme": {"location": "header", "name": KEY_HEADERS[0].decode()}}
+        if keyed or self._tokens is not None:
+            bearer = {"scheme": "Bearer"}
+            if not keyed:
+                bearer["bearerFormat"] = "JWT"
+            schemes["bearer"] = {"httpAuthSecurityScheme": bearer}
+        if self._tokens is not None:
+            schemes["openIdConnect"] = {"openIdConnectSecurityScheme": {"openIdConnectUrl": self._tokens.discovery_url}}
+        if self._certificates is not None:
+            schemes["mtls"] = {"mtlsSecurityScheme": {"description": "A client certificate, verified by the proxy"}}
+        return schemes
+
+    def requirements(self, agent: str = "") -> tuple[dict[str, Any], ...]:
+        """The same as alternatives (A2A 1.0 §4.4.1, `securityRequirements`)."""
+        return tuple({"schemes": {name: {"list": []}}} for name in self.schemes(agent))
+
+    async def _verified(self, name: bytes, raw: bytes, secret: bytes, seen: Seen) -> Principal:
+        """Whose credential that is. Raises Unauthorized or Unavailable."""
+        if len(raw) > SENT_BYTES_MAX:
+            raise Unauthorized(KEY_WRONG)
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + KEY_MS
+        # By its digest: the time that takes tells of the digest, and nothing of how much of the key was right.
+        principal = self._configured.get(hashlib.sha256(secret).digest())
+        if principal is None and (key := self._key(secret, now_ms)) is not None:
+            principal = _holder(key)
+            until_ms = until_ms if key.expires_ms is None else min(until_ms, key.expires_ms)
+        if principal is None and name == AUTHORIZATION and self._tokens is not None and secret.count(b".") == 2:
+            principal, until_ms = await self._tokens.verify(secret)
+        if principal is None:
+            raise Unauthorized(TOKEN_WRONG if self._tokens is not None and not self._takes_keys() else KEY_WRONG)
+        seen.put(raw, principal, now_ms, until_ms)
+        return principal
+
+    def _key(self, secret: bytes, now_ms: int) -> ApiKey | None:
+        """The key of the store that this is, if it counts now."""
+        text = secret.decode("latin-1")
+        if self._keys is None or (key_id := id_of(text)) is None:
+            return None
+        try:
+            key = self._keys.find(key_id)
+        except StoreError as error:
+            raise Unavailable("keys cannot be looked up at this moment: try again") from error
+        if key is None or not matches(text, key.digest) or key_state(key, now_ms) != "active":
+            return None
+        return key
+
+    def _has_keys(self, now_ms: int) -> bool:
+        """Whether the store ever had a key; asked at most once a second until it had."""
+        if self._keyed or self._keys is None:
+            return self._keyed
+        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < KEY_MS:
+            self._looked_ms = now_ms
+            try:
+                self._keyed = self._keys.any()
+            except StoreError:
+                return False  # nothing can be done on this server now; the store is asked again in a second
+        return self._keyed
+
+    def _takes_keys(self) -> bool:
+        """Whether there is a key that would be good; on a server that asks and has no other way, one can be made."""
+        only = self._tokens is None and self._certificates is None
+        return self._shared or only or self._has_keys(self._clock.now_ms())
+
+    def _ways(self) -> str:
+        ways = ["an API key as x-api-key or as bearer token"] if self._takes_keys() else []
+        if self._tokens is not None:
+            ways.append(f"a JWT of {self._tokens.issuer} as bearer token")
+        if self._certificates is not None:
+            ways.append("a client certificate")
+        return "send " + ", or ".join(ways)
+
+
+def _configured(shared: str | None, agent_keys: Mapping[str, str]) -> dict[bytes, Principal]:
+    """The principals of keys that are in the configuration, by digest. Agents of one key are one principal's."""
+    principals: dict[str, Principal] = {}
+    for key in dict.fromkeys(agent_keys.values()):
+        agents = [agent for agent, own in agent_keys.items() if own == key]
+        principals[key] = Principal(f"agent-key:{agents[0]}", Role.AGENT, frozenset(agents))
+    if shared is not None:
+        principals[shared] = Principal("shared", Role.ADMIN)
+    return {
+        hashlib.sha256(spelled).digest(): principal
+        for key, principal in principals.items()
+        for spelled in _spellings(key)
+    }
+
+
+def _spellings(key: str) -> set[bytes]:
+    """The bytes that clients send for a key beyond ASCII: UTF-8, or Latin-1, the charset that headers once had."""
+    spellings = {key.encode()}
+    try:
+        spellings.add(key.encode("latin-1"))
+    except UnicodeEncodeError:
+        pass  # not in Latin-1: nobody can send it so
+    return spellings
+
+
+def _holder(key: ApiKey) -> Principal:
+    return Principal(
+        f"key:{key.name}",
+        key.role,
+        None if key.agents is None else frozenset(key.agents),
+        None if key.scopes is None else frozenset(key.scopes),
+    )
+
+
+def _secret(name: bytes, raw: bytes) -> bytes:
+    """The credential in a header's value; empty if there is none, as in `Authorization: Basic …`."""
+    if name != AUTHORIZATION:
+        return raw.strip()
+    scheme, _, token = raw.strip().partition(b" ")
+    return token.strip() if scheme.lower() == b"bearer" else b""

@@ -1,0 +1,258 @@
+"""The keys of an issuer of tokens: where they are (OpenID Connect Discovery 1.0), and which may verify (RFC 7517).
+
+Invariant: only public keys for the algorithms that are configured ever come in, each for those algorithms only; so no
+token can choose a weaker way to be verified.
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Collection, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey, RSAKey
+from msgspec import Struct
+
+from dragoman.model.errors import Unavailable
+from dragoman.model.ids import Clock
+from dragoman.net.egress import Egress, Reply
+from dragoman.net.errors import EgressError
+
+log = logging.getLogger(__name__)
+
+Key = RSAKey | ECKey | OKPKey
+
+KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), ("RSA", ())),
+    "ES256": ("EC", ("P-256",)),
+    "ES384": ("EC", ("P-384",)),
+    "ES512": ("EC", ("P-521",)),
+    "Ed25519": ("OKP", ("Ed25519",)),
+    "EdDSA": ("OKP", ("Ed25519", "Ed448")),
+}
+"""What key an algorithm needs: type and curves (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). None has a secret key."""
+
+PUBLIC = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
+"""What makes up a public key; nothing else of a JWK is looked at."""
+
+RSA_BITS = range(2048, 8192 + 1)
+"""At least what RFC 7518 §3.3 asks for; a larger one takes too long."""
+
+DISCOVERY_PATH = "/.well-known/openid-configuration"
+FETCH_S = 5.0
+KEYS_MAX = 200
+
+FRESH_S_MIN, FRESH_S_MAX, FRESH_S = 5 * 60, 24 * 3600, 3600
+"""How long keys are kept: as long as their answer says, within bounds; the last is for one that says nothing."""
+
+STALE_S = 24 * 3600
+"""How much longer, if new ones cannot be had."""
+
+ASK_AGAIN_S = 30
+"""Shortest time between two fetches because of a key that is not among those known, or although the last one failed."""
+
+RETRY_S = 5
+"""The same while there are no keys at all."""
+
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})", re.IGNORECASE)
+
+
+class Found(Struct, frozen=True):
+    """A key, and how long what it verifies may be believed without asking for it again."""
+
+    key: Key
+    until_ms: int
+
+
+class Verifier(Struct, frozen=True):
+    """A public key, and the algorithms by which it may verify."""
+
+    kid: str | None
+    algorithms: frozenset[str]
+    key: Key
+
+
+class IssuerFault(Exception):
+    """What is wrong with what the issuer answered."""
+
+
+class Jwks:
+    """The keys of one issuer, fetched when they are needed.
+
+    `named` is the way out to hosts that the operator named, `guarded` that to any other to which the issuer refers; who
+    gives them closes them.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        jwks_url: str | None,
+        algorithms: Collection[str],
+        named: Egress,
+        guarded: Egress,
+        clock: Clock,
+    ) -> None:
+        self.issuer = issuer.rstrip("/")
+        self.discovery_url = self.issuer + DISCOVERY_PATH
+        self._jwks_url = jwks_url
+        self._algorithms = frozenset(algorithms) & KINDS.keys()
+        self._named = named
+        self._guarded = guarded
+        self._clock = clock
+        self._keys: tuple[Verifier, ...] = ()
+        self._fresh_until_ms = 0
+        self._fetched_ms: int | None = None
+        self._tried_ms: int | None = None
+        self._failed = False
+        self._fetching = asyncio.Lock()
+
+    async def find(self, kid: str | None, algorithm: str) -> Found | None:
+        """The key of that id for that algorithm; without an id the only one for it. None if the issuer has no such key.
+
+        Raises Unavailable if that cannot be known, since the issuer does not tell.
+        """
+        if self._due(kid, algorithm):
+            if self._usable and self._fetching.locked() and (found := self._match(kid, algorithm)) is not None:
+                return found  # somebody asks already; what is known will do
+            async with self._fetching:
+                if self._due(kid, algorithm):
+                    await self._fetch()
+        found = self._match(kid, algorithm)
+        if found is None and (self._failed or not self._usable):
+            raise Unavailable("the issuer of the token cannot be reached to verify it: try again", RETRY_S)
+        return found
+
+    @property
+    def _usable(self) -> bool:
+        """Whether there are keys that are not too old."""
+        now_ms = self._clock.now_ms()
+        return self._fetched_ms is not None and self._fetched_ms <= now_ms < self._fresh_until_ms + STALE_S * 1000
+
+    def _due(self, kid: str | None, algorithm: str) -> bool:
+        """Whether the issuer is to be asked now."""
+        now_ms = self._clock.now_ms()
+        fresh = self._fetched_ms is not None and self._fetched_ms <= now_ms < self._fresh_until_ms
+        if fresh and self._match(kid, algorithm) is not None:
+            return False
+        if self._tried_ms is None or now_ms < self._tried_ms:
+            return True
+        if not fresh and not self._failed:
+            return True
+        return now_ms - self._tried_ms >= (ASK_AGAIN_S if self._usable else RETRY_S) * 1000
+
+    def _match(self, kid: str | None, algorithm: str) -> Found | None:
+        if not self._usable:
+            return None
+        keys = [each.key for each in self._keys if algorithm in each.algorithms and kid in (None, each.kid)]
+        if not keys or (kid is None and len(keys) > 1):
+            return None
+        return Found(keys[0], max(self._fresh_until_ms, self._clock.now_ms() + ASK_AGAIN_S * 1000))
+
+    async def _fetch(self) -> None:
+        """Ask the issuer; if that fails, what was known stays."""
+        self._tried_ms = self._clock.now_ms()
+        try:
+            url = self._jwks_url or await self._discovered()
+            reply = await self._get(url)
+            document = _document(reply, url)
+            jwks = document.get("keys")
+            if not isinstance(jwks, list):
+                raise IssuerFault(f"{url}: expected a JWK Set with `keys`")
+            keys = tuple(key for each in jwks[:KEYS_MAX] if (key := verifier(each, self._algorithms)) is not None)
+        except (EgressError, IssuerFault) as error:
+            log.warning("the keys of the issuer %s cannot be had: %s", self.issuer, error)
+            self._failed = True
+            return
+        if not keys:  # an issuer may take all of them back
+            log.warning("%s: of %d keys none is for %s", url, len(jwks), ", ".join(sorted(self._algorithms)))
+        self._keys, self._failed = keys, False
+        self._fetched_ms = self._clock.now_ms()
+        self._fresh_until_ms = self._fetched_ms + _fresh_s(reply) * 1000
+
+    async def _discovered(self) -> str:
+        """Where the issuer says that its keys are."""
+        return keys_url(_document(await self._get(self.discovery_url), self.discovery_url), self.issuer)
+
+    async def _get(self, url: str) -> Reply:
+        try:
+            host = urlsplit(url).hostname
+        except ValueError:
+            raise IssuerFault(f"{url!r:.200} is not a URL") from None
+        named = {urlsplit(each).hostname for each in (self.issuer, self._jwks_url) if each}
+        egress = self._named if host in named else self._guarded
+        return await egress.request("GET", url, timeout_s=FETCH_S, headers={"Accept": "application/json"})
+
+
+def keys_url(document: Mapping[str, Any], issuer: str) -> str:
+    """`jwks_uri` of an issuer's discovery document (OpenID Connect Discovery 1.0 §4). Raises IssuerFault."""
+    said, url = document.get("issuer"), document.get("jwks_uri")
+    if not isinstance(said, str) or not same_issuer(said, issuer):  # §4.3: MUST be identical
+        raise IssuerFault(f"its discovery document is that of another issuer, {said!r:.200}")
+    if not isinstance(url, str) or not url:
+        raise IssuerFault("its discovery document has no `jwks_uri`")
+    if issuer.startswith("https:") and not url.lower().startswith("https:"):
+        raise IssuerFault(f"its discovery document has a `jwks_uri` without TLS, {url!r:.200}")
+    return url
+
+
+def same_issuer(said: str, issuer: str) -> bool:
+    """Whether `said` is the issuer; it may have one slash more at its end, which a setting of a URL has not."""
+    return said.removesuffix("/") == issuer.removesuffix("/")
+
+
+def verifier(jwk: object, algorithms: Collection[str]) -> Verifier | None:
+    """The public key in a JWK, for those of the algorithms that it may verify; None if there are none.
+
+    Not used are keys for encryption (§4.2), for other operations (§4.3) or for another algorithm (§4.4), and RSA keys
+    that are too small or absurdly large.
+    """
+    kind = jwk.get("kty") if isinstance(jwk, dict) else None
+    if not isinstance(jwk, dict) or not isinstance(kind, str) or kind not in PUBLIC:
+        return None
+    kid, operations, curve = jwk.get("kid"), jwk.get("key_ops"), jwk.get("crv")
+    fits = frozenset(
+        name
+        for name in algorithms
+        if KINDS[name][0] == kind and (not KINDS[name][1] or curve in KINDS[name][1]) and jwk.get("alg") in (None, name)
+    )
+    if jwk.get("use", "sig") != "sig" or (isinstance(operations, list) and "verify" not in operations) or not fits:
+        return None
+    members = {name: jwk.get(name) for name in PUBLIC[kind]}
+    if not all(isinstance(value, str) for value in members.values()):
+        return None
+    if kind == "RSA" and not _rsa_size_ok(str(members["n"])):
+        return None
+    try:
+        key = _IMPORTS[kind]({"kty": kind, **members})
+    except (JoseError, ValueError, TypeError):
+        return None
+    return Verifier(kid if isinstance(kid, str) else None, fits, key)
+
+
+_IMPORTS: Mapping[str, Any] = {"RSA": RSAKey.import_key, "EC": ECKey.import_key, "OKP": OKPKey.import_key}
+
+
+def _rsa_size_ok(modulus: str) -> bool:
+    """By the length of its base64; so nothing has to be computed with one that is out of bounds."""
+    return len(modulus.rstrip("=")) * 6 // 8 * 8 in RSA_BITS
+
+
+def _document(reply: Reply, url: str) -> dict[str, Any]:
+    if not reply.ok:
+        raise IssuerFault(f"{url}: answered with HTTP status {reply.status}, expected 200")
+    try:
+        return msgspec.json.decode(reply.body, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise IssuerFault(f"{url}: expected a JSON object, got something else") from None
+
+
+def _fresh_s(reply: Reply) -> int:
+    """How long an answer may be kept (RFC 9111 §5.2.2.1), within bounds."""
+    control = reply.headers.get("cache-control", "")
+    if (said := _MAX_AGE.search(control)) is not None:
+        return min(max(int(said[1]), FRESH_S_MIN), FRESH_S_MAX)
+    return FRESH_S_MIN if "no-" in control.lower() else FRESH_S

@@ -1,0 +1,66 @@
+"""API keys: how one is made, taken apart and compared. `dgm_<id>_<secret>`, with an id that is no secret.
+
+Invariant: pure; where the random bytes come from is the caller's to say. A secret has 256 random bits, so its digest
+needs neither salt nor stretching.
+"""
+
+import base64
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from typing import Literal
+
+from msgspec import Struct
+
+from dragoman.store.keyring import ApiKey
+
+PREFIX = "dgm_"
+"""What every key begins with, so that scanners for leaked secrets can know one."""
+
+ID_CHARS = 12
+"""60 random bits, in base32 without capitals: it can be read out and typed."""
+
+ID_BYTES, SECRET_BYTES = 8, 32
+
+KEY = re.compile(rf"{PREFIX}([a-z2-7]{{{ID_CHARS}}})_[A-Za-z0-9_-]{{43}}", re.ASCII)
+
+Random = Callable[[int], bytes]
+"""So many random bytes: `secrets.token_bytes`."""
+
+
+class NewKey(Struct, frozen=True):
+    """A key that was just made: `text` is the key itself, to be shown once and kept nowhere."""
+
+    id: str
+    text: str
+
+
+def make_key(random: Random) -> NewKey:
+    """A fresh key."""
+    key_id = base64.b32encode(random(ID_BYTES)).decode().lower()[:ID_CHARS]
+    secret = base64.urlsafe_b64encode(random(SECRET_BYTES)).decode().rstrip("=")
+    return NewKey(key_id, f"{PREFIX}{key_id}_{secret}")
+
+
+def id_of(text: str) -> str | None:
+    """The id in a key; None if `text` does not look like a key."""
+    found = KEY.fullmatch(text)
+    return None if found is None else found[1]
+
+
+def digest_of(text: str) -> bytes:
+    """What is kept of a key: the SHA-256 of the whole."""
+    return hashlib.sha256(text.encode()).digest()
+
+
+def matches(text: str, digest: bytes) -> bool:
+    """Whether `digest` is that of the key, in a time that does not depend on where they differ."""
+    return hmac.compare_digest(digest_of(text), digest)
+
+
+def key_state(key: ApiKey, now_ms: int) -> Literal["active", "expired", "revoked"]:
+    """Whether a key counts at `now_ms`."""
+    if key.revoked_ms is not None:
+        return "revoked"
+    return "expired" if key.expires_ms is not None and key.expires_ms <= now_ms else "active"

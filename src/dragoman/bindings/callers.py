@@ -1,0 +1,121 @@
+"""Who is calling: asked of every request that reaches an agent, before its body is read.
+
+Invariant: who may not use the agent that the path names learns nothing of it that its card does not say.
+"""
+
+from collections.abc import Callable, Collection
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from dragoman.auth.authenticator import Authenticator
+from dragoman.bindings.http import Request
+from dragoman.model.errors import A2AError, Forbidden, Unauthorized
+from dragoman.model.principal import ANONYMOUS, Principal, Role
+
+HOSTS_REMEMBERED = 1000
+"""Values of `Host` that were looked at; a flood of ever new ones only makes them be looked at again."""
+
+
+class Hosts:
+    """The values of `Host` to which a server answers that asks nobody who they are: names of this machine only.
+
+    Without this, any page that a browser on this machine shows could reach the server under a name of its own whose
+    address it changes to 127.0.0.1 (DNS rebinding).
+    """
+
+    def __init__(self, own: Collection[str]) -> None:
+        self._own = frozenset(host.lower() for host in own)
+        self._seen: set[bytes] = set()
+
+    @classmethod
+    def of(cls, host: str, public_url: str | None) -> "Hosts":
+        """Those of a server that listens on `host`."""
+        return cls([host, *([urlsplit(public_url).hostname or ""] if public_url else [])])
+
+    def known(self, host: bytes) -> bool:
+        """Whether it was looked at before, and is one."""
+        return host in self._seen
+
+    def check(self, host: bytes) -> None:
+        """Raises Forbidden for a name that is not this server's."""
+        name = _without_port(host.decode("latin-1")).lower().rstrip(".")
+        if not (name in self._own or name == "localhost" or name.endswith(".localhost") or _is_address(name)):
+            raise Forbidden(
+                f"Host {name[:100]!r} is not a name of this server, which asks nobody for a key: use localhost or its "
+                "address, set public_url to the URL under which it is reached, or make a key (dragoman keys create)"
+            )
+        if len(self._seen) >= HOSTS_REMEMBERED:
+            self._seen.clear()
+        self._seen.add(host)
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ip_address(name)
+    except ValueError:
+        return name == ""  # HTTP/1.0 clients send none
+    return True
+
+
+class Callers:
+    """Asks the authenticator. `hosts` None: any name will do. `refused` is told of everybody who is turned away."""
+
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        hosts: Hosts | None = None,
+        refused: Callable[[Request, A2AError], None] = lambda request, error: None,
+    ) -> None:
+        self._authenticator = authenticator
+        self._hosts = hosts
+        self._refused = refused
+
+    def known(self, request: Request) -> Principal | None:
+        """The caller, if it takes no waiting to tell who it is; else ask `identify`."""
+        client = request.scope.get("client")
+        principal = self._authenticator.known(request.headers, client[0] if client else None)
+        if principal is ANONYMOUS and not (self._hosts is None or self._hosts.known(request.headers.get(b"host", b""))):
+            return None
+        return principal
+
+    async def identify(self, request: Request) -> Principal:
+        """The caller. Raises Unauthorized, or Forbidden for a Host that is not ours."""
+        client = request.scope.get("client")
+        try:
+            if self._hosts is not None and not self._authenticator.required:
+                self._hosts.check(request.headers.get(b"host", b""))
+            return await self._authenticator.identify(request.headers, client[0] if client else None)
+        except (Unauthorized, Forbidden) as error:
+            self._refused(request, error)
+            raise
+
+    def admit(self, request: Request, agent: str) -> None:
+        """Raises Unauthorized if the agent wants to know who calls and the caller has not said, Forbidden if the caller
+
+        is known and may not use it.
+        """
+        principal = request.principal
+        error: A2AError
+        if principal is ANONYMOUS:
+            if not self._authenticator.required_for(agent):
+                return
+            error = Unauthorized("say who you are: send a key as x-api-key, or as a bearer token", missing=True)
+        elif principal.reaches(agent):
+            return
+        else:
+            error = Forbidden(f"this key is not for agent {agent[:100]!r}")
+        self._refused(request, error)
+        raise error
+
+    def admit_operator(self, request: Request) -> None:
+        """Raises Forbidden unless the caller is the server's operator, if callers are told apart at all."""
+        if self._authenticator.required and request.principal.role is not Role.ADMIN:
+            error = Forbidden("only a key of the role admin may see this")
+            self._refused(request, error)
+            raise error

@@ -1,0 +1,55 @@
+"""What requests may take, one by one and all together.
+
+Invariant: what is held of bodies that are still on their way is bounded, however many connections bring them.
+"""
+
+from msgspec import Struct
+
+from dragoman.model.errors import Unavailable
+
+AT_ONCE = 8
+"""Bodies of the largest size that may be on their way at once: 256 MB with the default of 32."""
+
+RETRY_S = 5
+
+
+class Arriving:
+    """The bytes of bodies that are on their way."""
+
+    __slots__ = ("bytes", "max_bytes")
+
+    def __init__(self, max_bytes: int) -> None:
+        self.bytes = 0
+        self.max_bytes = max_bytes
+
+    def take(self, size: int) -> None:
+        """So many more came. Raises Unavailable, and takes nothing, if that is too much."""
+        if self.bytes + size > self.max_bytes:
+            raise Unavailable("too many large bodies are on their way to the server at once: send again", RETRY_S)
+        self.bytes += size
+
+    def release(self, size: int) -> None:
+        """A body of that size is complete, or given up."""
+        self.bytes -= size
+
+
+class Limits(Struct, frozen=True):
+    """What a request may be at most; the names are those of the settings.
+
+    A body of which nothing arrives for `body_pause_s` is given up. `arriving` counts those of all requests.
+    """
+
+    max_body_bytes: int
+    max_depth: int
+    max_parts: int
+    arriving: Arriving
+    body_pause_s: float = 30.0
+    max_text: int = 4 * 1024 * 1024
+
+
+def limits(
+    max_body_bytes: int, max_depth: int, max_parts: int, *, body_pause_s: float = 30.0, max_text: int = 4 * 1024 * 1024
+) -> Limits:
+    """Limits of one server."""
+    arriving = Arriving(AT_ONCE * max_body_bytes)
+    return Limits(max_body_bytes, max_depth, max_parts, arriving, body_pause_s, max_text)

@@ -1,0 +1,92 @@
+"""`dragoman audit`: who did what, when, and what was refused.
+
+Invariant: it only reads.
+"""
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from dragoman.cli.configured import at_store, with_store
+from dragoman.config import Config
+
+if TYPE_CHECKING:
+    from dragoman.store.audit import AuditEntry
+
+
+@click.command()
+@click.option("--principal", metavar="P", help="Only what this one did, as key:ann or operator:root.")
+@click.option("--refused", is_flag=True, help="Only what was refused.")
+@click.option(
+    "--since", metavar="WHEN", help="Only from then on: an age as 1h or 7d, or a time as 2026-11-20T07:00 (UTC)."
+)
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="The newest so many.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@with_store
+def audit(config: Config, principal: str | None, refused: bool, since: str | None, limit: int, as_json: bool) -> None:
+    """Show who did what, oldest first, also while the server runs.
+
+    What is kept, and for how long, say the settings audit and audit_retention. docs/keys.md tells more.
+    """
+    import msgspec
+
+    from dragoman.cli.tables import moment, table
+    from dragoman.model.ids import SystemClock, timestamp
+
+    since_ms = 0 if since is None else _since_ms(since, SystemClock().now_ms())
+    found = at_store(
+        config,
+        lambda store: store.audit.read(principal=principal, refused_only=refused, since_ms=since_ms, limit=limit),
+    )
+    if as_json:
+        for entry in found:
+            click.echo(msgspec.json.encode({"at": timestamp(entry.at_ms), **_fields(entry)}).decode())
+    elif found:
+        head = ("AT", "PRINCIPAL", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOME")
+        click.echo(
+            table(
+                head,
+                [
+                    (
+                        moment(entry.at_ms),
+                        entry.principal,
+                        entry.action,
+                        entry.agent,
+                        entry.task_id,
+                        entry.subject,
+                        entry.peer,
+                        "allowed" if entry.allowed else f"refused: {entry.reason}",
+                    )
+                    for entry in found
+                ],
+            )
+        )
+    else:
+        click.echo("No entries.", err=True)
+
+
+def _fields(entry: "AuditEntry") -> dict[str, object]:
+    """The entry as JSON has it: what is empty is left out."""
+    import msgspec
+
+    said: dict[str, object] = msgspec.to_builtins(entry)
+    return {name: value for name, value in said.items() if name != "at_ms" and value != ""}
+
+
+def _since_ms(text: str, now_ms: int) -> int:
+    from dragoman.config.kinds import DURATION
+
+    try:
+        age = DURATION.parse(text)
+        if age is not None:
+            return now_ms - int(age.total_seconds() * 1000)
+    except ValueError:
+        pass  # then it is a time
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(
+            f"--since {text!r}: must be an age like 90s, 1h or 7d, or a time like 2026-11-20 or 2026-11-20T07:00"
+        ) from None
+    return int((time if time.tzinfo else time.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,110 @@
+"""What the commands share: the file with the settings, and the store that they name, opened beside its server.
+
+Invariant: a command finds the store as `dragoman serve` does, from the same sources in the same order.
+"""
+
+import getpass
+import os
+from collections.abc import Awaitable, Callable
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from dragoman.config import FILE, Config, ConfigError, load, store_path
+
+if TYPE_CHECKING:
+    from dragoman.store.api import Store
+
+CONFIG_ENV = "DRAGOMAN_CONFIG"
+
+T = TypeVar("T")
+
+
+def config_file(flag: str | None) -> Path | None:
+    """The file to read: a named one must exist, the usual one need not."""
+    named = flag or os.environ.get(CONFIG_ENV)
+    if named:
+        return Path(named)
+    return Path(FILE) if Path(FILE).is_file() else None
+
+
+def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command` with the flags that say where the store is; it is given the `config` they lead to."""
+
+    @wraps(command)
+    def configured(file: str | None, store: str | None, **rest: Any) -> None:
+        command(config=_config(file, store), **rest)
+
+    usual = f"default: {FILE} if it exists"
+    flags = (
+        click.option("--config", "file", metavar="FILE", help=f"The server's file.  [{CONFIG_ENV}; {usual}]"),
+        click.option("--store", metavar="URL", help="The server's store.  [DRAGOMAN_STORE; default: as for `serve`]"),
+    )
+    for flag in reversed(flags):
+        configured = flag(configured)
+    return configured
+
+
+def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: bool = False) -> T:
+    """What `work` returns, given the store, open beside a server that may be running.
+
+    With `make` a store file that is not there yet is made. Ends the command if there is none, or it cannot be opened.
+    """
+    import asyncio
+
+    from dragoman.model.ids import SystemClock
+    from dragoman.store.api import StoreError
+    from dragoman.store.open import open_store
+
+    _check_place(config.store, make)
+
+    async def run() -> T:
+        store = open_store(config.store, SystemClock())
+        await store.open(None)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    try:
+        return asyncio.run(run())
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def operator() -> str:
+    """The principal of whoever types the command, for the audit trail."""
+    try:
+        return f"operator:{getpass.getuser()}"
+    except (KeyError, OSError):  # a container whose user has no name; OSError from Python 3.13 on
+        return f"operator:{os.getuid()}"
+
+
+def _config(file: str | None, store: str | None) -> Config:
+    flags = {} if store is None else {"store": store}
+    try:
+        return load(config_file(file), os.environ, flags)
+    except ConfigError as error:
+        raise click.UsageError(str(error)) from error
+
+
+def _check_place(url: str, make: bool) -> None:
+    path = store_path(url)
+    if path is None:
+        raise click.UsageError(
+            "store 'memory:' is in its server's own memory, where no command reaches it: give the server a file "
+            '(store = "sqlite:///data/dragoman.db"), or, for one key that all callers share, the setting api_key'
+        )
+    try:
+        there = path.exists()
+    except OSError as error:
+        raise click.UsageError(
+            f"store file {path}: {error.strerror}: run this as the user the server runs as"
+        ) from error
+    if not make and not there:
+        raise click.UsageError(
+            f"there is no store file {path} in {Path.cwd()}: run this where the server runs, or name its store with "
+            "--store; the server makes it at its first start, `dragoman keys create` too"
+        )

@@ -1,0 +1,268 @@
+"""`dragoman keys`: make, list and revoke the keys by which callers say who they are.
+
+Invariant: a key is printed once, by the command that makes it; what is kept is its hash.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.configured import at_store, operator, with_store
+from dragoman.config import Config, agent_id_fault
+
+if TYPE_CHECKING:
+    from dragoman.auth.keys import NewKey
+    from dragoman.store.api import Store
+    from dragoman.store.keyring import ApiKey
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
+
+EXPIRES_MAX = timedelta(days=36_525)
+"""What is longer than a century is a slip, and beyond what a date can say."""
+
+ROLES = ("caller", "agent", "admin")
+SCOPES = ("send", "read", "cancel", "push", "card")
+"""As `model.principal` has them; spelled here so that `--help` imports nothing."""
+
+
+@click.group()
+def keys() -> None:
+    """Make, list and revoke the keys of callers.
+
+    They work while the server runs, which sees a change within a second, and before its first start. From the first key
+    on, every caller must send one. docs/keys.md tells more.
+    """
+
+
+@keys.command()
+@click.argument("name")
+@click.option(
+    "--agent", "agents", multiple=True, metavar="ID", help="An agent it may reach; repeatable.  [default: all]"
+)
+@click.option(
+    "--scope",
+    "scopes",
+    multiple=True,
+    type=click.Choice(SCOPES),
+    help="What it may do: send messages, read tasks, cancel them, set up push, see the extended card; repeatable.  "
+    "[default: all]",
+)
+@click.option(
+    "--role",
+    type=click.Choice(ROLES),
+    default="caller",
+    show_default=True,
+    help="caller uses agents; agent also does their tasks, as a worker; admin also reads /metrics.",
+)
+@click.option("--expires", metavar="AGE", help="When it ends by itself, as 12h, 90d or 4w from now.  [default: never]")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@with_store
+def create(
+    config: Config,
+    name: str,
+    agents: tuple[str, ...],
+    scopes: tuple[str, ...],
+    role: str,
+    expires: str | None,
+    as_json: bool,
+) -> None:
+    """Make a key for NAME, and show it this once.
+
+    Keys of the same NAME are one caller: they own the same tasks. So a key is replaced by making a second one, giving
+    it out, and revoking the first.
+    """
+    if not NAME.fullmatch(name):
+        raise click.UsageError(
+            f"NAME {name!r}: must be 1 to 64 letters, digits or . _ @ + - and begin with one of the first two"
+        )
+    _check_agents(config, agents)
+    import secrets
+
+    import msgspec
+
+    from dragoman.auth.keys import digest_of, make_key
+    from dragoman.model.ids import SystemClock
+    from dragoman.model.principal import Role, Scope
+    from dragoman.store.keyring import ApiKey
+
+    new, now_ms = make_key(secrets.token_bytes), SystemClock().now_ms()
+    key = ApiKey(
+        id=new.id,
+        name=name,
+        role=Role(role),
+        agents=tuple(dict.fromkeys(agents)) or None,
+        scopes=tuple(Scope(scope) for scope in dict.fromkeys(scopes)) or None,
+        digest=digest_of(new.text),
+        made_ms=now_ms,
+        expires_ms=None if expires is None else now_ms + _age_ms(expires),
+    )
+    others = at_store(config, lambda store: _add(store, key), make=True)
+    if as_json:
+        click.echo(msgspec.json.encode({"key": new.text, **_shown(key, now_ms)}).decode())
+    else:
+        click.echo(_told(config, key, new, others))
+
+
+@keys.command("list")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
+@with_store
+def list_(config: Config, as_json: bool) -> None:
+    """Show every key that was made, oldest first, without the keys themselves."""
+    import msgspec
+
+    from dragoman.cli.tables import table
+    from dragoman.model.ids import SystemClock
+
+    now_ms = SystemClock().now_ms()
+    found = [_shown(key, now_ms) for key in at_store(config, lambda store: store.keys.all())]
+    if as_json:
+        click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
+    elif found:
+        columns = ("id", "name", "role", "agents", "scopes", "made", "expires", "state")
+        rows = [[_cell(name, row[name]) for name in columns] for row in found]
+        click.echo(table([name.upper() for name in columns], rows))
+    else:
+        click.echo(f"No keys in {config.store}; `dragoman keys create NAME` makes one.")
+
+
+@keys.command()
+@click.argument("key_id", metavar="ID")
+@with_store
+def revoke(config: Config, key_id: str) -> None:
+    """Make the key of that ID worthless, for good. A running server refuses it within a second."""
+    from dragoman.auth.keys import id_of
+
+    wanted = id_of(key_id) or key_id
+    key, now_revoked = at_store(config, lambda store: _revoke(store, wanted))
+    if key is None:
+        raise click.UsageError(f"there is no key {wanted!r} in {config.store}: `dragoman keys list` shows their ids")
+    if now_revoked:
+        click.echo(f"Key {key.id} of {key.name} is revoked. A running server refuses it within a second.")
+    else:
+        click.echo(f"Key {key.id} of {key.name} was revoked before.")
+
+
+async def _add(store: "Store", key: "ApiKey") -> "tuple[ApiKey, ...]":
+    """Keep a key; returns those that were there before."""
+    import asyncio
+
+    before = await store.keys.all()
+    await asyncio.gather(store.keys.add(key), store.audit.write([_act("keys.create", key.id, key.made_ms)]))
+    return before
+
+
+async def _revoke(store: "Store", key_id: str) -> "tuple[ApiKey | None, bool]":
+    """The key, if there is one, and whether it is this call that revoked it."""
+    from dragoman.model.ids import SystemClock
+
+    key, now_ms = store.keys.find(key_id), SystemClock().now_ms()
+    if key is None or not await store.keys.revoke(key_id, now_ms):
+        return key, False
+    await store.audit.write([_act("keys.revoke", key_id, now_ms)])
+    return key, True
+
+
+def _act(action: str, key_id: str, now_ms: int) -> Any:
+    from dragoman.store.audit import AuditEntry
+
+    return AuditEntry(at_ms=now_ms, principal=operator(), action=action, subject=key_id)
+
+
+def _check_agents(config: Config, agents: Sequence[str]) -> None:
+    """Agents can come from code that only the server knows, so one that is not in the file is a warning."""
+    declared = [entry.id for entry in config.agents]
+    for agent in agents:
+        if fault := agent_id_fault(agent):
+            raise click.UsageError(f"--agent {agent!r}: {fault}")
+        if declared and agent not in declared:
+            click.echo(
+                f"Warning: the file declares no agent {agent!r}; there are {', '.join(declared)}. "
+                "The key can reach it only if the server is given it on the command line.",
+                err=True,
+            )
+
+
+def _age_ms(text: str) -> int:
+    from dragoman.config.kinds import DURATION
+
+    try:
+        age = DURATION.parse(text)
+    except ValueError:
+        age = None
+    if not age or age > EXPIRES_MAX:
+        raise click.UsageError(
+            f"--expires {text!r}: must be a whole number with a unit, like 12h, 90d or 4w, up to 100 years"
+        )
+    return int(age.total_seconds() * 1000)
+
+
+def _shown(key: "ApiKey", now_ms: int) -> dict[str, Any]:
+    """What may be seen of a key."""
+    from dragoman.auth.keys import key_state
+    from dragoman.cli.tables import moment
+
+    return {
+        "id": key.id,
+        "name": key.name,
+        "role": key.role.value,
+        "agents": key.agents,
+        "scopes": key.scopes,
+        "made": moment(key.made_ms),
+        "expires": None if key.expires_ms is None else moment(key.expires_ms),
+        "state": key_state(key, now_ms),
+    }
+
+
+def _cell(column: str, value: Any) -> str:
+    if value is None:
+        return "never" if column == "expires" else "all"
+    return ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey]") -> str:
+    """What is said of a key that was just made."""
+    from dragoman.cli.tables import moment
+
+    reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
+    doing = f"{', '.join(key.scopes)} only" if key.scopes else "everything there"
+    until = "until it is revoked" if key.expires_ms is None else f"until {moment(key.expires_ms)}"
+    role = {"caller": "a caller", "agent": "an agent's worker", "admin": "an administrator"}[key.role.value]
+    lines = [
+        f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}, {until}.",
+        "",
+        f"    {new.text}",
+        "",
+        f"It is not shown again: {config.store} has only its hash. It goes with every request:",
+        "",
+        *(f"    {line}" for line in _uses(config, key, new.text)),
+    ]
+    same = [other.id for other in others if other.name == key.name and other.revoked_ms is None]
+    if same:
+        lines += ["", f"{key.name} has another key, {', '.join(same)}: both are one caller, who owns the same tasks."]
+    if not others:
+        lines += [
+            "",
+            "This is the first key: from now on every caller must send one. A running server asks within a second.",
+        ]
+    return "\n".join(lines)
+
+
+def _uses(config: Config, key: "ApiKey", text: str) -> list[str]:
+    """Commands to paste."""
+    from dragoman.cli.serve import base_url
+
+    base = base_url(config)
+    if key.role.value == "agent":
+        return [f"dragoman worker MODULE:AGENT --server {base} --key {text}"]
+    header = f"curl -H 'x-api-key: {text}'"
+    if config.profile is not None:
+        return [f"{header} …"]
+    mount = f"{base}/agents/{key.agents[0]}" if key.agents else base
+    if key.scopes and "send" not in key.scopes:
+        return [f"{header} -H 'A2A-Version: 1.0' {mount}/tasks"]
+    message = """'{"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "Hello"}]}}'"""
+    sent = f"-H 'A2A-Version: 1.0' -H 'Content-Type: application/json' -d {message}"
+    return [f"{header} {sent} {mount}/message:send"]

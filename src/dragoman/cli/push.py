@@ -1,0 +1,169 @@
+"""`dragoman push`: the webhook calls that are owed, and those that were given up.
+
+Invariant: neither bodies nor secrets are shown; only what was given up can be sent again, or forgotten.
+"""
+
+from collections.abc import Awaitable, Callable, Collection
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.configured import at_store, operator, with_store
+from dragoman.config import Config
+
+if TYPE_CHECKING:
+    from dragoman.store.api import Store
+    from dragoman.store.outbox import Owed
+
+NUMBERS_SHOWN = 10
+"""So many numbers are said in the audit trail; of more, only how many they were."""
+
+
+@click.group()
+def push() -> None:
+    """See to the webhook calls that are owed.
+
+    These commands work while the server runs. A call is tried eight times in seven hours; then it is a dead letter,
+    which can be sent again. docs/push.md tells more.
+    """
+
+
+@push.command("list")
+@click.option("--dead", "which", flag_value="dead", help="Only dead letters.")
+@click.option("--waiting", "which", flag_value="waiting", help="Only calls that are still to be made.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="The oldest so many.")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="NUMBER", help="Only those behind this number.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
+@with_store
+def list_(config: Config, which: str | None, limit: int, after: int, as_json: bool) -> None:
+    """Show calls that are owed, oldest first."""
+    import msgspec
+
+    from dragoman.cli.tables import moment, table
+
+    dead = None if which is None else which == "dead"
+    found = at_store(config, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after))
+    if as_json:
+        for owed in found:
+            click.echo(msgspec.json.encode(_fields(owed)).decode())
+    elif found:
+        head = ("NUMBER", "MADE", "AGENT", "TASK", "SEQ", "URL", "FAILED", "NEXT", "REASON")
+        rows = [
+            (
+                str(owed.number),
+                moment(owed.made_ms),
+                owed.agent,
+                owed.task_id,
+                str(owed.seq),
+                _url(owed),
+                str(owed.attempts),
+                "dead" if owed.dead else "in turn" if owed.due_ms is None else moment(owed.due_ms),
+                owed.reason,
+            )
+            for owed in found
+        ]
+        click.echo(table(head, rows))
+        if len(found) == limit:
+            click.echo(f"There may be more: --after {found[-1].number} goes on.", err=True)
+    else:
+        click.echo("Nothing is owed." if which is None else "None.", err=True)
+
+
+@push.command()
+@click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="NUMBER...")
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@with_store
+def retry(config: Config, numbers: tuple[int, ...], everything: bool) -> None:
+    """Send dead letters again, by the NUMBERs that `list` shows; a running server does so within seconds.
+
+    The calls have the webhook-id that they had before, and are tried as often as new ones. A receiver may get them
+    behind later ones of the same task: X-Dragoman-Seq tells.
+    """
+    from dragoman.model.ids import SystemClock
+
+    chosen = _chosen(numbers, everything)
+    now_ms = SystemClock().now_ms()
+    count = _acted(config, "push.retry", chosen, lambda store: store.outbox.revive(chosen, now_ms))
+    click.echo(f"{_letters(count)} to be sent again.")
+    _unless_all(numbers, count)
+
+
+@push.command()
+@click.argument("numbers", nargs=-1, type=click.IntRange(1), metavar="NUMBER...")
+@click.option("--all", "everything", is_flag=True, help="All dead letters.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@with_store
+def drop(config: Config, numbers: tuple[int, ...], everything: bool, yes: bool) -> None:
+    """Forget dead letters for good, by the NUMBERs that `list` shows."""
+    chosen = _chosen(numbers, everything)
+    if not yes:
+        click.confirm(f"Forget {'all dead letters' if chosen is None else _letters(len(chosen))} for good?", abort=True)
+    count = _acted(config, "push.drop", chosen, lambda store: store.outbox.drop(chosen))
+    click.echo(f"{_letters(count)} forgotten.")
+    _unless_all(numbers, count)
+
+
+def _chosen(numbers: tuple[int, ...], everything: bool) -> Collection[int] | None:
+    """The numbers, each once; None for all."""
+    if everything == bool(numbers):
+        raise click.UsageError("say which: NUMBERs as `dragoman push list --dead` shows them, or --all")
+    return None if everything else sorted(set(numbers))
+
+
+def _acted(
+    config: Config, action: str, chosen: Collection[int] | None, act: "Callable[[Store], Awaitable[int]]"
+) -> int:
+    """How many there were; that it was done goes into the audit trail."""
+    from dragoman.model.ids import SystemClock
+    from dragoman.store.audit import AuditEntry
+
+    async def work(store: "Store") -> int:
+        count = await act(store)
+        at_ms = SystemClock().now_ms()
+        entry = AuditEntry(at_ms=at_ms, principal=operator(), action=action, subject=_subject(chosen, count))
+        await store.audit.write([entry])
+        return count
+
+    return at_store(config, work)
+
+
+def _subject(chosen: Collection[int] | None, count: int) -> str:
+    if chosen is None:
+        return f"all, {count}"
+    return ",".join(map(str, chosen)) if len(chosen) <= NUMBERS_SHOWN else f"{len(chosen)} chosen, {count}"
+
+
+def _unless_all(numbers: tuple[int, ...], count: int) -> None:
+    """Say so, and end with 1, if some of the numbers are of no dead letter."""
+    missing = len(set(numbers)) - count
+    if missing > 0:
+        raise click.ClickException(f"of these numbers {missing} are of no dead letter: see `dragoman push list --dead`")
+
+
+def _letters(count: int) -> str:
+    return f"{count} dead letter{'' if count == 1 else 's'}"
+
+
+def _url(owed: "Owed") -> str:
+    """Without its query, which may hold secrets."""
+    return owed.url.partition("?")[0]
+
+
+def _fields(owed: "Owed") -> dict[str, Any]:
+    """A call as JSON has it."""
+    from dragoman.model.ids import timestamp
+
+    return {
+        "number": owed.number,
+        "id": owed.id,
+        "task": owed.task_id,
+        "agent": owed.agent,
+        "config": owed.config_id,
+        "url": _url(owed),
+        "seq": owed.seq,
+        "made": timestamp(owed.made_ms),
+        "failed": owed.attempts,
+        "dead": owed.dead,
+        "next": None if owed.dead or owed.due_ms is None else timestamp(owed.due_ms),
+        "reason": owed.reason,
+    }

@@ -1,0 +1,70 @@
+"""How webhooks registered in BeeOS's dialect are told: its `a2a` format, and its own signature.
+
+Invariant: a body is read by BeeOS's receivers (`type`, `task_id`, `status` …) and, its keys standing beside theirs, as
+the update that A2A 0.3 streams (`kind`, `taskId` …).
+"""
+
+import hashlib
+import hmac
+
+import msgspec
+
+from dragoman.dialects import push
+from dragoman.dialects.api import PushForm, Signing, Told
+from dragoman.dialects.beeos.encode import TAG, Json, status_of
+from dragoman.dialects.tagged import encode_artifact
+from dragoman.model.events import StatusChanged
+from dragoman.model.message import Artifact
+from dragoman.model.operations import PushConfig
+from dragoman.model.task import TERMINAL, Record, TaskHead, TaskStatus
+
+FORMAT = ("X-BeeOS-Webhook-Format", "a2a")
+
+_ARTIFACT = b'{"type":"task_artifact",'
+"""How the body begins that tells of an artifact; a signed call names it in a header, too."""
+
+
+def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+    """A status update, or an artifact that is whole; for how it stands, that of where the task stands."""
+    body: Json
+    match told:
+        case Artifact():
+            body = {"type": "task_artifact", "task_id": head.id, "context_id": head.context_id}
+            body |= {"artifact": encode_artifact(told, TAG), **_as_03("artifact-update", head)}
+            body |= {"append": False, "lastChunk": True}
+        case StatusChanged():
+            said = TaskStatus(state=told.state, message=told.message, timestamp=told.timestamp)
+            status = status_of(said, told.progress)
+            body = _update(head, status, ended=told.state in TERMINAL)
+        case _:
+            body = _update(head, status_of(record.status, record.progress), ended=record.terminal)
+    return msgspec.json.encode(body)
+
+
+def authorization(config: PushConfig) -> push.Headers:
+    """The tokens, and which of BeeOS's formats the body has."""
+    return [*push.top_level_wins(config), FORMAT]
+
+
+def signature(secret: str, signing: Signing) -> push.Headers:
+    """BeeOS's signature, over `timestamp.body`, and what it is about."""
+    signed = f"{signing.timestamp_s}.".encode() + signing.body
+    digest = hmac.digest(secret.encode(), signed, hashlib.sha256).hex()
+    event = "task.artifact" if signing.body.startswith(_ARTIFACT) else "task.state"
+    return [
+        ("X-BeeOS-Event", event),
+        ("X-BeeOS-Task-Id", signing.task_id),
+        ("X-BeeOS-Signature", f"t={signing.timestamp_s},v1={digest}"),
+    ]
+
+
+def _update(head: TaskHead, status: Json, *, ended: bool) -> Json:
+    body: Json = {"type": "task_status", "task_id": head.id, "context_id": head.context_id, "status": status}
+    return body | {"final": ended, "timestamp": status["timestamp"], **_as_03("status-update", head)}
+
+
+def _as_03(kind: str, head: TaskHead) -> Json:
+    return {"kind": kind, "taskId": head.id, "contextId": head.context_id}
+
+
+FORM = PushForm(content_type="application/json", encode=encode, authorization=authorization, signature=signature)

@@ -1,0 +1,31 @@
+"""How webhooks registered in Evo AI's dialect are told: with the bare task."""
+
+import msgspec
+
+from dragoman.dialects import push
+from dragoman.dialects.api import PushForm, Told
+from dragoman.dialects.evoai.encode import task
+from dragoman.dialects.evoai.webhooks import API_KEY, api_key
+from dragoman.model.operations import PushConfig
+from dragoman.model.task import Record, TaskHead
+
+
+def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+    """The task as it stands, as `message/send` answers it."""
+    return msgspec.json.encode(task(record, None, dated=False))
+
+
+def authorization(config: PushConfig) -> push.Headers:
+    """As in 1.0; an API key goes into a header of its own."""
+    if config.scheme != API_KEY or config.credentials is None:
+        return push.official(config)
+    token = [] if config.token is None else [(push.TOKEN, config.token)]
+    return [api_key(config.credentials), *token]
+
+
+FORM = PushForm(
+    content_type="application/json",
+    encode=encode,
+    authorization=authorization,
+    signature=push.standard_signature,
+)

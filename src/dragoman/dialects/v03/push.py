@@ -1,0 +1,21 @@
+"""How webhooks registered in 0.3 are told: with the task, each time (A2A 0.3 §9.5)."""
+
+import msgspec
+
+from dragoman.dialects import push
+from dragoman.dialects.api import PushForm, Told
+from dragoman.dialects.v03.encode import task
+from dragoman.model.task import Record, TaskHead
+
+
+def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+    """The task as it stands, whatever is told: so both official servers do, over either binding."""
+    return msgspec.json.encode(task(record, None))
+
+
+FORM = PushForm(
+    content_type="application/json",
+    encode=encode,
+    authorization=push.official,
+    signature=push.standard_signature,
+)

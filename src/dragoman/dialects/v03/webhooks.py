@@ -1,0 +1,111 @@
+"""Webhook configurations as 0.3 and its relatives register them, alone and within a send.
+
+Invariant: a configuration may be wrapped or bare, and go by any of its names; one that is there is never passed over.
+"""
+
+from msgspec.structs import replace
+
+from dragoman.dialects import push_fields
+from dragoman.dialects.json_fields import Violations, refuse
+from dragoman.dialects.v03.fields import Fields
+from dragoman.model.errors import InvalidParams
+from dragoman.model.operations import CreatePushConfig, DeletePushConfig, GetPushConfig, PushConfig
+
+WRAPPERS = (
+    "pushNotificationConfig",
+    "push_notification_config",
+    "taskPushNotificationConfig",
+    "task_push_notification_config",
+)
+"""Names under which a configuration stands: that of 0.3, that of 1.0, and both as protobuf has them."""
+
+INLINE = (*WRAPPERS, "pushNotification", "push_notification")
+"""The same within `configuration`, where 0.3's protobuf JSON has the last."""
+
+
+def push_config(fields: Fields, task_id: str, secret_min: int = push_fields.SECRET_MIN) -> PushConfig:
+    """A PushNotificationConfig. Of several authentication schemes the first counts, as 1.0 has but one."""
+    authentication = fields.object("authentication") or Fields({}, fields.at("authentication"))
+    schemes = authentication.texts("schemes")
+    config = PushConfig(
+        url=fields.required_text("url"),
+        id=fields.text("id") or "",
+        task_id=task_id,
+        token=fields.text("token") or None,
+        scheme=(schemes[0] if schemes else authentication.text("scheme")) or None,
+        credentials=authentication.text("credentials") or None,
+        secret=fields.text("secret"),
+    )
+    return checked(config, fields, secret_min=secret_min)
+
+
+def checked(
+    config: PushConfig, fields: Fields, authentication: str = "authentication", *, secret_min: int
+) -> PushConfig:
+    """The configuration with the events that `fields` ask for. Raises InvalidParams if it holds what cannot be sent."""
+    violations: Violations = []
+    push_fields.check(config, fields.at(""), violations, authentication=authentication, secret_min=secret_min)
+    events = push_fields.events(fields.texts("events"), fields.at("events"), violations)
+    refuse(violations)
+    return replace(config, events=events)
+
+
+def inline(*where: Fields | None) -> PushConfig | None:
+    """The configuration that comes with a message, in the first place that has one."""
+    for fields in where:
+        given = None if fields is None else fields.object(*INLINE)
+        if given is not None:
+            return push_config(unwrapped(given), "")
+    return None
+
+
+def unwrapped(fields: Fields) -> Fields:
+    """What `fields` wrap, or they themselves, being bare."""
+    return (None if fields.has("url") else fields.object(*WRAPPERS, "config")) or fields
+
+
+def create(fields: Fields) -> CreatePushConfig:
+    """`set`: the configuration wrapped, or bare beside the task's id."""
+    given = fields.object(*WRAPPERS, "config")
+    task_id = fields.required_text("taskId", "task_id", "id")
+    if given is None and not fields.has("url"):
+        raise InvalidParams(fields.at("pushNotificationConfig"), "is required")
+    if given is None:
+        given = fields if fields.has("taskId", "task_id") else without(fields, "id")
+    elif fields.has("secret") and not given.has("secret"):
+        given = Fields({**given.members, "secret": fields.find("secret")}, given.path)
+    return CreatePushConfig(config=push_config(given, task_id))
+
+
+def without(fields: Fields, *names: str) -> Fields:
+    """The fields but for some."""
+    return Fields({name: value for name, value in fields.members.items() if name not in names}, fields.path)
+
+
+def get(fields: Fields) -> GetPushConfig:
+    """`get`: which one may be left out."""
+    task, config = _ids(fields)
+    return GetPushConfig(task_id=task, id=config)
+
+
+def delete(fields: Fields) -> DeletePushConfig:
+    """`delete` of one that is named."""
+    operation = delete_any(fields)
+    if not operation.id:
+        raise InvalidParams(fields.at("pushNotificationConfigId"), "is required")
+    return operation
+
+
+def delete_any(fields: Fields) -> DeletePushConfig:
+    """`delete` where a task has but one: which may be left out."""
+    task, config = _ids(fields)
+    return DeletePushConfig(task_id=task, id=config)
+
+
+def _ids(fields: Fields) -> tuple[str, str]:
+    """Task and configuration: `id` + `pushNotificationConfigId` as 0.3 says, `taskId` + `id` as others do."""
+    config = fields.text("pushNotificationConfigId", "push_notification_config_id")
+    task = fields.text("taskId", "task_id")
+    if task and config is None:
+        return task, fields.text("id") or ""
+    return task or fields.required_text("id"), config or ""

@@ -1,0 +1,250 @@
+"""The Handler that decides who may do what, how often, and notes it, before it hands on to another.
+
+Invariant: what is refused here has reached no task; whether a task is the caller's own is decided behind it.
+"""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from msgspec import Struct
+
+from dragoman.engine.api import Answered, Handler, Stream, StreamItem
+from dragoman.engine.rates import Rates
+from dragoman.engine.trail import Trail
+from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
+from dragoman.model.ids import Clock
+from dragoman.model.operations import (
+    Call,
+    CancelTask,
+    CompleteTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    UpdateStatus,
+)
+from dragoman.model.principal import Principal, Scope
+from dragoman.model.task import Record, TaskHead
+from dragoman.store.audit import AuditEntry
+
+STREAM_RETRY_S = 5
+"""When a caller with too many streams shall try again: when one of them ends, nobody knows."""
+
+
+class Kind(Struct, frozen=True):
+    """What an operation is called in A2A 1.0, and the scope that it needs; None: the engine asks for more than one."""
+
+    action: str
+    scope: Scope | None
+
+
+KINDS: Mapping[type[Operation], Kind] = MappingProxyType(
+    {
+        SendMessage: Kind("SendMessage", Scope.SEND),
+        StreamMessage: Kind("SendStreamingMessage", Scope.SEND),
+        GetTask: Kind("GetTask", Scope.READ),
+        ListTasks: Kind("ListTasks", Scope.READ),
+        Subscribe: Kind("SubscribeToTask", Scope.READ),
+        CancelTask: Kind("CancelTask", Scope.CANCEL),
+        CreatePushConfig: Kind("CreateTaskPushNotificationConfig", Scope.PUSH),
+        GetPushConfig: Kind("GetTaskPushNotificationConfig", Scope.PUSH),
+        ListPushConfigs: Kind("ListTaskPushNotificationConfigs", Scope.PUSH),
+        DeletePushConfig: Kind("DeleteTaskPushNotificationConfig", Scope.PUSH),
+        GetExtendedCard: Kind("GetExtendedAgentCard", Scope.CARD),
+        CompleteTask: Kind("CompleteTask", None),
+        UpdateStatus: Kind("UpdateStatus", None),
+    }
+)
+
+VERBS: Mapping[Scope, str] = MappingProxyType(
+    {
+        Scope.SEND: "send",
+        Scope.READ: "read tasks",
+        Scope.CANCEL: "cancel",
+        Scope.PUSH: "register webhooks",
+        Scope.CARD: "read the extended card",
+    }
+)
+
+
+class Admitted:
+    """A Handler that hands on what a principal may do: see `engine.api.Handler`.
+
+    `rates` None and `max_streams` 0 set no limit; `trail` None notes nothing.
+    """
+
+    def __init__(
+        self, handler: Handler, *, rates: Rates | None, max_streams: int, trail: Trail | None, clock: Clock
+    ) -> None:
+        self._handler = handler
+        self._rates = rates
+        self._max_streams = max_streams
+        self._trail = trail
+        self._clock = clock
+        self._open: dict[str, int] = {}
+
+    async def call(self, call: Call) -> Answered:
+        """Answer a unary operation: see `engine.api.Handler.call`."""
+        kind = KINDS[type(call.operation)]
+        try:
+            self._admit(call, kind)
+            result = await self._handler.call(call)
+        except BaseException as error:
+            self._note_raised(call, kind, error)
+            raise
+        trail = self._trail
+        if trail is not None and trail.keeps(call.principal.id):
+            task_id = result.head.id if isinstance(result, Record) else _task_id(call.operation)
+            trail.note(self._entry(call, kind, task_id, ""))
+        return result
+
+    async def stream(self, call: Call) -> Stream:
+        """Open a stream: see `engine.api.Handler.stream`."""
+        kind = KINDS[type(call.operation)]
+        try:
+            self._admit(call, kind)
+            stream = await (self._counted(call) if self._max_streams else self._handler.stream(call))
+        except BaseException as error:
+            self._note_raised(call, kind, error)
+            raise
+        trail = self._trail
+        if trail is not None and trail.keeps(call.principal.id):
+            task_id = stream.head.id if stream.head is not None else _task_id(call.operation)
+            trail.note(self._entry(call, kind, task_id, ""))
+        return stream
+
+    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+        """See `engine.api.Handler.dialect_of`."""
+        return self._handler.dialect_of(task_id, principal, agent, mount)
+
+    def note(self, entry: AuditEntry) -> None:
+        """Take note of what was refused before it became a call, as a request without a key."""
+        if self._trail is not None:
+            self._trail.note(entry)
+
+    # -- who may -------------------------------------------------------------------------------------------------------
+
+    def _admit(self, call: Call, kind: Kind) -> None:
+        """Raises Forbidden or TooManyRequests."""
+        principal = call.principal
+        if principal.agents is not None and not principal.reaches(call.agent):
+            raise Forbidden(f"this key is not for agent {call.agent!r}")
+        if principal.scopes is not None and kind.scope is not None:
+            _check_scope(principal.scopes, kind.scope)
+            if isinstance(call.operation, SendMessage) and call.operation.push_config is not None:
+                _check_scope(principal.scopes, Scope.PUSH)
+        rates = self._rates
+        if rates is not None and (wait_s := rates.take(principal.id, self._clock.now_ms())):
+            raise TooManyRequests("max_requests_per_s", f"more requests than {rates.per_s} a second", wait_s)
+
+    # -- streams -------------------------------------------------------------------------------------------------------
+
+    async def _counted(self, call: Call) -> Stream:
+        """Its place is taken before it is there, so that many at once are not let through."""
+        owner, most = call.principal.id, self._max_streams
+        if self._open.get(owner, 0) >= most:
+            raise TooManyRequests("max_streams", f"{most} streams are open: close one", STREAM_RETRY_S)
+        self._open[owner] = self._open.get(owner, 0) + 1
+        try:
+            return Counted(await self._handler.stream(call), self._open, owner)
+        except BaseException:
+            _leave(self._open, owner)
+            raise
+
+    # -- what is noted -------------------------------------------------------------------------------------------------
+
+    def _note_raised(self, call: Call, kind: Kind, error: BaseException) -> None:
+        """A refusal; or that the caller left while it waited: what it asked for goes on."""
+        trail = self._trail
+        if trail is None:
+            return
+        if isinstance(error, asyncio.CancelledError):
+            if trail.keeps(call.principal.id):
+                trail.note(self._entry(call, kind, _task_id(call.operation), ""))
+            return
+        reason = type(error).__name__ if isinstance(error, A2AError) else "InternalError"
+        trail.note(self._entry(call, kind, _task_id(call.operation), reason))
+
+    def _entry(self, call: Call, kind: Kind, task_id: str, reason: str) -> AuditEntry:
+        return AuditEntry(
+            at_ms=self._clock.now_ms(),
+            principal=call.principal.id,
+            action=kind.action,
+            agent=call.agent,
+            task_id=task_id,
+            allowed=not reason,
+            reason=reason,
+            peer=call.peer,
+        )
+
+
+class Counted:
+    """A stream that is one of its owner's until it ends or is closed: see `engine.api.Stream`."""
+
+    __slots__ = ("_closed", "_open", "_owner", "_stream", "base", "head")
+
+    def __init__(self, stream: Stream, open_streams: dict[str, int], owner: str) -> None:
+        self.head: TaskHead | None = stream.head
+        self.base: Record | None = stream.base
+        self._stream = stream
+        self._open = open_streams
+        self._owner = owner
+        self._closed = False
+
+    @property
+    def retry(self) -> bool:
+        """As the stream says."""
+        return self._stream.retry
+
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
+        """The next batch: see `engine.api.Stream.next`."""
+        batch = await self._stream.next(wait_s)
+        if batch is None:
+            self.close()
+        return batch
+
+    def close(self) -> None:
+        """The caller has left: see `engine.api.Stream.close`."""
+        self._stream.close()
+        if not self._closed:
+            self._closed = True
+            _leave(self._open, self._owner)
+
+
+def _leave(open_streams: dict[str, int], owner: str) -> None:
+    left = open_streams[owner] - 1
+    if left:
+        open_streams[owner] = left
+    else:
+        del open_streams[owner]
+
+
+def _check_scope(scopes: frozenset[Scope], needed: Scope) -> None:
+    if needed not in scopes:
+        has = ", ".join(sorted(scopes))
+        raise Forbidden(
+            f"this key may not {VERBS[needed]}: it has the scopes {has}" if has else "this key has no scope"
+        )
+
+
+def _task_id(operation: Operation) -> str:
+    """The task that it is about, as far as the operation says; empty: none."""
+    match operation:
+        case SendMessage():
+            return operation.message.task_id or ""
+        case GetTask() | CancelTask() | Subscribe() | CompleteTask() | UpdateStatus():
+            return operation.id
+        case CreatePushConfig():
+            return operation.config.task_id
+        case GetPushConfig() | ListPushConfigs() | DeletePushConfig():
+            return operation.task_id
+        case ListTasks() | GetExtendedCard():
+            return ""

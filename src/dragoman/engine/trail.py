@@ -1,0 +1,203 @@
+"""The audit trail on its way to the store: gathered here, written in batches, told to the log and to the counters.
+
+Invariant: nothing here waits, and what is gathered is bounded: while the store cannot write, the oldest go first, and
+how many went is logged.
+"""
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import Callable
+from enum import StrEnum
+
+from msgspec import structs
+from msgspec.json import encode
+
+from dragoman.model.principal import ANONYMOUS
+from dragoman.store.api import StoreError
+from dragoman.store.audit import AuditEntry, AuditTrail
+
+log = logging.getLogger(__name__)
+told = logging.getLogger("dragoman.audit")
+
+WRITE_EVERY_S = 1.0
+BATCH_ENTRIES = 256
+"""How many entries are written at once; so many are not waited for."""
+
+RETRY_S = 5.0
+"""Pause after a write that failed."""
+
+PENDING_MAX = 16_384
+"""Entries that wait at most: about 5 MB, and what a busy server does in a few seconds."""
+
+ID_CHARACTERS = 100
+"""How much is kept of a task's id, which a caller may have made up; ours have 36 characters."""
+
+KEPT_REFUSALS = frozenset({"Unauthorized", "Forbidden", "TooManyRequests", "TaskNotFound"})
+"""What is kept where only refusals are: attempts at what is not the caller's, not its mistakes."""
+
+FLOODING = frozenset({"Unauthorized", "Forbidden", "TooManyRequests"})
+"""Refusals that cost the caller nothing: of those that are alike, one is kept between two writes, and the log says how
+many there were."""
+
+PLAIN = re.compile(r"[!#-<>-~]+", re.ASCII)
+"""A value that needs no quotes in a line of the log: printable, without space, quote or equals sign."""
+
+
+class Keeping(StrEnum):
+    """What is kept: the setting `audit`."""
+
+    AUTO = "auto"
+    ALL = "all"
+    REFUSED = "refused"
+    OFF = "off"
+
+
+class Trail:
+    """Gathers entries, and writes them at most once a second or `BATCH_ENTRIES` at a time, one write after the other.
+
+    `auto` keeps all of principals who said who they are, and of others what was refused. `refused` is told the reason
+    of every refusal, kept or not.
+    """
+
+    def __init__(
+        self, audit: AuditTrail, keeping: Keeping | str, refused: Callable[[str], None] = lambda reason: None
+    ) -> None:
+        self._audit = audit
+        self._keeping = Keeping(keeping)
+        self._refused = refused
+        self._loop = asyncio.get_running_loop()
+        self._pending: deque[AuditEntry] = deque()
+        self._alike: dict[tuple[str, str, str, str, str], int] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Future[None] | None = None
+        self._failing = False
+        self._dropped = 0
+        self._all = self._keeping is Keeping.ALL
+        self._all_but_anonymous = self._keeping is Keeping.AUTO
+
+    def keeps(self, principal: str) -> bool:
+        """Whether what this principal was allowed to do is kept, too."""
+        return self._all or (self._all_but_anonymous and principal != ANONYMOUS.id)
+
+    def note(self, entry: AuditEntry) -> None:
+        """Take an entry: of something refused, of an administrative act, or what is kept of those allowed."""
+        reason = entry.reason
+        if not entry.allowed:
+            self._refused(reason)
+            if self._keeping is Keeping.OFF or not (reason in KEPT_REFUSALS or self.keeps(entry.principal)):
+                return
+            if reason in FLOODING:
+                alike = (entry.principal, entry.action, entry.agent, reason, entry.peer)
+                more = self._alike.get(alike)
+                if more is not None:
+                    self._alike[alike] = more + 1
+                    return
+                if len(self._alike) < PENDING_MAX:
+                    self._alike[alike] = 0
+        elif self._keeping is Keeping.OFF:
+            return
+        if len(entry.task_id) > ID_CHARACTERS:
+            entry = structs.replace(entry, task_id=entry.task_id[:ID_CHARACTERS])
+        level = logging.DEBUG if entry.allowed and "." not in entry.action else logging.INFO
+        if told.isEnabledFor(level):
+            _tell(level, entry)
+        self._pending.append(entry)
+        if self._writing is not None or self._failing:
+            self._trim()
+        elif len(self._pending) >= BATCH_ENTRIES:
+            self._write()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(WRITE_EVERY_S, self._write)
+
+    async def stop(self) -> None:
+        """Write what is left; what the store does not take then is lost, and how much is logged."""
+        while self._pending or self._writing is not None:
+            if self._writing is None:
+                self._write()
+            if self._writing is not None:
+                await asyncio.wait([self._writing])
+            if self._failing:
+                log.error("the store did not take the end of the audit trail: %d entries are lost", len(self._pending))
+                self._pending.clear()
+        self._rest()
+
+    def _write(self) -> None:
+        self._rest()
+        self._tell_repeats()
+        pending = self._pending
+        batch = [pending.popleft() for _ in range(min(BATCH_ENTRIES, len(pending)))]
+        try:
+            self._writing = self._audit.write(batch)
+        except StoreError as error:
+            self._failed(batch, error)
+        else:
+            self._writing.add_done_callback(lambda written: self._written(batch, written))
+
+    def _written(self, batch: list[AuditEntry], written: "asyncio.Future[None]") -> None:
+        self._writing = None
+        error = asyncio.CancelledError() if written.cancelled() else written.exception()
+        if error is not None:
+            self._failed(batch, error)
+            return
+        if self._failing:
+            self._failing = False
+            log.info("the audit trail is written again")
+        if len(self._pending) >= BATCH_ENTRIES:
+            self._write()
+        elif self._pending:
+            self._timer = self._loop.call_later(WRITE_EVERY_S, self._write)
+
+    def _failed(self, batch: list[AuditEntry], error: BaseException) -> None:
+        """Keep what is not written for another try, as far as there is room."""
+        self._pending.extendleft(reversed(batch))
+        self._trim()
+        if not self._failing:
+            log.warning("the audit trail cannot be written, the next try is in %g s: %s", RETRY_S, error)
+        if self._dropped:
+            log.error("the audit trail has a gap: the store could not take the oldest %d entries", self._dropped)
+            self._dropped = 0
+        self._failing = True
+        self._timer = self._loop.call_later(RETRY_S, self._write)
+
+    def _trim(self) -> None:
+        while len(self._pending) > PENDING_MAX:
+            self._pending.popleft()
+            self._dropped += 1
+
+    def _rest(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _tell_repeats(self) -> None:
+        for (principal, action, agent, reason, peer), more in self._alike.items():
+            if more:
+                entry = AuditEntry(
+                    at_ms=0, principal=principal, action=action, agent=agent, allowed=False, reason=reason, peer=peer
+                )
+                _tell(logging.INFO, entry, repeated=str(more))
+        self._alike.clear()
+
+
+def _tell(level: int, entry: AuditEntry, **more: str) -> None:
+    """One line: `refused Forbidden principal=key:ci action=SendMessage agent=echo`; in JSON each a field of its own."""
+    fields = {
+        "principal": entry.principal,
+        "action": entry.action,
+        "agent": entry.agent,
+        "task_id": entry.task_id,
+        "peer": entry.peer,
+    } | more
+    fields = {name: value for name, value in fields.items() if value}
+    outcome = "allowed" if entry.allowed else f"refused {entry.reason}"
+    words = " ".join(f"{name}={_word(value)}" for name, value in fields.items())
+    fields["outcome"] = "allowed" if entry.allowed else "refused"
+    if entry.reason:
+        fields["reason"] = entry.reason
+    told.log(level, "%s %s", outcome, words, extra={"fields": fields})
+
+
+def _word(value: str) -> str:
+    return value if PLAIN.fullmatch(value) else encode(value).decode()

@@ -1,0 +1,163 @@
+"""Webhooks: the operations on a task's push notification configurations (A2A 1.0 §3.1.7 to §3.1.10).
+
+Invariant: only the owner of a task learns that it has webhooks (invariant 9), and nobody learns their secrets.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from dragoman.engine.api import Announcer
+from dragoman.engine.audience import Audience, joined
+from dragoman.engine.live import LiveTask
+from dragoman.engine.registry import Registry
+from dragoman.model.errors import InvalidParams, TaskNotFound
+from dragoman.model.operations import (
+    Call,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetPushConfig,
+    ListPushConfigs,
+    PushConfig,
+)
+from dragoman.store.api import Store, Unknown
+from dragoman.store.outbox import Registration
+
+WEBHOOKS_MAX = 20
+"""How many webhooks a task may have: each of its events is rendered, written and sent for each."""
+
+ID_MAX = 256
+"""Most characters of the id that a caller gives a webhook."""
+
+HIDDEN = "hidden"
+"""Stands in answers for a secret that is there: a dialect may say that, but not which it is."""
+
+INLINE = "configuration.taskPushNotificationConfig"
+"""Where a send has its webhook, in the words of A2A 1.0."""
+
+PushOperation = CreatePushConfig | GetPushConfig | ListPushConfigs | DeletePushConfig
+
+
+class Webhooks:
+    """What callers may do about the webhooks of their tasks."""
+
+    __slots__ = ("_announcer", "_registry", "_store")
+
+    def __init__(self, store: Store, registry: Registry, announcer: Announcer) -> None:
+        self._store = store
+        self._registry = registry
+        self._announcer = announcer
+
+    async def answer(self, call: Call, operation: PushOperation) -> PushConfig | tuple[PushConfig, ...] | None:
+        """Do what the caller asks for. Raises TaskNotFound for a task that is not the caller's, and InvalidParams."""
+        match operation:
+            case CreatePushConfig(config=config):
+                return shown(await self._create(call, config))
+            case GetPushConfig(task_id=task_id, id=config_id):
+                return self._get(call, task_id, config_id)
+            case ListPushConfigs(task_id=task_id, page_token=token):
+                if token:
+                    raise InvalidParams("pageToken", "not one that this server gave: leave it out, all are on one page")
+                return tuple(shown(config) for config in self._configs(call, task_id))
+            case DeletePushConfig(task_id=task_id, id=config_id):
+                await self._delete(call, task_id, config_id)
+                return None
+            case _:
+                assert_never(operation)
+
+    async def registration(self, call: Call, config: PushConfig, task_id: str, place: str) -> Registration:
+        """A configuration as it may be kept for a task, its address checked. `place` is where the caller gave it.
+
+        One without an id has that of the task, as on the official servers: so it takes the place of the one before.
+        Raises InvalidParams.
+        """
+        if len(config.id) > ID_MAX:
+            raise InvalidParams(f"{place}id", f"must have at most {ID_MAX} characters")
+        whole = replace(config, id=config.id or task_id, task_id=task_id, dialect=call.dialect)
+        return await self._announcer.registration(whole, f"{place}url")
+
+    def audience(self, live: LiveTask) -> Audience:
+        """The webhooks of a task in memory; from now on its writes are made one after the other."""
+        if live.audience is None:
+            live.audience = Audience(self._announcer)
+        return live.audience
+
+    async def _create(self, call: Call, config: PushConfig) -> PushConfig:
+        live = self._registry.pin(call, config.task_id)
+        try:
+            registration = await self.registration(call, config, live.head.id, "")
+            audience = self.audience(live)
+            audience.joining += 1
+            try:
+                async with live.turn(audience):
+                    await self._register(live, audience, registration)
+            finally:
+                audience.joining -= 1
+                live.wake()
+            return registration.config
+        except Unknown as error:  # it has been swept away
+            raise TaskNotFound(config.task_id) from error
+        finally:
+            self._registry.unpin(live)
+
+    async def _register(self, live: LiveTask, audience: Audience, registration: Registration) -> None:
+        """Write it, with how the task stands; once begun it is written, also if the caller leaves meanwhile."""
+        config = registration.config
+        check_room(audience.configs, config, "id")
+        deliveries = audience.standing(live.head, config, live.record())
+        written = self._store.outbox.register(live.head.id, registration, deliveries)
+
+        def landed(done: "asyncio.Future[None]") -> None:
+            if not done.cancelled() and done.exception() is None:
+                audience.join(config)
+                if deliveries:
+                    audience.wake()
+
+        written.add_done_callback(landed)
+        try:
+            await asyncio.shield(written)
+        except asyncio.CancelledError:
+            await asyncio.wait((written,))  # who is told of what follows depends on it
+            raise
+
+    def _configs(self, call: Call, task_id: str) -> tuple[PushConfig, ...]:
+        self._registry.find(call, task_id)
+        return self._store.outbox.configs(task_id)
+
+    def _get(self, call: Call, task_id: str, config_id: str) -> PushConfig | None:
+        """One of them; where the caller may leave out which, the oldest."""
+        for config in self._configs(call, task_id):
+            if config_id in ("", config.id):
+                return shown(config)
+        if call.manners.absent_webhook_is_none:
+            return None
+        raise TaskNotFound(task_id)  # A2A 1.0 §3.1.8
+
+    async def _delete(self, call: Call, task_id: str, config_id: str) -> None:
+        """Forget it, or all where the caller may leave out which. Once more is the same (A2A 1.0 §3.1.10)."""
+        live = self._registry.pin(call, task_id)
+        try:
+            for config in self._store.outbox.configs(task_id):
+                if config_id in ("", config.id):
+                    audience = live.audience
+                    told = () if audience is None else tuple(each for each in audience.configs if each.id == config.id)
+                    await self._store.outbox.remove(task_id, config.id)
+                    if audience is not None:
+                        audience.leave(told)
+        finally:
+            self._registry.unpin(live)
+
+
+def shown(config: PushConfig) -> PushConfig:
+    """A configuration for its owner to see: what was secret stays so."""
+    return replace(config, token=None, credentials=None, secret=None if config.secret is None else HIDDEN)
+
+
+def check_room(configs: Sequence[PushConfig], config: PushConfig, field: str) -> None:
+    """Raises InvalidParams, naming `field`, if a task with `configs` may not have this one too."""
+    if len(joined(configs, config)) > WEBHOOKS_MAX:
+        raise InvalidParams(
+            field, f"the task has {WEBHOOKS_MAX} webhooks, the most there may be: give the id of one to replace it"
+        )

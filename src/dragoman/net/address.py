@@ -1,0 +1,181 @@
+"""May this address be dialled? Everything that is not reachable on the open internet is refused, IPv4 in IPv6 too.
+
+Invariant: a verdict is over the address alone, and the tables are Dragoman's own, as `ipaddress` of Python 3.11 calls
+some of these global (192.0.0.8, 192.88.99.1, ::127.0.0.1, 64:ff9b::10.0.0.1).
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
+from typing import Protocol
+
+from dragoman.net.errors import AddressRefused, Unresolved
+from dragoman.net.target import Target
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_KINDS4 = tuple(
+    (IPv4Network(network), kind)
+    for network, kind in (
+        # IANA IPv4 Special-Purpose Address Registry, "Globally Reachable" other than True; multicast RFC 5771
+        ("0.0.0.0/32", "the unspecified address"),
+        ("0.0.0.0/8", "an address of this network"),
+        ("10.0.0.0/8", "a private address"),
+        ("100.64.0.0/10", "a shared (carrier-grade NAT) address"),
+        ("127.0.0.0/8", "a loopback address"),
+        ("169.254.0.0/16", "a link-local address"),
+        ("172.16.0.0/12", "a private address"),
+        ("192.0.0.0/24", "a reserved address"),
+        ("192.0.2.0/24", "a documentation address"),
+        ("192.88.99.0/24", "a 6to4 relay address"),
+        ("192.168.0.0/16", "a private address"),
+        ("198.18.0.0/15", "a benchmarking address"),
+        ("198.51.100.0/24", "a documentation address"),
+        ("203.0.113.0/24", "a documentation address"),
+        ("224.0.0.0/4", "a multicast address"),
+        ("255.255.255.255/32", "the broadcast address"),
+        ("240.0.0.0/4", "a reserved address"),
+        # In no registry: what every virtual machine of Azure reaches its host by
+        ("168.63.129.16/32", "an address of the cloud's platform"),
+    )
+)
+
+_KINDS6 = tuple(
+    (IPv6Network(network), kind)
+    for network, kind in (
+        # IANA IPv6 Special-Purpose Address Registry; the first that fits counts
+        ("::/128", "the unspecified address"),
+        ("::1/128", "a loopback address"),
+        ("::/96", "an IPv4-compatible address"),  # RFC 4291 §2.5.5.1
+        ("64:ff9b:1::/48", "a NAT64 address of local use"),  # RFC 8215
+        ("100::/64", "a discard-only address"),
+        ("2001::/23", "a reserved address"),
+        ("2001:db8::/32", "a documentation address"),
+        ("3fff::/20", "a documentation address"),
+        ("fc00::/7", "a private address"),
+        ("fe80::/10", "a link-local address"),
+        ("fec0::/10", "a site-local address"),
+        ("ff00::/8", "a multicast address"),
+    )
+)
+
+_UNICAST = IPv6Network("2000::/3")
+"""All that IANA gives out for global use; what is beyond it is reserved."""
+
+_MAPPED = IPv6Network("::ffff:0:0/96")
+_NAT64 = IPv6Network("64:ff9b::/96")
+_6TO4 = IPv6Network("2002::/16")
+_TEREDO = IPv6Network("2001::/32")
+_ISATAP = (0x00005EFE, 0x02005EFE)
+"""The third 32 bits of an address that tunnels to the IPv4 address in the fourth (RFC 5214 §6.1)."""
+
+
+def parsed(address: str) -> Address | None:
+    """The address that a literal stands for, None if it is none. A zone (`%eth0`) is none: it names an interface.
+
+    The spelling must be plain: four decimal numbers without leading zeros, or hexadecimal groups, in ASCII.
+    """
+    if not re.fullmatch(r"[0-9A-Fa-f:.]+", address):
+        return None
+    try:
+        return IPv6Address(address) if ":" in address else IPv4Address(address)
+    except ValueError:
+        return None
+
+
+def fault(address: str) -> str | None:
+    """Why an address may not be dialled, as what it is (`a private address`); None if it is on the open internet."""
+    return Guard()(address)
+
+
+class Resolves(Protocol):
+    """Who knows the addresses of hosts."""
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        """All that the host may be dialled at, at least one. Raises Unresolved."""
+        ...
+
+
+class Guard:
+    """What may be dialled on behalf of others: the open internet, and what the operator allows besides.
+
+    `allowed_cidrs` let their addresses through, those that are embedded in an IPv6 address too. `allowed_hosts` are for
+    an Egress without a guard: their addresses are not looked at. Called with an address, it is a policy of Egress.
+    """
+
+    def __init__(self, allowed_hosts: Iterable[str] = (), allowed_cidrs: Iterable[str] = ()) -> None:
+        self._hosts = frozenset(_plain(host) for host in allowed_hosts)
+        self._networks: Collection[Network] = tuple(ip_network(cidr) for cidr in allowed_cidrs)
+
+    def __call__(self, address: str) -> str | None:
+        """Why the address may not be dialled, in words that do not hold it; None if it may."""
+        if (known := parsed(address)) is None:
+            return "not a plain IP address"
+        return self._fault(known)
+
+    def named(self, host: str) -> bool:
+        """Whether the operator named this very host: then neither DNS nor address are checked."""
+        return _plain(host) in self._hosts
+
+    async def check(self, target: Target, resolver: Resolves) -> None:
+        """Ask about all addresses of a target before anything is kept of it; when it is dialled, they are asked again.
+
+        Raises AddressRefused, naming the host and the kind of address but not the address itself, if one may not be
+        dialled, or if there is none.
+        """
+        if self.named(target.host):
+            return
+        if parsed(target.host) is not None:
+            if (reason := self(target.host)) is not None:
+                raise AddressRefused(target.shown, f"its host is {reason}, which may not be called from here")
+            return
+        try:
+            addresses = await resolver.addresses(target.host)
+        except Unresolved as error:
+            raise AddressRefused(target.shown, f"its host {target.host} {error}") from error
+        for address in addresses:
+            if (reason := self(address)) is not None:
+                raise AddressRefused(
+                    target.shown, f"its host {target.host} resolves to {reason}, which may not be called from here"
+                )
+
+    def _fault(self, address: Address) -> str | None:
+        if any(address in network for network in self._networks):
+            return None
+        if isinstance(address, IPv4Address):
+            return next((kind for network, kind in _KINDS4 if address in network), None)
+        for inner in (embedded := _embedded(address)):
+            if (reason := self._fault(inner)) is not None:
+                return f"{reason} inside an IPv6 address"
+        if embedded and address not in _UNICAST:
+            return None
+        return _kind6(address)
+
+
+def _kind6(address: IPv6Address) -> str | None:
+    if address in _TEREDO:
+        return None
+    for network, kind in _KINDS6:
+        if address in network:
+            return kind
+    return None if address in _UNICAST else "a reserved address"
+
+
+def _embedded(address: IPv6Address) -> tuple[IPv4Address, ...]:
+    """The IPv4 addresses that packets to an IPv6 address may end up at."""
+    bits = int(address)
+    low = IPv4Address(bits & 0xFFFFFFFF)
+    if address in _MAPPED or address in _NAT64:
+        return (low,)
+    if address in _6TO4:  # RFC 3056 §2
+        return (IPv4Address(bits >> 80 & 0xFFFFFFFF),)
+    if address in _TEREDO:  # RFC 4380 §4: the server, and the client with its bits turned round
+        return IPv4Address(bits >> 64 & 0xFFFFFFFF), IPv4Address(~bits & 0xFFFFFFFF)
+    if address in _UNICAST and bits >> 32 & 0xFFFFFFFF in _ISATAP:
+        return (low,)
+    return ()
+
+
+def _plain(host: str) -> str:
+    return host.lower().removesuffix(".")

@@ -1,0 +1,111 @@
+"""The addresses of hosts, by c-ares: a DNS server that is silent keeps nobody waiting but those who ask for its names.
+
+Invariant: a question is answered, or given up, in time; no answer is kept longer than its own time to live says, and
+that a host has no address no longer than KEPT_S.
+/etc/hosts, search domains and the servers of /etc/resolv.conf count as they do for the rest of the machine.
+"""
+
+import asyncio
+import socket
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from dragoman.net.errors import Unresolved
+
+if TYPE_CHECKING:  # it loads a shared library, which a server without webhooks does not need
+    import aiodns
+
+TIMEOUT_S = 5.0
+"""As long as the resolver of the C library waits for one server."""
+
+ADDRESSES_MAX = 16
+"""More addresses of one host than that are cut off: a DNS answer may hold thousands, and each may be tried."""
+
+KEPT_S = 10.0
+"""The longest that an answer is kept: c-ares 1.34 keeps it for an hour that a name has no address of one kind."""
+
+_TRIES = 2
+
+
+class _Channel(Struct, eq=False):
+    """A driver with its memory of answers, and how many questions it is about to answer."""
+
+    driver: "aiodns.DNSResolver"
+    opened_s: float
+    asking: int = 0
+
+
+class Resolver:
+    """Looks hosts up. Belongs to the event loop of its first question, and is to be closed there.
+
+    For `check` of a Guard, and for an Egress. `servers` are `address` or `address:port`; none: those of the machine.
+    """
+
+    def __init__(self, *, timeout_s: float = TIMEOUT_S, servers: Sequence[str] = (), kept_s: float = KEPT_S) -> None:
+        self._timeout_s = timeout_s
+        self._servers = tuple(servers)
+        self._kept_s = kept_s
+        self._channels: list[_Channel] = []
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        """The addresses of a host in the order in which they are to be tried. Raises Unresolved."""
+        return [address for address, _ in await self._look_up(host, socket.AF_UNSPEC)]
+
+    async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
+        """The same, in the shape of `aiohttp.abc.AbstractResolver`."""
+        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
+        return [
+            {"hostname": host, "host": address, "port": port, "family": kind, "proto": 0, "flags": flags}
+            for address, kind in await self._look_up(host, family)
+        ]
+
+    async def close(self) -> None:
+        """End what is under way. A later question starts anew."""
+        channels, self._channels = self._channels, []
+        for channel in channels:
+            await channel.driver.close()
+
+    async def _look_up(self, host: str, family: int) -> list[tuple[str, int]]:
+        channel = await self._open()
+        import aiodns
+        import pycares
+
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                found = await channel.driver.getaddrinfo(host, socket.AddressFamily(family), type=socket.SOCK_STREAM)
+        except TimeoutError as error:
+            raise Unresolved(f"could not be looked up: no answer from DNS within {self._timeout_s:g} s") from error
+        except aiodns.error.DNSError as error:
+            if error.args[0] in (pycares.errno.ARES_ENOTFOUND, pycares.errno.ARES_ENODATA, pycares.errno.ARES_EBADNAME):
+                raise Unresolved("does not exist, or has no address: check its name") from error
+            raise Unresolved("could not be looked up: DNS does not answer, or fails") from error
+        finally:
+            channel.asking -= 1
+        nodes = {(str(node.addr[0], "ascii"), int(node.family)): None for node in found.nodes}
+        if not nodes:
+            raise Unresolved("does not exist, or has no address: check its name")
+        return list(nodes)[:ADDRESSES_MAX]
+
+    async def _open(self) -> _Channel:
+        """A channel, counted as asked: the newest, or a new one if that is old; old ones go once they are idle."""
+        now, idle = asyncio.get_running_loop().time(), []
+        if not self._channels or now - self._channels[-1].opened_s >= self._kept_s:
+            import aiodns
+
+            idle = [channel for channel in self._channels if not channel.asking]
+            self._channels = [channel for channel in self._channels if channel.asking]
+            # The second try waits twice as long as the first: together as long as the question may take.
+            driver = aiodns.DNSResolver(
+                nameservers=self._servers or None,
+                loop=asyncio.get_running_loop(),
+                timeout=self._timeout_s / 3,
+                tries=_TRIES,
+            )
+            self._channels.append(_Channel(driver, now))
+        newest = self._channels[-1]
+        newest.asking += 1
+        for channel in idle:
+            await channel.driver.close()
+        return newest

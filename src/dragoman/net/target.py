@@ -1,0 +1,125 @@
+"""A URL that somebody else gave: taken apart by one strict grammar, or refused with what is wrong with it.
+
+Invariant: nothing that two parsers could read differently gets through, so what was checked is what is dialled.
+"""
+
+import re
+from ipaddress import AddressValueError, IPv4Address, IPv6Address
+
+from msgspec import Struct
+
+from dragoman.net.errors import BadUrl
+
+MAX_URL = 2048
+"""As many characters as every receiver, proxy and log in the way is known to take."""
+
+_SHOWN_MAX = 200
+_PORTS = {"http": 80, "https": 443}
+_SPLIT = re.compile(r"(https?)://([^/?]*)(.*)", re.IGNORECASE | re.ASCII)
+_PLACE = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([^:]*))?", re.ASCII)
+_PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
+_NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
+
+
+class Target(Struct, frozen=True):
+    """A URL that can be called. `host` is in lower case, an IPv6 address without brackets, a trailing dot is kept.
+
+    `origin` is the same for all URLs of one host and port, however they are written: `https://example.org:443`.
+    """
+
+    url: str
+    scheme: str
+    host: str
+    port: int
+    origin: str
+
+    @property
+    def shown(self) -> str:
+        """The URL as it may be logged and answered: without its query, which may hold secrets."""
+        return self.url.partition("?")[0]
+
+
+def target(url: str) -> Target:
+    """Take a URL apart. Raises BadUrl, saying what to change, if it is not in its plainest spelling."""
+    if fault := _odd(url):
+        raise BadUrl(_shown(url), fault)
+    if (split := _SPLIT.fullmatch(url)) is None:
+        raise BadUrl(_shown(url), "use http://host:port/path or https://…")
+    scheme, place, rest = split[1].lower(), split[2].lower(), split[3]
+    if "@" in place:
+        raise BadUrl(_shown(url), "must not hold a user or password; credentials are set apart from the URL")
+    parts = _PLACE.fullmatch(place)
+    if parts is None:
+        raise BadUrl(_shown(url), "has more than a host and a port before its path")
+    host, written = parts[1], parts[2]
+    if written is not None and not (_PORT.fullmatch(written) and int(written) <= 65535):
+        raise BadUrl(_shown(url), "its port must be a number from 1 to 65535")
+    port = _PORTS[scheme] if written is None else int(written)
+    if fault := _fault6(host) if host.startswith("[") else _fault_of_name(host):
+        raise BadUrl(_shown(url), fault)
+    path, _, query = rest.partition("?")
+    asked = f"{path or '/'}?{query}" if query else path or "/"
+    return Target(
+        url=f"{scheme}://{place}{asked}",
+        scheme=scheme,
+        host=host.strip("[]"),
+        port=port,
+        origin=f"{scheme}://{host.removesuffix('.')}:{port}",
+    )
+
+
+def _odd(url: str) -> str | None:
+    """What is wrong with the characters of a URL, wherever they are."""
+    if len(url) > MAX_URL:
+        return f"is longer than {MAX_URL} characters"
+    if not url.isascii():
+        return "has characters beyond ASCII: write its host in punycode (xn--…), the rest percent-encoded"
+    if any(character <= " " or character == "\x7f" for character in url):
+        return "has spaces or control characters: percent-encode them"
+    if "\\" in url:
+        return "has a backslash: use / or %5C"
+    if "#" in url:
+        return "has a fragment (#…), which is never sent: leave it out"
+    return None
+
+
+def _fault6(host: str) -> str | None:
+    """What is wrong with an IPv6 address in brackets."""
+    literal = host[1:-1]
+    if "%" in literal:
+        return "has an IPv6 address with a zone (%…), which names an interface of this machine"
+    try:
+        address = IPv6Address(literal)
+    except AddressValueError:
+        return "what is in the brackets of its host is not an IPv6 address"
+    plain = {address.compressed}  # Python 3.13 writes a mapped address with its dotted part, 3.11 without: take both
+    if address.ipv4_mapped is not None:
+        plain |= {f"::ffff:{address.ipv4_mapped}", f"::ffff:{int(address) >> 16 & 0xFFFF:x}:{int(address) & 0xFFFF:x}"}
+    return None if literal in plain else f"write its IPv6 address as [{address.compressed}]"
+
+
+def _fault_of_name(host: str) -> str | None:
+    """What is wrong with the name of a host, or with an IPv4 address in its place."""
+    if not host:
+        return "has no host"
+    if "%" in host:
+        return "has percent-encoding in its host: write it plainly"
+    labels = host.removesuffix(".").split(".")
+    if _NUMBER.fullmatch(labels[-1]):  # as the WHATWG URL standard decides ("ends in a number")
+        try:
+            IPv4Address(host)
+        except AddressValueError:
+            return "has an IPv4 address in an odd spelling: write it plainly, four decimal numbers like 198.51.100.7"
+        return None
+    if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
+        return "its host is not a DNS name: letters, digits, - and _ between single dots, at most 63 in a row"
+    return None
+
+
+def _shown(url: str) -> str:
+    """A URL that is refused, as it may be shown: the user and password that it may hold are cut out, and its query."""
+    before = url.partition("?")[0]
+    scheme, _, after = before.rpartition("@")[0].partition(":") if "@" in before else ("", "", "")
+    shown = f"{scheme}:…@{before.rpartition('@')[2]}" if after else before.rpartition("@")[2]
+    return repr(shown[:_SHOWN_MAX])

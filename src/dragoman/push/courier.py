@@ -1,0 +1,346 @@
+"""The courier: takes deliveries that are due, calls webhooks, and writes down what became of it.
+
+Invariant: whatever is not written down is called again: at least once, with the same `webhook-id`. Hosts that are slow,
+dead or unknown have slots of their own, so that they keep none from those that do well.
+"""
+
+import asyncio
+import logging
+import random
+from asyncio import Future, TaskGroup
+from collections.abc import Callable, Mapping
+from functools import partial
+
+from msgspec import Struct
+
+from dragoman.dialects.api import PushForm
+from dragoman.model.ids import Clock
+from dragoman.net.egress import Egress, Policy, prepared
+from dragoman.net.errors import BadUrl, EgressError
+from dragoman.net.resolver import Resolver
+from dragoman.net.target import Target, target
+from dragoman.push import headers, verdict
+from dragoman.push.headers import Token
+from dragoman.push.hosts import KNOWN_MAX, WINDOW_START, Host, Hosts
+from dragoman.push.schedule import Schedule
+from dragoman.store.api import StoreError
+from dragoman.store.outbox import Due, Lane, Outbox, Settled
+from dragoman.telemetry.counts import Counts
+
+log = logging.getLogger(__name__)
+
+ATTEMPT_S = 10.0
+"""DESIGN §7: a receiver that takes longer than this to say that it has it, has to take it again."""
+
+CONNECT_S = 3.0
+"""Of that, for a connection."""
+
+SLOTS = {Lane.HEALTHY: 256, Lane.UNKNOWN: 128, Lane.FAILING: 64}
+"""Most calls at once, by how their hosts have done."""
+
+CONNECTIONS_MAX = sum(SLOTS.values())
+"""As many as there are calls at once: none waits for a connection within its ten seconds."""
+
+BATCH_MAX = 64
+"""Most deliveries in one claim: as many as can be begun without keeping the loop from others."""
+
+CLAIM_S = 60.0
+"""A claim outlasts an attempt, and the three that may be before it in the queue of a host that has become slow."""
+
+PACE_S = {Lane.HEALTHY: 0.02, Lane.UNKNOWN: 0.05, Lane.FAILING: 0.25}
+"""So much time is between two claims, unless the first took all it could: under load one claim takes many deliveries,
+and is written together with what became of others; without load it comes at once."""
+
+LOOK_S = 5.0
+"""How often the outbox is looked at although nobody said that anything is due: another process may have sent a dead
+letter again, and a claim may have run out."""
+
+
+ANSWER_BYTES_MAX = 16 * 1024
+"""Of an answer's body, which nobody wants, so much is read; a new connection costs less than reading more."""
+
+
+def way_out(policy: Policy, resolver: Resolver) -> Egress:
+    """An Egress as a courier needs it."""
+    return Egress(
+        policy,
+        connect_timeout_s=CONNECT_S,
+        max_answer_bytes=ANSWER_BYTES_MAX,
+        connections_max=CONNECTIONS_MAX,
+        resolver=resolver,
+    )
+
+
+class CourierSettings(Struct, frozen=True, kw_only=True):
+    """What tests set otherwise."""
+
+    schedule: Schedule = Schedule()
+    attempt_s: float = ATTEMPT_S
+    claim_s: float = CLAIM_S
+    look_s: float = LOOK_S
+
+
+class Courier:
+    """Delivers what the outbox holds, from `start` to `drain`.
+
+    `forms` are the dialects' ways of telling, by name. `guarded` and `unguarded` are two `way_out`s: the second for
+    hosts of which `named` says that the operator allows them whatever their address. With a `token` every call carries
+    a JWT.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        forms: Mapping[str, PushForm],
+        *,
+        guarded: Egress,
+        unguarded: Egress,
+        named: Callable[[str], bool],
+        clock: Clock,
+        token: Token | None = None,
+        counts: Counts | None = None,
+        settings: CourierSettings = CourierSettings(),  # noqa: B008 — it is frozen
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        self._outbox = outbox
+        self._forms = forms
+        self._guarded = guarded
+        self._unguarded = unguarded
+        self._named = named
+        self._clock = clock
+        self._token = token
+        self._counts = counts
+        self._settings = settings
+        self._chance = chance
+        self._hosts = Hosts()
+        self._targets: dict[str, Target] = {}
+        self._in_flight = dict.fromkeys(Lane, 0)
+        self._asked = set(Lane)
+        self._not_before = dict.fromkeys(Lane, 0.0)
+        self._claimed_ms = dict.fromkeys(Lane, 0)
+        self._next_due_ms: int | None = None
+        self._moved = asyncio.Event()
+        self._attempts: set[asyncio.Task[None]] = set()
+        self._unwritten: list[Settled] = []
+        self._settling: set[Future[None]] = set()
+        self._stopping = False
+        self._prepared = False
+        self._tasks: TaskGroup | None = None
+        self._running: asyncio.Task[None] | None = None
+
+    def start(self, tasks: TaskGroup) -> None:
+        """Begin. What the process before had in flight is due at once."""
+        self._tasks = tasks
+        self._running = tasks.create_task(self._run(), name="courier")
+
+    async def drain(self, grace_s: float) -> None:
+        """Stop: nothing more is claimed; calls under way get their time, then they are left to their claims.
+
+        Closes both ways out.
+        """
+        self._stopping = True
+        if self._running is not None:
+            self._running.cancel()
+            await asyncio.wait((self._running,))
+        if self._attempts:
+            _, late = await asyncio.wait(self._attempts, timeout=grace_s)
+            for attempt in late:
+                attempt.cancel()
+            if late:
+                await asyncio.wait(late)
+        self._write()
+        if self._settling:
+            await asyncio.wait(self._settling)
+        await self._guarded.close()
+        await self._unguarded.close()
+
+    def wake(self) -> None:
+        """Deliveries were committed."""
+        if len(self._asked) < len(Lane):
+            self._asked.update(Lane)
+            self._moved.set()
+
+    async def _run(self) -> None:
+        loop, look_at, reclaimed = asyncio.get_running_loop(), 0.0, False
+        while True:
+            self._moved.clear()
+            try:
+                if not reclaimed:
+                    await self._outbox.reclaim(self._clock.now_ms())
+                    reclaimed = True
+                for lane in Lane:
+                    if lane in self._asked and loop.time() >= self._not_before[lane]:
+                        self._asked.discard(lane)
+                        self._write()
+                        self._not_before[lane] = loop.time() + PACE_S[lane]
+                        if await self._claim(lane):
+                            self._not_before[lane] = 0.0
+                            self._asked.add(lane)
+                if look := loop.time() >= look_at:
+                    look_at = loop.time() + self._settings.look_s
+                    await self._count()
+                if look or not self._asked:
+                    await self._foresee(look=look)
+            except StoreError as error:
+                log.warning("webhooks wait %g s, as the store does not answer: %s", self._settings.look_s, error)
+                self._asked.update(Lane)
+                await asyncio.sleep(self._settings.look_s)
+                continue
+            await self._rest(look_at)
+
+    async def _rest(self, look_at: float) -> None:
+        """Until something moves, or it is time for what was asked for, for the next delivery, or for a look."""
+        loop = asyncio.get_running_loop()
+        until = min((self._not_before[lane] for lane in self._asked), default=look_at)
+        if self._next_due_ms is not None:
+            until = min(until, loop.time() + (self._next_due_ms - self._clock.now_ms()) / 1000)
+        alarm = loop.call_at(min(until, look_at), self._moved.set)
+        await self._moved.wait()
+        alarm.cancel()
+        if self._next_due_ms is not None and self._next_due_ms <= self._clock.now_ms():
+            self._next_due_ms = None
+            self._asked.update(Lane)
+
+    async def _foresee(self, *, look: bool) -> None:
+        """Find out when the next delivery is due.
+
+        One that was due at the last claims already waits for a slot, or for its host: the end of a call is what it
+        waits for. A look does not rely on that.
+        """
+        self._next_due_ms = None  # what is settled meanwhile may set it
+        next_due_ms = await self._outbox.next_due_ms()
+        if next_due_ms is not None and (look or next_due_ms > min(self._claimed_ms.values())):
+            self._next_due_ms = min(next_due_ms, self._next_due_ms or next_due_ms)
+
+    async def _claim(self, lane: Lane) -> bool:
+        """Take what a lane has room for, and begin with it; whether there may be more to take at once."""
+        self._claimed_ms[lane] = self._clock.now_ms()
+        limit = min(BATCH_MAX, SLOTS[lane] - self._in_flight[lane])
+        if limit <= 0:
+            return False
+        if lane is not Lane.HEALTHY:
+            return await self._claimed(lane, limit, 1, self._hosts.under_way()) == limit
+        before = {name: host.in_flight for name, host in self._hosts.busy.items()}
+        found = await self._claimed(lane, limit, WINDOW_START, self._hosts.under_way(WINDOW_START))
+        return found == limit or (found > 0 and await self._claim_more(limit - found, before))
+
+    async def _claim_more(self, limit: int, before: Mapping[str, int]) -> bool:
+        """Of hosts that are quick, and that gave all they were asked for: as much as they have room for."""
+        wide = {
+            name: host.room
+            for name, host in self._hosts.busy.items()
+            if host.room and host.in_flight - before.get(name, 0) >= WINDOW_START
+        }
+        if not wide:
+            return False
+        others = [name for name in self._hosts.under_way() if name not in wide]
+        return await self._claimed(Lane.HEALTHY, limit, min(wide.values()), others) == limit
+
+    async def _claimed(self, lane: Lane, limit: int, per_host: int, busy: list[str]) -> int:
+        now_ms = self._clock.now_ms()
+        until_ms = now_ms + round(self._settings.claim_s * 1000)
+        claimed = await self._outbox.claim(lane, now_ms, until_ms, limit, per_host, busy)
+        if claimed and not self._prepared:
+            await prepared()
+            self._prepared = True
+        for due in claimed:
+            host = self._hosts.busied(due.host)
+            if host.in_flight < host.window:
+                self._begin(due, host, lane)
+            else:
+                host.waiting.append((due, lane, until_ms))
+        return len(claimed)
+
+    def _begin(self, due: Due, host: Host, lane: Lane) -> None:
+        assert self._tasks is not None
+        host.in_flight += 1
+        self._in_flight[lane] += 1
+        attempt = self._tasks.create_task(self._attempt(due, host, lane))
+        self._attempts.add(attempt)
+        attempt.add_done_callback(self._attempts.discard)
+
+    async def _attempt(self, due: Due, host: Host, lane: Lane) -> None:
+        """Call once, and write down what became of it; if it was canceled, nothing: its claim runs out."""
+        try:
+            settled = await self._called(due, host)
+            self._unwritten.append(settled)
+        finally:
+            host.in_flight -= 1
+            self._in_flight[lane] -= 1
+            self._go_on(host)
+        self._ask(lane)
+        if settled.reached:
+            self._ask(Lane.HEALTHY)
+
+    def _go_on(self, host: Host) -> None:
+        """Begin what waits for a host, as far as it has room and the claims have time for it."""
+        enough_ms = self._clock.now_ms() + round(self._settings.attempt_s * 1000)
+        while host.waiting and not self._stopping and host.in_flight < host.window:
+            due, lane, until_ms = host.waiting.popleft()
+            if until_ms > enough_ms:
+                self._begin(due, host, lane)
+        self._hosts.settled(host)
+
+    async def _called(self, due: Due, host: Host) -> Settled:
+        form = self._forms.get(due.config.dialect)
+        if form is None:
+            return verdict.unsendable(due, "its dialect is not spoken here")
+        loop, schedule = asyncio.get_running_loop(), self._settings.schedule
+        sent = headers.of_attempt(due, form, self._clock.now_ms(), self._token)
+        began = loop.time()
+        try:
+            to = self._target(due.config.url)
+            egress = self._unguarded if self._named(to.host) else self._guarded
+            reply = await egress.post(to, body=due.delivery.body, headers=sent, timeout_s=self._settings.attempt_s)
+        except BadUrl:
+            return verdict.unsendable(due, "not a URL that can be called")
+        except EgressError as error:
+            host.failed()
+            return verdict.unanswered(due, error, schedule, self._clock.now_ms(), self._chance())
+        settled = verdict.answered(due, reply, schedule, self._clock.now_ms(), self._chance())
+        if settled.outcome == "delivered":
+            host.took(loop.time() - began)
+        else:
+            host.refused()
+        return settled
+
+    def _target(self, url: str) -> Target:
+        found = self._targets.get(url)
+        if found is None:
+            if len(self._targets) >= KNOWN_MAX:
+                self._targets.clear()
+            found = self._targets[url] = target(url)
+        return found
+
+    def _write(self) -> None:
+        """Write down what became of calls since the last time: together, and before the claims that build on it."""
+        done, self._unwritten = self._unwritten, []
+        for settled in done:
+            written = self._outbox.settle(settled)
+            self._settling.add(written)
+            written.add_done_callback(partial(self._settled, settled))
+
+    def _settled(self, settled: Settled, written: Future[None]) -> None:
+        self._settling.discard(written)
+        if written.cancelled():
+            return
+        if (error := written.exception()) is not None:
+            log.warning("a webhook call was made, and could not be written down; it is made again: %s", error)
+            return
+        if settled.outcome == "retry":
+            if self._next_due_ms is None or settled.due_ms < self._next_due_ms:
+                self._next_due_ms = settled.due_ms
+                self._moved.set()
+        elif settled.outcome != "delivered":
+            log.warning("webhook call %d is given up: %s", settled.number, settled.reason)
+        if self._counts is not None:
+            self._counts.pushed(settled.outcome)
+
+    def _ask(self, lane: Lane) -> None:
+        if lane not in self._asked:
+            self._asked.add(lane)
+            self._moved.set()
+
+    async def _count(self) -> None:
+        if self._counts is not None:
+            self._counts.pushes_waiting, self._counts.pushes_dead = await self._outbox.owed_count()

@@ -1,0 +1,92 @@
+"""How much a host takes at a time: its window opens while it is quick and closes when it is slow.
+
+Invariant: a host that is slow or has failed has few deliveries in flight, whatever is owed to it; others have the rest.
+"""
+
+from collections import deque
+
+from dragoman.store.outbox import Due, Lane
+
+WINDOW_START = 4
+"""In flight to a host that has answered, before more is known of it."""
+
+WINDOW_MAX = 64
+QUICK_S = 0.1
+"""A window opens to twice its size when as many deliveries as it holds have each taken less than this."""
+
+SLOW_S = 1.0
+"""A delivery that takes longer closes the window to half its size."""
+
+KNOWN_MAX = 4096
+"""Hosts that are remembered although nothing is in flight to them."""
+
+
+class Host:
+    """One of them. `waiting` has been claimed, each with the time its claim ends, and is beyond the window."""
+
+    __slots__ = ("_quick", "in_flight", "name", "waiting", "window")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.in_flight = 0
+        self.window = WINDOW_START
+        self.waiting: deque[tuple[Due, Lane, int]] = deque()
+        self._quick = 0
+
+    @property
+    def room(self) -> int:
+        """How many more it may be given; none while some wait."""
+        return 0 if self.waiting else max(0, self.window - self.in_flight)
+
+    def took(self, took_s: float) -> None:
+        """It took a delivery."""
+        if took_s > SLOW_S:
+            self.refused()
+        elif took_s < QUICK_S:
+            self._quick += 1
+            if self._quick >= self.window:
+                self.window = min(WINDOW_MAX, self.window * 2)
+                self._quick = 0
+
+    def refused(self) -> None:
+        """It answered that it will not have a delivery, or cannot."""
+        self.window = max(1, self.window // 2)
+        self._quick = 0
+
+    def failed(self) -> None:
+        """It did not answer."""
+        self.window = 1
+        self._quick = 0
+
+
+class Hosts:
+    """Those that something is under way to, by name, and those that something was under way to lately."""
+
+    __slots__ = ("_idle", "busy")
+
+    def __init__(self) -> None:
+        self.busy: dict[str, Host] = {}
+        self._idle: dict[str, Host] = {}
+
+    def __len__(self) -> int:
+        return len(self.busy) + len(self._idle)
+
+    def busied(self, name: str) -> Host:
+        """The host of that `scheme://host:port`, to which something is under way from now on."""
+        host = self.busy.get(name)
+        if host is None:
+            host = self._idle.pop(name) if name in self._idle else Host(name)
+            self.busy[name] = host
+        return host
+
+    def settled(self, host: Host) -> None:
+        """Something that was under way to it is no longer. Of the idle ones the longest idle are forgotten."""
+        if host.in_flight == 0 and not host.waiting:
+            del self.busy[host.name]
+            self._idle[host.name] = host
+            if len(self._idle) > KNOWN_MAX:
+                del self._idle[next(iter(self._idle))]
+
+    def under_way(self, room: int = WINDOW_MAX + 1) -> list[str]:
+        """Those that something is under way to, and that have less room than this."""
+        return [name for name, host in self.busy.items() if host.room < room]

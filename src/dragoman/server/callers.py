@@ -1,0 +1,114 @@
+"""Who may call: the authenticator as it is configured, and the rule that nobody listens to the world without one.
+
+Invariant: a configuration that would let strangers in is refused at start, with what to do instead.
+"""
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from dragoman.auth.authenticator import Authenticator
+from dragoman.bindings.callers import Hosts
+from dragoman.config import Config, loopback
+from dragoman.model.ids import Clock
+from dragoman.net.address import Guard
+from dragoman.net.egress import Egress, operator_named
+from dragoman.net.resolver import Resolver
+from dragoman.server.errors import StartError
+from dragoman.store.api import Store
+
+MEMORY = "memory:"
+
+KEYS_BYTES_MAX = 1 << 20
+"""Of a key set; a large issuer has some ten keys of 2 KB."""
+
+
+class Ways(Struct, frozen=True):
+    """The ways out to whoever issues tokens: to hosts that the operator named, and to those that these refer to."""
+
+    named: Egress
+    guarded: Egress
+
+    @classmethod
+    def of(cls) -> "Ways":
+        """Ways that dial nothing before they are used."""
+        return cls(
+            Egress(operator_named, max_answer_bytes=KEYS_BYTES_MAX),
+            Egress(Guard(), max_answer_bytes=KEYS_BYTES_MAX, resolver=Resolver()),
+        )
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self.named.close()
+        await self.guarded.close()
+
+
+def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock: Clock, ways: Ways) -> Authenticator:
+    """The authenticator. Raises StartError for settings that do not go together, and for a port open to the world."""
+    known = frozenset(agents)
+    own = {entry.id: entry.api_key for entry in config.agents if entry.api_key and entry.id in known}
+    if config.jwt_issuer is not None and config.jwt_audience is None:
+        raise StartError(
+            "jwt_issuer is set and jwt_audience is not: name the audience that tokens for this server have"
+        )
+    if config.client_cert_header is not None and not config.trusted_proxies:
+        raise StartError("client_cert_header is set and trusted_proxies is not: name the addresses of your proxies")
+    tokens = certificates = None
+    if config.jwt_issuer is not None and config.jwt_audience is not None:
+        from dragoman.auth.jwks import Jwks
+        from dragoman.auth.tokens import Tokens
+
+        jwks = Jwks(
+            issuer=config.jwt_issuer,
+            jwks_url=config.jwt_jwks_url,
+            algorithms=config.jwt_algorithms,
+            named=ways.named,
+            guarded=ways.guarded,
+            clock=clock,
+        )
+        tokens = Tokens(
+            jwks,
+            audience=config.jwt_audience,
+            algorithms=config.jwt_algorithms,
+            leeway_s=config.jwt_leeway_s,
+            clock=clock,
+        )
+    if config.client_cert_header is not None:
+        from dragoman.auth.certificates import Certificates
+
+        certificates = Certificates(config.client_cert_header, config.trusted_proxies)
+    authenticator = Authenticator(
+        store.keys,
+        clock,
+        shared=config.api_key,
+        agent_keys=own,
+        tokens=tokens,
+        certificates=certificates,
+        always=config.authentication == "required" or config.profile == "evoai",
+    )
+    asks = config.authentication == "required" or config.profile == "evoai"
+    if asks and config.store == MEMORY and not (config.api_key or own or tokens or certificates):
+        asked = "profile evoai" if config.profile == "evoai" else "authentication = 'required'"
+        raise StartError(
+            f"{asked} asks every caller for a key, and a store in memory keeps none: set api_key (EVO_AI_API_KEY), "
+            "jwt_issuer, or a store that is a file"
+        )
+    _check_exposed(config, known, authenticator)
+    return authenticator
+
+
+def _check_exposed(config: Config, agents: Iterable[str], authenticator: Authenticator) -> None:
+    if loopback(config.host) or config.allow_unauthenticated:
+        return
+    open_to_all = [agent for agent in agents if not authenticator.required_for(agent)]
+    if open_to_all:
+        raise StartError(
+            f"host = {config.host!r} can be reached from other machines, and nobody is asked who they are: make a key "
+            "first (dragoman keys create NAME), set api_key or jwt_issuer, listen on 127.0.0.1, or set "
+            "allow_unauthenticated if everyone who can reach the port may use every agent"
+        )
+
+
+def hosts_of(config: Config) -> Hosts | None:
+    """The names by which a server is reached that asks nobody; None: any, where the operator opened it to all."""
+    return Hosts.of(config.host, config.public_url) if loopback(config.host) else None

@@ -1,0 +1,41 @@
+"""Who watches: counters, and OpenTelemetry where it is on.
+
+Invariant: what is off is not imported.
+"""
+
+from typing import TYPE_CHECKING
+
+from dragoman import __version__
+from dragoman.config import Config
+from dragoman.engine.api import Observer
+from dragoman.engine.observed import Observers
+from dragoman.server.errors import StartError
+from dragoman.telemetry.counts import Counts
+
+if TYPE_CHECKING:
+    from dragoman.telemetry.opentelemetry import OpenTelemetry
+
+
+def observer_of(counts: Counts | None, telemetry: "OpenTelemetry | None") -> Observer | None:
+    """Who is told what happens to tasks; None costs nothing."""
+    if counts is not None and telemetry is not None:
+        return Observers((counts, telemetry))
+    return counts or telemetry
+
+
+def telemetry_of(config: Config) -> "OpenTelemetry | None":
+    """OpenTelemetry, which is imported only here and only if it is on: it is large, and not in every installation.
+
+    Raises StartError if it is on and not there.
+    """
+    if not config.telemetry:
+        return None
+    try:
+        from dragoman.telemetry.opentelemetry import OpenTelemetry, installed
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        raise StartError(
+            "telemetry is on, but OpenTelemetry is not installed: pip install 'dragoman[otel]', or turn telemetry off"
+        ) from error
+    return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)

@@ -1,0 +1,106 @@
+"""The server as a process of its own: until it is signalled, with the interpreter set up for it.
+
+Invariant: the first signal drains, the second ends the process at once.
+"""
+
+import asyncio
+import ctypes
+import gc
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+
+from dragoman.config import Config
+from dragoman.engine.api import Runner
+from dragoman.server.errors import StartError
+from dragoman.server.running import Listening, running
+from dragoman.store.api import StoreError
+from dragoman.telemetry.logs import log_to
+
+log = logging.getLogger(__name__)
+
+LEAVE_S = 2.0
+"""How long agents that were canceled may still take, once all else has ended."""
+
+SWITCH_INTERVAL_S = 0.0005
+"""How long a thread may keep the interpreter while the event loop waits for it. With the default of 5 ms, an agent that
+computes in a thread delays every answer by up to 5 ms."""
+
+GC_THRESHOLDS = (50_000, 20, 100)
+"""Of the three generations. Collections of the young one find the cycles of finished requests; one of everything stands
+still for as long as there are streams open, so it is rare."""
+
+ARENAS = 1
+"""glibc's allocator gives each thread memory of its own, and keeps there what is freed: a task of 10 MB that passes the
+loop, the writer and a reader would be held three times. The threads hardly wait for one another's memory: mostly they
+wait for the interpreter."""
+
+M_ARENA_MAX = -8
+"""malloc.h of glibc."""
+
+
+def run(config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening], None]) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
+
+    `on_ready` is told when it listens, and on which port. Exits with a message if the server cannot start.
+    """
+    log_to(sys.stderr, config.log_level, config.log_format)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    gc.set_threshold(*GC_THRESHOLDS)
+    if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # not musl
+        mallopt(M_ARENA_MAX, ARENAS)
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_until_signalled(config, agents, on_ready))
+        return
+    except (StartError, StoreError) as error:
+        reason = str(error)
+    except ExceptionGroup as group:  # from the TaskGroup
+        _, others = group.split(StoreError)
+        if others is not None:
+            raise
+        reason = str(group.exceptions[0])
+    sys.exit(f"dragoman: {reason}")
+
+
+async def _until_signalled(config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening], None]) -> None:
+    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
+
+    def stop(number: signal.Signals) -> None:
+        if signalled.is_set():
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        log.info("stopping: running tasks get %g s; a second signal stops at once", config.shutdown_grace_s)
+        signalled.set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop, number)
+    async with running(config, agents, on_drained=_leave_agents_behind) as bound:
+        on_ready(bound)
+        gc.collect()
+        gc.freeze()  # what is there now stays: no collection need look at it again
+        await signalled.wait()
+
+
+def _leave_agents_behind() -> None:
+    """End the process soon, whatever agents do: their tasks have ended, and what is committed is on the disk."""
+
+    def leave() -> None:
+        log.warning("an agent does not let itself be canceled: leaving it behind")
+        logging.shutdown()
+        os._exit(0)
+
+    timer = threading.Timer(LEAVE_S, leave)
+    timer.daemon = True
+    timer.start()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if sys.platform == "win32":
+        return None
+    import uvloop
+
+    return uvloop.new_event_loop

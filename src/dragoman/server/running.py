@@ -1,0 +1,167 @@
+"""Assembly: from a configuration and agents to a server that listens, and the order in which it starts and stops.
+
+Invariant: the listener opens last and what it serves ends first: no request meets a store that is not open.
+"""
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman import __version__
+from dragoman.agents.python import Agent
+from dragoman.agents.threads import Threads
+from dragoman.agents.worker import WorkerAgent
+from dragoman.auth.signatures import SigningRoom
+from dragoman.bindings.health import Health
+from dragoman.bindings.listener import BACKLOG, bound_socket, listener
+from dragoman.bindings.metrics import Exposition
+from dragoman.config import Config
+from dragoman.engine.admitted import Admitted
+from dragoman.engine.api import EngineSettings, Handler, Runner
+from dragoman.engine.engine import Engine
+from dragoman.engine.observed import Traced
+from dragoman.engine.rates import Rates
+from dragoman.engine.trail import Trail
+from dragoman.model.ids import SystemClock, new_id
+from dragoman.server.callers import Ways, authenticator_of
+from dragoman.server.errors import StartError
+from dragoman.server.front import app_of
+from dragoman.server.observing import observer_of, telemetry_of
+from dragoman.server.retention import sweep
+from dragoman.server.webhooks import webhooks_of
+from dragoman.store.open import open_store
+from dragoman.telemetry.counts import Counts
+
+
+class Listening(Struct, frozen=True):
+    """A server that listens: its configuration, with the port it got, and whether it asks callers who they are."""
+
+    config: Config
+    asks_callers: bool
+
+    @property
+    def url(self) -> str:
+        """Where it listens, without a slash at the end."""
+        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
+        return f"http://{host}:{self.config.port}"
+
+
+@asynccontextmanager
+async def running(
+    config: Config, agents: Sequence[Runner], on_drained: Callable[[], None] = lambda: None
+) -> AsyncIterator[Listening]:
+    """A server in the current event loop, listening until the block ends; then it drains.
+
+    `on_drained` is called when all is done but to wait for agents that do not let themselves be canceled. Raises
+    StartError, or StoreError if the store cannot be opened.
+    """
+    clock = SystemClock()
+    threads = Threads(config.threads_max)
+    runners = _sharing(threads, agents)
+    store = open_store(config.store, clock)
+    holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
+    await store.open(holder)  # migrates, before anybody can connect
+    try:
+        ways = Ways.of()
+        authenticator = authenticator_of(config, runners, store, clock, ways)
+        counts = Counts() if config.metrics else None
+        telemetry = telemetry_of(config)
+        trail = Trail(store.audit, config.audit, counts.refused if counts is not None else lambda reason: None)
+        signing = SigningRoom(store.keys, clock)
+        webhooks = await webhooks_of(config, store.outbox, clock, signing, counts)
+        engine = Engine(
+            store,
+            runners,
+            clock=clock,
+            settings=_engine_settings(config),
+            holder=holder,
+            observer=observer_of(counts, telemetry),
+            announcer=webhooks.announcer,
+            identified=lambda: authenticator.required,
+        )
+        rates = Rates(config.max_requests_per_s) if config.max_requests_per_s else None
+        admitted = Admitted(engine, rates=rates, max_streams=config.max_streams, trail=trail, clock=clock)
+        handler: Handler = admitted if telemetry is None else Traced(admitted, telemetry)
+        stopping = asyncio.Event()
+        health = Health(store, clock, lambda: _unready(stopping, threads))
+        metrics = None
+        if counts is not None:
+            metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: store.writes)
+        server = listener(app_of(config, handler, runners, authenticator, signing, trail, health, metrics, clock))
+        with _bound(config) as bound:
+            async with asyncio.TaskGroup() as tasks:
+                workers = [agent for agent in agents if isinstance(agent, WorkerAgent)]
+                for worker in workers:
+                    worker.leases.open()
+                await engine.start(tasks)
+                webhooks.courier.start(tasks)
+                sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
+                bound.listen(BACKLOG)
+                listening = tasks.create_task(server.serve(sockets=[bound]), name="listener")
+                try:
+                    yield Listening(replace(config, port=bound.getsockname()[1]), authenticator.required)
+                finally:
+                    stopping.set()  # /ready says so
+                    for worker in workers:
+                        worker.leases.close()
+                    await engine.drain(config.shutdown_grace_s)  # no new work, streams end, runs get their time
+                    server.should_exit = True
+                    await listening
+                    await webhooks.courier.drain(config.shutdown_grace_s)
+                    await ways.close()
+                    await trail.stop()
+                    sweeper.cancel()
+                    if telemetry is not None:
+                        await asyncio.to_thread(telemetry.flush)
+                    on_drained()
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def serving(config: Config, agents: Sequence[Runner]) -> AsyncIterator[str]:
+    """The same for tests and notebooks: a real listener in the current loop; gives its base URL.
+
+    An agent that does not let itself be canceled is left behind in that loop, which will not close before it ends.
+    """
+    async with running(config, agents) as listening:
+        yield listening.url
+
+
+def _sharing(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
+    """The agents by id; the threads for plain functions are counted over all of them."""
+    for agent in agents:
+        if isinstance(agent, Agent):
+            agent.threads = threads
+    return {agent.profile.id: agent for agent in agents}
+
+
+def _unready(stopping: asyncio.Event, threads: Threads) -> str | None:
+    if stopping.is_set():
+        return "the server is stopping"
+    if threads.full:
+        return f"all {threads.maximum} threads for agents are taken (threads_max), {threads.left_behind} left behind"
+    return None
+
+
+def _engine_settings(config: Config) -> EngineSettings:
+    return EngineSettings(
+        blocking_timeout_s=config.blocking_timeout_s,
+        cancel_grace_s=config.cancel_grace_s,
+        keepalive_s=config.keepalive_s,
+        suspend_max_s=config.suspend_max_s,
+        max_open_tasks=config.max_open_tasks,
+        max_daily_tasks=config.max_daily_tasks,
+    )
+
+
+def _bound(config: Config) -> socket.socket:
+    try:
+        return bound_socket(config.host, config.port)
+    except OSError as error:
+        raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}") from error

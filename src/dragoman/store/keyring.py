@@ -1,0 +1,63 @@
+"""The keys that the store holds: those of callers, hashed, and those with which the server signs.
+
+Invariant: a caller's key itself is never written anywhere; what is kept tells only whether a key is the right one.
+"""
+
+from typing import Protocol
+
+from msgspec import Struct
+
+from dragoman.model.principal import Role, Scope
+
+
+class ApiKey(Struct, frozen=True, kw_only=True):
+    """A key as it is kept. `id` is the part of it that is no secret, `digest` the SHA-256 of the whole.
+
+    Keys of one `name` are one principal: they own the same tasks. `agents` and `scopes` None: all.
+    """
+
+    id: str
+    name: str
+    role: Role
+    agents: tuple[str, ...] | None
+    scopes: tuple[Scope, ...] | None
+    digest: bytes
+    made_ms: int
+    expires_ms: int | None = None
+    revoked_ms: int | None = None
+
+
+class SigningKey(Struct, frozen=True, kw_only=True):
+    """A private key of the server: `jwk` is JSON (RFC 7517)."""
+
+    kid: str
+    jwk: bytes
+    made_ms: int
+
+
+class KeyRing(Protocol):
+    """Keys. Another process may add and revoke them while this one runs: every read sees what is committed."""
+
+    def find(self, key_id: str) -> ApiKey | None:
+        """The key of that id, also if it is revoked or expired. A point read: short enough for the loop."""
+        ...
+
+    def any(self) -> bool:
+        """Whether a key was ever made. A point read."""
+        ...
+
+    async def add(self, key: ApiKey) -> None:
+        """Keep a key."""
+        ...
+
+    async def revoke(self, key_id: str, now_ms: int) -> bool:
+        """Mark it revoked; False if there is none, or it was already."""
+        ...
+
+    async def all(self) -> tuple[ApiKey, ...]:
+        """Every key, oldest first."""
+        ...
+
+    async def signing_key(self, offer: SigningKey | None = None) -> SigningKey | None:
+        """The server's key for signatures. If there is none yet, `offer` is kept and returned: the first one wins."""
+        ...

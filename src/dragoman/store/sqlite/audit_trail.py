@@ -1,0 +1,94 @@
+"""The audit trail in the file.
+
+Invariant: entries are only added, and taken from the front when they are too old; no statement changes one.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from dragoman.store.audit import AuditEntry
+from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.opened import Door
+from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.writes import Act
+
+BATCH_ENTRIES = 500
+"""Entries that go in one transaction of a sweep; each is one small row."""
+
+
+class AuditTable:
+    """The AuditTrail protocol on the store's connections."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def write(self, entries: Sequence[AuditEntry]) -> "asyncio.Future[None]":
+        """As the protocol says; many rows a statement."""
+        rows = [
+            (
+                entry.at_ms,
+                entry.principal,
+                entry.action,
+                entry.agent,
+                entry.task_id,
+                entry.allowed,
+                entry.reason,
+                entry.peer,
+                entry.subject,
+            )
+            for entry in entries
+        ]
+
+        def run(ledger: Ledger, _: int) -> None:
+            ledger.execute_rows("add_audit", rows)
+
+        return self._door().writer.submit(Act(run))
+
+    async def read(
+        self,
+        *,
+        principal: str | None = None,
+        refused_only: bool = False,
+        since_ms: int = 0,
+        limit: int = 100,
+    ) -> tuple[AuditEntry, ...]:
+        """As the protocol says. All entries are looked through if few fit."""
+        name = "read_refused" if refused_only else "read_audit"
+
+        def read(reads: Reads) -> list[Any]:
+            with reads.moment():
+                return reads.cursor.execute(reads.sql[name], (principal, since_ms, limit)).fetchall()
+
+        rows = await self._door().readers.run(read)
+        return tuple(
+            AuditEntry(
+                at_ms=at_ms,
+                principal=who,
+                action=action,
+                agent=agent,
+                task_id=task_id,
+                allowed=bool(allowed),
+                reason=reason,
+                peer=peer,
+                subject=subject,
+            )
+            for at_ms, who, action, agent, task_id, allowed, reason, peer, subject in reversed(rows)
+        )
+
+    async def sweep(self, before_ms: int) -> int:
+        """As the protocol says; the writer is troubled only if there is something to delete."""
+        opened = self._door()
+        batch = (before_ms, BATCH_ENTRIES)
+
+        def old(reads: Reads) -> Any:
+            with reads.moment():
+                return reads.cursor.execute(reads.sql["old_audit"], batch).get
+
+        def run(ledger: Ledger, _: int) -> int:
+            ledger.cursor.execute(ledger.sql["sweep_audit"], batch)
+            return ledger.connection.changes()
+
+        if not await opened.readers.run(old):
+            return 0
+        return int(await opened.writer.submit(Act(run)))

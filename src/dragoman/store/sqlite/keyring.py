@@ -1,0 +1,119 @@
+"""The keys in the file.
+
+Invariant: nothing of the table is remembered here, so that a key made or revoked by another process counts at once.
+"""
+
+from typing import Any
+
+import apsw
+import msgspec
+
+from dragoman.model.principal import Role, Scope
+from dragoman.store.keyring import ApiKey, SigningKey
+from dragoman.store.sqlite.connection import translated
+from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.opened import Door
+from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.writes import Act
+
+
+class KeyTable:
+    """The KeyRing protocol on the store's connections."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+
+    def find(self, key_id: str) -> ApiKey | None:
+        """As the protocol says."""
+        row = self._point("find_key", key_id)
+        return None if row is None else _api_key(*row)
+
+    def any(self) -> bool:
+        """As the protocol says."""
+        return bool(self._point("any_key"))
+
+    async def add(self, key: ApiKey) -> None:
+        """As the protocol says. Raises StoreError if there is one of that id."""
+        row = (
+            key.id,
+            key.name,
+            key.role.value,
+            _listed(key.agents),
+            _listed(key.scopes),
+            key.digest,
+            key.made_ms,
+            key.expires_ms,
+            key.revoked_ms,
+        )
+
+        def run(ledger: Ledger, _: int) -> None:
+            ledger.cursor.execute(ledger.sql["add_key"], row)
+
+        await self._door().writer.submit(Act(run))
+
+    async def revoke(self, key_id: str, now_ms: int) -> bool:
+        """As the protocol says."""
+
+        def run(ledger: Ledger, _: int) -> bool:
+            ledger.cursor.execute(ledger.sql["revoke_key"], (key_id, now_ms))
+            return ledger.connection.changes() > 0
+
+        return bool(await self._door().writer.submit(Act(run)))
+
+    async def all(self) -> tuple[ApiKey, ...]:
+        """As the protocol says."""
+        return await self._door().readers.run(_all)
+
+    async def signing_key(self, offer: SigningKey | None = None) -> SigningKey | None:
+        """As the protocol says."""
+        row = self._point("signing_key")
+        if row is None and offer is not None:
+            mine = (offer.kid, offer.jwk, offer.made_ms)
+
+            def run(ledger: Ledger, _: int) -> Any:
+                ledger.cursor.execute(ledger.sql["offer_signing_key"], mine)
+                return ledger.cursor.execute(ledger.sql["signing_key"]).get
+
+            row = await self._door().writer.submit(Act(run))
+        return None if row is None else SigningKey(kid=row[0], jwk=row[1], made_ms=row[2])
+
+    def _point(self, name: str, *values: str) -> Any:
+        opened = self._door()
+        try:
+            return opened.reads.point(name, values)
+        except apsw.Error as error:
+            raise translated(error, opened.location) from error
+
+
+def _all(reads: Reads) -> tuple[ApiKey, ...]:
+    with reads.moment():
+        rows: list[Any] = reads.cursor.execute(reads.sql["all_keys"]).fetchall()
+    return tuple(_api_key(*row) for row in rows)
+
+
+def _api_key(
+    key_id: str,
+    name: str,
+    role: str,
+    agents: str | None,
+    scopes: str | None,
+    digest: bytes,
+    made_ms: int,
+    expires_ms: int | None,
+    revoked_ms: int | None,
+) -> ApiKey:
+    return ApiKey(
+        id=key_id,
+        name=name,
+        role=Role(role),
+        agents=None if agents is None else msgspec.json.decode(agents, type=tuple[str, ...]),
+        scopes=None if scopes is None else msgspec.json.decode(scopes, type=tuple[Scope, ...]),
+        digest=digest,
+        made_ms=made_ms,
+        expires_ms=expires_ms,
+        revoked_ms=revoked_ms,
+    )
+
+
+def _listed(words: tuple[str, ...] | None) -> str | None:
+    return None if words is None else msgspec.json.encode(words).decode()

@@ -1,0 +1,52 @@
+-- What the driver says to SQLite about keys and the audit trail.
+
+-- name: find_key
+-- A key by its id, whatever has become of it.
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM keys WHERE id = ?1;
+
+-- name: any_key
+-- Whether a key was ever made. Rows are never deleted.
+SELECT EXISTS (SELECT 1 FROM keys);
+
+-- name: all_keys
+-- Every key, oldest first.
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM keys ORDER BY key;
+
+-- name: add_key
+-- A new key.
+INSERT INTO keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9);
+
+-- name: revoke_key
+-- Revoke a key; not twice.
+UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL;
+
+-- name: signing_key
+-- The key that the server signs with.
+SELECT kid, jwk, made_ms FROM signing_keys ORDER BY signing_key LIMIT 1;
+
+-- name: offer_signing_key
+-- Keep a key to sign with, if there is none.
+INSERT INTO signing_keys (kid, jwk, made_ms) SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM signing_keys);
+
+-- name: add_audit
+-- Entries of the audit trail.
+INSERT INTO audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject) VALUES ROWS(9);
+
+-- name: read_audit
+-- The newest entries that fit, newest first: ?1 the principal or null, ?2 the oldest time, ?3 how many.
+SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
+WHERE (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY entry DESC LIMIT ?3;
+
+-- name: read_refused
+-- The same of what was refused.
+SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit INDEXED BY audit_refused
+WHERE allowed = 0 AND (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY entry DESC LIMIT ?3;
+
+-- name: old_audit
+-- Whether one of the ?2 entries at the front is older than ?1.
+SELECT EXISTS (SELECT 1 FROM (SELECT at_ms FROM audit ORDER BY entry LIMIT ?2) WHERE at_ms < ?1);
+
+-- name: sweep_audit
+-- Delete those.
+DELETE FROM audit WHERE entry IN (SELECT entry FROM audit ORDER BY entry LIMIT ?2) AND at_ms < ?1;

@@ -1,0 +1,202 @@
+"""The outbox in the file.
+
+Invariant: nothing of its tables is remembered here: a command beside the server may make dead deliveries due.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
+from functools import partial
+from typing import Any
+
+import apsw
+import msgspec
+
+from dragoman.model.operations import PushConfig
+from dragoman.store.api import StoreError
+from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.store.sqlite.connection import translated
+from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.opened import Door
+from dragoman.store.sqlite.owed import Claim, claim, drop, reclaim, revive
+from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.writer import Writer
+from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement, Webhook
+
+BATCH_DEAD = 500
+"""Dead deliveries that are revived or dropped in one transaction."""
+
+WHICH = {None: "", False: "AND d.dead = 0", True: "AND d.dead = 1"}
+
+
+class OutboxTables:
+    """The Outbox protocol on the store's connections."""
+
+    def __init__(self, door: Door) -> None:
+        self._door = door
+        self._decoder = msgspec.msgpack.Decoder(PushConfig)
+
+    def register(
+        self, task_id: str, registration: Registration, deliveries: tuple[Delivery, ...]
+    ) -> "asyncio.Future[None]":
+        """As the protocol says."""
+        try:
+            return self._own().submit(Registering(task_id, webhook(registration), deliveries))
+        except StoreError as error:
+            return _failed(error)
+
+    def configs(self, task_id: str) -> tuple[PushConfig, ...]:
+        """As the protocol says."""
+        opened = self._door()
+        try:
+            return opened.reads.settings(task_id, self._decoder)
+        except apsw.Error as error:
+            raise translated(error, opened.location) from error
+
+    async def remove(self, task_id: str, config_id: str) -> bool:
+        """As the protocol says."""
+        return bool(await self._own().submit(Removal(task_id, config_id)))
+
+    async def reclaim(self, now_ms: int) -> None:
+        """One walk through the index of what is due."""
+
+        def run(ledger: Ledger, _: int) -> None:
+            reclaim(ledger, now_ms)
+
+        await self._own().submit(Act(run))
+
+    async def claim(
+        self, lane: Lane, now_ms: int, until_ms: int, limit: int, per_host: int, busy: Collection[str] = ()
+    ) -> tuple[Due, ...]:
+        """Two indexes: hosts of a lane by their time, webhooks of a host by theirs."""
+        ask = Claim(lane, now_ms, until_ms, limit, per_host, tuple(busy))
+
+        def run(ledger: Ledger, _: int) -> tuple[Due, ...]:
+            return claim(ledger, ask, self._decoder)
+
+        taken: tuple[Due, ...] = await self._own().submit(Act(run))
+        return taken
+
+    async def next_due_ms(self) -> int | None:
+        """The front of an index, once for each lane."""
+        opened = self._door()
+        try:
+            found: int | None = opened.reads.point("next_due")
+        except apsw.Error as error:
+            raise translated(error, opened.location) from error
+        return found
+
+    def settle(self, settled: Settled) -> "asyncio.Future[None]":
+        """As the protocol says; those of one batch are written together."""
+        try:
+            return self._own().submit(Settlement(settled))
+        except StoreError as error:
+            return _failed(error)
+
+    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> tuple[Owed, ...]:
+        """On a reader thread."""
+
+        def read(reads: Reads) -> tuple[Owed, ...]:
+            with reads.moment():
+                rows: list[Any] = reads.cursor.execute(
+                    reads.sql["owed"].replace("WHICH", WHICH[dead]), (after, limit)
+                ).fetchall()
+            return tuple(self._owed(*row) for row in rows)
+
+        return await self._door().readers.run(read)
+
+    async def owed_count(self) -> tuple[int, int]:
+        """On a reader thread."""
+        waiting, dead = await self._door().readers.run(lambda reads: reads.point("owed_count"))
+        return waiting, dead
+
+    async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
+        """In batches, each a transaction."""
+        done = 0
+        async for some in self._some_dead(numbers):
+            done += await self._door().writer.submit(Act(partial(_revive, some, now_ms)))
+        return done
+
+    async def drop(self, numbers: Collection[int] | None) -> int:
+        """In batches, each a transaction."""
+        done = 0
+        async for some in self._some_dead(numbers):
+            done += await self._door().writer.submit(Act(partial(_drop, some)))
+        return done
+
+    async def _some_dead(self, numbers: Collection[int] | None) -> AsyncIterator[list[int]]:
+        """These numbers, or those of all that are dead now, some at a time."""
+        if numbers is not None:
+            given = sorted(set(numbers))
+            for start in range(0, len(given), BATCH_DEAD):
+                yield given[start : start + BATCH_DEAD]
+            return
+        readers = self._door().readers
+        last, after = await readers.run(lambda reads: reads.point("last_dead")), 0
+        while last is not None and after < last:
+            some = await readers.run(partial(_next_dead, after, last))
+            if not some:
+                return
+            yield some
+            after = some[-1]
+
+    def _owed(
+        self,
+        number: int,
+        name: str,
+        task_id: str,
+        agent: str,
+        config_id: str,
+        settings: bytes,
+        seq: int,
+        attempts: int,
+        dead: int,
+        due_ms: int | None,
+        made_ms: int,
+        reason: str,
+    ) -> Owed:
+        return Owed(
+            number=number,
+            id=name,
+            task_id=task_id,
+            agent=agent,
+            config_id=config_id,
+            url=self._decoder.decode(settings).url,
+            seq=seq,
+            attempts=attempts,
+            dead=bool(dead),
+            due_ms=due_ms,
+            made_ms=made_ms,
+            reason=reason,
+        )
+
+    def _own(self) -> Writer:
+        """For what only the process may write that has the file."""
+        opened = self._door()
+        if opened.beside:
+            raise StoreError(f"store {opened.location.url!r} is open beside its server, which alone may do this")
+        return opened.writer
+
+
+def webhook(registration: Registration) -> Webhook:
+    """A registration as it is written."""
+    config = registration.config
+    return Webhook(config.id, registration.host, msgspec.msgpack.encode(config))
+
+
+def _next_dead(after: int, last: int, reads: Reads) -> list[int]:
+    with reads.moment():
+        return [number for (number,) in reads.cursor.execute(reads.sql["next_dead"], (after, last, BATCH_DEAD))]
+
+
+def _revive(numbers: Sequence[int], due_ms: int, ledger: Ledger, _: int) -> int:
+    return revive(ledger, numbers, due_ms)
+
+
+def _drop(numbers: Sequence[int], ledger: Ledger, _: int) -> int:
+    return drop(ledger, numbers)
+
+
+def _failed(error: StoreError) -> "asyncio.Future[None]":
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future

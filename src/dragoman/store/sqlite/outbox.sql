@@ -1,0 +1,209 @@
+-- What the driver says to SQLite about webhooks, deliveries and quotas. Positional values are in the order of their numbers.
+-- ROWS(n) is written out for as many rows of n values as there are.
+
+-- name: find_host
+-- The number of a host.
+SELECT host FROM push_hosts WHERE name = ?1;
+
+-- name: add_host
+-- A number for a host that has none yet.
+INSERT INTO push_hosts (name) VALUES (?1) RETURNING host;
+
+-- name: drop_hosts
+-- Forget hosts, by a JSON array of their numbers, that have no webhooks left.
+DELETE FROM push_hosts WHERE host IN (SELECT value FROM json_each(?1))
+    AND NOT EXISTS (SELECT 1 FROM push_configs c WHERE c.host = push_hosts.host);
+
+-- name: mark_pushed
+-- Mark that a task has webhooks.
+UPDATE tasks SET pushed = 1 WHERE id = ?1 RETURNING task;
+
+-- name: add_webhooks
+-- Webhooks of tasks that are new.
+INSERT INTO push_configs (task, id, host, settings) VALUES ROWS(4);
+
+-- name: find_webhook
+-- A webhook of a task.
+SELECT config, host FROM push_configs WHERE task = ?1 AND id = ?2;
+
+-- name: replace_webhook
+-- Another host and other settings for a webhook; what is owed to it stays in its order.
+UPDATE push_configs SET host = ?2, settings = ?3, stopped = 0 WHERE config = ?1;
+
+-- name: remove_webhook
+-- Forget a webhook of a task.
+DELETE FROM push_configs WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND id = ?2 RETURNING task, config, host;
+
+-- name: unmark_pushed
+-- Mark that a task has no webhooks, if it has none.
+UPDATE tasks SET pushed = 0 WHERE task = ?1 AND NOT EXISTS (SELECT 1 FROM push_configs WHERE task = ?1);
+
+-- name: delete_owed
+-- What is owed to a webhook.
+DELETE FROM deliveries WHERE config = ?1;
+
+-- name: stop_webhook
+-- Nothing more is owed to a webhook.
+UPDATE push_configs SET stopped = 1, due_ms = NULL, claimed = NULL, retries = 0 WHERE config = ?1;
+
+-- name: settings
+-- The webhooks of a task, oldest first.
+SELECT settings FROM push_configs WHERE task = (SELECT task FROM tasks WHERE id = ?1) ORDER BY config;
+
+-- name: webhooks
+-- The webhooks of tasks that may be told something, as one JSON array of [task, id, config, host, idle, retries].
+SELECT json_group_array(json_array(task, id, config, host, due_ms IS NULL, retries))
+FROM push_configs WHERE task IN (SELECT value FROM json_each(?1)) AND NOT stopped;
+
+-- name: merge
+-- What waits behind the oldest of webhooks, by a JSON array of their numbers, and tells of no end: something newer follows.
+DELETE FROM deliveries WHERE delivery IN (
+    SELECT d.delivery FROM json_each(?1) j CROSS JOIN push_configs c ON c.config = j.value
+        CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0 AND NOT d.terminal AND d.delivery IS NOT c.claimed
+            AND d.delivery > (SELECT o.delivery FROM deliveries o WHERE o.config = c.config AND o.dead = 0
+                ORDER BY o.delivery LIMIT 1));
+
+-- name: add_deliveries
+-- What is owed from now on.
+INSERT INTO deliveries (config, seq, terminal, made_ms, id, traceparent, body) VALUES ROWS(7);
+
+-- name: wake_webhooks
+-- Idle webhooks, by a JSON array of their numbers, are due.
+UPDATE push_configs SET due_ms = ?2 WHERE config IN (SELECT value FROM json_each(?1)) AND due_ms IS NULL;
+
+-- name: wake_hosts
+-- Hosts are due at a time, or earlier.
+UPDATE push_hosts SET due_ms = v.column2 FROM (VALUES ROWS(2)) v
+WHERE push_hosts.host = v.column1 AND (push_hosts.due_ms IS NULL OR push_hosts.due_ms > v.column2);
+
+-- name: align_hosts
+-- Hosts, by a JSON array of their numbers, are due when the first of their webhooks is.
+UPDATE push_hosts SET due_ms =
+    (SELECT c.due_ms FROM push_configs c WHERE c.host = push_hosts.host AND c.due_ms IS NOT NULL ORDER BY c.due_ms LIMIT 1)
+WHERE host IN (SELECT value FROM json_each(?1));
+
+-- name: due_hosts
+-- Hosts of a lane that are due, the longest first, but for those whose names are in a JSON array; as one JSON array of
+-- [number, name]. The lane counts as given in the statement, so that the index is walked in its order.
+SELECT json_group_array(json_array(host, name)) FROM (
+    SELECT host, name FROM push_hosts INDEXED BY push_hosts_due
+    WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) ORDER BY due_ms LIMIT ?4);
+
+-- name: due_deliveries
+-- The oldest of each webhook that is due, of hosts by a JSON array of their numbers, so many of each, so many in all.
+SELECT c.config, d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.terminal, d.body, d.traceparent,
+    d.attempts, d.made_ms
+FROM json_each(?1) j CROSS JOIN push_configs c ON c.config IN (
+        SELECT k.config FROM push_configs k WHERE k.host = j.value AND k.due_ms <= ?2 ORDER BY k.due_ms LIMIT ?3)
+    CROSS JOIN push_hosts h ON h.host = c.host
+    CROSS JOIN deliveries d ON d.delivery = (SELECT o.delivery FROM deliveries o WHERE o.config = c.config AND o.dead = 0
+        ORDER BY o.delivery LIMIT 1)
+    CROSS JOIN tasks t ON t.task = c.task CROSS JOIN scopes s ON s.scope = t.scope
+LIMIT ?4;
+
+-- name: claim_webhooks
+-- What is in flight, and until when.
+UPDATE push_configs SET due_ms = v.column2, claimed = v.column3 FROM (VALUES ROWS(3)) v WHERE config = v.column1;
+
+-- name: void_claims
+-- Nothing is in flight.
+UPDATE push_configs SET due_ms = ?1, claimed = NULL
+WHERE config IN (SELECT config FROM push_configs INDEXED BY push_configs_due WHERE due_ms IS NOT NULL AND claimed IS NOT NULL)
+RETURNING host;
+
+-- name: settling
+-- How deliveries stand, by a JSON array of their numbers, as one JSON array of
+-- [number, webhook, what is in flight, host, lane, the oldest other that is owed].
+SELECT json_group_array(json_array(d.delivery, d.config, c.claimed, c.host, h.lane,
+    (SELECT o.delivery FROM deliveries o WHERE o.config = d.config AND o.dead = 0 AND o.delivery <> d.delivery
+        ORDER BY o.delivery LIMIT 1)))
+FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead = 0
+    CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN push_hosts h ON h.host = c.host;
+
+-- name: delete_deliveries
+-- Deliveries, by a JSON array of their numbers.
+DELETE FROM deliveries WHERE delivery IN (SELECT value FROM json_each(?1));
+
+-- name: fail_deliveries
+-- Another attempt has failed; those that are dead stay so.
+UPDATE deliveries SET attempts = attempts + 1, dead = v.column2, reason = v.column3 FROM (VALUES ROWS(3)) v
+WHERE delivery = v.column1;
+
+-- name: free_webhooks
+-- Nothing is in flight to webhooks, and what is owed is due then.
+UPDATE push_configs SET due_ms = v.column2, retries = v.column3, claimed = NULL FROM (VALUES ROWS(3)) v
+WHERE config = v.column1;
+
+-- name: change_lanes
+-- How hosts have done.
+UPDATE push_hosts SET lane = v.column2 FROM (VALUES ROWS(2)) v WHERE push_hosts.host = v.column1;
+
+-- name: next_due
+-- When the first host is due.
+SELECT min(due_ms) FROM (SELECT min(due_ms) AS due_ms FROM push_hosts WHERE lane = 0 AND due_ms IS NOT NULL
+    UNION ALL SELECT min(due_ms) FROM push_hosts WHERE lane = 1 AND due_ms IS NOT NULL
+    UNION ALL SELECT min(due_ms) FROM push_hosts WHERE lane = 2 AND due_ms IS NOT NULL);
+
+-- name: owed
+-- Deliveries by number, without their bodies. WHICH stands for whether they are dead.
+SELECT d.delivery, d.id, t.id, s.agent, c.id, c.settings, d.seq, d.attempts, d.dead,
+    CASE WHEN d.dead = 0 AND d.delivery = (SELECT o.delivery FROM deliveries o WHERE o.config = d.config AND o.dead = 0
+        ORDER BY o.delivery LIMIT 1) THEN c.due_ms END, d.made_ms, d.reason
+FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN tasks t ON t.task = c.task
+    CROSS JOIN scopes s ON s.scope = t.scope
+WHERE d.delivery > ?1 WHICH ORDER BY d.delivery LIMIT ?2;
+
+-- name: owed_count
+-- How many wait, and how many are dead.
+SELECT (SELECT count(*) FROM deliveries) - dead, dead FROM (SELECT count(*) AS dead FROM deliveries WHERE dead = 1);
+
+-- name: last_dead
+-- The newest delivery that is dead.
+SELECT max(delivery) FROM deliveries WHERE dead = 1;
+
+-- name: some_dead
+-- Dead deliveries of these numbers, by a JSON array, with their webhooks and these' hosts.
+SELECT d.delivery, d.config, c.host FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead = 1
+    CROSS JOIN push_configs c ON c.config = d.config;
+
+-- name: next_dead
+-- So many dead deliveries that follow one, up to another.
+SELECT d.delivery FROM deliveries d WHERE d.dead = 1 AND d.delivery > ?1 AND d.delivery <= ?2 ORDER BY d.delivery LIMIT ?3;
+
+-- name: revive
+-- Dead deliveries, by a JSON array of their numbers, are owed again.
+UPDATE deliveries SET dead = 0, attempts = 0, reason = '' WHERE delivery IN (SELECT value FROM json_each(?1));
+
+-- name: wake_revived
+-- Webhooks, by a JSON array of their numbers, to which something is owed again: due, unless something is in flight.
+UPDATE push_configs SET retries = 0, due_ms = CASE WHEN claimed IS NULL THEN ?2 ELSE due_ms END
+WHERE config IN (SELECT value FROM json_each(?1));
+
+-- name: delete_task_owed
+-- What is owed to the webhooks of a task.
+DELETE FROM deliveries WHERE config IN (SELECT config FROM push_configs WHERE task = ?1);
+
+-- name: delete_webhooks
+-- The webhooks of a task.
+DELETE FROM push_configs WHERE task = ?1 RETURNING host;
+
+-- name: open_tasks
+-- The scopes of an owner, and how many of its tasks have not ended, as one JSON array of [scope, tasks].
+SELECT json_group_array(json_array(scope, n0 + n1 + n2 + n3)) FROM scopes WHERE owner = ?1;
+
+-- name: day_tasks
+-- How many tasks an owner made in a day.
+SELECT tasks FROM quota_days WHERE day = ?1 AND owner = ?2;
+
+-- name: count_days
+-- Add to the tasks that owners made in a day.
+INSERT INTO quota_days (day, owner, tasks) VALUES ROWS(3)
+ON CONFLICT (day, owner) DO UPDATE SET tasks = tasks + excluded.tasks;
+
+-- name: old_days
+-- Whether there are days before one.
+SELECT 1 FROM quota_days WHERE day < ?1 LIMIT 1;
+
+-- name: delete_days
+-- So many of the days before one.
+DELETE FROM quota_days WHERE (day, owner) IN (SELECT day, owner FROM quota_days WHERE day < ?1 ORDER BY day LIMIT ?2);

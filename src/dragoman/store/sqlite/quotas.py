@@ -1,0 +1,63 @@
+"""How many tasks an owner has, as far as the transaction under way has come.
+
+Invariant: an owner without a quota costs nothing here.
+"""
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from dragoman.store.api import OverQuota, Quota
+from dragoman.store.sqlite.codec import TERMINAL_FROM
+
+if TYPE_CHECKING:
+    from dragoman.store.sqlite.ledger import Ledger
+
+
+class Room:
+    """What owners have used of their quotas; good as long as tasks are only added, and each is told of."""
+
+    def __init__(self, ledger: "Ledger") -> None:
+        self._ledger = ledger
+        self._open: dict[str, int] = {}
+        self._made: dict[tuple[int, str], int] = {}
+
+    def refusal(self, owner: str, quota: Quota | None) -> OverQuota | None:
+        """Why that owner may have no further task."""
+        if quota is None:
+            return None
+        if quota.max_open_tasks:
+            if owner not in self._open:
+                self._open[owner] = _open_tasks(self._ledger, owner)
+            if self._open[owner] >= quota.max_open_tasks:
+                return OverQuota("max_open_tasks")
+        if quota.max_daily_tasks:
+            day = (quota.day, owner)
+            if day not in self._made:
+                self._made[day] = _day_tasks(self._ledger, day)
+            if self._made[day] >= quota.max_daily_tasks:
+                return OverQuota("max_daily_tasks")
+        return None
+
+    def take(self, owner: str, quota: Quota | None, state: int) -> None:
+        """That owner has one more, in that state; counted for its day, if days are limited."""
+        if owner in self._open and state < TERMINAL_FROM:
+            self._open[owner] += 1
+        if quota is not None and quota.max_daily_tasks:
+            day = (quota.day, owner)
+            days = self._ledger.tally.days
+            days[day] = days.get(day, 0) + 1
+            if day in self._made:
+                self._made[day] += 1
+
+
+def _open_tasks(ledger: "Ledger", owner: str) -> int:
+    row = ledger.cursor.execute(ledger.sql["open_tasks"], (owner,)).get
+    scopes = dict(msgspec.json.decode(str(row), type=list[tuple[int, int]]))
+    moved = sum(sum(counts[:TERMINAL_FROM]) for (scope, _), counts in ledger.tally.contexts.items() if scope in scopes)
+    return sum(scopes.values()) + moved
+
+
+def _day_tasks(ledger: "Ledger", day: tuple[int, str]) -> int:
+    found = ledger.cursor.execute(ledger.sql["day_tasks"], day).get
+    return int(found or 0) + ledger.tally.days.get(day, 0)

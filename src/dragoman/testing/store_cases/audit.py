@@ -1,0 +1,96 @@
+"""The audit trail: written in batches, read by what one asks for, swept by age.
+
+Invariant: a case uses nothing but the Store protocol.
+"""
+
+from dragoman.store.audit import AuditEntry
+from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
+
+
+def entry(number: int, principal: str = "key:ann", reason: str = "") -> AuditEntry:
+    """What somebody did at second `number`, or was refused for `reason`."""
+    return AuditEntry(
+        at_ms=START_MS + number * 1000,
+        principal=principal,
+        action="SendMessage",
+        agent="echo",
+        task_id=f"t{number}",
+        allowed=not reason,
+        reason=reason,
+        peer="127.0.0.1",
+        subject=f"s{number}",
+    )
+
+
+async def entries_come_back_as_they_were_written_oldest_first(bench: Bench) -> None:
+    async with bench.store() as store:
+        written = [entry(number) for number in range(70)]
+        first, second = store.audit.write(written[:40]), store.audit.write(written[40:])
+        await first
+        await second
+        assert await store.audit.read() == tuple(written)
+        assert await store.audit.read(limit=3) == tuple(written[-3:]), "the newest"
+        await store.audit.write([])
+
+
+async def only_what_is_asked_for_is_read(bench: Bench) -> None:
+    async with bench.store() as store:
+        allowed, refused = entry(1), entry(2, reason="Forbidden")
+        others, late = entry(3, "key:bob", "Unauthorized"), entry(4, "key:bob")
+        await store.audit.write([allowed, refused, others, late])
+        assert await store.audit.read(principal="key:ann") == (allowed, refused)
+        assert await store.audit.read(refused_only=True) == (refused, others)
+        assert await store.audit.read(refused_only=True, principal="key:bob") == (others,)
+        assert await store.audit.read(refused_only=True, limit=1) == (others,)
+        assert await store.audit.read(since_ms=START_MS + 3000) == (others, late)
+        assert await store.audit.read(refused_only=True, since_ms=START_MS + 3000) == (others,)
+        assert await store.audit.read(principal="nobody") == ()
+
+
+async def entries_keep_the_order_of_their_writing_whatever_their_time(bench: Bench) -> None:
+    async with bench.store() as store:
+        written = (entry(5), entry(1), entry(3))
+        for one in written:
+            await store.audit.write([one])
+        assert await store.audit.read() == written
+        assert await store.audit.read(limit=2) == written[1:]
+
+
+async def a_sweep_takes_old_entries_a_batch_at_a_time(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        await store.audit.write([entry(number) for number in range(1200)])
+        gone = []
+        while batch := await store.audit.sweep(START_MS + 1_100_000):
+            gone.append(batch)
+        assert sum(gone) == 1100
+        assert len(gone) > 1, "short batches"
+        assert await store.audit.read(limit=5000) == tuple(entry(number) for number in range(1100, 1200))
+        assert store.head("t1") is not None
+
+
+async def the_audit_trail_survives_a_restart(bench: Bench) -> None:
+    if not bench.durable:
+        return
+    async with bench.store() as store:
+        await store.audit.write([entry(1), entry(2)])
+    async with bench.store("h2") as store:
+        await store.audit.write([entry(3)])
+        assert await store.audit.read() == (entry(1), entry(2), entry(3))
+
+
+async def closing_finishes_what_is_written_to_the_audit_trail(bench: Bench) -> None:
+    async with bench.store() as store:
+        waiting = [store.audit.write([entry(number)]) for number in range(20)]
+        await store.close()
+        assert all(future.done() and future.exception() is None for future in waiting)
+
+
+AUDIT: tuple[Case, ...] = (
+    entries_come_back_as_they_were_written_oldest_first,
+    only_what_is_asked_for_is_read,
+    entries_keep_the_order_of_their_writing_whatever_their_time,
+    a_sweep_takes_old_entries_a_batch_at_a_time,
+    the_audit_trail_survives_a_restart,
+    closing_finishes_what_is_written_to_the_audit_trail,
+)

@@ -1,0 +1,129 @@
+"""Keys: made, found, revoked, and the one that the server signs with.
+
+Invariant: a case uses nothing but the Store protocol.
+"""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from dragoman.model.principal import Role, Scope
+from dragoman.store.api import StoreError
+from dragoman.store.keyring import ApiKey, SigningKey
+from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
+
+WIDE = ApiKey(
+    id="aaaaaaaaaaaa",
+    name="ann",
+    role=Role.ADMIN,
+    agents=None,
+    scopes=None,
+    digest=bytes(range(32)),
+    made_ms=START_MS,
+)
+NARROW = ApiKey(
+    id="bbbbbbbbbbbb",
+    name="bob ü",
+    role=Role.CALLER,
+    agents=("echo", "weather"),
+    scopes=(Scope.READ, Scope.SEND),
+    digest=b"\0" * 32,
+    made_ms=START_MS + 1,
+    expires_ms=START_MS + 5,
+)
+
+
+async def a_key_is_found_as_it_was_made(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.keys.add(WIDE)
+        await store.keys.add(NARROW)
+        assert store.keys.find(WIDE.id) == WIDE
+        assert store.keys.find(NARROW.id) == NARROW
+        assert store.keys.find("cccccccccccc") is None
+        assert store.keys.find("") is None
+
+
+async def a_key_for_nothing_is_not_a_key_for_all(bench: Bench) -> None:
+    async with bench.store() as store:
+        nothing = replace(NARROW, agents=(), scopes=())
+        await store.keys.add(nothing)
+        assert store.keys.find(nothing.id) == nothing
+
+
+async def keys_are_listed_oldest_first(bench: Bench) -> None:
+    async with bench.store() as store:
+        assert await store.keys.all() == ()
+        await store.keys.add(NARROW)
+        await store.keys.add(WIDE)
+        assert await store.keys.all() == (NARROW, WIDE)
+
+
+async def a_key_is_revoked_once_and_stays_known(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.keys.add(WIDE)
+        await store.keys.add(NARROW)
+        assert await store.keys.revoke(WIDE.id, START_MS + 7)
+        assert not await store.keys.revoke(WIDE.id, START_MS + 8)
+        assert not await store.keys.revoke("cccccccccccc", START_MS + 8)
+        assert store.keys.find(WIDE.id) == replace(WIDE, revoked_ms=START_MS + 7)
+        assert store.keys.find(NARROW.id) == NARROW
+
+
+async def whether_a_key_was_ever_made_is_not_forgotten(bench: Bench) -> None:
+    async with bench.store() as store:
+        assert not store.keys.any()
+        await store.keys.add(WIDE)
+        assert store.keys.any()
+        await store.keys.revoke(WIDE.id, START_MS)
+        assert store.keys.any()
+
+
+async def an_id_is_given_once_and_the_neighbours_of_a_second_are_written(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.keys.add(WIDE)
+        again, other, _ = await asyncio.gather(
+            store.keys.add(replace(NARROW, id=WIDE.id)),
+            store.keys.add(NARROW),
+            store.create(new_task("t1")),
+            return_exceptions=True,
+        )
+        assert isinstance(again, StoreError), again
+        assert other is None
+        assert await store.keys.all() == (WIDE, NARROW)
+        assert store.head("t1") is not None
+
+
+async def the_first_signing_key_that_is_offered_wins(bench: Bench) -> None:
+    first = SigningKey(kid="k1", jwk=b'{"kty":"OKP"}', made_ms=START_MS)
+    second = SigningKey(kid="k2", jwk=b"{}", made_ms=START_MS)
+    async with bench.store() as store:
+        assert await store.keys.signing_key() is None
+        both = await asyncio.gather(store.keys.signing_key(first), store.keys.signing_key(second))
+        assert list(both) == [first, first]
+        assert await store.keys.signing_key() == first
+        assert await store.keys.signing_key(second) == first
+
+
+async def keys_survive_a_restart(bench: Bench) -> None:
+    if not bench.durable:
+        return
+    mine = SigningKey(kid="k1", jwk=b"{}", made_ms=START_MS)
+    async with bench.store() as store:
+        await store.keys.add(NARROW)
+        await store.keys.signing_key(mine)
+    async with bench.store("h2") as store:
+        assert store.keys.any()
+        assert store.keys.find(NARROW.id) == NARROW
+        assert await store.keys.signing_key() == mine
+
+
+KEYS: tuple[Case, ...] = (
+    a_key_is_found_as_it_was_made,
+    a_key_for_nothing_is_not_a_key_for_all,
+    keys_are_listed_oldest_first,
+    a_key_is_revoked_once_and_stays_known,
+    whether_a_key_was_ever_made_is_not_forgotten,
+    an_id_is_given_once_and_the_neighbours_of_a_second_are_written,
+    the_first_signing_key_that_is_offered_wins,
+    keys_survive_a_restart,
+)

@@ -1,0 +1,113 @@
+"""Webhook configurations: when they come, what takes their place, and what goes with them.
+
+Invariant: a case uses nothing but the Store protocol.
+"""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from dragoman.store.api import StoreError, Unknown
+from dragoman.store.outbox import Lane, Settled
+from dragoman.testing.store_cases.bench import (
+    START_MS,
+    Bench,
+    Case,
+    D,
+    by_run,
+    chunk,
+    ending,
+    loaded,
+    new_task,
+    refused,
+)
+from dragoman.testing.store_cases.pushing import HOST, any_claimed, claimed, pushed_task, telling, webhook
+
+
+async def a_webhook_that_is_removed_takes_what_it_is_owed_with_it(bench: Bench) -> None:
+    async with bench.store() as store:
+        await pushed_task(store, "t1", 1, 2)
+        await store.outbox.register("t1", webhook("x"), (telling(1, "x"),))
+        flying = await claimed(bench, store)
+        assert await store.outbox.remove("t1", "w")
+        assert not await store.outbox.remove("t1", "w")
+        assert not await store.outbox.remove("t2", "x")
+        for due in flying:
+            await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
+        await store.append(replace(by_run("t1", chunk("a")), deliveries=(telling(3), telling(3, "x"))))
+        assert await any_claimed(bench, store) == ["x-3"]
+        assert loaded(store, "t1").pushed
+        assert await store.outbox.remove("t1", "x")
+        assert not loaded(store, "t1").pushed
+        assert store.outbox.configs("t1") == ()
+        assert await store.outbox.owed_count() == (0, 0)
+
+
+async def a_webhook_is_registered_at_any_time(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        loaded(store, "t1")
+        await refused(store.outbox.register("t2", webhook(), (telling(1),)), Unknown)
+        ended = store.append(ending("t1", 1))
+        await store.outbox.register("t1", webhook(), (telling(2, terminal=True),))
+        assert ended.done(), "writes land in the order of the calls"
+        assert loaded(store, "t1").pushed
+        assert loaded(store, "t1").state is D
+        (due,) = await claimed(bench, store)
+        assert due.delivery == telling(2, terminal=True)
+
+
+async def a_webhook_comes_with_a_message_to_a_task(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("t1"))
+        await store.append(replace(by_run("t1", chunk("a")), push=webhook(), deliveries=(telling(2),)))
+        assert loaded(store, "t1").pushed
+        assert await any_claimed(bench, store) == ["w-2"]
+
+
+async def a_registration_of_the_same_id_takes_the_place_of_the_first(bench: Bench) -> None:
+    async with bench.store() as store:
+        await pushed_task(store, "t1", 1, 2)
+        await store.outbox.register("t1", webhook("x"), ())
+        elsewhere = webhook(host="https://elsewhere.example:8443", path="/new")
+        await store.outbox.register("t1", elsewhere, (telling(3),))
+        assert store.outbox.configs("t1") == (elsewhere.config, webhook("x").config)
+        seen = []
+        for lane in (Lane.UNKNOWN, Lane.HEALTHY, Lane.HEALTHY):
+            (due,) = await claimed(bench, store, lane)
+            assert (due.host, due.config) == (elsewhere.host, elsewhere.config)
+            seen.append(due.delivery.id)
+            await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
+        assert seen == ["w-1", "w-2", "w-3"]
+
+
+async def secrets_are_with_configurations_and_claims_only(bench: Bench) -> None:
+    async with bench.store() as store:
+        await pushed_task(store, "t1", 1)
+        (config,) = store.outbox.configs("t1")
+        assert (config.token, config.credentials, config.secret) == ("a-token", "a-credential", "a-secret")
+        (owed,) = await store.outbox.owed()
+        assert not any(secret in str(owed) for secret in ("a-token", "a-credential", "a-secret", "body"))
+        assert (owed.task_id, owed.agent, owed.config_id, owed.url) == ("t1", "echo", "w", f"{HOST}/in")
+        assert (owed.seq, owed.made_ms, owed.due_ms) == (1, START_MS, START_MS)
+
+
+async def an_outbox_that_is_closed_says_so(bench: Bench) -> None:
+    async with bench.store() as store:
+        outbox = store.outbox
+    for waiting in (outbox.register("t", webhook(), ()), outbox.settle(Settled(number=1, outcome="delivered"))):
+        try:
+            await asyncio.wait_for(waiting, 5)
+        except StoreError:
+            continue
+        raise AssertionError("a closed store took a write")
+
+
+REGISTERING: tuple[Case, ...] = (
+    a_webhook_that_is_removed_takes_what_it_is_owed_with_it,
+    a_webhook_is_registered_at_any_time,
+    a_webhook_comes_with_a_message_to_a_task,
+    a_registration_of_the_same_id_takes_the_place_of_the_first,
+    secrets_are_with_configurations_and_claims_only,
+    an_outbox_that_is_closed_says_so,
+)

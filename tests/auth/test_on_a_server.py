@@ -1,0 +1,91 @@
+"""A real server that asks: a token, a certificate and a key at its door, and what everybody else gets there."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.agents.python import Agent
+from dragoman.config import Config
+from dragoman.model.ids import SystemClock
+from dragoman.net.egress import Egress, Reply
+from dragoman.server import serving
+from tests.auth.issuer import AUDIENCE, OTHER, Issuer, issuing, token
+from tests.net.peer import DEADLINE_S
+
+SEND = (
+    b'{"jsonrpc":"2.0","id":1,"method":"SendMessage","params":'
+    b'{"message":{"messageId":"m","role":"ROLE_USER","parts":[{"text":"x"}]}}}'
+)
+
+
+@pytest.fixture
+async def egress() -> AsyncIterator[Egress]:
+    egress = Egress()
+    yield egress
+    await egress.close()
+
+
+@pytest.fixture
+async def issuer() -> AsyncIterator[Issuer]:
+    async with asyncio.timeout(DEADLINE_S), issuing() as issuer:
+        issuer.clock.ms = SystemClock().now_ms()  # the server's
+        yield issuer
+
+
+def who() -> Agent:
+    agent = Agent("who")
+
+    @agent.skill()
+    async def name(ctx: Any) -> str:
+        return f"{ctx.principal.id} {ctx.principal.role}"
+
+    return agent
+
+
+async def sent(egress: Egress, url: str, headers: dict[str, str]) -> Reply:
+    always = {"Content-Type": "application/json", "A2A-Version": "1.0"}
+    return await egress.request("POST", f"{url}/agents/who", body=SEND, headers=always | headers, timeout_s=5)
+
+
+def bearer(sent: bytes) -> dict[str, str]:
+    return {"Authorization": f"Bearer {sent.decode()}"}
+
+
+async def test_a_token_of_the_issuer_opens_the_server_and_its_claims_count(
+    issuer: Issuer, egress: Egress, tmp_path: Path
+) -> None:
+    config = Config(port=0, store=f"sqlite:///{tmp_path}/x.db", jwt_issuer=issuer.url, jwt_audience=AUDIENCE)
+    async with serving(config, [who()]) as url:
+        for _ in range(2):
+            good = await sent(egress, url, bearer(token(issuer.claims())))
+            assert (good.status, f"jwt:alice@{issuer.url} caller".encode() in good.body) == (200, True)
+        missing = await sent(egress, url, {})
+        assert (missing.status, missing.headers["www-authenticate"]) == (401, 'Bearer realm="dragoman"')
+        for wrong in (token(issuer.claims(), key=OTHER), token(issuer.claims(aud="x")), b"a.b.c", b"dgm_x"):
+            reply = await sent(egress, url, bearer(wrong))
+            assert reply.status == 401
+            assert reply.headers["www-authenticate"].endswith('error="invalid_token"')
+        elsewhere = token(issuer.claims(dragoman={"agents": ["other"]}))
+        assert (await sent(egress, url, bearer(elsewhere))).status == 403
+    assert issuer.fetches == 1
+
+
+async def test_an_issuer_that_is_away_is_503_with_a_time_to_come_back(issuer: Issuer, egress: Egress) -> None:
+    issuer.fail()
+    config = Config(port=0, store="memory:", jwt_issuer=issuer.url, jwt_audience=AUDIENCE)
+    async with serving(config, [who()]) as url:
+        reply = await sent(egress, url, bearer(token(issuer.claims())))
+    assert (reply.status, reply.headers["retry-after"]) == (503, "5")
+
+
+@pytest.mark.parametrize(("trusted", "status"), [("127.0.0.1/32", 200), ("10.0.0.0/8", 401)])
+async def test_a_certificate_counts_from_a_trusted_proxy_only(egress: Egress, trusted: str, status: int) -> None:
+    config = Config(port=0, store="memory:", client_cert_header="X-Client-DN", trusted_proxies=(trusted,))
+    async with serving(config, [who()]) as url:
+        reply = await sent(egress, url, {"X-Client-DN": "CN=ann,O=Example", "X-Forwarded-For": "127.0.0.1"})
+        assert reply.status == status
+        assert (b"cert:CN=ann,O=Example caller" in reply.body) == (status == 200)
+        assert (await sent(egress, url, {})).status == 401

@@ -1,0 +1,255 @@
+"""Who is calling, as the server asks it over HTTP: before the body is read, of every endpoint that reaches an agent."""
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from msgspec.structs import replace
+
+from dragoman import Agent, Context
+from dragoman.auth.keys import digest_of, make_key
+from dragoman.bindings.callers import Hosts
+from dragoman.config import AgentEntry, Config
+from dragoman.model.errors import Forbidden
+from dragoman.model.ids import SystemClock
+from dragoman.model.principal import Role, Scope
+from dragoman.server import StartError, running, serving
+from dragoman.store.keyring import ApiKey
+from dragoman.store.open import open_store
+
+DEADLINE_S = 10.0
+
+
+def echoing(agent_id: str) -> Agent:
+    agent = Agent(agent_id)
+
+    @agent.skill
+    async def give_back(ctx: Context) -> str:
+        """Say it again."""
+        return ctx.text
+
+    return agent
+
+
+V1 = {"A2A-Version": "1.0"}
+CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1)
+
+
+def message(text: str = "hi") -> dict[str, Any]:
+    return {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}]}}
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *(
+            "localhost",
+            "LocalHost:7870",
+            "app.localhost",
+            "127.0.0.1",
+            "127.0.0.1:7870",
+            "[::1]",
+            "[::1]:7870",
+            "10.1.2.3",
+        ),
+        *("", "agents.example.org", "agents.example.org:443", "AGENTS.example.org."),
+    ],
+)
+def test_a_server_answers_to_its_own_names_and_to_addresses(host: str) -> None:
+    Hosts.of("127.0.0.1", "https://agents.example.org/a2a").check(host.encode())
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example.org", "agents.example.org.evil.org", "localhost.evil.org", "127.0.0.1.evil.org", "xlocalhost"],
+)
+def test_any_other_name_is_refused_with_what_to_do(host: str) -> None:
+    with pytest.raises(Forbidden, match="public_url"):
+        Hosts.of("127.0.0.1", "https://agents.example.org").check(host.encode())
+
+
+@asynccontextmanager
+async def session(config: Config = CONFIG, *agents: str) -> AsyncIterator[aiohttp.ClientSession]:
+    served = [echoing(agent) for agent in agents or ("echo",)]
+    timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+    async with serving(config, served) as url, aiohttp.ClientSession(url, timeout=timeout) as http:
+        yield http
+
+
+async def test_a_page_of_another_site_cannot_reach_a_server_that_asks_nobody() -> None:
+    """DNS rebinding: the page's own name leads to 127.0.0.1, and its requests look like any other."""
+    async with session() as http:
+        for path in ("/message:send", "/agents/echo/message:send"):
+            async with http.post(path, json=message(), headers={**V1, "Host": "evil.example.org"}) as answer:
+                assert answer.status == 403
+                assert "evil.example.org" in await answer.text()
+        async with http.post("/message:send", json=message(), headers=V1) as answer:
+            assert answer.status == 200
+
+
+async def test_behind_a_key_any_name_will_do() -> None:
+    async with session(replace(CONFIG, api_key="k")) as http:
+        headers = {**V1, "Host": "agents.example.org", "x-api-key": "k"}
+        async with http.post("/message:send", json=message(), headers=headers) as answer:
+            assert answer.status == 200
+
+
+ASKED = [
+    ("POST", "/"),
+    ("POST", "/message:send"),
+    ("GET", "/tasks"),
+    ("GET", "/tasks/t"),
+    ("POST", "/agents/echo"),
+    ("POST", "/agents/echo/v1/message:send"),
+    ("POST", "/a2a"),
+    ("GET", "/a2a/tasks/t"),
+    ("POST", "/api/v1/a2a/echo"),
+    ("POST", "/echo"),
+    ("GET", "/echo/stream?task_id=t"),
+    ("POST", "/v1/chat/completions"),
+    ("POST", "/workers/echo/lease"),
+    ("GET", "/metrics"),
+    ("GET", "/extendedAgentCard"),
+]
+PUBLIC = ["/health", "/ready", "/agents", "/.well-known/agent-card.json", "/.well-known/jwks.json", "/v1/models"]
+
+
+@pytest.mark.parametrize(("verb", "path"), ASKED)
+async def test_without_a_key_nothing_is_told_that_a_card_does_not_say(verb: str, path: str) -> None:
+    async with session(replace(CONFIG, api_key="k")) as http:
+        async with http.request(verb, path, data=b"{" if verb == "POST" else None, headers=V1) as answer:
+            assert answer.status == 401
+            assert answer.headers["WWW-Authenticate"] == 'Bearer realm="dragoman"'
+        async with http.request(verb, path, headers={**V1, "x-api-key": "no"}) as answer:
+            assert answer.status == 401
+            assert answer.headers["WWW-Authenticate"] == 'Bearer realm="dragoman", error="invalid_token"'
+
+
+@pytest.mark.parametrize("path", PUBLIC)
+async def test_what_is_public_asks_nobody(path: str) -> None:
+    async with session(replace(CONFIG, api_key="k")) as http, http.get(path) as answer:
+        assert answer.status == 200
+
+
+async def test_the_body_of_a_stranger_is_not_read() -> None:
+    async with session(replace(CONFIG, api_key="k")) as http:
+        url = http._base_url
+        assert url is not None
+        reader, writer = await asyncio.open_connection(url.host, url.port)
+        writer.write(
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9999999\r\n\r\n"
+        )
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
+        writer.close()
+
+
+async def test_the_metrics_are_the_operators(tmp_path: Path) -> None:
+    async with keyed(tmp_path) as (http, keys):
+        for name, status in (("caller", 403), ("agent", 403), ("admin", 200)):
+            async with http.get("/metrics", headers={"x-api-key": keys[name]}) as answer:
+                assert answer.status == status, name
+
+
+@asynccontextmanager
+async def keyed(tmp_path: Path) -> AsyncIterator[tuple[aiohttp.ClientSession, dict[str, str]]]:
+    """A server on a store that has a key of each role, and one for each limit."""
+    url = f"sqlite:///{tmp_path}/d.db"
+    store = open_store(url, SystemClock())
+    await store.open(None)
+    given: dict[str, str] = {}
+    limits: dict[str, dict[str, Any]] = {
+        "caller": {},
+        "agent": {"role": Role.AGENT, "agents": ("echo",)},
+        "admin": {"role": Role.ADMIN},
+        "other-only": {"agents": ("other",)},
+        "reader": {"scopes": (Scope.READ,)},
+    }
+    for name, more in limits.items():
+        made = make_key(secrets.token_bytes)
+        given[name] = made.text
+        kept: dict[str, Any] = {"role": Role.CALLER, "agents": None, "scopes": None, **more}
+        await store.keys.add(ApiKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **kept))
+    await store.close()
+    async with session(replace(CONFIG, store=url), "echo", "other") as http:
+        yield http, given
+
+
+async def test_a_key_of_one_agent_is_refused_on_another(tmp_path: Path) -> None:
+    async with keyed(tmp_path) as (http, keys):
+        headers = {**V1, "x-agent-api-key": keys["other-only"]}
+        for path, status in (
+            ("/agents/other/message:send", 200),
+            ("/agents/echo/message:send", 403),
+            ("/message:send", 403),
+        ):
+            async with http.post(path, json=message(), headers=headers) as answer:
+                assert answer.status == status, path
+        async with http.post("/message:send", json={**message(), "tenant": "other"}, headers=headers) as answer:
+            assert answer.status == 200
+
+
+async def test_a_key_does_what_its_scopes_say(tmp_path: Path) -> None:
+    async with keyed(tmp_path) as (http, keys):
+        headers = {**V1, "authorization": f"Bearer {keys['reader']}"}
+        async with http.get("/tasks", headers=headers) as answer:
+            assert answer.status == 200
+        async with http.post("/message:send", json=message(), headers=headers) as answer:
+            assert answer.status == 403
+            assert "read" in await answer.text()
+        async with http.post(
+            "/v1/chat/completions", json={"messages": [{"role": "user", "content": "x"}]}, headers=headers
+        ) as answer:
+            assert answer.status == 403
+
+
+async def test_an_agent_with_a_key_of_its_own_asks_for_it_and_the_others_do_not() -> None:
+    config = replace(CONFIG, agents=(AgentEntry(id="other", run="m:o", api_key="k"),))
+    async with session(config, "echo", "other") as http:
+        for path, key, status in (
+            ("/agents/echo/message:send", None, 200),
+            ("/agents/other/message:send", None, 401),
+            ("/agents/other/message:send", "k", 200),
+            ("/agents/echo/message:send", "k", 403),
+        ):
+            headers = V1 if key is None else {**V1, "x-api-key": key}
+            async with http.post(path, json=message(), headers=headers) as answer:
+                assert answer.status == status, (path, key)
+        async with http.post("/message:send", json={**message(), "tenant": "other"}, headers=V1) as answer:
+            assert answer.status == 401
+        async with http.get("/agents/other/.well-known/agent-card.json") as answer:
+            assert "securitySchemes" in await answer.json()
+        async with http.get("/agents/echo/.well-known/agent-card.json") as answer:
+            assert "securitySchemes" not in await answer.json()
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::"])
+async def test_nobody_listens_to_the_world_without_asking(host: str) -> None:
+    with pytest.raises(StartError, match="dragoman keys create"):
+        async with running(replace(CONFIG, host=host), [echoing("echo")]):
+            pass
+
+
+@pytest.mark.parametrize("said", [{"api_key": "k"}, {"allow_unauthenticated": True}])
+async def test_with_a_key_or_on_purpose_it_does(said: dict[str, Any]) -> None:
+    async with running(replace(CONFIG, host="0.0.0.0", **said), [echoing("echo")]) as listening:
+        assert listening.asks_callers == ("api_key" in said)
+
+
+@pytest.mark.parametrize(
+    ("said", "setting"),
+    [
+        ({"jwt_issuer": "https://issuer.example.org"}, "jwt_audience"),
+        ({"client_cert_header": "x-client-cert"}, "trusted_proxies"),
+        ({"authentication": "required"}, "api_key"),
+    ],
+)
+async def test_settings_that_do_not_go_together_are_refused(said: dict[str, Any], setting: str) -> None:
+    with pytest.raises(StartError, match=setting):
+        async with running(replace(CONFIG, **said), [echoing("echo")]):
+            pass

@@ -1,0 +1,227 @@
+"""Limits as callers meet them: a whole server, and clients that are slow, many, silent, or want too much."""
+
+import asyncio
+import contextlib
+import json
+import resource
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import aiohttp
+import pytest
+
+from dragoman import Agent, Context
+from dragoman.config import Config
+from dragoman.model.ids import new_id
+from dragoman.server.running import serving
+
+DEADLINE_S = 20.0
+V1 = {"A2A-Version": "1.0"}
+CHUNK = 16_384
+
+
+def agent() -> Agent:
+    """Gives back its text; or waits for "go", sent to any of its tasks, and then says much."""
+    found = Agent("echo")
+    go = asyncio.Event()
+
+    @found.skill
+    async def answer(ctx: Context) -> AsyncIterator[str]:
+        word, _, count = ctx.text.partition(" ")
+        match word:
+            case "hang":
+                yield "begun"
+                await asyncio.Event().wait()
+            case "go":
+                go.set()
+                yield "gone"
+            case "pour":
+                await go.wait()
+                for _ in range(int(count)):
+                    yield "x" * CHUNK
+                    await asyncio.sleep(0)
+            case _:
+                yield ctx.text
+
+    return found
+
+
+class Site:
+    """A server, and one of its well-behaved callers."""
+
+    def __init__(self, url: str, http: aiohttp.ClientSession) -> None:
+        self.url, self.http = url, http
+        self.host, self.port = urlsplit(url).hostname or "", urlsplit(url).port or 0
+
+    def post(self, verb: str, text: str, *, at_once: bool = False) -> "aiohttp.client._RequestContextManager":
+        message = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": text}]}
+        body = {"message": message, "configuration": {"returnImmediately": at_once}}
+        return self.http.post(f"{self.url}/message:{verb}", json=body, headers=V1)
+
+    async def send(self, text: str, *, at_once: bool = False) -> Any:
+        async with self.post("send", text, at_once=at_once) as answer:
+            assert answer.status == 200, await answer.text()
+            return (await answer.json())["task"]
+
+    async def rpc(self, method: str, params: Any) -> tuple[aiohttp.ClientResponse, Any]:
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+        async with self.http.post(self.url, json=body, headers=V1) as answer:
+            return answer, await answer.json()
+
+    async def is_well(self) -> None:
+        """Others are answered."""
+        async with asyncio.timeout(DEADLINE_S):
+            tasks = await asyncio.gather(*(self.send("hi") for _ in range(20)))
+        assert {task["status"]["state"] for task in tasks} == {"TASK_STATE_COMPLETED"}
+
+
+@asynccontextmanager
+async def site(directory: Path, **settings: Any) -> AsyncIterator[Site]:
+    config = Config(port=0, store=f"sqlite:///{directory}/d.db", shutdown_grace_s=0.1, cancel_grace_s=0.1, **settings)
+    timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
+    async with serving(config, [agent()]) as url, aiohttp.ClientSession(timeout=timeout) as http:
+        yield Site(url, http)
+
+
+@asynccontextmanager
+async def connections(here: Site, many: int, begun: bytes, answer: bytes = b"") -> AsyncIterator[list[socket.socket]]:
+    """So many connections, each with that sent, and that much of an answer read."""
+    loop = asyncio.get_running_loop()
+    opened: list[socket.socket] = []
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            for _ in range(many):
+                one = socket.socket()
+                opened.append(one)
+                one.setblocking(False)
+                await loop.sock_connect(one, (here.host, here.port))
+                await loop.sock_sendall(one, begun)
+                if answer:
+                    assert (await loop.sock_recv(one, 1 << 16)).startswith(answer)
+        yield opened
+    finally:
+        for one in opened:
+            one.close()
+
+
+@pytest.fixture
+def many_files() -> Iterator[None]:
+    """Enough open files for both ends of a few thousand connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < 4000:
+        pytest.skip(f"the machine allows {hard} open files")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4000), hard))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+# -- slow and silent clients -------------------------------------------------------------------------------------------
+
+HEAD = b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize("begun", [b"", b"P", HEAD, HEAD + b"Content-Length: 1000\r\n\r\n{"])
+async def test_clients_that_never_finish_a_request_hold_nobody_up(tmp_path: Path, begun: bytes) -> None:
+    async with site(tmp_path) as here, connections(here, 200, begun) as slow:
+        await here.is_well()
+        loop = asyncio.get_running_loop()
+        for one in slow:
+            await loop.sock_sendall(one, b" ")
+        await here.is_well()
+
+
+async def test_a_thousand_idle_connections_hold_nobody_up(tmp_path: Path, many_files: None) -> None:
+    get = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    async with site(tmp_path) as here, connections(here, 1200, get, b"HTTP/1.1 200 ") as idle:
+        await here.is_well()
+        loop = asyncio.get_running_loop()
+        await loop.sock_sendall(idle[-1], get)
+        assert (await loop.sock_recv(idle[-1], 1 << 16)).startswith(b"HTTP/1.1 200 ")
+
+
+def resident_mb() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1000
+    raise AssertionError("no VmRSS")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_clients_that_never_read_cost_no_memory_and_hold_no_reader_up(tmp_path: Path) -> None:
+    chunks, stalled = 1000, 20  # 16 MB each: 330 MB, if the server kept what they do not read
+    async with site(tmp_path) as here:
+        task = await here.send(f"pour {chunks}", at_once=True)
+        subscribe = f"POST /tasks/{task['id']}:subscribe HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\r\n"
+        async with connections(here, stalled, subscribe.encode(), b"HTTP/1.1 200 "):
+            before_mb = resident_mb()
+            url = f"{here.url}/tasks/{task['id']}:subscribe"
+            async with asyncio.timeout(DEADLINE_S), here.http.post(url, headers=V1) as stream:
+                await here.send("go")
+                size = 0
+                async for piece in stream.content.iter_any():
+                    size += len(piece)
+            assert size > chunks * CHUNK
+            assert resident_mb() - before_mb < 120
+            await here.is_well()
+
+
+# -- too much ----------------------------------------------------------------------------------------------------------
+
+
+async def test_a_stream_too_many_is_refused_until_another_ends(tmp_path: Path) -> None:
+    async with site(tmp_path, max_streams=2) as here, contextlib.AsyncExitStack() as held:
+        first = await here.post("stream", "hang")
+        await held.enter_async_context(here.post("stream", "hang"))
+        async with here.post("stream", "hang") as third:
+            assert third.status == 429
+            assert int(third.headers["Retry-After"]) >= 1
+            assert "max_streams" in (await third.json())["error"]["message"]
+        answer, said = await here.rpc("SubscribeToTask", {"id": "nope"})
+        assert "max_streams" in said["error"]["message"]
+        assert int(answer.headers["Retry-After"]) >= 1
+        await here.is_well()  # what is no stream goes on
+        first.close()
+        async with asyncio.timeout(DEADLINE_S):
+            while True:  # the server sees that it is closed in its own time
+                async with here.post("stream", "hi") as again:
+                    if again.status == 200:
+                        assert b"TASK_STATE_COMPLETED" in await again.read()
+                        break
+
+
+async def test_a_request_too_many_is_refused_with_the_time_to_come_back(tmp_path: Path) -> None:
+    async with site(tmp_path, max_requests_per_s=1) as here:
+        refused = []
+        for _ in range(5):
+            async with here.http.get(f"{here.url}/tasks", headers=V1) as answer:
+                if answer.status != 200:
+                    assert answer.status == 429
+                    refused.append((answer.headers["Retry-After"], (await answer.json())["error"]["message"]))
+        assert len(refused) >= 3
+        assert refused[0] == ("1", "more requests than 1 a second (max_requests_per_s)")
+
+
+async def test_what_is_too_large_is_refused_by_its_name(tmp_path: Path) -> None:
+    async with site(tmp_path, max_text=2000, max_parts=3, max_depth=8, max_body_bytes=100_000) as here:
+
+        async def refusal(*parts: Any) -> tuple[int, str]:
+            body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": list(parts)}}
+            async with here.http.post(f"{here.url}/message:send", json=body, headers=V1) as answer:
+                return answer.status, json.dumps(await answer.json())
+
+        status, said = await refusal({"text": "ok"}, {"text": "x" * 2001})
+        assert (status, "message.parts[1].text" in said, "max_text" in said) == (400, True, True)
+        status, said = await refusal({"data": {"a": ["x" * 2001]}})
+        assert (status, "message.parts[0].data" in said, "max_text" in said) == (400, True, True)
+        status, said = await refusal(*[{"text": "ok"}] * 4)
+        assert (status, "max_parts" in said) == (400, True)
+        status, said = await refusal({"data": [[[[[[[[[]]]]]]]]]})
+        assert (status, "max_depth" in said) == (400, True)
+        status, said = await refusal({"text": "x" * 100_000})
+        assert (status, "max_body_bytes" in said) == (413, True)
+        assert (await refusal({"text": "x" * 2000}))[0] == 200

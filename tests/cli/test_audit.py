@@ -1,0 +1,114 @@
+"""`dragoman audit`: which entries it shows, and how."""
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from dragoman.cli import main
+from dragoman.config import settings
+from dragoman.model.ids import SystemClock, timestamp
+from dragoman.store.audit import AuditEntry
+from dragoman.store.open import open_store
+
+Run = Callable[..., Result]
+HOUR_MS = 3_600_000
+NOW_MS = SystemClock().now_ms()
+
+OLD = AuditEntry(at_ms=NOW_MS - 50 * HOUR_MS, principal="key:ann", action="SendMessage", agent="echo", task_id="t1")
+REFUSED = AuditEntry(
+    at_ms=NOW_MS - 2 * HOUR_MS,
+    principal="anonymous",
+    action="GetTask",
+    task_id="t2",
+    allowed=False,
+    reason="Unauthorized",
+    peer="10.0.0.7",
+)
+NEW = replace(OLD, at_ms=NOW_MS - 60_000, task_id="t3")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `dragoman audit` with these arguments, on a store with three entries."""
+    monkeypatch.chdir(tmp_path)
+    write([OLD, REFUSED, NEW])
+    runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
+    return lambda *arguments: runner.invoke(main, ["audit", *arguments], terminal_width=120)
+
+
+def write(entries: Sequence[AuditEntry]) -> None:
+    async def keep() -> None:
+        store = open_store("sqlite:///data/dragoman.db", SystemClock())
+        await store.open(None)
+        await store.audit.write(entries)
+        await store.close()
+
+    asyncio.run(keep())
+
+
+def tasks(result: Result) -> list[str]:
+    assert result.exit_code == 0, result.output
+    return [json.loads(line)["task_id"] for line in result.stdout.splitlines()]
+
+
+def test_entries_are_lines_oldest_first(run: Run) -> None:
+    head, *rows = run().output.splitlines()
+    assert head.split() == ["AT", "PRINCIPAL", "ACTION", "AGENT", "TASK", "SUBJECT", "FROM", "OUTCOME"]
+    at = [f"{timestamp(entry.at_ms)[:19]}Z" for entry in (OLD, REFUSED, NEW)]
+    assert [row.split() for row in rows] == [
+        [at[0], "key:ann", "SendMessage", "echo", "t1", "-", "-", "allowed"],
+        [at[1], "anonymous", "GetTask", "-", "t2", "-", "10.0.0.7", "refused:", "Unauthorized"],
+        [at[2], "key:ann", "SendMessage", "echo", "t3", "-", "-", "allowed"],
+    ]
+
+
+def test_as_json_each_line_is_an_entry_without_what_is_empty(run: Run) -> None:
+    lines = [json.loads(line) for line in run("--json").stdout.splitlines()]
+    assert lines[0] == {
+        "at": timestamp(OLD.at_ms),
+        "principal": "key:ann",
+        "action": "SendMessage",
+        "agent": "echo",
+        "task_id": "t1",
+        "allowed": True,
+    }
+    assert (lines[1]["allowed"], lines[1]["reason"], lines[1]["peer"]) == (False, "Unauthorized", "10.0.0.7")
+
+
+def test_only_what_is_asked_for_is_shown(run: Run) -> None:
+    assert tasks(run("--json", "--principal", "key:ann")) == ["t1", "t3"]
+    assert tasks(run("--json", "--refused")) == ["t2"]
+    assert tasks(run("--json", "--limit", "2")) == ["t2", "t3"]
+    assert tasks(run("--json", "--refused", "--principal", "key:ann")) == []
+
+
+def test_since_is_an_age_or_a_time(run: Run) -> None:
+    assert tasks(run("--json", "--since", "1h")) == ["t3"]
+    assert tasks(run("--json", "--since", "2d")) == ["t2", "t3"]
+    assert tasks(run("--json", "--since", timestamp(REFUSED.at_ms))) == ["t2", "t3"]
+    assert tasks(run("--json", "--since", timestamp(NEW.at_ms)[:23])) == ["t3"], "without a zone it is UTC"
+    assert tasks(run("--json", "--since", "2026-01-01")) == ["t1", "t2", "t3"]
+
+
+@pytest.mark.parametrize("since", ["yesterday", "forever", "", "1 h", "2026-13-01"])
+def test_a_time_that_is_none_is_refused(run: Run, since: str) -> None:
+    result = run("--since", since)
+    assert result.exit_code == 2
+    assert f"--since {since!r}: must be an age like 90s, 1h or 7d" in " ".join(result.output.split())
+
+
+def test_nothing_found_is_no_line_of_output(run: Run) -> None:
+    result = run("--principal", "nobody")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No entries.\n")
+
+
+def test_what_a_caller_wrote_cannot_move_the_cursor(run: Run) -> None:
+    write([replace(NEW, principal="key:\x1b[2Jx", task_id="a\nb")])
+    shown = run().output.splitlines()[-1]
+    assert "key:?[2Jx" in shown
+    assert "a?b" in shown

@@ -1,0 +1,253 @@
+"""`dragoman keys`: what it makes, shows and refuses, and that the key itself is kept nowhere."""
+
+import asyncio
+import getpass
+import json
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dragoman.auth.keys import id_of, matches
+from dragoman.cli import main
+from dragoman.config import settings
+from dragoman.model.ids import SystemClock
+from dragoman.model.principal import Role, Scope
+from dragoman.store.api import Store
+from dragoman.store.audit import AuditEntry
+from dragoman.store.keyring import ApiKey
+from dragoman.store.open import open_store
+
+T = TypeVar("T")
+Run = Callable[..., Result]
+DAY_MS = 86_400_000
+FILE = Path("data/dragoman.db")
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `dragoman` with these arguments, in an empty directory."""
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
+
+    def invoke(*arguments: str, **env: str) -> Result:
+        return runner.invoke(main, arguments, env=env, terminal_width=120)
+
+    return invoke
+
+
+def kept(work: Callable[[Store], Awaitable[T]]) -> T:
+    """What the store in the usual place says."""
+
+    async def ask() -> T:
+        store = open_store(f"sqlite:///{FILE}", SystemClock())
+        await store.open(None)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(ask())
+
+
+def keys() -> tuple[ApiKey, ...]:
+    return kept(lambda store: store.keys.all())
+
+
+def entries() -> tuple[AuditEntry, ...]:
+    return kept(lambda store: store.audit.read())
+
+
+def made(result: Result) -> dict[str, Any]:
+    """What `keys create --json` says."""
+    assert result.exit_code == 0, result.output
+    said: dict[str, Any] = json.loads(result.stdout)
+    return said
+
+
+def test_the_first_key_is_shown_once_with_how_to_use_it_and_what_changes(run: Run) -> None:
+    result = run("keys", "create", "ann")
+    assert result.exit_code == 0
+    text = result.output.split()[result.output.split().index("revoked.") + 1]
+    (key,) = keys()
+    assert id_of(text) == key.id
+    assert matches(text, key.digest)
+    assert f"curl -H 'x-api-key: {text}'" in result.output
+    assert "http://127.0.0.1:7870/message:send" in result.output
+    assert "a caller: everything there, with all agents, until it is revoked" in result.output
+    assert "first key: from now on every caller must send one" in result.output
+    second = run("keys", "create", "bob").output
+    assert "first key" not in second
+    assert "another key" not in second
+
+
+def test_the_key_itself_is_in_no_file(run: Run, tmp_path: Path) -> None:
+    secret = made(run("keys", "create", "ann", "--json"))["key"].rpartition("_")[2].encode()
+    run("keys", "list")
+    for path in tmp_path.rglob("*"):
+        assert path.is_dir() or secret not in path.read_bytes(), path
+
+
+def test_a_key_is_limited_as_it_was_asked_for(run: Run) -> None:
+    now_ms = SystemClock().now_ms()
+    options = ("--agent", "echo", "--agent", "sum", "--agent", "echo", "--scope", "send", "--scope", "read")
+    said = made(run("keys", "create", "ann", *options, "--role", "admin", "--expires", "90d", "--json"))
+    (key,) = keys()
+    assert (key.name, key.role, key.agents, key.scopes) == (
+        "ann",
+        Role.ADMIN,
+        ("echo", "sum"),
+        (Scope.SEND, Scope.READ),
+    )
+    assert key.expires_ms is not None
+    assert now_ms <= key.made_ms == key.expires_ms - 90 * DAY_MS
+    assert (said["id"], said["agents"], said["scopes"], said["role"]) == (
+        key.id,
+        ["echo", "sum"],
+        ["send", "read"],
+        "admin",
+    )
+
+
+def test_what_is_printed_of_a_limited_key_works_with_it(run: Run) -> None:
+    reading = run("keys", "create", "ann", "--agent", "echo", "--scope", "read").output
+    assert "read only, with the agent echo" in reading
+    assert "http://127.0.0.1:7870/agents/echo/tasks" in reading
+    assert "message:send" not in reading
+    working = run("keys", "create", "w", "--agent", "echo", "--role", "agent").output
+    assert "dragoman worker MODULE:AGENT --server http://127.0.0.1:7870 --key dgm_" in working
+
+
+def test_keys_of_one_name_are_said_to_be_one_caller(run: Run) -> None:
+    first = made(run("keys", "create", "ann", "--json"))["id"]
+    assert f"ann has another key, {first}: both are one caller" in run("keys", "create", "ann").output
+
+
+def test_the_list_shows_state_and_limits_and_no_secret(run: Run) -> None:
+    first = made(run("keys", "create", "ann", "--json"))
+    second = made(run("keys", "create", "bob", "--agent", "echo", "--scope", "read", "--expires", "1d", "--json"))
+    run("keys", "revoke", first["id"])
+    head, *rows = run("keys", "list").output.splitlines()
+    assert head.split() == ["ID", "NAME", "ROLE", "AGENTS", "SCOPES", "MADE", "EXPIRES", "STATE"]
+    assert [row.split()[:5] + row.split()[-2:] for row in rows] == [
+        [first["id"], "ann", "caller", "all", "all", "never", "revoked"],
+        [second["id"], "bob", "caller", "echo", "read", second["expires"], "active"],
+    ]
+    listed = json.loads(run("keys", "list", "--json").stdout)
+    assert [set(row) for row in listed] == [{"id", "name", "role", "agents", "scopes", "made", "expires", "state"}] * 2
+    assert [row["state"] for row in listed] == ["revoked", "active"]
+
+
+def test_a_key_past_its_time_is_shown_as_expired(run: Run) -> None:
+    made(run("keys", "create", "ann", "--expires", "1d", "--json"))
+    connection = sqlite3.connect(FILE)
+    connection.execute("UPDATE keys SET expires_ms = made_ms")
+    connection.commit()
+    connection.close()
+    assert json.loads(run("keys", "list", "--json").stdout)[0]["state"] == "expired"
+
+
+def test_a_key_is_revoked_by_its_id_or_by_itself(run: Run) -> None:
+    first, second = (made(run("keys", "create", name, "--json")) for name in ("ann", "bob"))
+    assert f"Key {first['id']} of ann is revoked" in run("keys", "revoke", first["id"]).output
+    assert "was revoked before" in run("keys", "revoke", first["id"]).output
+    assert run("keys", "revoke", second["key"]).exit_code == 0
+    assert all(key.revoked_ms is not None for key in keys())
+
+
+def test_every_change_is_in_the_audit_trail_once(run: Run) -> None:
+    key_id = made(run("keys", "create", "ann", "--json"))["id"]
+    run("keys", "revoke", key_id)
+    run("keys", "revoke", key_id)
+    run("keys", "revoke", "nobody")
+    run("keys", "list")
+    who = f"operator:{getpass.getuser()}"
+    assert [(one.principal, one.action, one.subject, one.allowed) for one in entries()] == [
+        (who, "keys.create", key_id, True),
+        (who, "keys.revoke", key_id, True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("keys", "create"), "Missing argument 'NAME'"),
+        (("keys", "create", "two words"), "NAME 'two words': must be"),
+        (("keys", "create", ""), "NAME '': must be"),
+        (("keys", "create", "ann", "--expires", "soon"), "--expires 'soon': must be a whole number with a unit"),
+        (("keys", "create", "ann", "--expires", "0d"), "--expires '0d'"),
+        (("keys", "create", "ann", "--expires", "forever"), "--expires 'forever'"),
+        (("keys", "create", "ann", "--expires", "999999w"), "up to 100 years"),
+        (("keys", "create", "ann", "--scope", "write"), "'write' is not one of 'send', 'read', 'cancel'"),
+        (("keys", "create", "ann", "--role", "root"), "'root' is not one of 'caller', 'agent', 'admin'"),
+        (("keys", "create", "ann", "--agent", "a/b"), "--agent 'a/b'"),
+        (("keys", "create", "ann", "--store", "memory:"), "give the server a file"),
+        (("keys", "create", "ann", "--store", "mysql://x"), "command line: --store = 'mysql://x': use sqlite:///path"),
+        (("keys", "create", "ann", "--config", "absent.toml"), "absent.toml: cannot be read"),
+        (("keys", "list"), "no store file data/dragoman.db"),
+        (("keys", "revoke", "x"), "no store file data/dragoman.db"),
+        (("audit",), "no store file data/dragoman.db"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_with_a_line_that_says_why_and_makes_no_file(
+    run: Run, arguments: tuple[str, ...], said: str
+) -> None:
+    result = run(*arguments)
+    assert result.exit_code == 2
+    assert said in " ".join(result.output.split())
+    assert "Traceback" not in result.output
+    assert not FILE.exists()
+
+
+def test_an_unknown_id_is_refused_with_where_to_look(run: Run) -> None:
+    run("keys", "create", "ann")
+    result = run("keys", "revoke", "nobody")
+    assert result.exit_code == 2
+    assert "no key 'nobody'" in result.output
+    assert "dragoman keys list" in result.output
+
+
+def test_a_file_that_is_no_store_is_refused_in_one_line(run: Run) -> None:
+    Path("store.db").write_bytes(b"this is no database, " * 400)
+    result = run("keys", "list", "--store", "sqlite:///store.db")
+    assert result.exit_code == 1
+    assert result.output == "Error: store file store.db is no SQLite database: use another path\n"
+
+
+def test_the_store_is_the_one_that_the_server_would_take(run: Run, tmp_path: Path) -> None:
+    Path("dragoman.toml").write_text('store = "sqlite:///from-file.db"\nhost = "0.0.0.0"\n', encoding="utf-8")
+    Path("other.toml").write_text('store = "sqlite:///from-other.db"\n', encoding="utf-8")
+    for flags, env, name in (
+        ((), {}, "from-file.db"),
+        (("--config", "other.toml"), {}, "from-other.db"),
+        ((), {"DRAGOMAN_CONFIG": "other.toml"}, "from-other.db"),
+        ((), {"DRAGOMAN_STORE": "sqlite:///from-environment.db"}, "from-environment.db"),
+        (("--store", "sqlite:///from-flag.db"), {"DRAGOMAN_STORE": "sqlite:///x.db"}, "from-flag.db"),
+    ):
+        result = run("keys", "create", "ann", *flags, **env)
+        assert result.exit_code == 0, result.output
+        assert f"sqlite:///{name}" in result.output
+        assert (tmp_path / name).is_file()
+    assert not (tmp_path / "x.db").exists()
+
+
+def test_an_agent_that_the_file_does_not_declare_is_warned_of(run: Run) -> None:
+    Path("dragoman.toml").write_text('[[agents]]\nid = "echo"\nrun = "worker"\n', encoding="utf-8")
+    assert "Warning" not in run("keys", "create", "ann", "--agent", "echo").output
+    result = run("keys", "create", "ann", "--agent", "ecko", "--json")
+    assert "Warning: the file declares no agent 'ecko'; there are echo." in result.stderr
+    assert made(result)["agents"] == ["ecko"]
+
+
+def test_help_does_not_load_the_store() -> None:
+    script = (
+        "import sys; from dragoman.cli import main\n"
+        "main(['keys', 'create', '--help'], standalone_mode=False)\n"
+        "sys.exit('apsw' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30).returncode == 0

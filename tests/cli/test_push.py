@@ -1,0 +1,176 @@
+"""`dragoman push`: what is owed and what was given up, shown, sent again and forgotten, beside a server or without."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from click.testing import CliRunner, Result
+
+from dragoman.cli import main
+from dragoman.config import settings
+from dragoman.model.ids import SystemClock
+from dragoman.model.operations import PushConfig
+from dragoman.store.api import Store
+from dragoman.store.audit import AuditEntry
+from dragoman.store.open import open_store
+from dragoman.store.outbox import Lane, Owed, Registration, Settled
+from dragoman.testing.store_cases.bench import new_task
+from tests.push.rig import delivery
+
+T = TypeVar("T")
+Run = Callable[..., Result]
+FILE = Path("data/dragoman.db")
+URL = "https://hooks.example.org/in?key=hidden"
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs `dragoman push` with these arguments, in a directory of its own."""
+    monkeypatch.chdir(tmp_path)
+    runner = CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
+
+    def invoke(*arguments: str, answer: str | None = None) -> Result:
+        return runner.invoke(main, ["push", *arguments], input=answer, terminal_width=200)
+
+    return invoke
+
+
+def kept(work: Callable[[Store], Awaitable[T]], holder: str | None = None) -> T:
+    """What the store in the usual place says."""
+
+    async def ask() -> T:
+        FILE.parent.mkdir(exist_ok=True)
+        store = open_store(f"sqlite:///{FILE}", SystemClock())
+        await store.open(holder)
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(ask())
+
+
+def owed() -> tuple[Owed, ...]:
+    return kept(lambda store: store.outbox.owed())
+
+
+def entries() -> list[AuditEntry]:
+    return list(kept(lambda store: store.audit.read()))
+
+
+async def _fill(store: Store) -> None:
+    """Tasks t0 to t3 of one call each, all but the last given up; numbers count from 1."""
+    for number in range(4):
+        config = PushConfig(id="c", task_id=f"t{number}", url=URL, secret="s" * 20, token="t0ken", dialect="1.0")
+        await store.create(new_task(f"t{number}"))
+        registration = Registration(config=config, host="https://hooks.example.org:443")
+        await store.outbox.register(f"t{number}", registration, (delivery(b"the body", 3),))
+    now_ms = SystemClock().now_ms()
+    for due in await store.outbox.claim(Lane.UNKNOWN, now_ms, now_ms + 60_000, 10, 10):
+        if due.task_id != "t3":
+            await store.outbox.settle(Settled(number=due.number, outcome="dead", reason="HTTP 500"))
+
+
+@pytest.fixture
+def filled(run: Run) -> Run:
+    kept(_fill, "server")
+    return run
+
+
+def test_nothing_owed_is_said(run: Run) -> None:
+    kept(lambda store: store.audit.read(), "server")
+    result = run("list")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Nothing is owed.\n")
+
+
+def test_what_is_owed_is_shown_without_bodies_and_secrets(filled: Run) -> None:
+    result = filled("list")
+    assert result.exit_code == 0
+    head, *rows = result.stdout.splitlines()
+    assert head.split() == ["NUMBER", "MADE", "AGENT", "TASK", "SEQ", "URL", "FAILED", "NEXT", "REASON"]
+    assert [row.split()[0] for row in rows] == ["1", "2", "3", "4"]
+    assert all("https://hooks.example.org/in " in row for row in rows)
+    assert [("dead" in row, "HTTP 500" in row) for row in rows] == [(True, True)] * 3 + [(False, False)]
+    for hidden in ("hidden", "the body", "t0ken", "sss"):
+        assert hidden not in result.stdout + filled("list", "--json").stdout
+
+
+@pytest.mark.parametrize(("flags", "tasks"), [([], "0123"), (["--dead"], "012"), (["--waiting"], "3")])
+def test_dead_ones_and_waiting_ones_are_told_apart(filled: Run, flags: list[str], tasks: str) -> None:
+    shown = [json.loads(line) for line in filled("list", "--json", *flags).stdout.splitlines()]
+    assert [one["task"] for one in shown] == [f"t{number}" for number in tasks]
+    assert [one["dead"] for one in shown] == [one["task"] != "t3" for one in shown]
+
+
+def test_a_long_list_goes_on_where_it_stopped(filled: Run) -> None:
+    result = filled("list", "--limit", "2")
+    assert len(result.stdout.splitlines()) == 1 + 2
+    assert "--after 2" in result.stderr
+    assert [line.split()[0] for line in filled("list", "--after", "2").stdout.splitlines()[1:]] == ["3", "4"]
+
+
+def test_json_has_everything_that_may_be_seen(filled: Run) -> None:
+    first = json.loads(filled("list", "--json").stdout.splitlines()[0])
+    assert first.pop("id").startswith("msg_")
+    assert first.pop("made").endswith("Z")
+    assert first == {
+        "number": 1,
+        "task": "t0",
+        "agent": "echo",
+        "config": "c",
+        "url": "https://hooks.example.org/in",
+        "seq": 3,
+        "failed": 1,
+        "dead": True,
+        "next": None,
+        "reason": "HTTP 500",
+    }
+
+
+def test_dead_letters_are_sent_again_by_number(filled: Run) -> None:
+    result = filled("retry", "1", "3", "1")
+    assert (result.exit_code, result.stdout) == (0, "2 dead letters to be sent again.\n")
+    assert [one.dead for one in owed()] == [False, True, False, False]
+    (entry,) = entries()
+    assert (entry.action, entry.subject, entry.allowed) == ("push.retry", "1,3", True)
+    assert entry.principal.startswith("operator:")
+
+
+def test_all_dead_letters_are_sent_again(filled: Run) -> None:
+    assert filled("retry", "--all").stdout == "3 dead letters to be sent again.\n"
+    assert not [one for one in owed() if one.dead]
+    assert entries()[0].subject == "all, 3"
+
+
+def test_what_is_no_dead_letter_is_said(filled: Run) -> None:
+    result = filled("retry", "2", "4", "99")
+    assert result.exit_code == 1
+    assert "1 dead letter to be sent again." in result.stdout
+    assert "of these numbers 2 are of no dead letter" in result.stderr
+
+
+def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
+    assert filled("drop", "1", answer="n\n").exit_code == 1
+    assert len(owed()) == 4
+    assert filled("drop", "1", answer="y\n").exit_code == 0
+    assert filled("drop", "--all", "--yes").stdout == "2 dead letters forgotten.\n"
+    assert [one.task_id for one in owed()] == ["t3"]
+    assert [(entry.action, entry.subject) for entry in entries()] == [("push.drop", "1"), ("push.drop", "all, 2")]
+
+
+@pytest.mark.parametrize("command", ["retry", "drop"])
+@pytest.mark.parametrize("arguments", [[], ["1", "--all"]])
+def test_which_must_be_said(filled: Run, command: str, arguments: list[str]) -> None:
+    result = filled(command, *arguments)
+    assert result.exit_code == 2
+    assert "--all" in result.stderr
+    assert len(owed()) == 4
+
+
+def test_where_there_is_no_store_the_command_says_so(run: Run) -> None:
+    result = run("list")
+    assert result.exit_code == 2
+    assert "no store file" in result.stderr

@@ -1,0 +1,211 @@
+"""What is told of a task, to whom, and which webhooks may be registered."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.dialects.api import PushForm, Told
+from dragoman.engine.api import Step
+from dragoman.model.errors import InvalidParams
+from dragoman.model.events import ArtifactChunk, MessageReceived, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.operations import PushConfig
+from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+from dragoman.net.address import Guard
+from dragoman.net.errors import Unresolved
+from dragoman.push.announcer import Announcer
+from dragoman.store.outbox import Delivery, Registration
+from tests.push.rig import FORM
+
+TIME = "2026-01-01T00:00:00.000Z"
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+HEAD = TaskHead(
+    id="t", context_id="c", agent="echo", owner="ann", dialect="1.0", mount="/", created_at=TIME, traceparent=TRACE
+)
+SAID = Message(message_id="m", role=Role.USER, parts=(Part(text="hello"),))
+MADE = Artifact(artifact_id="a", parts=(Part(text="made"),))
+
+
+class Names:
+    """DNS, as a table."""
+
+    def __init__(self, **names: str) -> None:
+        self._names = {name.replace("_", "."): address for name, address in names.items()}
+
+    async def addresses(self, host: str) -> Sequence[str]:
+        if host not in self._names:
+            raise Unresolved("does not exist, or has no address: check its name")
+        return [self._names[host]]
+
+
+def announcer(guard: Guard | None = None, **forms: PushForm) -> Announcer:
+    names = Names(hooks_example="203.0.114.7", inside_example="10.0.0.7")
+    return Announcer({"1.0": FORM, **forms}, guard or Guard(), names, lambda: None)
+
+
+def config(config_id: str = "w", **facts: object) -> PushConfig:
+    return PushConfig(**{"id": config_id, "url": "https://hooks.example/x", "dialect": "1.0", **facts})  # type: ignore[arg-type]
+
+
+def record(state: TaskState, *artifacts: Artifact, seq: int = 2) -> Record:
+    return Record(head=HEAD, seq=seq, status=TaskStatus(state=state, timestamp=TIME), artifacts=artifacts)
+
+
+def status(state: TaskState, *artifacts: Artifact, seq: int = 2, whole: tuple[str, ...] = ()) -> Step:
+    return Step(seq=seq, event=StatusChanged(state, TIME), record=record(state, *artifacts, seq=seq), whole=whole)
+
+
+def told(deliveries: tuple[Delivery, ...]) -> list[str]:
+    """What each is of: its only member, and the state in it if there is one."""
+    shown = []
+    for delivery in deliveries:
+        ((name, value),) = json.loads(delivery.body).items()
+        shown.append(f"{name} {value['status']['state']}" if "status" in value else name)
+    return shown
+
+
+def test_a_status_is_told_to_every_configuration() -> None:
+    deliveries = announcer().deliveries(HEAD, [config("w"), config("v")], [status(TaskState.WORKING)])
+    assert [each.config_id for each in deliveries] == ["w", "v"]
+    assert told(deliveries) == ["statusUpdate TASK_STATE_WORKING"] * 2
+    assert {(each.seq, each.terminal, each.traceparent) for each in deliveries} == {(2, False, TRACE)}
+    assert len({each.id for each in deliveries}) == 2
+
+
+def test_what_is_told_is_rendered_once_for_a_dialect() -> None:
+    calls: list[Told] = []
+
+    def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+        calls.append(told)
+        return b"{}"
+
+    form = replace(FORM, encode=encode)
+    configs = [config("w", dialect="x"), config("v", dialect="x"), config("u")]
+    deliveries = announcer(x=form).deliveries(HEAD, configs, [status(TaskState.WORKING)])
+    assert len(calls) == 1
+    assert [each.body == b"{}" for each in deliveries] == [True, True, False]
+
+
+def test_artifacts_come_before_the_status_that_closed_them() -> None:
+    step = status(TaskState.COMPLETED, MADE, whole=("a",))
+    deliveries = announcer().deliveries(HEAD, [config()], [step])
+    assert told(deliveries) == ["artifactUpdate", "statusUpdate TASK_STATE_COMPLETED"]
+    assert [each.terminal for each in deliveries] == [True, True]
+
+
+def test_a_chunk_is_told_only_once_its_artifact_is_whole() -> None:
+    open_, last = ArtifactChunk(MADE), ArtifactChunk(MADE, append=True, last_chunk=True)
+    working = record(TaskState.WORKING, MADE)
+    steps = [Step(seq=2, event=open_, record=working), Step(seq=3, event=last, record=working, whole=("a",))]
+    deliveries = announcer().deliveries(HEAD, [config()], steps)
+    assert [(each.seq, name) for each, name in zip(deliveries, told(deliveries), strict=True)] == [
+        (3, "artifactUpdate")
+    ]
+
+
+def test_what_the_caller_said_itself_is_not_told() -> None:
+    step = Step(seq=3, event=MessageReceived(SAID, TIME), record=record(TaskState.WORKING))
+    assert announcer().deliveries(HEAD, [config()], [step]) == ()
+
+
+def test_the_beginning_of_a_task_and_how_it_stands_are_told_as_the_task() -> None:
+    steps = [
+        Step(seq=1, event=Submitted(SAID, TIME), record=record(TaskState.SUBMITTED, seq=1)),
+        Step(seq=5, event=None, record=record(TaskState.COMPLETED, seq=5)),
+    ]
+    deliveries = announcer().deliveries(HEAD, [config()], steps)
+    assert told(deliveries) == ["task TASK_STATE_SUBMITTED", "task TASK_STATE_COMPLETED"]
+    assert [each.terminal for each in deliveries] == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("events", "names"),
+    [
+        ((), ["statusUpdate TASK_STATE_INPUT_REQUIRED", "artifactUpdate", "statusUpdate TASK_STATE_COMPLETED"]),
+        (("completed",), ["statusUpdate TASK_STATE_COMPLETED"]),
+        (("input-required",), ["statusUpdate TASK_STATE_INPUT_REQUIRED"]),
+        (("artifact",), ["artifactUpdate"]),
+        (("failed",), []),
+    ],
+)
+def test_a_configuration_is_told_what_it_asks_for(events: tuple[str, ...], names: list[str]) -> None:
+    steps = [status(TaskState.INPUT_REQUIRED), status(TaskState.COMPLETED, MADE, seq=3, whole=("a",))]
+    assert told(announcer().deliveries(HEAD, [config(events=events)], steps)) == names
+
+
+def test_a_dialect_that_tells_the_end_alone_tells_what_a_configuration_asks_for() -> None:
+    form = replace(FORM, told=lambda told, record: record.terminal and not isinstance(told, Artifact))
+    configs = [config("w", dialect="x"), config("v", dialect="x", events=("working", "artifact"))]
+    steps = [status(TaskState.WORKING), status(TaskState.COMPLETED, MADE, seq=3, whole=("a",))]
+    deliveries = announcer(x=form).deliveries(HEAD, configs, steps)
+    assert [(each.config_id, each.seq) for each in deliveries] == [("v", 2), ("v", 3), ("w", 3)]
+    assert told(deliveries) == [
+        "statusUpdate TASK_STATE_WORKING",
+        "artifactUpdate",
+        "statusUpdate TASK_STATE_COMPLETED",
+    ]
+
+
+def test_what_a_dialect_does_not_tell_is_not_owed() -> None:
+    form = replace(FORM, encode=lambda head, told, record: None)
+    deliveries = announcer(x=form).deliveries(HEAD, [config(dialect="x")], [status(TaskState.WORKING)])
+    assert deliveries == ()
+
+
+def test_a_configuration_of_a_dialect_without_webhooks_is_told_nothing() -> None:
+    assert announcer().deliveries(HEAD, [config(dialect="kaos")], [status(TaskState.WORKING)]) == ()
+
+
+async def test_a_registration_names_its_host_and_keeps_the_url() -> None:
+    kept = await announcer().registration(config(url="HTTPS://Hooks.Example/X?y=1"), "config.url")
+    assert kept == Registration(config=config(url="HTTPS://Hooks.Example/X?y=1"), host="https://hooks.example:443")
+
+
+async def test_a_registration_without_an_id_gets_one() -> None:
+    first, second = [await announcer().registration(config(""), "url") for _ in range(2)]
+    assert first.config.id != second.config.id != ""
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("https://127.0.0.1/x", "a loopback address"),
+        ("https://inside.example/x", "a private address"),
+        ("https://nowhere.example/", "does not exist"),
+        ("ftp://hooks.example/", "http"),
+        ("https://me:secret@hooks.example/", "user or password"),
+        ("http://0x7f.1/", "odd spelling"),
+        ("", "http"),
+    ],
+)
+async def test_a_url_that_may_not_be_called_is_named_with_what_speaks_against_it(url: str, words: str) -> None:
+    with pytest.raises(InvalidParams) as refused:
+        await announcer().registration(config(url=url), "params.config.url")
+    ((field, reason),) = refused.value.violations
+    assert field == "params.config.url"
+    assert words in reason
+    assert "secret" not in reason
+
+
+@pytest.mark.parametrize("url", ["http://inside.example/", "http://10.0.0.7/"])
+async def test_what_the_operator_allows_may_be_registered(url: str) -> None:
+    for guard in (Guard(("inside.example", "10.0.0.7")), Guard((), ("10.0.0.0/24",))):
+        assert (await announcer(guard).registration(config(url=url), "url")).config.url == url
+
+
+async def test_evo_ai_wants_https_except_for_hosts_that_the_operator_allows() -> None:
+    bare = config(url="http://hooks.example/", dialect="evoai")
+    with pytest.raises(InvalidParams, match="must be https"):
+        await announcer().registration(bare, "url")
+    await announcer().registration(replace(bare, url="https://hooks.example/"), "url")
+    await announcer(Guard(("hooks.example",))).registration(bare, "url")
+    await announcer(Guard((), ("10.0.0.0/24",))).registration(replace(bare, url="http://10.0.0.7/"), "url")
+    await announcer().registration(replace(bare, dialect="0.3"), "url")
+
+
+async def test_headers_that_cannot_be_sent_are_refused() -> None:
+    form = replace(FORM, authorization=lambda config: [("Content-Length", "0")])
+    with pytest.raises(InvalidParams, match="cannot be set"):
+        await announcer(x=form).registration(config(dialect="x"), "config.url")

@@ -1,0 +1,91 @@
+"""What docs/push.md says: its code verifies what is sent, its numbers are those of the code."""
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dragoman.engine.webhooks import WEBHOOKS_MAX
+from dragoman.model.operations import PushConfig
+from dragoman.push.courier import ATTEMPT_S, CONNECT_S
+from dragoman.push.headers import of_attempt
+from dragoman.push.hosts import WINDOW_MAX
+from dragoman.push.schedule import DELAYS_S, JITTER, RETRY_AFTER_MAX_S
+from dragoman.store.outbox import Due
+from tests.push.rig import FORM, delivery
+
+PAGE = (Path(__file__).parents[2] / "docs" / "push.md").read_text(encoding="utf-8")
+BODY = '{"text": "Grüße"}'.encode()
+SECRETS = ("whsec_dHdlbnR5LWZvdXIgcmFuZG9tIGJ5dGVz", "a plain text of 16 or more characters")
+NODE = shutil.which("node")
+
+
+def block(language: str) -> str:
+    """The only block of that language."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def sent(secret: str, age_s: int = 0) -> dict[str, str]:
+    """The headers of a call that was made a while ago."""
+    due = Due(
+        number=1,
+        task_id="t",
+        agent="echo",
+        config=PushConfig(url="https://hooks.example.com/tasks", secret=secret),
+        host="https://hooks.example.com:443",
+        delivery=delivery(BODY),
+        attempts=0,
+        made_ms=0,
+    )
+    return of_attempt(due, FORM, (int(time.time()) - age_s) * 1000, None)
+
+
+def cases() -> list[tuple[str, dict[str, str], str, bool]]:
+    """Secret, headers, body, and whether the call is genuine and new."""
+    found = []
+    for secret, other in (SECRETS, reversed(SECRETS)):
+        headers = sent(secret)
+        two = {**headers, "webhook-signature": "v1,AAAA " + headers["webhook-signature"]}
+        found += [
+            (secret, headers, BODY.decode(), True),
+            (secret, two, BODY.decode(), True),
+            (secret, headers, BODY.decode() + " ", False),
+            (secret, {**headers, "webhook-id": "msg_other"}, BODY.decode(), False),
+            (other, headers, BODY.decode(), False),
+            (secret, sent(secret, 600), BODY.decode(), False),
+        ]
+    return found
+
+
+def test_the_python_of_the_page_verifies_what_is_sent() -> None:
+    names: dict[str, Any] = {}
+    exec(block("python"), names)
+    for secret, headers, body, genuine in cases():
+        assert names["verified"](secret, headers, body.encode()) is genuine
+
+
+@pytest.mark.skipif(NODE is None, reason="node is not installed")
+def test_the_javascript_of_the_page_verifies_what_is_sent(tmp_path: Path) -> None:
+    assert NODE is not None
+    script = tmp_path / "verify.mjs"
+    script.write_text(
+        block("js") + f"\nfor (const [secret, headers, body, genuine] of {json.dumps(cases())})"
+        "\n  if (verified(secret, headers, Buffer.from(body)) !== genuine) process.exit(1);\n",
+        encoding="utf-8",
+    )
+    subprocess.run([NODE, str(script)], check=True, timeout=20)
+
+
+def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
+    assert DELAYS_S == (1, 5, 30, 2 * 60, 10 * 60, 3600, 6 * 3600)
+    assert "1 s, 5 s, 30 s, 2 min, 10 min, 1 h and 6 h" in PAGE.replace("\n", " ")
+    assert (len(DELAYS_S) + 1, JITTER, RETRY_AFTER_MAX_S) == (8, 0.2, 6 * 3600)
+    assert (ATTEMPT_S, CONNECT_S) == (10, 3)
+    assert f"up to {WINDOW_MAX} calls at a time" in PAGE
+    assert f"at most {WEBHOOKS_MAX} webhooks" in PAGE

@@ -1,0 +1,75 @@
+"""A server whose callers have keys: who they are, and what each of them may do."""
+
+import secrets
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.auth.keys import digest_of, make_key
+from dragoman.model.ids import SystemClock
+from dragoman.model.principal import Role
+from dragoman.store.api import Store
+from dragoman.store.keyring import ApiKey
+from dragoman.store.open import open_store
+from tests.systems.conftest import Site, site
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """Somebody with a key. Holders of one `name` are one principal; `limits` are fields of the key."""
+
+    name: str
+    limits: Mapping[str, Any] = MappingProxyType({})
+
+
+ANNA = {"anna": Holder(name="anna"), "anna again": Holder(name="anna"), "ben": Holder(name="ben")}
+"""Two callers, the first with two keys."""
+
+WORKERS = {
+    "worker": Holder(name="worker", limits={"role": Role.AGENT, "agents": ("desk",)}),
+    "other worker": Holder(name="other-worker", limits={"role": Role.AGENT, "agents": ("other",)}),
+}
+
+
+class House(Struct, frozen=True):
+    """A server, and the keys to it by their holders. `store` is where both are kept."""
+
+    site: Site
+    keys: Mapping[str, str]
+    ids: Mapping[str, str]
+    store: str
+
+    def by(self, holder: str) -> Site:
+        """The server, for this one."""
+        return self.site.by(self.keys[holder])
+
+
+@asynccontextmanager
+async def beside(store: str) -> AsyncIterator[Store]:
+    """The store, as a command opens it while the server runs."""
+    opened = open_store(store, SystemClock())
+    await opened.open(None)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+
+
+@asynccontextmanager
+async def keyed(folder: Path, holders: Mapping[str, Holder], **changes: Any) -> AsyncIterator[House]:
+    """A server with these settings, on a store that has a key for each."""
+    url = f"sqlite:///{folder}/keyed.db"
+    keys: dict[str, str] = {}
+    ids: dict[str, str] = {}
+    async with beside(url) as store:
+        for holder, who in holders.items():
+            made = make_key(secrets.token_bytes)
+            keys[holder], ids[holder] = made.text, made.id
+            limits: dict[str, Any] = {"role": Role.CALLER, "agents": None, "scopes": None, **who.limits}
+            digest = digest_of(made.text)
+            await store.keys.add(ApiKey(id=made.id, name=who.name, digest=digest, made_ms=0, **limits))
+    async with site(store=url, **changes) as running:
+        yield House(running, keys, ids, url)
