@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -54,33 +55,52 @@ def push(load: Generators, kind: Kind, plan: Plan) -> Figures:
     return figures
 
 
+@dataclass(frozen=True)
+class Sent:
+    """How many messages a second, and to a second of the server's own processor time."""
+
+    per_s: float
+    per_cpu_s: float
+
+    def to(self, others: list[Sent]) -> Sent:
+        """Its ratios to the means of others."""
+        return Sent(
+            self.per_s / statistics.mean(other.per_s for other in others),
+            self.per_cpu_s / statistics.mean(other.per_cpu_s for other in others),
+        )
+
+
 def beside(load: Generators, server: Server, hooks: Hooks, per_s: int, plan: Plan) -> Figures:
-    plain = rpc("SendMessage", message(QUESTION))
-    seconds = max(1.0, plan.seconds / 2)
-
-    def alone() -> float:
-        return load.loop(server.port, ECHO, plain, "--seconds", str(seconds)).requests_per_s
-
-    rates, kept, arriving, waiting = [alone()], [], [], []
+    """Without, with, without, with, without: what is kept is the median of each with to those around it."""
+    rates, kept, arriving, unsent = [sent(load, server, hooks, plan)], [], [], []
     for _ in range(2):
         hooks.pace(per_s)
         time.sleep(1)
         before = hooks.tell()
-        rate = load.loop(server.port, ECHO, plain, "--seconds", str(seconds)).requests_per_s
+        found = sent(load, server, hooks, plan)
         after = hooks.tell()
-        passed_s = after.at_s - before.at_s
-        rate += (after.answered - before.answered) / passed_s
-        arriving.append((after.arrived - before.arrived) / passed_s)
-        waiting.append(float(after.behind))
+        arriving.append((after.arrived - before.arrived) / (after.at_s - before.at_s))
+        unsent.append(float(after.behind))
         hooks.quiet()
-        rates.append(alone())
-        kept.append(rate / statistics.mean(rates[-2:]))
+        rates.append(sent(load, server, hooks, plan))
+        kept.append(found.to(rates[-2:]))
     return {
-        "kept": statistics.median(kept),
+        "kept": statistics.median(each.per_s for each in kept),
+        "kept_per_cpu": statistics.median(each.per_cpu_s for each in kept),
         "deliveries_per_s": statistics.median(arriving),
-        "alone": statistics.median(rates),
-        "unsent": max(waiting),
+        "alone": statistics.median(each.per_s for each in rates),
+        "unsent": max(unsent),
     }
+
+
+def sent(load: Generators, server: Server, hooks: Hooks, plan: Plan) -> Sent:
+    """Messages of those who never wait and of those with webhooks together."""
+    seconds = max(1.0, plan.seconds / 2)
+    cpu_s, before = server.cpu_s(), hooks.tell()
+    plain = load.loop(server.port, ECHO, rpc("SendMessage", message(QUESTION)), "--seconds", str(seconds))
+    cpu_s, after = server.cpu_s() - cpu_s, hooks.tell()
+    hooked = after.answered - before.answered
+    return Sent(plain.requests_per_s + hooked / (after.at_s - before.at_s), (plain.finished + hooked) / cpu_s)
 
 
 def live(load: Generators, kind: Kind, plan: Plan) -> Figures:
@@ -108,6 +128,7 @@ def live(load: Generators, kind: Kind, plan: Plan) -> Figures:
         "slower": beside_dead["p50_ms"] / without["p50_ms"],
         "p99_slower": beside_dead["p99_ms"] / without["p99_ms"],
         "kept": beside_dead["rate"] / without["rate"],
+        "kept_per_cpu": beside_dead["per_cpu_s"] / without["per_cpu_s"],
         **beside_dead,
         **{f"{figure}_without": value for figure, value in without.items()},
     }
@@ -137,13 +158,16 @@ def arrivals(load: Generators, server: Server, plan: Plan) -> Figures:
         end = hooks.quiet()
         if end.told != end.sent:
             raise Broken(f"{end.sent - end.told} webhooks of {end.sent} did not come")
-    rate = load.loop(server.port, ECHO, rpc("SendMessage", message(QUESTION)), "--seconds", str(plan.seconds))
+    cpu_s = server.cpu_s()
+    plain = load.loop(server.port, ECHO, rpc("SendMessage", message(QUESTION)), "--seconds", str(plan.seconds))
+    cpu_s = server.cpu_s() - cpu_s
     return {
         "p50_ms": measured.p50_s * 1000,
         "p99_ms": measured.p99_s * 1000,
         "max_ms": measured.max_s * 1000,
         "first_s": first_s,
-        "rate": rate.requests_per_s,
+        "rate": plain.requests_per_s,
+        "per_cpu_s": plain.finished / cpu_s,
     }
 
 

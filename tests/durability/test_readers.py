@@ -76,7 +76,7 @@ async def test_a_reader_that_never_reads_costs_little_memory_and_nobody_waits_fo
     deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     deaf.connect(("127.0.0.1", int(server.url.rpartition(":")[2])))
     path = f"/agents/gated/tasks/{task['id']}:subscribe"
-    deaf.sendall(f"GET {path} HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\n\r\n".encode())
+    deaf.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n\r\n".encode())
     assert deaf.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
     ready = asyncio.Semaphore(0)
     readers = [asyncio.create_task(subscriber(caller, task["id"], ready, 1000 + n, -1)) for n in range(10)]
