@@ -1,7 +1,7 @@
 """A courier on a real store, with real receivers on loopback, which the operator has allowed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -87,6 +87,7 @@ async def rig(
     clock: Clock | None = None,
     resolver: Resolver | None = None,
     started: bool = True,
+    forms: Mapping[str, PushForm] | None = None,
     **more: Any,
 ) -> AsyncIterator[Rig]:
     """A courier that runs until the block ends."""
@@ -96,7 +97,7 @@ async def rig(
     counts = Counts()
     courier = Courier(
         store.outbox,
-        {"1.0": FORM},
+        {"1.0": FORM, **(forms or {})},
         guarded=way_out(guarding, looking),
         unguarded=way_out(lambda address: None, looking),
         named=guarding.named,

@@ -7,16 +7,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
+from dragoman.model.operations import PushConfig
 from dragoman.net.address import Guard
 from dragoman.push.courier import CourierSettings
+from dragoman.push.lanes import SLOTS
 from dragoman.push.schedule import Schedule
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
 from tests.net.peer import listening, nobody, says
 from tests.push.receiver import Receiver, receiving
-from tests.push.rig import DEADLINE_S, delivery, rig
+from tests.push.rig import DEADLINE_S, FORM, delivery, rig
 
 
 @pytest.fixture
@@ -247,6 +250,21 @@ async def test_dead_hosts_do_not_delay_one_that_lives(receiver: Receiver) -> Non
         assert it.counts.pushes["retry"] - failed < 20 * 100  # by turns it would be all of them each time
 
 
+async def test_a_new_host_does_not_wait_for_new_hosts_that_keep_silent(receiver: Receiver) -> None:
+    async with receiving("0.0.0.0") as silent, rig() as it:
+        silent.hold.clear()
+        port = silent.url.rpartition(":")[2]
+        for number in range(1, SLOTS[Lane.UNKNOWN] + 1):  # as many as there are slots, each a host of its own
+            url = f"http://127.0.1.{number}:{port}/"
+            await it.owe(await it.task(url), url, b"x")
+        await silent.came(SLOTS[Lane.UNKNOWN])
+        await it.owe(await it.task(receiver.url), receiver.url, b"y")
+        await receiver.came(1)
+        assert silent.open == SLOTS[Lane.UNKNOWN]
+        silent.hold.set()
+        await it.settled()
+
+
 async def test_a_quick_host_gets_many_at_a_time_and_a_new_one_few(receiver: Receiver) -> None:
     async with rig() as it:
         tasks = [await it.task(receiver.url, id="c") for _ in range(200)]
@@ -313,6 +331,24 @@ async def test_a_dialect_that_is_not_spoken_here_makes_a_dead_letter(receiver: R
         await it.settled()
         (dead,) = await it.dead()
     assert dead.reason == "its dialect is not spoken here"
+
+
+async def test_a_configuration_that_breaks_its_dialect_makes_a_dead_letter_and_ends_nothing(
+    receiver: Receiver, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(config: PushConfig) -> list[tuple[str, str]]:
+        raise RuntimeError(f"with {config.token}")
+
+    async with rig(forms={"x": replace(FORM, authorization=broken)}) as it:
+        task = await it.task(receiver.url, dialect="x", token="t0ken")
+        await it.owe(task, receiver.url, b"x", dialect="x", token="t0ken")
+        await it.settled()
+        (dead,) = await it.dead()
+        await it.owe(await it.task(receiver.url), receiver.url, b"y")
+        await it.settled()
+    assert dead.reason == "its headers cannot be made"
+    assert receiver.bodies == [b"y"]
+    assert "t0ken" not in caplog.text
 
 
 async def test_nothing_is_asked_of_the_store_while_nothing_is_owed(receiver: Receiver) -> None:

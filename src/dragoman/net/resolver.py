@@ -6,7 +6,9 @@ that a host has no address no longer than KEPT_S.
 """
 
 import asyncio
+import importlib
 import socket
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -68,6 +70,8 @@ class Resolver:
             await channel.driver.close()
 
     async def _look_up(self, host: str, family: int) -> list[tuple[str, int]]:
+        if "aiodns" not in sys.modules:  # it takes a while to load, and the loop has other things to do
+            await asyncio.to_thread(importlib.import_module, "aiodns")
         channel = await self._open()
         import aiodns
         import pycares

@@ -21,7 +21,8 @@ from dragoman.net.resolver import Resolver
 from dragoman.net.target import Target, target
 from dragoman.push import headers, verdict
 from dragoman.push.headers import Token
-from dragoman.push.hosts import KNOWN_MAX, WINDOW_START, Host, Hosts
+from dragoman.push.hosts import KNOWN_MAX, SLOW_S, WINDOW_START, Host, Hosts
+from dragoman.push.lanes import CONNECTIONS_MAX, LINGERING, PACE_S, Lanes, Slot
 from dragoman.push.schedule import Schedule
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Due, Lane, Outbox, Settled
@@ -35,21 +36,11 @@ ATTEMPT_S = 10.0
 CONNECT_S = 3.0
 """Of that, for a connection."""
 
-SLOTS = {Lane.HEALTHY: 256, Lane.UNKNOWN: 128, Lane.FAILING: 64}
-"""Most calls at once, by how their hosts have done."""
-
-CONNECTIONS_MAX = sum(SLOTS.values())
-"""As many as there are calls at once: none waits for a connection within its ten seconds."""
-
 BATCH_MAX = 64
 """Most deliveries in one claim: as many as can be begun without keeping the loop from others."""
 
 CLAIM_S = 60.0
 """A claim outlasts an attempt, and the three that may be before it in the queue of a host that has become slow."""
-
-PACE_S = {Lane.HEALTHY: 0.02, Lane.UNKNOWN: 0.05, Lane.FAILING: 0.25}
-"""So much time is between two claims, unless the first took all it could: under load one claim takes many deliveries,
-and is written together with what became of others; without load it comes at once."""
 
 LOOK_S = 5.0
 """How often the outbox is looked at although nobody said that anything is due: another process may have sent a dead
@@ -114,7 +105,7 @@ class Courier:
         self._chance = chance
         self._hosts = Hosts()
         self._targets: dict[str, Target] = {}
-        self._in_flight = dict.fromkeys(Lane, 0)
+        self._lanes = Lanes()
         self._asked = set(Lane)
         self._not_before = dict.fromkeys(Lane, 0.0)
         self._claimed_ms = dict.fromkeys(Lane, 0)
@@ -215,8 +206,8 @@ class Courier:
     async def _claim(self, lane: Lane) -> bool:
         """Take what a lane has room for, and begin with it; whether there may be more to take at once."""
         self._claimed_ms[lane] = self._clock.now_ms()
-        limit = min(BATCH_MAX, SLOTS[lane] - self._in_flight[lane])
-        if limit <= 0:
+        limit = min(BATCH_MAX, self._lanes.room(lane))
+        if limit == 0:
             return False
         if lane is not Lane.HEALTHY:
             return await self._claimed(lane, limit, 1, self._hosts.under_way()) == limit
@@ -254,23 +245,30 @@ class Courier:
     def _begin(self, due: Due, host: Host, lane: Lane) -> None:
         assert self._tasks is not None
         host.in_flight += 1
-        self._in_flight[lane] += 1
-        attempt = self._tasks.create_task(self._attempt(due, host, lane))
+        attempt = self._tasks.create_task(self._attempt(due, host, self._lanes.take(lane)))
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
 
-    async def _attempt(self, due: Due, host: Host, lane: Lane) -> None:
+    async def _attempt(self, due: Due, host: Host, slot: Slot) -> None:
         """Call once, and write down what became of it; if it was canceled, nothing: its claim runs out."""
+        loop, lingers = asyncio.get_running_loop(), slot.lane in LINGERING
+        leaving = loop.call_later(SLOW_S, self._linger, slot) if lingers else None
         try:
             settled = await self._called(due, host)
             self._unwritten.append(settled)
         finally:
+            if leaving is not None:
+                leaving.cancel()
+            self._lanes.end(slot)
             host.in_flight -= 1
-            self._in_flight[lane] -= 1
             self._go_on(host)
-        self._ask(lane)
+        self._ask(slot.lane)
         if settled.reached:
             self._ask(Lane.HEALTHY)
+
+    def _linger(self, slot: Slot) -> None:
+        if self._lanes.linger(slot):
+            self._ask(slot.lane)
 
     def _go_on(self, host: Host) -> None:
         """Begin what waits for a host, as far as it has room and the claims have time for it."""
@@ -286,7 +284,13 @@ class Courier:
         if form is None:
             return verdict.unsendable(due, "its dialect is not spoken here")
         loop, schedule = asyncio.get_running_loop(), self._settings.schedule
-        sent = headers.of_attempt(due, form, self._clock.now_ms(), self._token)
+        try:
+            sent = headers.of_attempt(due, form, self._clock.now_ms(), self._token)
+        except Exception as error:  # noqa: BLE001 — one configuration must not end the server, now and at every start
+            log.error(
+                "webhook call %d cannot be made: %s", due.number, type(error).__name__
+            )  # its text may hold a secret
+            return verdict.unsendable(due, "its headers cannot be made")
         began = loop.time()
         try:
             to = self._target(due.config.url)

@@ -12,6 +12,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from dragoman.config import Config
 from dragoman.engine.api import Runner
@@ -38,6 +39,9 @@ ARENAS = 1
 loop, the writer and a reader would be held three times. The threads hardly wait for one another's memory: mostly they
 wait for the interpreter."""
 
+FILES_MAX = 65_536
+"""Open files, mostly connections, that a server may want; at 25 KB a stream, more is for more than one process."""
+
 M_ARENA_MAX = -8
 """malloc.h of glibc."""
 
@@ -49,6 +53,7 @@ def run(config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening]
     """
     log_to(sys.stderr, config.log_level, config.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    _allow_connections()
     gc.set_threshold(*GC_THRESHOLDS)
     if sys.platform == "linux" and (mallopt := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:  # not musl
         mallopt(M_ARENA_MAX, ARENAS)
@@ -83,6 +88,20 @@ async def _until_signalled(config: Config, agents: Sequence[Runner], on_ready: C
         gc.collect()
         gc.freeze()  # what is there now stays: no collection need look at it again
         await signalled.wait()
+
+
+def _allow_connections() -> None:
+    """As many open files as the system lets this process have: each stream and each webhook call is one."""
+    try:
+        import resource
+    except ModuleNotFoundError:  # Windows has no such limit
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < hard or hard == resource.RLIM_INFINITY:
+        wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+        if soft < wanted:
+            with suppress(ValueError, OSError):  # macOS allows less than it says
+                resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _leave_agents_behind() -> None:

@@ -112,7 +112,7 @@ async def running(
                     await engine.drain(config.shutdown_grace_s)  # no new work, streams end, runs get their time
                     server.should_exit = True
                     await listening
-                    await webhooks.courier.drain(config.shutdown_grace_s)
+                    await webhooks.close()
                     await ways.close()
                     await trail.stop()
                     sweeper.cancel()

@@ -14,18 +14,18 @@ from dragoman.dialects import beeos, evoai, protoagent, v03, v1
 from dragoman.dialects.api import Dialect, PushForm
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
-from dragoman.net.egress import Egress, operator_named
+from dragoman.net.egress import operator_named
 from dragoman.net.resolver import Resolver
 from dragoman.push.announcer import Announcer
-from dragoman.push.courier import CONNECT_S, CONNECTIONS_MAX, Courier
+from dragoman.push.courier import Courier, way_out
 from dragoman.push.headers import Token
 from dragoman.store.outbox import Outbox
 from dragoman.telemetry.counts import Counts
 
 DIALECTS: tuple[Dialect, ...] = (v1.JSONRPC, v03.JSONRPC, beeos.JSONRPC, evoai.JSONRPC, protoagent.JSONRPC)
 
-ANSWER_BYTES_MAX = 16_384
-"""A receiver's answer is of no interest beyond its status."""
+LEAVE_S = 2.0
+"""How long a stopping server waits for receivers that were called just now."""
 
 
 class Webhooks(Struct, frozen=True):
@@ -33,6 +33,12 @@ class Webhooks(Struct, frozen=True):
 
     announcer: Announcer
     courier: Courier
+    resolver: Resolver
+
+    async def close(self) -> None:
+        """Stop: calls under way get a moment, what is cut off is called again when a server is there."""
+        await self.courier.drain(LEAVE_S)
+        await self.resolver.close()
 
 
 async def webhooks_of(
@@ -40,28 +46,18 @@ async def webhooks_of(
 ) -> Webhooks:
     """Both, of one configuration. Raises StoreError if calls are to be signed and the key cannot be had."""
     guard, resolver = Guard(config.push_allowed_hosts, config.push_allowed_cidrs), Resolver()
-    ways = [
-        Egress(
-            policy,
-            connect_timeout_s=CONNECT_S,
-            max_answer_bytes=ANSWER_BYTES_MAX,
-            connections_max=CONNECTIONS_MAX,
-            resolver=resolver,
-        )
-        for policy in (guard, operator_named)
-    ]
     forms: Mapping[str, PushForm] = {each.name: each.push for each in DIALECTS if each.push is not None}
     courier = Courier(
         outbox,
         forms,
-        guarded=ways[0],
-        unguarded=ways[1],
+        guarded=way_out(guard, resolver),
+        unguarded=way_out(operator_named, resolver),
         named=guard.named,
         clock=clock,
         token=await _token(config, clock, signing) if config.push_jwt else None,
         counts=counts,
     )
-    return Webhooks(Announcer(forms, guard, resolver, courier.wake), courier)
+    return Webhooks(Announcer(forms, guard, resolver, courier.wake), courier, resolver)
 
 
 async def _token(config: Config, clock: Clock, signing: SigningRoom) -> Token:
