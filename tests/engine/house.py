@@ -286,7 +286,7 @@ async def house(
     crashes: bool = False,
     grace_s: float = 1.0,
     announcer: Announcer | None = None,
-    identified: Callable[[], bool] | None = None,
+    identified: Callable[[str], bool] | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """An engine with these agents (default: one that echoes), drained at the end; then it must hold nothing.

@@ -286,7 +286,7 @@ async def test_the_extended_card_is_there_as_soon_as_callers_are_identified() ->
     talk, cook = (AgentSkill(id=name, name=name, description=name, tags=()) for name in ("talk", "cook"))
     asked = [False]
     agent = Scripted(echo, skills=(talk,), extended_skills=(cook,))
-    async with house(agent, identified=lambda: asked[0]) as h:
+    async with house(agent, identified=lambda agent: asked[0]) as h:
         with pytest.raises(UnsupportedOperation):
             await h.ask(GetExtendedCard())
         asked[0] = True

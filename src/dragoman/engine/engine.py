@@ -58,8 +58,8 @@ from dragoman.store.api import ListQuery, Store, StoreError, StoreFull
 class Engine:
     """The Handler at the bottom of the stack: see `engine.api.Handler`.
 
-    Without an `announcer` there are no webhooks. `identified` says whether callers must say who they are, now: then
-    there is an extended card.
+    Without an `announcer` there are no webhooks. `identified` says whether callers of an agent must say who they are,
+    now: then it has an extended card.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Engine:
         holder: str,
         observer: Observer | None = None,
         announcer: Announcer | None = None,
-        identified: Callable[[], bool] | None = None,
+        identified: Callable[[str], bool] | None = None,
     ) -> None:
         self._store = store
         self._runners = runners
@@ -176,8 +176,8 @@ class Engine:
 
     def _extended(self, profile: Profile) -> Profile:
         """What is on the extended card (A2A 1.0 §3.1.11)."""
-        if self._identified is None or not self._identified():
-            raise UnsupportedOperation("this server has no authentication, hence no extended card")
+        if self._identified is None or not self._identified(profile.id):
+            raise UnsupportedOperation(f"callers of {profile.id} are not asked who they are: it has no extended card")
         return replace(profile, skills=(*profile.skills, *profile.extended_skills), extended_skills=())
 
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------

@@ -37,9 +37,9 @@ ID_CHARACTERS = 100
 KEPT_REFUSALS = frozenset({"Unauthorized", "Forbidden", "TooManyRequests", "TaskNotFound"})
 """What is kept where only refusals are: attempts at what is not the caller's, not its mistakes."""
 
-FLOODING = frozenset({"Unauthorized", "Forbidden", "TooManyRequests"})
-"""Refusals that cost the caller nothing: of those that are alike, one is kept between two writes, and the log says how
-many there were."""
+FLOODING = KEPT_REFUSALS
+"""Refusals that cost the caller nothing, a guessed id included: of those that are alike, one is kept between two
+writes, and the log says how many there were."""
 
 PLAIN = re.compile(r"[!#-<>-~]+", re.ASCII)
 """A value that needs no quotes in a line of the log: printable, without space, quote or equals sign."""
