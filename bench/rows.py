@@ -252,7 +252,7 @@ ROWS = (
     Row("idle", "5,000 idle streams", ("dragoman", "sdk", "floor"), idle, 2),
     Row("list", "ListTasks over 100,000 tasks against 1,000", ("dragoman", "sdk"), listing, 1),
     Row("file", "a 10 MB file part", ("dragoman", "dragoman-memory", "sdk"), file),
-    Row("push", "SendMessage while webhooks are told", ("dragoman",), push),
+    Row("push", "SendMessage while webhooks are told", ("dragoman",), push, 2),
     Row("live", "a webhook beside others at dead hosts", ("dragoman",), live, 2),
     Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
 )

@@ -1,6 +1,6 @@
 """`make bench`: measures Dragoman beside the official SDK's server and the floor, in turn, and prints ratios.
 
-Run by the Python of the bench environment (requirements/bench.txt). Full: about 15 minutes; `--quick`: under two.
+Run by the Python of the bench environment (requirements/bench.txt). Full: about 20 minutes; `--quick`: about three.
 Ends with 1 if a server broke, so that a row has no number; a missed value is said in the table.
 """
 

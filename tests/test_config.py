@@ -118,6 +118,12 @@ def test_a_duration_has_a_unit(text: str, expected: timedelta | None) -> None:
     assert load(None, {}, {"task_retention": text}).task_retention == expected
 
 
+@pytest.mark.parametrize("text", ["X-Client DN", "X-Client-DN:", "жетон", "x" * 101])
+def test_what_is_no_name_of_a_header_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="name of a header"):
+        load(None, {}, {"client_cert_header": text})
+
+
 @pytest.mark.parametrize("text", ["30", "d", "-1d", "1.5d", "30 d", "٣d", "1y"])
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="with a unit"):
@@ -251,6 +257,7 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
     [
         ('[[agents]]\nid = "a"\n', "agents[0]", "must have the key run"),
         ('[[agents]]\nid = 5\nrun = "m:o"\n', "agents[0].id", "must be text"),
+        ('[[agents]]\nid = "a"\nrun = "m:o"\napi_key = " "\n', "agents[0].api_key", "not empty"),
         ('[[agents]]\nid = "a"\nrun = "m:o"\nnmae = "A"\n', "agents[0].nmae", "did you mean name?"),
         (
             '[[agents]]\nid = "a"\nrun = "m:o"\nprovider = {organisation = "E"}\n',

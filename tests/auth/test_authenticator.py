@@ -215,6 +215,28 @@ async def test_a_store_that_does_not_answer_is_unavailable_and_opens_nothing(sto
     assert (await refusal(authenticator, {})).missing
 
 
+async def test_while_the_store_cannot_say_whether_it_has_keys_nobody_is_let_in_unasked(
+    store: Store, clock: SetClock
+) -> None:
+    ring = Broken(store.keys)
+    authenticator = Authenticator(ring, clock, agent_keys={})
+    for broken in (True, False, True):
+        ring.broken = broken
+        clock.ms += 1000
+        assert authenticator.required == broken
+        if broken:
+            assert authenticator.known({}, PEER) is None
+            with pytest.raises(Unavailable, match="try again"):
+                await authenticator.identify({}, PEER)
+        else:
+            assert await authenticator.identify({}, PEER) is ANONYMOUS
+    ring.broken = False
+    text = await made(store)
+    clock.ms += 1000
+    assert (await refusal(authenticator, {})).missing
+    assert (await authenticator.identify(key(text), PEER)).id == "key:alice"
+
+
 # -- whether anybody is asked ------------------------------------------------------------------------------------
 
 

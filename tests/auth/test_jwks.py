@@ -236,6 +236,16 @@ async def test_keys_on_another_host_are_fetched_through_the_guard_only(issuer: I
             assert await works(tokens, issuer)
 
 
+@pytest.mark.parametrize("odd", ["http://user@", "http:\\/\\/", "\thttp://"])
+async def test_an_address_for_the_keys_that_can_be_read_in_two_ways_is_not_followed(issuer: Issuer, odd: str) -> None:
+    issuer.discovery["jwks_uri"] = issuer.url.replace("http://", odd) + "/keys"
+    issuer.publish()
+    async with verifying(issuer) as tokens:
+        with pytest.raises(Unavailable):
+            await works(tokens, issuer)
+    assert issuer.fetches == 0
+
+
 async def test_an_address_for_the_keys_that_the_operator_names_needs_no_discovery(issuer: Issuer) -> None:
     async with verifying(issuer, jwks_url=f"{issuer.url}/keys") as tokens:
         assert await works(tokens, issuer)

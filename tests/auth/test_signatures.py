@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from joserfc import jws
 from joserfc.jwk import ECKey, OctKey
 
-from dragoman.auth.signatures import VERIFIABLE, CardNotVerified, Signer, SigningRoom, canonical, verify_card
+from dragoman.auth.signatures import (
+    SIGNATURES_MAX,
+    VERIFIABLE,
+    CardNotVerified,
+    Signer,
+    SigningRoom,
+    canonical,
+    verify_card,
+)
 from dragoman.client.card import verify
 from dragoman.dialects import cards
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
@@ -143,6 +151,33 @@ def test_a_hostile_card_of_any_depth_is_refused_and_nothing_else() -> None:
         deep = [deep]
     with pytest.raises(CardNotVerified):
         verify_card({"deep": deep, "signatures": [signer().sign({}, JKU)]}, (), keys(signer()), VERIFIABLE)
+
+
+@pytest.mark.parametrize(
+    "header", [b'{"alg":"ES256","kid":"k1","crit":5}', b"[" * 5000, b'{"alg":"ES256","kid":"k1","x":' + b"[" * 2000]
+)
+def test_a_hostile_header_is_refused_and_nothing_else(header: bytes) -> None:
+    protected = base64.urlsafe_b64encode(header).decode().rstrip("=")
+    with pytest.raises(CardNotVerified):
+        verify({**whole_card(), "signatures": [{"protected": protected, "signature": "AA"}]}, keys(signer()))
+
+
+def test_of_many_signatures_the_first_ones_are_looked_at() -> None:
+    ours, card = signer(), whole_card()
+    wrong = {**ours.sign(card, JKU), "signature": "A" * 86}
+    assert verify({**card, "signatures": [*[wrong] * (SIGNATURES_MAX - 1), ours.sign(card, JKU)]}, keys(ours)) == "k1"
+    with pytest.raises(CardNotVerified):
+        verify({**card, "signatures": [*[wrong] * SIGNATURES_MAX, ours.sign(card, JKU)]}, keys(ours))
+
+
+@pytest.mark.parametrize("odd", [5, {}, {"kty": "XYZ"}, {"kty": "EC", "crv": "P-256", "x": "!!", "y": "a"}])
+def test_what_is_no_public_key_in_a_key_set_is_ignored(odd: Any) -> None:
+    ours, card = signer(), whole_card()
+    signed = {**card, "signatures": [ours.sign(card, JKU)]}
+    assert verify(signed, {"keys": [odd, *keys(ours)["keys"]]}) == "k1"
+    for none in ({"keys": [odd]}, {"keys": None}, {}):
+        with pytest.raises(CardNotVerified, match="no public key"):
+            verify(signed, none)
 
 
 JSON = st.recursive(

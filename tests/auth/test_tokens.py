@@ -287,6 +287,13 @@ async def test_whatever_comes_is_a_principal_or_unauthorized(sent: bytes) -> Non
         await refused(tokens, sent)
 
 
+async def test_a_header_of_any_depth_is_unauthorized(issuer: Issuer, tokens: Tokens) -> None:
+    """msgspec and json, which the library reads it with again, give up at different depths."""
+    for depth in range(800, 1100):
+        header = b'{"alg":"RS256","kid":"r1","x":' + b"[" * depth + b"]" * depth + b"}"
+        await refused(tokens, f"{b64(header)}.{b64(b'{}')}.AA")
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["alg", "kid", "crit", "typ", "jwk"]),

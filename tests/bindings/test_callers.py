@@ -2,7 +2,7 @@
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -12,9 +12,12 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
+from dragoman.agents.worker import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.bindings.callers import Hosts
 from dragoman.config import AgentEntry, Config
+from dragoman.engine.api import Runner
+from dragoman.model.card import Profile
 from dragoman.model.errors import Forbidden
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import Role, Scope
@@ -66,7 +69,10 @@ def test_a_server_answers_to_its_own_names_and_to_addresses(host: str) -> None:
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example.org", "agents.example.org.evil.org", "localhost.evil.org", "127.0.0.1.evil.org", "xlocalhost"],
+    [
+        *("evil.example.org", "agents.example.org.evil.org", "localhost.evil.org", "127.0.0.1.evil.org", "xlocalhost"),
+        *("[::1].evil.org", "127.0.0.1:80@evil.org", "localhost:80:evil.org", "evil.org:80"),
+    ],
 )
 def test_any_other_name_is_refused_with_what_to_do(host: str) -> None:
     with pytest.raises(Forbidden, match="public_url"):
@@ -74,8 +80,10 @@ def test_any_other_name_is_refused_with_what_to_do(host: str) -> None:
 
 
 @asynccontextmanager
-async def session(config: Config = CONFIG, *agents: str) -> AsyncIterator[aiohttp.ClientSession]:
-    served = [echoing(agent) for agent in agents or ("echo",)]
+async def session(
+    config: Config = CONFIG, *agents: str, more: Sequence[Runner] = ()
+) -> AsyncIterator[aiohttp.ClientSession]:
+    served = [*(echoing(agent) for agent in agents or ("echo",)), *more]
     timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
     async with serving(config, served) as url, aiohttp.ClientSession(url, timeout=timeout) as http:
         yield http
@@ -156,8 +164,51 @@ async def test_the_metrics_are_the_operators(tmp_path: Path) -> None:
                 assert answer.status == status, name
 
 
+async def test_the_metrics_are_not_for_strangers_where_every_agent_has_a_key() -> None:
+    """Such a server may listen to the world."""
+    own = tuple(AgentEntry(id=name, run="m:o", api_key="k") for name in ("echo", "other"))
+    for agents, status in ((own, 401), (own[:1], 200)):
+        async with (
+            session(replace(CONFIG, agents=agents), "echo", "other") as http,
+            http.get("/metrics") as answer,
+        ):
+            assert answer.status == status
+    async with (
+        session(replace(CONFIG, agents=own), "echo", "other") as http,
+        http.get("/metrics", headers={"x-api-key": "k"}) as answer,
+    ):
+        assert answer.status == 403
+
+
+async def test_who_is_turned_away_at_the_door_is_noted_with_the_agent_that_was_wanted(tmp_path: Path) -> None:
+    away = WorkerAgent(Profile(id="away", name="away", description="Elsewhere", version="1", skills=()))
+    async with keyed(tmp_path, away) as (http, keys):
+        caller, other = {**V1, "x-api-key": keys["caller"]}, {**V1, "x-api-key": keys["other-only"]}
+        chat = {"model": "echo", "messages": [{"role": "user", "content": "x"}]}
+        for path, body, headers, status in (
+            ("/workers/away/lease", {}, caller, 403),
+            ("/v1/chat/completions", chat, other, 403),
+            ("/message:send", {**message(), "tenant": "echo"}, other, 403),
+            ("/agents/echo", {}, V1, 401),
+            ("/" + "x" * 5000, {}, V1, 401),
+        ):
+            async with http.post(path, json=body, headers=headers) as answer:
+                assert answer.status == status, path
+    store = open_store(f"sqlite:///{tmp_path}/d.db", SystemClock())
+    await store.open(None)
+    noted = [(each.principal, each.action, each.agent, each.reason) for each in await store.audit.read()]
+    await store.close()
+    assert noted == [
+        ("key:caller", "workers", "away", "Forbidden"),
+        ("key:other-only", "chat", "echo", "Forbidden"),
+        ("key:other-only", "SendMessage", "echo", "Forbidden"),
+        ("anonymous", "rpc", "echo", "Unauthorized"),
+        ("anonymous", "rpc", "", "Unauthorized"),
+    ]
+
+
 @asynccontextmanager
-async def keyed(tmp_path: Path) -> AsyncIterator[tuple[aiohttp.ClientSession, dict[str, str]]]:
+async def keyed(tmp_path: Path, *more: Runner) -> AsyncIterator[tuple[aiohttp.ClientSession, dict[str, str]]]:
     """A server on a store that has a key of each role, and one for each limit."""
     url = f"sqlite:///{tmp_path}/d.db"
     store = open_store(url, SystemClock())
@@ -170,13 +221,13 @@ async def keyed(tmp_path: Path) -> AsyncIterator[tuple[aiohttp.ClientSession, di
         "other-only": {"agents": ("other",)},
         "reader": {"scopes": (Scope.READ,)},
     }
-    for name, more in limits.items():
+    for name, limited in limits.items():
         made = make_key(secrets.token_bytes)
         given[name] = made.text
-        kept: dict[str, Any] = {"role": Role.CALLER, "agents": None, "scopes": None, **more}
+        kept: dict[str, Any] = {"role": Role.CALLER, "agents": None, "scopes": None, **limited}
         await store.keys.add(ApiKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **kept))
     await store.close()
-    async with session(replace(CONFIG, store=url), "echo", "other") as http:
+    async with session(replace(CONFIG, store=url), "echo", "other", more=more) as http:
         yield http, given
 
 
@@ -223,16 +274,26 @@ async def test_an_agent_with_a_key_of_its_own_asks_for_it_and_the_others_do_not(
         async with http.post("/message:send", json={**message(), "tenant": "other"}, headers=V1) as answer:
             assert answer.status == 401
         async with http.get("/agents/other/.well-known/agent-card.json") as answer:
-            assert "securitySchemes" in await answer.json()
+            said = await answer.json()
+            assert "securitySchemes" in said
+            assert said["supportsAuthenticatedExtendedCard"]
+        async with http.get("/agents/other/extendedAgentCard", headers={**V1, "x-api-key": "k"}) as answer:
+            assert answer.status == 200
         async with http.get("/agents/echo/.well-known/agent-card.json") as answer:
             assert "securitySchemes" not in await answer.json()
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::"])
-async def test_nobody_listens_to_the_world_without_asking(host: str) -> None:
-    with pytest.raises(StartError, match="dragoman keys create"):
-        async with running(replace(CONFIG, host=host), [echoing("echo")]):
-            pass
+async def test_nobody_listens_to_the_world_without_asking(host: str, tmp_path: Path) -> None:
+    kept = replace(CONFIG, host=host, store=f"sqlite:///{tmp_path}/d.db")
+    for config, said in (
+        (kept, rf"calls echo, other is asked.*dragoman keys create NAME --store sqlite:///{tmp_path}/d.db"),
+        (replace(kept, agents=(AgentEntry(id="echo", run="m:o", api_key="k"),)), "calls other is asked"),
+        (replace(kept, store="memory:"), "asked who they are: set api_key"),
+    ):
+        with pytest.raises(StartError, match=said):
+            async with running(config, [echoing("echo"), echoing("other")]):
+                pass
 
 
 @pytest.mark.parametrize("said", [{"api_key": "k"}, {"allow_unauthenticated": True}])
@@ -245,6 +306,8 @@ async def test_with_a_key_or_on_purpose_it_does(said: dict[str, Any]) -> None:
     ("said", "setting"),
     [
         ({"jwt_issuer": "https://issuer.example.org"}, "jwt_audience"),
+        ({"jwt_audience": "dragoman"}, "jwt_issuer is not"),
+        ({"jwt_jwks_url": "https://issuer.example.org/keys"}, "jwt_issuer is not"),
         ({"client_cert_header": "x-client-cert"}, "trusted_proxies"),
         ({"authentication": "required"}, "api_key"),
     ],

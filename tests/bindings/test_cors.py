@@ -28,7 +28,14 @@ async def test_a_configured_origin_may_call_and_read(shared: Site) -> None:
         assert answer.status == 204
         assert answer.headers["Access-Control-Allow-Origin"] == APP
         allowed = answer.headers["Access-Control-Allow-Headers"]
-        for name in ("content-type", "a2a-version", "a2a-extensions", "last-event-id", "idempotency-key"):
+        for name in (
+            "content-type",
+            "a2a-version",
+            "a2a-extensions",
+            "last-event-id",
+            "idempotency-key",
+            "x-agent-api-key",
+        ):
             assert name in allowed
         assert "DELETE" in answer.headers["Access-Control-Allow-Methods"]
         assert "Access-Control-Allow-Credentials" not in answer.headers

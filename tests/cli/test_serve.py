@@ -113,6 +113,7 @@ def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -
     own = Config(agents=(AgentEntry(id="countdown", run="m:o", api_key="s3cret"),))
     agents = [scripted("echo"), scripted("countdown")]
     assert [line.split(":")[0] for line in banner(own, agents).splitlines() if "YOUR-KEY" in line] == ["Stream"]
+    assert "Nobody but callers of countdown is asked for a key." in banner(own, agents)
     said = banner(Config(api_key="s3cret"), agents, asks_callers=True)
     assert [line.split(":")[0] for line in said.splitlines() if "YOUR-KEY" in line] == ["Send", "Stream"]
     assert "s3cret" not in said

@@ -126,6 +126,15 @@ def test_a_teredo_address_is_let_through_only_if_both_of_its_addresses_are() -> 
     assert Guard(allowed_cidrs=["10.1.0.0/16"])(both)
 
 
+@pytest.mark.parametrize("network", ["::/0", "::ffff:0:0/96", "2002::/16"])
+def test_an_ipv6_network_that_is_allowed_does_not_let_private_ipv4_through_inside_it(network: str) -> None:
+    guard = Guard(allowed_cidrs=[network])
+    for inner in ("::ffff:10.0.0.1", "2002:a00:1::", "64:ff9b::7f00:1"):
+        assert guard(inner), inner
+    assert Guard(allowed_cidrs=[network, "10.0.0.0/8"])("::ffff:10.0.0.1") is None
+    assert Guard(allowed_cidrs=["::/0"])("fd00::1") is None
+
+
 @pytest.mark.parametrize("host", ["workstacean", "WorkStacean", "workstacean.", "10.0.0.5", "fd00::5"])
 def test_allowed_hosts_are_known_in_any_case_and_with_a_dot(host: str) -> None:
     assert Guard(allowed_hosts=["Workstacean.", "10.0.0.5", "fd00::5"]).named(host)

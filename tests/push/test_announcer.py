@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import pytest
 from msgspec.structs import replace
 
+from dragoman.dialects import v03
 from dragoman.dialects.api import PushForm, Told
 from dragoman.engine.api import Step
 from dragoman.model.errors import InvalidParams
@@ -209,3 +210,13 @@ async def test_headers_that_cannot_be_sent_are_refused() -> None:
     form = replace(FORM, authorization=lambda config: [("Content-Length", "0")])
     with pytest.raises(InvalidParams, match="cannot be set"):
         await announcer(x=form).registration(config(dialect="x"), "config.url")
+
+
+def test_an_artifact_and_the_end_that_say_the_same_are_one_call() -> None:
+    """Where the body is the task as it stands, a receiver would else be told twice that it has ended."""
+    assert v03.JSONRPC.push is not None
+    ended = status(TaskState.COMPLETED, MADE, whole=("a",))
+    configs = [config("w"), config("old", dialect="0.3"), config("asks", dialect="0.3", events=("artifact",))]
+    owed = announcer(None, **{"0.3": v03.JSONRPC.push}).deliveries(HEAD, configs, [ended])
+    assert [each.config_id for each in owed] == ["w", "old", "asks", "w"]
+    assert all(each.terminal for each in owed)

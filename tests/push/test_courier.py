@@ -346,9 +346,24 @@ async def test_a_configuration_that_breaks_its_dialect_makes_a_dead_letter_and_e
         (dead,) = await it.dead()
         await it.owe(await it.task(receiver.url), receiver.url, b"y")
         await it.settled()
-    assert dead.reason == "its headers cannot be made"
+    assert (dead.attempts, dead.reason) == (3, "a fault in this server: see its log")
     assert receiver.bodies == [b"y"]
     assert "t0ken" not in caplog.text
+
+
+async def test_a_fault_after_the_answer_costs_one_attempt_and_ends_nothing(receiver: Receiver) -> None:
+    faults = [RuntimeError]
+
+    def chance() -> float:
+        if faults:
+            raise faults.pop()
+        return 0.5
+
+    receiver.answers = lambda number: 500 if number == 0 else 204
+    async with rig(chance=chance) as it:
+        await it.owe(await it.task(receiver.url), receiver.url, b"x")
+        await it.settled()
+    assert receiver.bodies == [b"x", b"x"]
 
 
 async def test_nothing_is_asked_of_the_store_while_nothing_is_owed(receiver: Receiver) -> None:

@@ -43,6 +43,8 @@ def test_a_receiver_that_asks_for_time_gets_no_more_attempts_than_others() -> No
         ("Friday, 15-Jan-27 08:02:00 GMT", 120),
         ("Fri, 15 Jan 2027 07:00:00 GMT", 0),
         ("Fri, 99 Jan 2027 07:00:00 GMT", None),
+        ("Fri, 15 Jan 99999999999999999999 07:00:00 GMT", None),
+        ("Fri, 15 Jan 2027 07:00:00 +99999999999", None),
     ],
 )
 def test_retry_after_is_a_number_or_a_date_or_nothing(header: str | None, seconds: float | None) -> None:

@@ -174,6 +174,17 @@ def test_refusals_are_counted_by_their_reason() -> None:
     assert shown["dragoman_refused_total TaskNotFound"] == 1
 
 
+def test_webhook_calls_are_counted_by_what_became_of_them() -> None:
+    counts = Counts()
+    for outcome in ("delivered", "retry", "delivered", "dead", "gone"):
+        counts.pushed(outcome)
+    counts.pushes_waiting, counts.pushes_dead = 7, 1
+    shown = values(Page(counts, "dragoman", "1").text("", streams=0, writes=0)[1].decode())
+    assert shown["dragoman_push_calls_total delivered"] == 2
+    assert shown["dragoman_push_calls_total retry"] == 1
+    assert (shown["dragoman_push_waiting"], shown["dragoman_push_dead"]) == (7, 1)
+
+
 def test_neither_opentelemetry_nor_prometheus_is_imported_before_it_is_needed() -> None:
     script = (
         "import sys, dragoman.server; "

@@ -33,6 +33,7 @@ SENT_BYTES_MAX = 16 * 1024
 
 KEY_WRONG = "the key is not valid here"
 TOKEN_WRONG = "the token is not valid here"
+NO_LOOK_UP = "keys cannot be looked up at this moment: try again"
 
 
 class Authenticator:
@@ -63,12 +64,16 @@ class Authenticator:
         self._shared = shared is not None
         self._configured = _configured(shared, agent_keys)
         self._keyed = False
+        self._unsure = False
         self._looked_ms: int | None = None
         self._seen = {name: Seen() for name in (*KEY_HEADERS, AUTHORIZATION)}
 
     @property
     def required(self) -> bool:
-        """Whether every caller must say who it is, now; once True it stays so."""
+        """Whether every caller must say who it is, now; once there was a key it stays so.
+
+        While the store cannot say whether it has one, callers are asked.
+        """
         return self._fixed or self._has_keys(self._clock.now_ms())
 
     def required_for(self, agent: str) -> bool:
@@ -103,6 +108,8 @@ class Authenticator:
                 return principal
         if not self.required:
             return ANONYMOUS
+        if self._unsure and not self._fixed:
+            raise Unavailable(NO_LOOK_UP)
         raise Unauthorized(f"this server asks who is calling: {self._ways()}", missing=True)
 
     def schemes(self, agent: str = "") -> Mapping[str, Any]:
@@ -158,22 +165,22 @@ class Authenticator:
         try:
             key = self._keys.find(key_id)
         except StoreError as error:
-            raise Unavailable("keys cannot be looked up at this moment: try again") from error
+            raise Unavailable(NO_LOOK_UP) from error
         if key is None or not matches(text, key.digest) or key_state(key, now_ms) != "active":
             return None
         return key
 
     def _has_keys(self, now_ms: int) -> bool:
-        """Whether the store ever had a key; asked at most once a second until it had."""
+        """Whether the store ever had a key, or cannot say so; asked at most once a second until it had."""
         if self._keyed or self._keys is None:
             return self._keyed
         if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < KEY_MS:
             self._looked_ms = now_ms
             try:
-                self._keyed = self._keys.any()
+                self._keyed, self._unsure = self._keys.any(), False
             except StoreError:
-                return False  # nothing can be done on this server now; the store is asked again in a second
-        return self._keyed
+                self._unsure = True  # nobody is let in unasked because the disk fails
+        return self._keyed or self._unsure
 
     def _takes_keys(self) -> bool:
         """Whether there is a key that would be good; on a server that asks and has no other way, one can be made."""

@@ -20,6 +20,7 @@ from dragoman.model.errors import Unavailable
 from dragoman.model.ids import Clock
 from dragoman.net.egress import Egress, Reply
 from dragoman.net.errors import EgressError
+from dragoman.net.target import Target, target
 
 log = logging.getLogger(__name__)
 
@@ -157,7 +158,7 @@ class Jwks:
         self._tried_ms = self._clock.now_ms()
         try:
             url = self._jwks_url or await self._discovered()
-            reply = await self._get(url)
+            reply = await (_get(self._named, url) if self._jwks_url else self._referred(target(url)))
             document = _document(reply, url)
             jwks = document.get("keys")
             if not isinstance(jwks, list):
@@ -175,16 +176,17 @@ class Jwks:
 
     async def _discovered(self) -> str:
         """Where the issuer says that its keys are."""
-        return keys_url(_document(await self._get(self.discovery_url), self.discovery_url), self.issuer)
+        document = _document(await _get(self._named, self.discovery_url), self.discovery_url)
+        return keys_url(document, self.issuer)
 
-    async def _get(self, url: str) -> Reply:
-        try:
-            host = urlsplit(url).hostname
-        except ValueError:
-            raise IssuerFault(f"{url!r:.200} is not a URL") from None
-        named = {urlsplit(each).hostname for each in (self.issuer, self._jwks_url) if each}
-        egress = self._named if host in named else self._guarded
-        return await egress.request("GET", url, timeout_s=FETCH_S, headers={"Accept": "application/json"})
+    async def _referred(self, to: Target) -> Reply:
+        """What is there, where the issuer said: the operator named its own host, and no other."""
+        own = urlsplit(self.issuer).hostname
+        return await _get(self._named if to.host == own else self._guarded, to)
+
+
+async def _get(egress: Egress, url: str | Target) -> Reply:
+    return await egress.request("GET", url, timeout_s=FETCH_S, headers={"Accept": "application/json"})
 
 
 def keys_url(document: Mapping[str, Any], issuer: str) -> str:

@@ -15,7 +15,7 @@ from dragoman.model.ids import Clock, new_id
 from dragoman.store.keyring import KeyRing, SigningKey
 
 if TYPE_CHECKING:  # joserfc takes longer to import than a server may take to start
-    from joserfc.jwk import ECKey
+    from joserfc.jwk import ECKey, KeySet
 
 ALGORITHM = "ES256"
 """What every official verifier knows, and what A2A 1.0 §8.4.2 shows."""
@@ -25,6 +25,9 @@ VERIFIABLE = ("ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS
 
 DEPTH_MAX = 100
 """Deepest nesting that is brought into canonical form: the library recurses (the official SDKs stop at 128)."""
+
+SIGNATURES_MAX = 20
+"""Of a card that are looked at: each costs some verifications, and a card is its signer's to fill."""
 
 HEADER_BYTES_MAX = 8_192
 CARD_BYTES_MAX = 4 << 20
@@ -142,7 +145,6 @@ def verify_card(
     """
     from joserfc import jws
     from joserfc.errors import JoseError, SecurityWarning
-    from joserfc.jwk import KeySet
 
     signatures = card.get("signatures")
     if not isinstance(signatures, list) or not signatures:
@@ -156,23 +158,42 @@ def verify_card(
         strict_check_header=False,  # what else a header says, its signer may have use for
     )
     registry.max_header_length, registry.max_payload_length = HEADER_BYTES_MAX, CARD_BYTES_MAX
-    known = KeySet.import_key_set({"keys": list(keys["keys"])})
-    for signature in signatures:
+    known = _readable(keys)
+    for signature in signatures[:SIGNATURES_MAX]:
         match signature:
             case {"protected": str(protected), "signature": str(signed)}:
                 pass
             case _:
                 continue
         for payload in payloads:
-            token = b".".join((protected.encode(), payload, signed.encode()))
             try:
+                token = b".".join((protected.encode(), payload, signed.encode()))
                 with warnings.catch_warnings():  # EdDSA's name is deprecated (RFC 9864), and most that use it still do
                     warnings.simplefilter("ignore", SecurityWarning)
                     found = jws.deserialize_compact(token, known, registry=registry)
-            except (JoseError, ValueError):  # one that cannot be read is none
+            except (JoseError, ValueError, TypeError, RecursionError):  # one that cannot be read is none
                 continue
             return str(found.headers().get("kid", ""))
-    raise CardNotVerified(f"none of the card's {len(signatures)} signatures is by one of the {len(keys['keys'])} keys")
+    raise CardNotVerified(f"none of the card's {len(signatures)} signatures is by one of the {len(known.keys)} keys")
+
+
+def _readable(keys: Mapping[str, Any]) -> "KeySet":
+    """The public keys of a JWK Set; what is none is ignored (RFC 7517 §5). Raises CardNotVerified if all are none."""
+    from joserfc.errors import JoseError
+    from joserfc.jwk import KeySet
+
+    listed = keys.get("keys")
+    known = KeySet([])
+    for each in listed if isinstance(listed, list | tuple) else ():
+        if not isinstance(each, Mapping) or each.get("kty") not in ("EC", "RSA", "OKP"):
+            continue
+        try:
+            known.keys += KeySet.import_key_set({"keys": [dict(each)]}).keys
+        except (JoseError, ValueError, TypeError, KeyError):
+            continue
+    if not known.keys:
+        raise CardNotVerified("there is no public key to verify the card with")
+    return known
 
 
 def _payload(reading: Mapping[str, Any]) -> bytes:

@@ -101,8 +101,9 @@ class Tokens:
         except (
             JoseError,
             ValueError,
-            TypeError,
-        ):  # the last where a header is not of the type that the library expects
+            TypeError,  # where a header is not of the type that the library expects
+            RecursionError,  # where it is nested less deeply than msgspec gives up at, and more than json does
+        ):
             raise Unauthorized(WRONG) from None
         claims = self._read_claims(signed.payload)
         until_s = claims.exp + self._leeway_s

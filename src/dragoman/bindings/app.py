@@ -140,6 +140,7 @@ class App:
                 self._callers.admit_operator(request)
                 return await self._metrics.answer(request, self.streams.open)
             case "workers" if self._workers is not None:
+                self._callers.admit_worker(request, route.agent)
                 return await self._workers.answer(request)
             case "workers":
                 raise NotFound(f'{request.route.agent} is not served by workers: declare it with run = "worker"')

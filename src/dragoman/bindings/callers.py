@@ -15,6 +15,11 @@ from dragoman.model.principal import ANONYMOUS, Principal, Role
 HOSTS_REMEMBERED = 1000
 """Values of `Host` that were looked at; a flood of ever new ones only makes them be looked at again."""
 
+HOST_BYTES_MAX = 300
+"""Longest that is remembered; a name of DNS has 253 characters (RFC 1035)."""
+
+SAY = "say who you are: send a key as x-api-key, or as a bearer token"
+
 
 class Hosts:
     """The values of `Host` to which a server answers that asks nobody who they are: names of this machine only.
@@ -38,7 +43,7 @@ class Hosts:
 
     def check(self, host: bytes) -> None:
         """Raises Forbidden for a name that is not this server's."""
-        name = _without_port(host.decode("latin-1")).lower().rstrip(".")
+        name = _without_port(host.decode("latin-1")).lower().removesuffix(".")
         if not (name in self._own or name == "localhost" or name.endswith(".localhost") or _is_address(name)):
             raise Forbidden(
                 f"Host {name[:100]!r} is not a name of this server, which asks nobody for a key: use localhost or its "
@@ -46,13 +51,15 @@ class Hosts:
             )
         if len(self._seen) >= HOSTS_REMEMBERED:
             self._seen.clear()
-        self._seen.add(host)
+        if len(host) <= HOST_BYTES_MAX:
+            self._seen.add(host)
 
 
 def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
+    name, colon, port = host.rpartition(":")
+    if not colon or not (port.isdecimal() or not port):
+        name = host
+    return name[1:-1] if name.startswith("[") and name.endswith("]") else name
 
 
 def _is_address(name: str) -> bool:
@@ -70,11 +77,14 @@ class Callers:
         self,
         authenticator: Authenticator,
         hosts: Hosts | None = None,
-        refused: Callable[[Request, A2AError], None] = lambda request, error: None,
+        refused: Callable[[Request, A2AError, str], None] = lambda request, error, agent: None,
+        agents: Collection[str] = (),
     ) -> None:
+        """`refused` is told of whom, why, and which agent was wanted. `agents` are all that are served."""
         self._authenticator = authenticator
         self._hosts = hosts
         self._refused = refused
+        self._agents = frozenset(agents)
 
     def known(self, request: Request) -> Principal | None:
         """The caller, if it takes no waiting to tell who it is; else ask `identify`."""
@@ -92,7 +102,7 @@ class Callers:
                 self._hosts.check(request.headers.get(b"host", b""))
             return await self._authenticator.identify(request.headers, client[0] if client else None)
         except (Unauthorized, Forbidden) as error:
-            self._refused(request, error)
+            self._refused(request, error, request.route.agent)
             raise
 
     def admit(self, request: Request, agent: str) -> None:
@@ -105,17 +115,37 @@ class Callers:
         if principal is ANONYMOUS:
             if not self._authenticator.required_for(agent):
                 return
-            error = Unauthorized("say who you are: send a key as x-api-key, or as a bearer token", missing=True)
+            error = Unauthorized(SAY, missing=True)
         elif principal.reaches(agent):
             return
         else:
             error = Forbidden(f"this key is not for agent {agent[:100]!r}")
-        self._refused(request, error)
+        self._refused(request, error, agent)
         raise error
 
-    def admit_operator(self, request: Request) -> None:
-        """Raises Forbidden unless the caller is the server's operator, if callers are told apart at all."""
-        if self._authenticator.required and request.principal.role is not Role.ADMIN:
-            error = Forbidden("only a key of the role admin may see this")
-            self._refused(request, error)
+    def admit_worker(self, request: Request, agent: str) -> None:
+        """Raises Forbidden unless the caller may do the agent's tasks."""
+        if not request.principal.works_for(agent):
+            error = Forbidden(f"this key may not work for {agent}: a key of the role agent or admin may")
+            self._refused(request, error, agent)
             raise error
+
+    def admit_operator(self, request: Request) -> None:
+        """Raises Unauthorized or Forbidden unless the caller is the server's operator, if all callers are asked."""
+        if not self._asks_all:
+            return
+        error: A2AError
+        if request.principal is ANONYMOUS:
+            error = Unauthorized(SAY, missing=True)
+        elif request.principal.role is not Role.ADMIN:
+            error = Forbidden("only a key of the role admin may see this (dragoman keys create NAME --role admin)")
+        else:
+            return
+        self._refused(request, error, "")
+        raise error
+
+    @property
+    def _asks_all(self) -> bool:
+        """Whether all callers must say who they are, be it because each agent has a key of its own."""
+        required_for = self._authenticator.required_for
+        return self._authenticator.required or (bool(self._agents) and all(map(required_for, self._agents)))

@@ -9,7 +9,7 @@ from dragoman.bindings.http import Answer, Header, Message, Request, Send
 
 ALLOWED_METHODS = b"GET, POST, DELETE, HEAD, OPTIONS"
 ALLOWED_HEADERS = (
-    b"content-type, accept, authorization, x-api-key, a2a-version, a2a-extensions, x-a2a-extensions, "
+    b"content-type, accept, authorization, x-api-key, x-agent-api-key, a2a-version, a2a-extensions, x-a2a-extensions, "
     b"idempotency-key, last-event-id, traceparent, tracestate, cache-control, if-none-match, "
     b"x-dragoman-task-id, x-dragoman-context-id, x-stainless-arch, x-stainless-lang, x-stainless-os, "
     b"x-stainless-package-version, x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, "

@@ -53,9 +53,9 @@ class Streams:
         stream: Stream = answer.stream
         watcher = asyncio.create_task(_close_when_gone(stream, receive))
         self.open += 1
-        if answer.dialect.folds:
-            stream = Telling(stream, answer.dialect)
         try:
+            if answer.dialect.folds:
+                stream = Telling(stream, answer.dialect)
             await send({"type": "http.response.start", "status": 200, "headers": answer.headers})
             turns, seen_seq, seen_frame = 0, *answer.seen
             while (batch := await stream.next()) is not None:

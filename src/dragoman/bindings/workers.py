@@ -19,7 +19,7 @@ from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
 from dragoman.engine.api import Handler
-from dragoman.model.errors import A2AError, Forbidden, InvalidParams, NotFound, UnsupportedOperation
+from dragoman.model.errors import A2AError, InvalidParams, NotFound, UnsupportedOperation
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
 
@@ -53,10 +53,11 @@ class Workers:
         }
 
     async def answer(self, request: Request) -> Answer:
-        """Answer one call; the route's `ids` name the action. Raises A2AError."""
+        """Answer one call of a caller who may do the agent's tasks; the route's `ids` name the action.
+
+        Raises A2AError.
+        """
         agent_id, limits = request.route.agent, self._limits
-        if not request.principal.works_for(agent_id):
-            raise Forbidden(f"this key may not work for {agent_id}: a key of the role agent or admin may")
         agent = self._agents.get(agent_id)
         if agent is None:
             raise UnsupportedOperation(f'{agent_id} is not served by workers: declare it with run = "worker"')

@@ -102,7 +102,9 @@ def _who(config: Config, asks_callers: bool) -> list[str]:
     make = "--api-key KEY" if config.store == "memory:" else f"dragoman keys create NAME{at}"
     if asks_callers:
         return [f"Callers must say who they are. To make a key: {make}"]
-    return [f"Nobody is asked for a key. To ask everybody for one: {make}"]
+    own = [entry.id for entry in config.agents if entry.api_key]
+    nobody = f"Nobody but callers of {', '.join(own)}" if own else "Nobody"
+    return [f"{nobody} is asked for a key. To ask everybody for one: {make}"]
 
 
 def _path(profile: str, agent: "Runner", default: "Runner") -> str:

@@ -102,6 +102,8 @@ def agent_entries(source: str, tables: Any) -> tuple[AgentEntry, ...]:
             raise ConfigError(source, f"{path}.id", entry.id, fault)
         if any(entry.id == other.id for other in entries):
             raise ConfigError(source, f"{path}.id", entry.id, "is the id of an earlier agent: ids must differ")
+        if entry.api_key is not None and not entry.api_key.strip():  # else the agent would be open to all
+            raise ConfigError(source, f"{path}.api_key", entry.api_key, "must be text that is not empty")
         if entry.run != WORKER:
             _check_python(source, path, entry)
         entries.append(entry)

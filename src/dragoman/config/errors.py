@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 class ConfigError(Exception):
     """A setting that cannot be used. The message names the source, the key, the value and what is allowed."""
 
-    def __init__(self, source: str, key: str, value: object, allowed: str) -> None:
-        super().__init__(f"{source}: {key} = {value!r}: {allowed}" if key else f"{source}: {allowed}")
+    def __init__(self, source: str, key: str, value: object, allowed: str, *, shows_value: bool = True) -> None:
+        named = f"{key} = {value!r}: " if shows_value else f"{key}: "
+        super().__init__(f"{source}: {named if key else ''}{allowed}")
         self.source = source
         self.key = key
         self.value = value
@@ -24,4 +25,6 @@ def check_keys(source: str, table: Mapping[str, object], known: Iterable[str], p
         if key not in names:
             near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-            raise ConfigError(source, path + key, table[key], f"no such setting; {hint}")
+            # A text under a misspelled name may be a secret: of `apikey`, the value is not printed.
+            shown = not isinstance(table[key], str)
+            raise ConfigError(source, path + key, table[key], f"no such setting; {hint}", shows_value=shown)

@@ -158,6 +158,10 @@ NAME = Kind(
     lambda value: _matched(r"[A-Za-z_][A-Za-z0-9_]{0,63}", value),
 )
 HOST = Kind("must be an IP address or a host name, without port", _host)
+HEADER = Kind(
+    "must be the name of a header, like X-Client-DN",
+    lambda value: _matched(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", value),  # RFC 9110 §5.1
+)
 BOOLEAN = Kind("must be true or false", _boolean)
 DURATION = Kind("must be a whole number with a unit, like 90s, 15m, 12h, 30d or 4w, or forever", _duration)
 STORE = Kind("use sqlite:///path (sqlite:////path from the root) or memory:", _store)

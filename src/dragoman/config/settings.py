@@ -15,6 +15,7 @@ from dragoman.config.kinds import (
     ALGORITHMS,
     BOOLEAN,
     DURATION,
+    HEADER,
     HOST,
     HOSTS,
     NAME,
@@ -86,7 +87,9 @@ class Config(Struct, frozen=True, kw_only=True):
     )
     jwt_leeway_s: Annotated[float, seconds(0, 600), "How far the issuer's clock may be off."] = 30.0
     client_cert_header: Annotated[
-        str | None, TEXT, "Header in which a proxy names the client certificate it has verified; needs trusted_proxies."
+        str | None,
+        HEADER,
+        "Header in which a proxy names the client certificate it has verified; needs trusted_proxies.",
     ] = None
     trusted_proxies: Annotated[
         tuple[str, ...], NETWORKS, "Addresses of the proxies whose client_cert_header is believed."

@@ -141,14 +141,13 @@ class Guard:
                 )
 
     def _fault(self, address: Address) -> str | None:
-        if any(address in network for network in self._networks):
-            return None
+        allowed = any(address in network for network in self._networks)
         if isinstance(address, IPv4Address):
-            return next((kind for network, kind in _KINDS4 if address in network), None)
-        for inner in (embedded := _embedded(address)):
+            return None if allowed else next((kind for network, kind in _KINDS4 if address in network), None)
+        for inner in (embedded := _embedded(address)):  # also of an allowed one: `::/0` is not meant to hold 10.0.0.1
             if (reason := self._fault(inner)) is not None:
                 return f"{reason} inside an IPv6 address"
-        if embedded and address not in _UNICAST:
+        if allowed or (embedded and address not in _UNICAST):
             return None
         return _kind6(address)
 

@@ -56,6 +56,7 @@ class Announcer:
         """See `engine.api.Announcer.deliveries`."""
         owed: list[Delivery] = []
         for step in steps:
+            said: set[tuple[str, bytes]] = set()  # where a body is the whole task, its end says all that is in it
             for told, name in _told(step):
                 bodies: dict[str, bytes | None] = {}
                 for config in configs:
@@ -65,7 +66,9 @@ class Announcer:
                         continue
                     if dialect not in bodies:
                         bodies[dialect] = form.encode(head, told, step.record)
-                    if (body := bodies[dialect]) is not None:
+                    body = bodies[dialect]
+                    if body is not None and (config.id, body) not in said:
+                        said.add((config.id, body))
                         owed.append(_delivery(head, config, step, body))
         return tuple(owed)
 

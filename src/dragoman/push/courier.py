@@ -280,17 +280,20 @@ class Courier:
         self._hosts.settled(host)
 
     async def _called(self, due: Due, host: Host) -> Settled:
+        """What became of a call. A fault of ours costs that call, not the server, now and at every start."""
+        try:
+            return await self._tried(due, host)
+        except Exception as error:  # noqa: BLE001 — the door between what callers and receivers say and the server
+            # The text of the error is not logged: it may hold a secret.
+            log.error("webhook call %d failed in this server: %s", due.number, type(error).__name__)
+            return verdict.faulty(due, self._settings.schedule, self._clock.now_ms(), self._chance())
+
+    async def _tried(self, due: Due, host: Host) -> Settled:
         form = self._forms.get(due.config.dialect)
         if form is None:
             return verdict.unsendable(due, "its dialect is not spoken here")
         loop, schedule = asyncio.get_running_loop(), self._settings.schedule
-        try:
-            sent = headers.of_attempt(due, form, self._clock.now_ms(), self._token)
-        except Exception as error:  # noqa: BLE001 — one configuration must not end the server, now and at every start
-            log.error(
-                "webhook call %d cannot be made: %s", due.number, type(error).__name__
-            )  # its text may hold a secret
-            return verdict.unsendable(due, "its headers cannot be made")
+        sent = headers.of_attempt(due, form, self._clock.now_ms(), self._token)
         began = loop.time()
         try:
             to = self._target(due.config.url)

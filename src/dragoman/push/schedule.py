@@ -44,7 +44,7 @@ def retry_after_s(value: str | None, now_ms: int) -> float | None:
         return float(text[:9])
     try:
         at = parsedate_to_datetime(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # the latter for numbers of many digits, which a receiver may well write
         return None
     if at.tzinfo is None:  # the date said -0000; HTTP dates are UTC
         at = at.replace(tzinfo=UTC)

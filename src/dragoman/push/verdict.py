@@ -38,6 +38,13 @@ def unsendable(due: Due, reason: str) -> Settled:
     return Settled(number=due.number, outcome="dead", reason=reason)
 
 
+def faulty(due: Due, schedule: Schedule, now_ms: int, chance: float) -> Settled:
+    """Something failed in this server. That says nothing of the host, and may be over the next time."""
+    return _failed(
+        due, "a fault in this server: see its log", schedule.delay_s(due.attempts, chance), now_ms, reached=True
+    )
+
+
 def _failed(due: Due, reason: str, delay_s: float | None, now_ms: int, *, reached: bool) -> Settled:
     if delay_s is None:
         return Settled(number=due.number, outcome="dead", reason=reason, reached=reached)

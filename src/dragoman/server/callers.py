@@ -3,7 +3,10 @@
 Invariant: a configuration that would let strangers in is refused at start, with what to do instead.
 """
 
+import logging
+import shlex
 from collections.abc import Iterable
+from urllib.parse import urlsplit
 
 from msgspec import Struct
 
@@ -16,6 +19,8 @@ from dragoman.net.egress import Egress, operator_named
 from dragoman.net.resolver import Resolver
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
+
+log = logging.getLogger(__name__)
 
 MEMORY = "memory:"
 
@@ -44,13 +49,19 @@ class Ways(Struct, frozen=True):
 
 
 def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock: Clock, ways: Ways) -> Authenticator:
-    """The authenticator. Raises StartError for settings that do not go together, and for a port open to the world."""
+    """The authenticator. Raises StartError for settings that do not go together, and for a port open to the world.
+
+    Raises StoreError if the store cannot say whether it has keys.
+    """
     known = frozenset(agents)
     own = {entry.id: entry.api_key for entry in config.agents if entry.api_key and entry.id in known}
     if config.jwt_issuer is not None and config.jwt_audience is None:
         raise StartError(
             "jwt_issuer is set and jwt_audience is not: name the audience that tokens for this server have"
         )
+    if config.jwt_issuer is None and (config.jwt_audience or config.jwt_jwks_url):
+        given = "jwt_audience" if config.jwt_audience else "jwt_jwks_url"
+        raise StartError(f"{given} is set and jwt_issuer is not: name the issuer of the tokens, or no token is taken")
     if config.client_cert_header is not None and not config.trusted_proxies:
         raise StartError("client_cert_header is set and trusted_proxies is not: name the addresses of your proxies")
     tokens = certificates = None
@@ -88,13 +99,26 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
     )
     asks = config.authentication == "required" or config.profile == "evoai"
     if asks and config.store == MEMORY and not (config.api_key or own or tokens or certificates):
-        asked = "profile evoai" if config.profile == "evoai" else "authentication = 'required'"
+        evoai = config.profile == "evoai"
+        asked = "profile evoai" if evoai else "authentication = 'required'"
         raise StartError(
-            f"{asked} asks every caller for a key, and a store in memory keeps none: set api_key (EVO_AI_API_KEY), "
-            "jwt_issuer, or a store that is a file"
+            f"{asked} asks every caller for a key, and a store in memory keeps none: set api_key"
+            f"{' (EVO_AI_API_KEY)' if evoai else ''}, jwt_issuer, or a store that is a file"
         )
+    store.keys.any()  # raises what the authenticator takes for a key that may be there: no reason to open to the world
     _check_exposed(config, known, authenticator)
     return authenticator
+
+
+def warn_if_open(config: Config, authenticator: Authenticator) -> None:
+    """Say so if a server has a public name and asks nobody: whoever comes through its proxy comes from loopback."""
+    host = urlsplit(config.public_url).hostname if config.public_url else None
+    if host is not None and not loopback(host) and not authenticator.required:
+        log.warning(
+            "public_url is %s and nobody is asked who they are: make a key (dragoman keys create NAME), or see to it "
+            "that the proxy asks",
+            config.public_url,
+        )
 
 
 def _check_exposed(config: Config, agents: Iterable[str], authenticator: Authenticator) -> None:
@@ -102,10 +126,12 @@ def _check_exposed(config: Config, agents: Iterable[str], authenticator: Authent
         return
     open_to_all = [agent for agent in agents if not authenticator.required_for(agent)]
     if open_to_all:
+        store = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
+        make = "" if config.store == MEMORY else f"make a key first (dragoman keys create NAME{store}), "
         raise StartError(
-            f"host = {config.host!r} can be reached from other machines, and nobody is asked who they are: make a key "
-            "first (dragoman keys create NAME), set api_key or jwt_issuer, listen on 127.0.0.1, or set "
-            "allow_unauthenticated if everyone who can reach the port may use every agent"
+            f"host = {config.host!r} can be reached from other machines, and nobody who calls "
+            f"{', '.join(sorted(open_to_all))} is asked who they are: {make}set api_key or jwt_issuer, listen on "
+            "127.0.0.1, or set allow_unauthenticated if everyone who can reach the port may use every agent"
         )
 
 

@@ -3,7 +3,7 @@
 Invariant: a card says what the server does, because both are made from one configuration.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from dragoman.agents.worker import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
@@ -24,7 +24,6 @@ from dragoman.config import Config
 from dragoman.dialects.mounts import OF_PROFILE, Mount
 from dragoman.engine.api import Handler, Runner
 from dragoman.engine.trail import Trail
-from dragoman.engine.untasked import Untasked
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock
 from dragoman.server.callers import hosts_of
@@ -33,6 +32,7 @@ from dragoman.store.audit import AuditEntry
 
 def app_of(
     config: Config,
+    a2a: Handler,
     handler: Handler,
     runners: Mapping[str, Runner],
     authenticator: Authenticator,
@@ -42,13 +42,13 @@ def app_of(
     metrics: Exposition | None,
     clock: Clock,
 ) -> App:
-    """The application."""
+    """The application. `a2a` answers A2A's calls, `handler` what else makes tasks: chat completions and workers."""
     profiles = {agent_id: runner.profile for agent_id, runner in runners.items()}
     default = config.default or next(iter(profiles))
     mounts = ALL_MOUNTS if config.profile is None else (OF_PROFILE[config.profile],)
     workers = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
     bounds = limits(config.max_body_bytes, config.max_depth, config.max_parts, max_text=config.max_text)
-    callers = Callers(authenticator, hosts_of(config), _noting(trail, clock))
+    callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles)
     reception = Reception(profiles, callers, bounds)
     cards = Cards(
         profiles,
@@ -64,7 +64,7 @@ def app_of(
         tenants=Mount.TENANT in mounts,
     )
     return App(
-        handler if config.tasks else Untasked(clock),
+        a2a,
         reception,
         default,
         cards=cards,
@@ -77,15 +77,19 @@ def app_of(
     )
 
 
-def _noting(trail: Trail, clock: Clock) -> Callable[[Request, A2AError], None]:
-    """Writes down who was turned away before it was known what they wanted."""
+def _noting(trail: Trail, clock: Clock, agents: Collection[str]) -> Callable[[Request, A2AError, str], None]:
+    """Writes down who was turned away at the door, where a path may say what is wanted, and a body does not yet.
 
-    def note(request: Request, error: A2AError) -> None:
+    An agent that is not there is not named: a stranger would choose what is kept, and how much.
+    """
+
+    def note(request: Request, error: A2AError, agent: str) -> None:
+        route = request.route
         entry = AuditEntry(
             at_ms=clock.now_ms(),
             principal=request.principal.id,
-            action=request.route.endpoint,
-            agent=request.route.agent,
+            action=route.methods.get(request.method) or route.endpoint,
+            agent=agent if agent in agents else "",
             allowed=False,
             reason=type(error).__name__,
             peer=request.peer,

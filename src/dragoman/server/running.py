@@ -27,8 +27,9 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.observed import Traced
 from dragoman.engine.rates import Rates
 from dragoman.engine.trail import Trail
+from dragoman.engine.untasked import Untasked
 from dragoman.model.ids import SystemClock, new_id
-from dragoman.server.callers import Ways, authenticator_of
+from dragoman.server.callers import Ways, authenticator_of, warn_if_open
 from dragoman.server.errors import StartError
 from dragoman.server.front import app_of
 from dragoman.server.observing import observer_of, telemetry_of
@@ -69,6 +70,7 @@ async def running(
     try:
         ways = Ways.of()
         authenticator = authenticator_of(config, runners, store, clock, ways)
+        warn_if_open(config, authenticator)
         counts = Counts() if config.metrics else None
         telemetry = telemetry_of(config)
         trail = Trail(store.audit, config.audit, counts.refused if counts is not None else lambda reason: None)
@@ -82,17 +84,21 @@ async def running(
             holder=holder,
             observer=observer_of(counts, telemetry),
             announcer=webhooks.announcer,
-            identified=lambda: authenticator.required,
+            identified=authenticator.required_for,
         )
         rates = Rates(config.max_requests_per_s) if config.max_requests_per_s else None
-        admitted = Admitted(engine, rates=rates, max_streams=config.max_streams, trail=trail, clock=clock)
-        handler: Handler = admitted if telemetry is None else Traced(admitted, telemetry)
+
+        def admitted(behind: Handler) -> Handler:
+            return Admitted(behind, rates=rates, max_streams=config.max_streams, trail=trail, clock=clock)
+
+        handler = admitted(engine) if telemetry is None else Traced(admitted(engine), telemetry)
+        a2a = handler if config.tasks else admitted(Untasked(clock))
         stopping = asyncio.Event()
         health = Health(store, clock, lambda: _unready(stopping, threads))
         metrics = None
         if counts is not None:
             metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: store.writes)
-        server = listener(app_of(config, handler, runners, authenticator, signing, trail, health, metrics, clock))
+        server = listener(app_of(config, a2a, handler, runners, authenticator, signing, trail, health, metrics, clock))
         with _bound(config) as bound:
             async with asyncio.TaskGroup() as tasks:
                 workers = [agent for agent in agents if isinstance(agent, WorkerAgent)]

@@ -13,7 +13,8 @@ from msgspec import Struct
 class AuditEntry(Struct, frozen=True, kw_only=True):
     """One thing that was done, or refused. `at_ms` is milliseconds since the epoch.
 
-    `action` is an operation by its name in A2A 1.0 (`SendMessage`), or an administrative act (`keys.create`).
+    `action` is an operation by its name in A2A 1.0 (`SendMessage`), or the endpoint (`rpc`, `metrics`) where it was
+    refused before that was known, or an administrative act (`keys.create`).
     `reason` is the kind of the error with which it was refused, empty if it was allowed. `peer` is the address it came
     from, without port. `subject` is the id of what an administrative act was done to, as of a key.
     """

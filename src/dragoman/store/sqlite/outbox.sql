@@ -63,6 +63,15 @@ DELETE FROM deliveries WHERE delivery IN (
             AND d.delivery > (SELECT o.delivery FROM deliveries o WHERE o.config = c.config AND o.dead = 0
                 ORDER BY o.delivery LIMIT 1));
 
+-- name: merge_waiting
+-- The same of webhooks whose oldest has just failed: the newest that tells of no end is kept.
+DELETE FROM deliveries WHERE delivery IN (
+    SELECT d.delivery FROM json_each(?1) j CROSS JOIN deliveries d ON d.config = j.value AND d.dead = 0 AND NOT d.terminal
+        AND d.delivery > (SELECT o.delivery FROM deliveries o WHERE o.config = j.value AND o.dead = 0
+            ORDER BY o.delivery LIMIT 1)
+        AND d.delivery < (SELECT n.delivery FROM deliveries n WHERE n.config = j.value AND n.dead = 0 AND NOT n.terminal
+            ORDER BY n.delivery DESC LIMIT 1));
+
 -- name: add_deliveries
 -- What is owed from now on.
 INSERT INTO deliveries (config, seq, terminal, made_ms, id, traceparent, body) VALUES ROWS(7);

@@ -197,13 +197,14 @@ def settle(ledger: "Ledger", settled: Iterable[Settled], now_ms: int) -> None:
 
 
 def _settle_some(ledger: "Ledger", settled: Sequence[Settled], now_ms: int) -> list[Settled]:
-    """Settle the first of each webhook; returns the rest."""
+    """Settle the first of each webhook; returns the rest. What waits behind one that failed is merged (see `owe`)."""
     numbers = {one.number for one in settled}
     standings = {standing.number: standing for standing in _read(ledger, "settling", numbers, list[Standing])}
     rest: list[Settled] = []
     freed: dict[int, Row] = {}
     gone: list[int] = []
     failed: list[Row] = []
+    crowded: list[int] = []
     wakes: dict[int, int] = {}
     lanes: dict[int, int] = {}
     for one in settled:
@@ -236,11 +237,15 @@ def _settle_some(ledger: "Ledger", settled: Sequence[Settled], now_ms: int) -> l
         retries = one.outcome == "retry" and (other is None or other > one.number)
         due_ms = one.due_ms if retries else now_ms if other is not None or one.outcome == "retry" else None
         freed[config] = (config, due_ms, retries)
+        if retries and other is not None:
+            crowded.append(config)
         if due_ms is not None:
             wakes[host] = min(due_ms, wakes.get(host, due_ms))
     if gone:
         ledger.cursor.execute(ledger.sql["delete_deliveries"], (str(gone),))
     ledger.execute_rows("fail_deliveries", failed)
+    if crowded:
+        ledger.cursor.execute(ledger.sql["merge_waiting"], (str(crowded),))
     ledger.execute_rows("free_webhooks", [row for row in freed.values() if row])
     ledger.execute_rows("wake_hosts", list(wakes.items()))
     ledger.execute_rows("change_lanes", list(lanes.items()))
