@@ -62,16 +62,16 @@ bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server a
 docs: $(VENV)/.core ## every link in the documentation leads somewhere
 	$(BIN)/python scripts/check_links.py
 
-peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients
+peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
 
 requirements: $(VENV)/.build ## look up newer versions and write requirements/*.txt anew
 	$(COMPILE) pyproject.toml -o requirements/core.txt
-	for name in build dev peers-sdk1 peers-sdk03 peers-openai bench; do \
+	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-bench tests/peers/js/node_modules dist build
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-bench tests/peers/js/node_modules dist build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -96,6 +96,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 .venv-sdk1/.ready: requirements/peers-sdk1.txt
 .venv-sdk03/.ready: requirements/peers-sdk03.txt
 .venv-openai/.ready: requirements/peers-openai.txt
+.venv-fasta2a/.ready: requirements/peers-fasta2a.txt
 .venv-bench/.ready: requirements/bench.txt
 .venv-%/.ready: | $(VENV)/.build
 	rm -rf .venv-$*

@@ -14,7 +14,7 @@ import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,11 +74,12 @@ class Generators:
         self.load = directory / "load"
         self.blast = directory / "blast"
         self.hooks = directory / "hooks"
+        self.peer = directory / "peer"
         self.wrk = shutil.which("wrk")
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:
             raise Broken("the load generator needs a C compiler: apt-get install gcc libc6-dev")
-        for program in (self.load, self.blast, self.hooks):
+        for program in (self.load, self.blast, self.hooks, self.peer):
             subprocess.run([compiler, "-O2", "-o", program, HERE / f"{program.name}.c"], check=True)
 
     def write(self, text: str) -> Path:
@@ -178,13 +179,18 @@ class Generators:
             stderr.close()
             file.unlink()
 
+    def blasting(self, *arguments: str) -> AbstractContextManager[int]:
+        """The server that only answers, on the servers' core; gives its port."""
+        return self._listening(self.blast, servers.SERVER_CORE, *arguments)
+
+    def peering(self, core: int = servers.LOAD_CORE) -> AbstractContextManager[int]:
+        """The agent that others call; gives its port."""
+        return self._listening(self.peer, core)
+
     @contextmanager
-    def blasting(self, *arguments: str) -> Iterator[int]:
-        """The server that only answers, on the servers' core; yields its port."""
+    def _listening(self, program: Path, core: int, *arguments: str) -> Iterator[int]:
         port = servers.free_port()
-        process = subprocess.Popen(
-            [self.blast, str(port), *arguments], preexec_fn=lambda: servers.pin(servers.SERVER_CORE)
-        )
+        process = subprocess.Popen([program, str(port), *arguments], preexec_fn=lambda: servers.pin(core))
         try:
             servers.await_port(port)
             yield port

@@ -43,11 +43,11 @@ struct conn {
     int start_len;
     char *line;       /* an SSE line that a read cut in two */
     size_t line_len, line_cap;
-    long id, chunks, events;
+    long id, unseen, chunks, events;
     double began, last_chunk;
 };
 
-static struct { int port, conns, chunks, stall, hold, opening, ready_events, read_buffer; double seconds, warmup; long requests; } want =
+static struct { int port, conns, chunks, stall, hold, opening, ready_events, read_buffer, unseen; double seconds, warmup; long requests; } want =
     {.conns = 32, .chunks = -1, .opening = 64, .ready_events = 1, .seconds = 3, .warmup = 0.5};
 static char *request_template, *id_list;
 static size_t request_len, slot[MAX_SLOTS];
@@ -130,7 +130,7 @@ static void begin(struct conn *c) {
         memcpy(c->request + slot[i], id, ID_LEN);
     }
     c->sent = 0, c->head_len = 0, c->start_len = 0, c->is_sse = 0, c->has_data = 0, c->line_len = 0;
-    c->id = 0, c->chunks = 0, c->events = 0, c->began = now();
+    c->id = 0, c->unseen = 0, c->chunks = 0, c->events = 0, c->began = now();
     if (c->fd < 0)
         dial(c);
     else
@@ -199,7 +199,7 @@ static void line(struct conn *c, const char *s, size_t len) {
         char *end;
         long id = strtol(s + 3, &end, 10);
         if (end == s + 3) return;
-        if (c->id && id > c->id + 1) n_gaps++;
+        if (c->id && id > c->id + 1 && (c->unseen += id - c->id - 1) > want.unseen) n_gaps++;
         if (c->id && id < c->id) error_at("id went back", s, len);
         c->id = id;
     } else if (len > 5 && !memcmp(s, "data:", 5)) {
@@ -425,6 +425,7 @@ int main(int argc, char **argv) {
         else if (!strcmp(key, "--chunks")) want.chunks = atoi(value);
         else if (!strcmp(key, "--stall")) want.stall = atoi(value);
         else if (!strcmp(key, "--hold")) want.hold = atoi(value);
+        else if (!strcmp(key, "--unseen")) want.unseen = atoi(value); /* ids that a stream may leave out: what the log has for nobody's eyes */
         else if (!strcmp(key, "--opening")) want.opening = atoi(value);
         else if (!strcmp(key, "--ready-events")) want.ready_events = atoi(value);
         else return fprintf(stderr, "load: %s is no option\n", key), 2;

@@ -1,7 +1,7 @@
 """The rows of the benchmark: what each does to a server, and which figures come out.
 
 A row is a function of (generators, server kind, plan); it starts its own server and returns named figures. Those of
-SendMessage are in sends.py, those of webhooks in webhooks.py.
+SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from install import packages
 from plan import ECHO, QUESTION, Figures, Plan, Row, answered, clocked
 from sends import auth, dialects, send
 from servers import Broken, Kind, Server, running
+from upstream import client, upstream
 from webhooks import live, push
 
 CHUNKS = "/agents/chunks"
@@ -254,5 +255,7 @@ ROWS = (
     Row("file", "a 10 MB file part", ("dragoman", "dragoman-memory", "sdk"), file),
     Row("push", "SendMessage while webhooks are told", ("dragoman",), push, 2),
     Row("live", "a webhook beside others at dead hosts", ("dragoman",), live, 2),
+    Row("client", "a client that calls a fast agent", ("dragoman", "sdk"), client),
+    Row("upstream", "a remote agent behind Dragoman's card, to a local one", ("dragoman",), upstream, 2),
     Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
 )

@@ -93,9 +93,14 @@ def check_generators(load: generators.Generators) -> None:
         wrk = load.unary(port, "/", body, "send.lua", "deadbeef", 2)
     with load.blasting("sse", "100") as port:
         events = load.loop(port, "/", body, "--seconds", "2", "--chunks", "100")
+    streams = generators.stream_rpc("SendStreamingMessage", generators.message({"text": "100 burst"}))
+    with load.peering(servers.SERVER_CORE) as port:
+        peer = load.loop(port, "/", body, "--seconds", "2")
+        peer_events = load.loop(port, "/", streams, "--seconds", "2", "--chunks", "100")
     print(f"load.c, unary: {plain.requests_per_s:,.0f}/s, its core {plain.busy:.0%} busy")
     print(f"{'wrk' if load.wrk else 'load.c'}, unary: {wrk.requests_per_s:,.0f}/s, its core {wrk.busy:.0%} busy")
     print(f"load.c, events: {events.events_per_s:,.0f}/s, its core {events.busy:.0%} busy")
+    print(f"peer.c, called by load.c: {peer.requests_per_s:,.0f} requests/s, {peer_events.events_per_s:,.0f} events/s")
 
 
 def main() -> int:

@@ -50,6 +50,11 @@ class Kind:
         """The same server under another name, with more in its environment."""
         return replace(self, name=name, env=(*self.env, *env))
 
+    def instead(self, *command: str) -> list[str]:
+        """Another program in its place, with the same profiler, if any."""
+        profiler = self.command[: self.command.index("--") + 1] if self.profiled else ()
+        return [*(word.format(name=self.name) for word in profiler), *command]
+
     @property
     def program(self) -> Path:
         """Its command, without who profiles it."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from dragoman.agents.context import Answer, Context, SyncContext
     from dragoman.agents.python import Agent
-    from dragoman.engine.api import Reject
+    from dragoman.engine.api import DelegationFailed, Reject
     from dragoman.model.card import AgentExtension, AgentProvider
+    from dragoman.model.events import Delegated
     from dragoman.model.message import Artifact, Message, Part, Role
     from dragoman.model.principal import Principal
     from dragoman.model.task import TaskState, Usage
@@ -24,6 +25,8 @@ __all__ = [
     "Answer",
     "Artifact",
     "Context",
+    "Delegated",
+    "DelegationFailed",
     "Message",
     "Part",
     "Principal",
@@ -42,6 +45,8 @@ _HOMES = {
     "Answer": "dragoman.agents.context",
     "Artifact": "dragoman.model.message",
     "Context": "dragoman.agents.context",
+    "Delegated": "dragoman.model.events",
+    "DelegationFailed": "dragoman.engine.api",
     "Message": "dragoman.model.message",
     "Part": "dragoman.model.message",
     "Principal": "dragoman.model.principal",

@@ -9,7 +9,7 @@ import pytest
 from mypy import api
 
 from dragoman import Agent, Part, TaskState
-from dragoman.testing import Ran, run
+from dragoman.testing import ClientFixture, Ran, run
 
 DOCS = Path(__file__).parents[2] / "docs" / "agents.md"
 
@@ -103,6 +103,10 @@ def test_thumbnails_describe_files(names: dict[str, Any]) -> None:
     described = asyncio.run(run(names["thumbnails"], image))
     assert (described.files, described.data) == ([image], [{"type": "image/png", "bytes": 3}])
     assert described.state is TaskState.COMPLETED
+
+
+async def test_the_test_with_the_fixture_passes(names: dict[str, Any], dragoman_client: ClientFixture) -> None:
+    await names["test_forecasts"](dragoman_client)
 
 
 @pytest.mark.slow

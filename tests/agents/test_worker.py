@@ -19,10 +19,11 @@ from dragoman.model.errors import (
     UnsupportedOperation,
 )
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import CompleteTask, UpdateStatus
+from dragoman.model.operations import CompleteTask, PushConfig, UpdateStatus
 from dragoman.model.principal import Role
 from dragoman.model.task import Record, TaskState, Usage
 from tests.engine.house import DEADLINE_S, House, house, text_of
+from tests.engine.webhook import Telling, calls
 
 NEVER_S = 1000.0
 """No lease runs out in a test that does not wait for it."""
@@ -507,3 +508,20 @@ async def test_what_cannot_be_an_artifact_is_refused() -> None:
                 await here.ask(CompleteTask(id=task_id, artifacts=(Artifact(artifact_id="", parts=parts),)))
         ended = await here.ask(CompleteTask(id=task_id, artifacts=(Artifact(artifact_id="", parts=(Part(text="x"),)),)))
         assert ended.artifacts[0].artifact_id
+
+
+async def test_what_a_worker_reports_is_told_to_webhooks_in_order_whatever_worker_it_is() -> None:
+    agent, telling = worker(lease_s=SOON_S), Telling()
+    async with house(agent, announcer=telling) as here:
+        task_id = await here.begin(push_config=PushConfig(url="https://hooks.example/w"))
+        await taken(agent)
+        offer = await taken(agent, "w2")  # the first has fallen silent
+        await here.ask(updated(task_id, TaskState.WORKING, "half", token(offer)))
+        await here.ask(done(task_id, token(offer)))
+        bodies = await calls(here)
+    states = [(each["kind"], each["state"]) for each in bodies]
+    assert states[0] == ("Submitted", "submitted")
+    assert states[-2:] == [("ArtifactChunk", "working"), ("StatusChanged", "completed")]
+    assert states.count(("StatusChanged", "completed")) == 1
+    assert [each["seq"] for each in bodies] == sorted(each["seq"] for each in bodies)
+    assert bodies[-1]["texts"] == {"a": "Done!"}

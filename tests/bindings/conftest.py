@@ -103,6 +103,9 @@ class ScriptedHandler:
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         return None
 
+    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        return None
+
 
 class ScriptedStore:
     """As much of a store as `/ready` asks for."""

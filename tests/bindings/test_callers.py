@@ -316,3 +316,14 @@ async def test_settings_that_do_not_go_together_are_refused(said: dict[str, Any]
     with pytest.raises(StartError, match=setting):
         async with running(replace(CONFIG, **said), [echoing("echo")]):
             pass
+
+
+async def test_all_who_ask_for_a_card_first_are_given_the_same() -> None:
+    async with session() as http:
+
+        async def card(path: str) -> bytes:
+            async with http.get(path) as answer:
+                return await answer.read()
+
+        paths = ["/.well-known/agent-card.json", "/.well-known/agent.json"] * 10
+        assert len(set(await asyncio.gather(*map(card, paths)))) == 1

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from dragoman.cli import main
+from dragoman.cli.push import shown_url
 from dragoman.config import settings
 from dragoman.model.ids import SystemClock
 from dragoman.model.operations import PushConfig
@@ -23,7 +24,7 @@ from tests.push.rig import delivery
 T = TypeVar("T")
 Run = Callable[..., Result]
 FILE = Path("data/dragoman.db")
-URL = "https://hooks.example.org/in?key=hidden"
+URL = "https://hooks.example.org/in/T0/hidden/B0?key=hidden"
 
 
 @pytest.fixture
@@ -92,7 +93,7 @@ def test_what_is_owed_is_shown_without_bodies_and_secrets(filled: Run) -> None:
     head, *rows = result.stdout.splitlines()
     assert head.split() == ["NUMBER", "MADE", "AGENT", "TASK", "SEQ", "URL", "FAILED", "NEXT", "REASON"]
     assert [row.split()[0] for row in rows] == ["1", "2", "3", "4"]
-    assert all("https://hooks.example.org/in " in row for row in rows)
+    assert all("https://hooks.example.org/in/… " in row for row in rows)
     assert [("dead" in row, "HTTP 500" in row) for row in rows] == [(True, True)] * 3 + [(False, False)]
     for hidden in ("hidden", "the body", "t0ken", "sss"):
         assert hidden not in result.stdout + filled("list", "--json").stdout
@@ -121,7 +122,7 @@ def test_json_has_everything_that_may_be_seen(filled: Run) -> None:
         "task": "t0",
         "agent": "echo",
         "config": "c",
-        "url": "https://hooks.example.org/in",
+        "url": "https://hooks.example.org/in/…",
         "seq": 3,
         "failed": 1,
         "dead": True,
@@ -174,3 +175,19 @@ def test_where_there_is_no_store_the_command_says_so(run: Run) -> None:
     result = run("list")
     assert result.exit_code == 2
     assert "no store file" in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://h.example", "https://h.example"),
+        ("https://h.example/", "https://h.example/"),
+        ("https://h.example:8443/one", "https://h.example:8443/one"),
+        ("https://h.example/one/", "https://h.example/one/"),
+        ("https://h.example/one/two?three=four", "https://h.example/one/…"),
+        ("https://h.example/services/T0/B0/secret#five", "https://h.example/services/…"),
+        ("https://h.example?secret", "https://h.example"),
+    ],
+)
+def test_of_a_url_the_host_and_the_first_word_are_shown(url: str, shown: str) -> None:
+    assert shown_url(url) == shown

@@ -50,7 +50,7 @@ def test_the_time_of_a_lease_can_be_set(tmp_path: Path) -> None:
     [
         ('run = "worker"\noffline = "maybe"\n', r"agents\[0\].offline"),
         ('run = "worker"\nlease_s = 0\n', r"agents\[0\].lease_s"),
-        ('run = "agents:echo"\noffline = "queue"\n', 'run = "worker" only'),
+        ('run = "agents:echo"\noffline = "queue"\n', 'run = "worker" or "a2a:https://…" only'),
         ('run = "agents:echo"\nlease_s = 5\n', 'run = "worker" only'),
         ('run = "workers"\n', "or worker, for one in other processes"),
         ('run = "command:cat"\n', "must be a Python agent"),

@@ -56,3 +56,17 @@ async def pour(ctx: Context) -> AsyncIterator[str]:
     await ctx.ask("Go?")
     for number in range(int(ctx.text)):
         yield f"{number}\n{CHUNK}"
+
+
+office = Agent("office", restartable=True)
+
+
+@office.skill
+async def hand_on(ctx: Context) -> AsyncIterator[object]:
+    """Gives the text to `again`, and then the answer to its question."""
+    first = await ctx.delegate("again")
+    yield f"[{first.text}"
+    more = await ctx.ask("More?")
+    async for piece in ctx.delegate_stream("again", str(more)):
+        yield piece
+    yield "]"

@@ -7,6 +7,7 @@ from typing import Any
 
 from dragoman.engine.api import Announcer, EngineSettings, Run, Snapshot, Stream, StreamItem
 from dragoman.engine.engine import Engine
+from dragoman.engine.trail import Trail
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import new_id
@@ -287,6 +288,7 @@ async def house(
     grace_s: float = 1.0,
     announcer: Announcer | None = None,
     identified: Callable[[str], bool] | None = None,
+    trail: Trail | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """An engine with these agents (default: one that echoes), drained at the end; then it must hold nothing.
@@ -306,6 +308,7 @@ async def house(
             holder=holder,
             announcer=announcer,
             identified=identified,
+            trail=trail,
         )
         here = House(engine, store, clock)
         async with asyncio.timeout(3 * DEADLINE_S), asyncio.TaskGroup() as group:

@@ -331,6 +331,9 @@ async def test_what_broke_is_noted_as_that() -> None:
         def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
             return None
 
+        def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+            return None
+
     async with gate() as here:
         here.admitted._handler = Broken()
         for operation in (ListTasks(), streaming()):

@@ -164,7 +164,7 @@ async def test_a_message_while_the_agent_speaks_is_in_what_is_told_after_it() ->
     tellable = [logged for logged in log if isinstance(logged.event, StatusChanged | Submitted)]
     assert [step.seq for step in telling.steps] == [logged.seq for logged in tellable]
     for step in telling.steps:
-        assert step.record == folded(step.record, log)
+        assert step.stands() == folded(step.stands(), log)
 
 
 def folded(record: Record, log: list[Logged]) -> Record:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine import live, tail
+from dragoman.engine import recent, tail
 from dragoman.engine.api import Run, Snapshot
 from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Logged
@@ -186,7 +186,7 @@ async def test_a_reader_that_returns_to_a_new_process_gets_exactly_what_follows(
 
 async def test_a_slow_reader_reads_the_store_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """DESIGN §5: a slow reader falls back to the log and costs no memory."""
-    monkeypatch.setattr(live, "RECENT_BYTES_MAX", 20_000)
+    monkeypatch.setattr(recent, "RECENT_BYTES_MAX", 20_000)
     monkeypatch.setattr(tail, "BATCH_BYTES_MAX", 5_000)
     steps = Steps(300, size=500)
     async with house(Scripted(steps)) as h:
@@ -196,7 +196,8 @@ async def test_a_slow_reader_reads_the_store_and_misses_nothing(monkeypatch: pyt
         steps.all()
         whole = await read(fast)
         held = h.engine._registry._live[task_id]
-        assert held._recent_bytes <= 2 * 20_000
+        assert held._recent is not None
+        assert held._recent._bytes <= 2 * 20_000
         items = first
         while (batch := await slow.next()) is not None:
             assert sum(item.size for item in batch if isinstance(item, Logged)) < 40_000
@@ -299,7 +300,9 @@ async def test_a_stream_whose_log_went_ends_with_the_task() -> None:
         items: list[Any] = list(await stream.next() or ())
         steps.all()
         done = await h.reach(task_id, S.COMPLETED)
-        h.engine._registry._live[task_id]._recent.clear()
+        followed = h.engine._registry._live[task_id]._recent
+        assert followed is not None
+        followed._events.clear()
         h.clock.ms += 10_000
         while await h.store.sweep(h.clock.now_ms(), -1, 1000, -1):
             pass

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.engine.api import Step
+from dragoman.engine.api import PutOff, Step
 from dragoman.engine.lifecycle import SPELLED
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id
@@ -39,7 +39,9 @@ class Telling:
             raise InvalidParams(field, f"{config.url} may not be called from here")
         return Registration(config=config, host="https://hooks.example:443")
 
-    def deliveries(self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step]) -> tuple[Delivery, ...]:
+    def deliveries(
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+    ) -> tuple[Delivery, ...]:
         if self.broken:
             raise LookupError("a fault of ours")
         self.steps += steps
@@ -48,7 +50,7 @@ class Telling:
                 id=new_id(),
                 config_id=config.id,
                 seq=step.seq,
-                terminal=step.record.terminal,
+                terminal=step.stands().terminal,
                 body=msgspec.json.encode(_body(config, step)),
             )
             for step in steps
@@ -60,7 +62,8 @@ class Telling:
 
 
 def _body(config: PushConfig, step: Step) -> dict[str, Any]:
-    record = step.record
+    record = step.stands()
+    assert record.state is step.state
     assert record.seq == step.seq
     return {
         "to": config.url,

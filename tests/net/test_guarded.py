@@ -9,7 +9,8 @@ from msgspec import Struct
 
 from dragoman.net.address import Guard, parsed
 from dragoman.net.egress import Egress
-from dragoman.net.errors import AddressRefused, BadUrl, EgressError, TimedOut, Unreachable
+from dragoman.net.errors import AddressRefused, BadUrl, EgressError, Unreachable
+from dragoman.net.poster import Poster
 from dragoman.net.resolver import Resolver
 from dragoman.net.target import Target, target
 from tests.net.hostile import INWARD, NAMES, ODD
@@ -47,13 +48,14 @@ async def trap() -> AsyncIterator[Trap]:
 
 
 class Street:
-    """An Egress under a guard, with a DNS that strangers fill; what would go to the open internet is kept from it."""
+    """An Egress and a Poster under a guard, with a DNS that strangers fill; neither gets out to the open internet."""
 
     def __init__(self, names: Nameserver, guard: Guard) -> None:
         self.names = names
         self.guard = guard
         self.resolver = Resolver(servers=[names.address], timeout_s=3.0, kept_s=0)
         self.egress = Egress(self.policy, resolver=self.resolver, max_answer_bytes=100)
+        self.poster = Poster(self.policy, self.resolver, max_answer_bytes=100)
         self.outward: list[str] = []
         self.asked: list[str] = []
 
@@ -70,10 +72,11 @@ class Street:
         await self.guard.check(to, self.resolver)
 
     async def post(self, to: Target) -> int:
-        return (await self.egress.post(to, body=b"{}", headers={}, timeout_s=5.0)).status
+        return (await self.poster.post(to, body=b"{}", headers={}, timeout_s=5.0)).status
 
     async def close(self) -> None:
         await self.egress.close()
+        await self.poster.close()
         await self.resolver.close()
 
 
@@ -246,7 +249,7 @@ async def test_a_name_is_not_asked_for_again_while_its_connection_is_kept(names:
         names.has("worker.test", "10.0.0.1")
         assert await street.post(to) == 204
         assert came == 1
-        await street.egress.close()
+        await street.poster.close()
         with pytest.raises(AddressRefused):
             await street.post(to)
         await street.close()
@@ -294,7 +297,7 @@ async def test_one_slow_host_leaves_connections_for_others(peer: Peer, other: Pe
     await peer.came.wait()
     assert await _post(egress, other) == 200
     with pytest.raises(Unreachable, match="no connection in time"):
-        await egress.post(target(peer.url + "/"), body=b"{}", headers={}, timeout_s=0.1)
+        await egress.request("POST", target(peer.url + "/"), body=b"{}", timeout_s=0.1)
     for task in slow:
         task.cancel()
     await asyncio.gather(*slow, return_exceptions=True)
@@ -303,7 +306,7 @@ async def test_one_slow_host_leaves_connections_for_others(peer: Peer, other: Pe
 
 
 async def _post(egress: Egress, peer: Peer) -> int:
-    return (await egress.post(target(peer.url + "/"), body=b"{}", headers={}, timeout_s=DEADLINE_S)).status
+    return (await egress.request("POST", target(peer.url + "/"), body=b"{}", timeout_s=DEADLINE_S)).status
 
 
 @pytest.fixture
@@ -316,61 +319,3 @@ async def peer() -> AsyncIterator[Peer]:
 async def other() -> AsyncIterator[Peer]:
     async with listening() as peer:
         yield peer
-
-
-@pytest.mark.parametrize(
-    ("answer", "body"),
-    [
-        pytest.param(b"HTTP/1.1 202 OK\r\nContent-Length: 200\r\n\r\n" + b"x" * 200, b"x" * 100, id="large"),
-        pytest.param(b"HTTP/1.1 202 OK\r\nContent-Length: 1000000\r\n\r\n" + b"x" * 200, b"x" * 100, id="endless"),
-        pytest.param(b"HTTP/1.1 202 OK\r\nContent-Length: 9\r\n\r\nxx", b"xx", id="hangs in the middle"),
-        pytest.param(b"HTTP/1.1 202 OK\r\nContent-Encoding: br\r\nContent-Length: 1\r\n\r\nx", b"x", id="compressed"),
-    ],
-)
-async def test_what_was_told_is_told_once_the_status_has_come(peer: Peer, answer: bytes, body: bytes) -> None:
-    egress = Egress(max_answer_bytes=100)
-    peer.scripts["POST /"] = hangs(answer)
-    reply = await egress.post(target(peer.url + "/"), body=b"{}", headers={"X-A": "b"}, timeout_s=0.5)
-    assert (reply.status, reply.body) == (202, body)
-    assert [asked.body for asked in peer.asked] == [b"{}"]
-    await egress.close()
-
-
-async def test_a_host_that_takes_what_it_is_told_and_says_nothing_is_a_timeout(peer: Peer) -> None:
-    egress = Egress()
-    peer.scripts["POST /"] = hangs()
-    with pytest.raises(TimedOut) as caught:
-        await egress.post(target(peer.url + "/"), body=b"{}", headers={}, timeout_s=0.2)
-    assert caught.value.sent
-    await egress.close()
-
-
-@pytest.mark.parametrize("headers", [{"X-A": "b\r\nX-C: d"}, {"X-A\r\nX-C": "d"}, {"X-A": "b\0"}])
-async def test_a_header_that_would_be_two_is_not_sent(peer: Peer, headers: dict[str, str]) -> None:
-    egress = Egress()
-    with pytest.raises(BadUrl) as caught:
-        await egress.post(target(peer.url + "/"), body=b"{}", headers=headers, timeout_s=5.0)
-    await egress.close()
-    assert not caught.value.sent
-    assert peer.asked == []
-
-
-async def test_a_body_that_nobody_wants_does_not_cost_the_connection() -> None:
-    connections = 0
-
-    async def talks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        nonlocal connections
-        connections += 1
-        try:
-            while await reader.readuntil(b"\r\n\r\n{}"):
-                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 60000\r\n\r\n" + b"x" * 60_000)
-        except asyncio.IncompleteReadError:
-            writer.close()
-
-    egress = Egress(max_answer_bytes=100)
-    async with await asyncio.start_server(talks, "127.0.0.1", 0) as server:
-        to = target(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
-        for _ in range(3):
-            assert len((await egress.post(to, body=b"{}", headers={}, timeout_s=5.0)).body) == 100
-        await egress.close()
-    assert connections == 1

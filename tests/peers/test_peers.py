@@ -58,6 +58,7 @@ def _python(variable: str, environment: str) -> Path:
 
 SDK1, SDK03 = _python("DRAGOMAN_PEER_SDK1", ".venv-sdk1"), _python("DRAGOMAN_PEER_SDK03", ".venv-sdk03")
 OPENAI = _python("DRAGOMAN_PEER_OPENAI", ".venv-openai")
+FASTA2A = _python("DRAGOMAN_PEER_FASTA2A", ".venv-fasta2a")
 CHAT = frozenset(
     {"models", "completion", "stream", "question", "unknown_model", "failed", "failed_stream", "rejected", "history"}
 )

@@ -16,7 +16,7 @@ from dragoman.push.courier import Courier, CourierSettings, way_out
 from dragoman.push.schedule import Schedule
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
-from dragoman.store.outbox import Delivery, Owed, Registration
+from dragoman.store.outbox import Delivery, Outbox, Owed, Registration
 from dragoman.telemetry.counts import Counts
 from dragoman.testing.store_cases.bench import new_task
 
@@ -88,15 +88,16 @@ async def rig(
     resolver: Resolver | None = None,
     started: bool = True,
     forms: Mapping[str, PushForm] | None = None,
+    around: Callable[[Outbox], Any] = lambda outbox: outbox,
     **more: Any,
 ) -> AsyncIterator[Rig]:
-    """A courier that runs until the block ends."""
+    """A courier that runs until the block ends. `around`: what it is given as the store's outbox."""
     time, guarding, looking = clock or SystemClock(), guard or Guard((), LOOPBACK), resolver or Resolver()
     store = open_store(url, time)
     await store.open("courier")
     counts = Counts()
     courier = Courier(
-        store.outbox,
+        around(store.outbox),
         {"1.0": FORM, **(forms or {})},
         guarded=way_out(guarding, looking),
         unguarded=way_out(lambda address: None, looking),

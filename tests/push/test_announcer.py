@@ -7,16 +7,19 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.dialects import v03
-from dragoman.dialects.api import PushForm, Told
-from dragoman.engine.api import Step
+from dragoman.dialects.api import PushForm, Stands, Told
+from dragoman.dialects.beeos.push import FORM as BEEOS
+from dragoman.dialects.protoagent.push import FORM as PROTOAGENT
+from dragoman.engine.api import PutOff, Step
 from dragoman.model.errors import InvalidParams
-from dragoman.model.events import ArtifactChunk, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 from dragoman.net.address import Guard
 from dragoman.net.errors import Unresolved
 from dragoman.push.announcer import Announcer
+from dragoman.push.telling import EACH_BYTES_MAX
 from dragoman.store.outbox import Delivery, Registration
 from tests.push.rig import FORM
 
@@ -54,8 +57,12 @@ def record(state: TaskState, *artifacts: Artifact, seq: int = 2) -> Record:
     return Record(head=HEAD, seq=seq, status=TaskStatus(state=state, timestamp=TIME), artifacts=artifacts)
 
 
+def step_of(event: Event | None, after: Record, whole: tuple[str, ...] = ()) -> Step:
+    return Step(seq=after.seq, event=event, state=after.state, stands=lambda: after, whole=whole)
+
+
 def status(state: TaskState, *artifacts: Artifact, seq: int = 2, whole: tuple[str, ...] = ()) -> Step:
-    return Step(seq=seq, event=StatusChanged(state, TIME), record=record(state, *artifacts, seq=seq), whole=whole)
+    return step_of(StatusChanged(state, TIME), record(state, *artifacts, seq=seq), whole)
 
 
 def told(deliveries: tuple[Delivery, ...]) -> list[str]:
@@ -68,7 +75,7 @@ def told(deliveries: tuple[Delivery, ...]) -> list[str]:
 
 
 def test_a_status_is_told_to_every_configuration() -> None:
-    deliveries = announcer().deliveries(HEAD, [config("w"), config("v")], [status(TaskState.WORKING)])
+    deliveries = announcer().deliveries(HEAD, [config("w"), config("v")], [status(TaskState.WORKING)], PutOff())
     assert [each.config_id for each in deliveries] == ["w", "v"]
     assert told(deliveries) == ["statusUpdate TASK_STATE_WORKING"] * 2
     assert {(each.seq, each.terminal, each.traceparent) for each in deliveries} == {(2, False, TRACE)}
@@ -78,20 +85,32 @@ def test_a_status_is_told_to_every_configuration() -> None:
 def test_what_is_told_is_rendered_once_for_a_dialect() -> None:
     calls: list[Told] = []
 
-    def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+    def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
         calls.append(told)
         return b"{}"
 
     form = replace(FORM, encode=encode)
     configs = [config("w", dialect="x"), config("v", dialect="x"), config("u")]
-    deliveries = announcer(x=form).deliveries(HEAD, configs, [status(TaskState.WORKING)])
+    deliveries = announcer(x=form).deliveries(HEAD, configs, [status(TaskState.WORKING)], PutOff())
     assert len(calls) == 1
     assert [each.body == b"{}" for each in deliveries] == [True, True, False]
 
 
+def test_a_task_is_not_folded_for_a_status_that_is_told_without_it() -> None:
+    """Folding costs as much as the task is large: for each of many statuses it would keep all others waiting."""
+
+    def stands() -> Record:
+        raise AssertionError
+
+    step = Step(seq=2, event=StatusChanged(TaskState.WORKING, TIME), state=TaskState.WORKING, stands=stands)
+    configs = [config("w"), config("v", dialect="beeos"), config("u", dialect="protoagent")]
+    deliveries = announcer(beeos=BEEOS, protoagent=PROTOAGENT).deliveries(HEAD, configs, [step], PutOff())
+    assert [each.config_id for each in deliveries] == ["w", "v"]
+
+
 def test_artifacts_come_before_the_status_that_closed_them() -> None:
     step = status(TaskState.COMPLETED, MADE, whole=("a",))
-    deliveries = announcer().deliveries(HEAD, [config()], [step])
+    deliveries = announcer().deliveries(HEAD, [config()], [step], PutOff())
     assert told(deliveries) == ["artifactUpdate", "statusUpdate TASK_STATE_COMPLETED"]
     assert [each.terminal for each in deliveries] == [True, True]
 
@@ -99,24 +118,24 @@ def test_artifacts_come_before_the_status_that_closed_them() -> None:
 def test_a_chunk_is_told_only_once_its_artifact_is_whole() -> None:
     open_, last = ArtifactChunk(MADE), ArtifactChunk(MADE, append=True, last_chunk=True)
     working = record(TaskState.WORKING, MADE)
-    steps = [Step(seq=2, event=open_, record=working), Step(seq=3, event=last, record=working, whole=("a",))]
-    deliveries = announcer().deliveries(HEAD, [config()], steps)
+    steps = [step_of(open_, working), step_of(last, replace(working, seq=3), ("a",))]
+    deliveries = announcer().deliveries(HEAD, [config()], steps, PutOff())
     assert [(each.seq, name) for each, name in zip(deliveries, told(deliveries), strict=True)] == [
         (3, "artifactUpdate")
     ]
 
 
 def test_what_the_caller_said_itself_is_not_told() -> None:
-    step = Step(seq=3, event=MessageReceived(SAID, TIME), record=record(TaskState.WORKING))
-    assert announcer().deliveries(HEAD, [config()], [step]) == ()
+    step = step_of(MessageReceived(SAID, TIME), record(TaskState.WORKING))
+    assert announcer().deliveries(HEAD, [config()], [step], PutOff()) == ()
 
 
 def test_the_beginning_of_a_task_and_how_it_stands_are_told_as_the_task() -> None:
     steps = [
-        Step(seq=1, event=Submitted(SAID, TIME), record=record(TaskState.SUBMITTED, seq=1)),
-        Step(seq=5, event=None, record=record(TaskState.COMPLETED, seq=5)),
+        step_of(Submitted(SAID, TIME), record(TaskState.SUBMITTED, seq=1)),
+        step_of(None, record(TaskState.COMPLETED, seq=5)),
     ]
-    deliveries = announcer().deliveries(HEAD, [config()], steps)
+    deliveries = announcer().deliveries(HEAD, [config()], steps, PutOff())
     assert told(deliveries) == ["task TASK_STATE_SUBMITTED", "task TASK_STATE_COMPLETED"]
     assert [each.terminal for each in deliveries] == [False, True]
 
@@ -133,14 +152,14 @@ def test_the_beginning_of_a_task_and_how_it_stands_are_told_as_the_task() -> Non
 )
 def test_a_configuration_is_told_what_it_asks_for(events: tuple[str, ...], names: list[str]) -> None:
     steps = [status(TaskState.INPUT_REQUIRED), status(TaskState.COMPLETED, MADE, seq=3, whole=("a",))]
-    assert told(announcer().deliveries(HEAD, [config(events=events)], steps)) == names
+    assert told(announcer().deliveries(HEAD, [config(events=events)], steps, PutOff())) == names
 
 
 def test_a_dialect_that_tells_the_end_alone_tells_what_a_configuration_asks_for() -> None:
-    form = replace(FORM, told=lambda told, record: record.terminal and not isinstance(told, Artifact))
+    form = replace(FORM, told=lambda told, stands: stands().terminal and not isinstance(told, Artifact))
     configs = [config("w", dialect="x"), config("v", dialect="x", events=("working", "artifact"))]
     steps = [status(TaskState.WORKING), status(TaskState.COMPLETED, MADE, seq=3, whole=("a",))]
-    deliveries = announcer(x=form).deliveries(HEAD, configs, steps)
+    deliveries = announcer(x=form).deliveries(HEAD, configs, steps, PutOff())
     assert [(each.config_id, each.seq) for each in deliveries] == [("v", 2), ("v", 3), ("w", 3)]
     assert told(deliveries) == [
         "statusUpdate TASK_STATE_WORKING",
@@ -151,12 +170,12 @@ def test_a_dialect_that_tells_the_end_alone_tells_what_a_configuration_asks_for(
 
 def test_what_a_dialect_does_not_tell_is_not_owed() -> None:
     form = replace(FORM, encode=lambda head, told, record: None)
-    deliveries = announcer(x=form).deliveries(HEAD, [config(dialect="x")], [status(TaskState.WORKING)])
+    deliveries = announcer(x=form).deliveries(HEAD, [config(dialect="x")], [status(TaskState.WORKING)], PutOff())
     assert deliveries == ()
 
 
 def test_a_configuration_of_a_dialect_without_webhooks_is_told_nothing() -> None:
-    assert announcer().deliveries(HEAD, [config(dialect="kaos")], [status(TaskState.WORKING)]) == ()
+    assert announcer().deliveries(HEAD, [config(dialect="kaos")], [status(TaskState.WORKING)], PutOff()) == ()
 
 
 async def test_a_registration_names_its_host_and_keeps_the_url() -> None:
@@ -217,6 +236,126 @@ def test_an_artifact_and_the_end_that_say_the_same_are_one_call() -> None:
     assert v03.JSONRPC.push is not None
     ended = status(TaskState.COMPLETED, MADE, whole=("a",))
     configs = [config("w"), config("old", dialect="0.3"), config("asks", dialect="0.3", events=("artifact",))]
-    owed = announcer(None, **{"0.3": v03.JSONRPC.push}).deliveries(HEAD, configs, [ended])
+    owed = announcer(None, **{"0.3": v03.JSONRPC.push}).deliveries(HEAD, configs, [ended], PutOff())
     assert [each.config_id for each in owed] == ["w", "old", "asks", "w"]
     assert all(each.terminal for each in owed)
+
+
+def whole_form(rendered: list[int]) -> PushForm:
+    """A dialect that tells the whole task, here as the text of its artifacts; notes at which seq it was asked to."""
+
+    def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
+        rendered.append(stands().seq)
+        return b"".join(part.text.encode() for each in stands().artifacts for part in each.parts if part.text)
+
+    return replace(FORM, encode=encode, whole=True)
+
+
+def made_of(size: int, key: str = "a") -> Artifact:
+    return Artifact(artifact_id=key, parts=(Part(text="x" * size),))
+
+
+def one_more(seq: int, *artifacts: Artifact) -> Step:
+    """An artifact has become whole, and nothing else has changed."""
+    event = ArtifactChunk(artifacts[-1], last_chunk=True)
+    working = record(TaskState.WORKING, *artifacts, seq=seq)
+    return replace(step_of(event, working, (artifacts[-1].artifact_id,)), changes=False)
+
+
+def reported(seq: int, *artifacts: Artifact) -> Step:
+    return replace(status(TaskState.WORKING, *artifacts, seq=seq), changes=False)
+
+
+def test_a_large_task_that_is_told_whole_is_told_when_its_state_changes_and_else_not_even_rendered() -> None:
+    rendered: list[int] = []
+    it, put_off, configs = announcer(x=whole_form(rendered)), PutOff(), [config(dialect="x"), config("u")]
+    small, large = made_of(EACH_BYTES_MAX), made_of(1, "b")
+    steps = [
+        status(TaskState.WORKING, seq=2),
+        one_more(3, small),
+        reported(4, small),
+        one_more(5, small, large),
+        reported(6, small, large),
+        one_more(7, small, large, made_of(1, "c")),
+        status(TaskState.INPUT_REQUIRED, small, large, seq=8),
+        reported(9, small, large),
+        status(TaskState.COMPLETED, small, large, seq=10),
+    ]
+    owed = [each for step in steps for each in it.deliveries(HEAD, configs, [step], put_off)]
+    assert [each.seq for each in owed if each.config_id == "w"] == [2, 3, 4, 8, 10]
+    assert [each.seq for each in owed if each.config_id == "u"] == [2, 3, 4, 5, 6, 7, 8, 9, 10]
+    assert rendered == [2, 3, 4, 5, 8, 10]
+
+
+def test_a_task_that_has_become_small_is_told_each_time_again() -> None:
+    it, put_off, configs = announcer(x=whole_form([])), PutOff(), [config(dialect="x")]
+    steps = [
+        one_more(3, made_of(EACH_BYTES_MAX + 1)),
+        status(TaskState.INPUT_REQUIRED, made_of(1), seq=4),
+        reported(5, made_of(1)),
+    ]
+    assert [each.seq for each in it.deliveries(HEAD, configs, steps, put_off)] == [4, 5]
+
+
+def test_a_large_task_is_told_whole_to_one_who_asked_for_artifacts_alone_when_its_state_changes() -> None:
+    large, configs = made_of(EACH_BYTES_MAX + 1), [config(dialect="x", events=("artifact",))]
+    steps = [
+        status(TaskState.WORKING, seq=2),
+        one_more(3, made_of(9)),
+        one_more(4, large),
+        status(TaskState.COMPLETED, large, seq=5),
+    ]
+    assert [each.seq for each in announcer(x=whole_form([])).deliveries(HEAD, configs, steps, PutOff())] == [3, 5]
+    assert announcer(x=whole_form([])).deliveries(HEAD, configs, [status(TaskState.COMPLETED)], PutOff()) == ()
+
+
+def test_all_artifacts_that_the_end_closes_are_rendered_once_where_the_task_is_told_whole() -> None:
+    rendered: list[int] = []
+    ended = status(TaskState.COMPLETED, made_of(1, "a"), made_of(1, "b"), whole=("a", "b"))
+    configs = [config(dialect="x"), config("asks", dialect="x", events=("artifact",))]
+    owed = announcer(x=whole_form(rendered)).deliveries(HEAD, configs, [ended], PutOff())
+    assert [each.config_id for each in owed] == ["w", "asks"]
+    assert rendered == [2]
+
+
+def test_how_a_large_task_stands_is_always_told() -> None:
+    standing = step_of(None, record(TaskState.WORKING, made_of(EACH_BYTES_MAX + 1)))
+    put_off = PutOff(dialects={"x"})
+    assert len(announcer(x=whole_form([])).deliveries(HEAD, [config(dialect="x")], [standing], put_off)) == 1
+
+
+def test_a_large_artifact_that_goes_on_after_it_was_whole_is_told_when_the_task_settles() -> None:
+    def again(seq: int, size: int) -> Step:
+        return replace(one_more(seq, made_of(size)), again=True)
+
+    large, put_off = EACH_BYTES_MAX + 1, PutOff()
+    steps = [
+        one_more(2, made_of(1)),
+        again(3, 2),
+        again(4, large),
+        again(5, large + 1),
+        status(TaskState.INPUT_REQUIRED, made_of(large + 1), seq=6),
+        status(TaskState.WORKING, made_of(large + 1), seq=7),
+        again(8, large + 2),
+        status(TaskState.COMPLETED, made_of(large + 2), seq=9),
+    ]
+    owed = announcer().deliveries(HEAD, [config()], steps, put_off)
+    assert [(each.seq, len(each.body) > EACH_BYTES_MAX) for each in owed] == [
+        (2, False), (3, False), (6, True), (6, False), (7, False), (9, True), (9, False)
+    ]  # fmt: skip
+
+
+def test_after_a_restart_large_artifacts_in_pieces_are_told_once_more_and_small_ones_not() -> None:
+    put_off = PutOff(doubtful={"a", "b"})
+    large, small = made_of(EACH_BYTES_MAX + 1, "a"), made_of(1, "b")
+    ended = status(TaskState.COMPLETED, large, small)
+    assert told(announcer().deliveries(HEAD, [config()], [ended], put_off)) == [
+        "artifactUpdate",
+        "statusUpdate TASK_STATE_COMPLETED",
+    ]
+    assert put_off == PutOff()
+
+
+def test_what_is_told_knows_its_dialect() -> None:
+    (owed,) = announcer().deliveries(HEAD, [config()], [status(TaskState.WORKING)], PutOff())
+    assert owed.dialect == "1.0"

@@ -199,9 +199,8 @@ class TurningResolver:
     def __init__(self, *addresses: str) -> None:
         self._addresses = list(addresses)
 
-    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[dict[str, object]]:
-        address = self._addresses.pop(0) if len(self._addresses) > 1 else self._addresses[0]
-        return [{"hostname": host, "host": address, "port": port, "family": 2, "proto": 0, "flags": 0}]
+    async def addresses(self, host: str) -> list[str]:
+        return [self._addresses.pop(0) if len(self._addresses) > 1 else self._addresses[0]]
 
     async def close(self) -> None:
         pass

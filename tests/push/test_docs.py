@@ -12,11 +12,13 @@ import pytest
 
 from dragoman.engine.webhooks import WEBHOOKS_MAX
 from dragoman.model.operations import PushConfig
-from dragoman.push.courier import ATTEMPT_S, CONNECT_S
+from dragoman.push.courier import ATTEMPT_S, CONNECT_S, FIRST_S
 from dragoman.push.headers import of_attempt
 from dragoman.push.hosts import WINDOW_MAX
+from dragoman.push.lanes import LARGE_BYTES_MAX
 from dragoman.push.schedule import DELAYS_S, JITTER, RETRY_AFTER_MAX_S
-from dragoman.store.outbox import Due
+from dragoman.push.telling import EACH_BYTES_MAX
+from dragoman.store.outbox import SMALL_BYTES_MAX, Due, Lane
 from tests.push.rig import FORM, delivery
 
 PAGE = (Path(__file__).parents[2] / "docs" / "push.md").read_text(encoding="utf-8")
@@ -43,7 +45,7 @@ def sent(secret: str, age_s: int = 0) -> dict[str, str]:
         attempts=0,
         made_ms=0,
     )
-    return of_attempt(due, FORM, (int(time.time()) - age_s) * 1000, None)
+    return of_attempt(due, FORM, FORM, (int(time.time()) - age_s) * 1000, None)
 
 
 def cases() -> list[tuple[str, dict[str, str], str, bool]]:
@@ -88,4 +90,6 @@ def test_the_numbers_of_the_page_are_those_of_the_code() -> None:
     assert (len(DELAYS_S) + 1, JITTER, RETRY_AFTER_MAX_S) == (8, 0.2, 6 * 3600)
     assert (ATTEMPT_S, CONNECT_S) == (10, 3)
     assert f"up to {WINDOW_MAX} calls at a time" in PAGE
+    assert (FIRST_S, EACH_BYTES_MAX, SMALL_BYTES_MAX) == (2, 64 * 1024, 16 * 1024)
+    assert (sum(LARGE_BYTES_MAX.values()), LARGE_BYTES_MAX[Lane.HEALTHY]) == (64 << 20, 24 << 20)
     assert f"at most {WEBHOOKS_MAX} webhooks" in PAGE

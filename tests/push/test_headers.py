@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from dragoman.dialects.beeos import JSONRPC as BEEOS
 from dragoman.model.operations import PushConfig
 from dragoman.push.headers import fault, of_attempt
 from dragoman.store.outbox import Due
@@ -32,7 +33,7 @@ def due(**config: str) -> Due:
 
 
 def test_what_goes_with_every_call() -> None:
-    assert of_attempt(due(), FORM, 1_800_000_000_999, None) == {
+    assert of_attempt(due(), FORM, FORM, 1_800_000_000_999, None) == {
         "content-type": "application/a2a+json",
         "webhook-id": "msg_1",
         "webhook-timestamp": "1800000000",
@@ -43,12 +44,12 @@ def test_what_goes_with_every_call() -> None:
 
 def test_without_a_trace_no_traceparent_goes_out() -> None:
     bare = replace(due(), delivery=replace(due().delivery, traceparent=None))
-    assert "traceparent" not in of_attempt(bare, FORM, NOW_MS, None)
+    assert "traceparent" not in of_attempt(bare, FORM, FORM, NOW_MS, None)
 
 
 @pytest.mark.parametrize("secret", [SECRET, "a plain text of 16 or more characters"])
 def test_the_official_library_verifies_the_signature(secret: str) -> None:
-    sent = of_attempt(due(secret=secret), FORM, NOW_MS, None)
+    sent = of_attempt(due(secret=secret), FORM, FORM, NOW_MS, None)
     key = secret if secret.startswith("whsec_") else base64.b64encode(secret.encode()).decode()
     assert Webhook(key).verify(b'{"task": 1}', sent) == {"task": 1}
     with pytest.raises(WebhookVerificationError):
@@ -58,7 +59,7 @@ def test_the_official_library_verifies_the_signature(secret: str) -> None:
 
 
 def test_each_attempt_is_signed_at_its_own_time() -> None:
-    first, second = (of_attempt(due(secret=SECRET), FORM, at_ms, None) for at_ms in (NOW_MS, NOW_MS + 5000))
+    first, second = (of_attempt(due(secret=SECRET), FORM, FORM, at_ms, None) for at_ms in (NOW_MS, NOW_MS + 5000))
     assert first["webhook-id"] == second["webhook-id"]
     assert first["webhook-timestamp"] != second["webhook-timestamp"]
     assert first["webhook-signature"] != second["webhook-signature"]
@@ -71,14 +72,14 @@ def test_a_jwt_is_the_bearer_where_nothing_else_is() -> None:
         asked.append(told)  # type: ignore[arg-type]
         return "e.y.J"
 
-    assert of_attempt(due(), FORM, NOW_MS, token)["authorization"] == "Bearer e.y.J"
-    both = of_attempt(due(token="mine"), FORM, NOW_MS, token)
+    assert of_attempt(due(), FORM, FORM, NOW_MS, token)["authorization"] == "Bearer e.y.J"
+    both = of_attempt(due(token="mine"), FORM, FORM, NOW_MS, token)
     assert (both["authorization"], both["x-dragoman-jwt"]) == ("Bearer mine", "e.y.J")
     assert asked[0] == (URL, "msg_1", "t", b'{"task": 1}')
 
 
 def test_where_there_is_no_jwt_none_goes_out() -> None:
-    sent = of_attempt(due(), FORM, NOW_MS, lambda *told: None)
+    sent = of_attempt(due(), FORM, FORM, NOW_MS, lambda *told: None)
     assert not {"authorization", "x-dragoman-jwt"} & sent.keys()
 
 
@@ -97,5 +98,15 @@ def test_a_value_that_would_make_another_header_is_refused(value: str) -> None:
 
 def test_what_is_ours_is_not_replaced_by_what_a_caller_registered() -> None:
     form = replace(FORM, authorization=lambda config: [("Webhook-Id", "theirs"), ("X-Dragoman-Seq", "9")])
-    sent = of_attempt(due(), form, NOW_MS, None)
+    sent = of_attempt(due(), form, form, NOW_MS, None)
     assert (sent["webhook-id"], sent["x-dragoman-seq"]) == ("msg_1", "3")
+
+
+def test_a_body_of_another_dialect_has_its_own_type_and_signature_and_the_tokens_of_its_configuration() -> None:
+    assert BEEOS.push is not None
+    sent = of_attempt(due(token="t", secret=SECRET), BEEOS.push, FORM, NOW_MS, None)
+    assert sent["content-type"] == "application/json"
+    assert sent["x-beeos-webhook-format"] == "a2a"
+    assert "x-beeos-signature" in sent
+    assert "webhook-signature" not in sent
+    assert (sent["authorization"], sent["x-a2a-notification-token"]) == ("Bearer t", "t")

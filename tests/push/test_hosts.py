@@ -1,5 +1,7 @@
 """How much a host takes at a time."""
 
+import pytest
+
 from dragoman.push.hosts import KNOWN_MAX, WINDOW_MAX, WINDOW_START, Host, Hosts
 
 
@@ -32,10 +34,18 @@ def test_a_host_that_does_not_answer_has_one_in_flight() -> None:
     assert host.window == 1
 
 
-def test_a_host_that_refuses_has_half_as_many_in_flight() -> None:
+@pytest.mark.parametrize(("status", "took_s"), [(429, 0.01), (500, 0.01), (503, 0.01), (404, 2.0)])
+def test_a_host_that_cannot_keep_up_has_half_as_many_in_flight(status: int, took_s: float) -> None:
     host = Host("h")
-    host.refused()
+    host.refused(status, took_s)
     assert host.window == WINDOW_START // 2
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 410])
+def test_a_webhook_that_is_wrong_takes_nothing_from_others_of_its_host(status: int) -> None:
+    host = Host("h")
+    host.refused(status, 0.01)
+    assert host.window == WINDOW_START
 
 
 def test_hosts_without_room_are_found_among_those_with_something_under_way() -> None:
@@ -61,3 +71,16 @@ def test_so_many_hosts_are_remembered_and_no_more() -> None:
         hosts.settled(hosts.busied(str(number)))
     assert len(hosts) == KNOWN_MAX
     assert hosts.busied("late").window == WINDOW_START
+
+
+def test_one_who_asked_for_more_in_vain_asks_less_often() -> None:
+    host = Host("h")
+    asked = []
+    for _ in range(100):
+        asked.append(host.asks())
+        if asked[-1]:
+            host.handed(False)
+    assert [number for number, asks in enumerate(asked) if asks] == [0, 2, 6, 14, 30, 62, 94]
+    host.handed(True)
+    assert host.asks()
+    assert host.asks()

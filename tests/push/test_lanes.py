@@ -2,19 +2,54 @@
 
 import pytest
 
-from dragoman.push.lanes import CONNECTIONS_MAX, LINGERING, SLOTS, Lanes
-from dragoman.store.outbox import Lane
+from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, SLOTS, SPARE, Lanes
+from dragoman.store.outbox import SMALL_BYTES_MAX, Lane
+
+ROOM = SLOTS | {Lane.UNKNOWN: SLOTS[Lane.UNKNOWN] + SLOTS[Lane.HEALTHY] - SPARE}
+"""How many calls a lane may have under way while the others have none."""
 
 
 @pytest.mark.parametrize("lane", Lane)
 def test_a_lane_has_so_many_slots_and_others_do_not_feel_it(lane: Lane) -> None:
     lanes = Lanes()
-    slots = [lanes.take(lane) for _ in range(SLOTS[lane])]
+    slots = [lanes.take(lane) for _ in range(ROOM[lane])]
     assert lanes.room(lane) == 0
-    assert all(lanes.room(other) == SLOTS[other] for other in Lane if other is not lane)
+    assert all(lanes.room(other) >= SLOTS[other] for other in Lane if other is not lane)
     for slot in slots:
         lanes.end(slot)
-    assert lanes.room(lane) == SLOTS[lane]
+    assert lanes.room(lane) == ROOM[lane]
+
+
+def test_unknown_hosts_have_what_healthy_ones_can_spare() -> None:
+    lanes, free = Lanes(), ROOM[Lane.UNKNOWN]
+    for taken in range(1, SLOTS[Lane.HEALTHY] + 1):
+        lanes.take(Lane.HEALTHY)
+        assert lanes.room(Lane.UNKNOWN) == max(SLOTS[Lane.UNKNOWN], free - taken)
+
+
+def test_what_is_held_of_large_bodies_is_bounded_for_each_lane() -> None:
+    lanes, large = Lanes(), bytes(SMALL_BYTES_MAX + 1)
+    lanes.hold(Lane.UNKNOWN, bytes(SMALL_BYTES_MAX))
+    assert lanes.room_bytes(Lane.UNKNOWN) is None
+    lanes.hold(Lane.UNKNOWN, large)
+    assert lanes.room_bytes(Lane.UNKNOWN) == LARGE_BYTES_MAX[Lane.UNKNOWN] - len(large)
+    assert lanes.room_bytes(Lane.HEALTHY) is None
+    lanes.hold(Lane.UNKNOWN, bytes(LARGE_BYTES_MAX[Lane.UNKNOWN]))
+    assert lanes.room_bytes(Lane.UNKNOWN) == 0
+    lanes.let_go(Lane.UNKNOWN, large)
+    lanes.let_go(Lane.UNKNOWN, bytes(LARGE_BYTES_MAX[Lane.UNKNOWN]))
+    assert lanes.room_bytes(Lane.UNKNOWN) is None
+
+
+def test_a_lane_is_crowded_by_calls_that_take_long_or_by_memory() -> None:
+    lanes = Lanes()
+    for number in range(LINGERING[Lane.UNKNOWN] // 2):
+        assert not lanes.crowded(Lane.UNKNOWN), number
+        lanes.linger(lanes.take(Lane.UNKNOWN))
+    assert lanes.crowded(Lane.UNKNOWN)
+    assert not lanes.crowded(Lane.FAILING)
+    lanes.hold(Lane.FAILING, bytes(LARGE_BYTES_MAX[Lane.FAILING] // 2))
+    assert lanes.crowded(Lane.FAILING)
 
 
 @pytest.mark.parametrize("lane", LINGERING)
@@ -22,10 +57,10 @@ def test_a_call_that_takes_long_leaves_its_slot_as_long_as_there_is_room(lane: L
     lanes = Lanes()
     long = [lanes.take(lane) for _ in range(LINGERING[lane] + 1)]
     assert [lanes.linger(slot) for slot in long] == [True] * LINGERING[lane] + [False]
-    assert lanes.room(lane) == SLOTS[lane] - 1
+    assert lanes.room(lane) == ROOM[lane] - 1
     for slot in long:
         lanes.end(slot)
-    assert lanes.room(lane) == SLOTS[lane]
+    assert lanes.room(lane) == ROOM[lane]
     assert lanes.linger(lanes.take(lane))
 
 
@@ -33,8 +68,4 @@ def test_a_slot_is_left_once() -> None:
     lanes = Lanes()
     slot = lanes.take(Lane.UNKNOWN)
     assert [lanes.linger(slot), lanes.linger(slot)] == [True, False]
-    assert lanes.room(Lane.UNKNOWN) == SLOTS[Lane.UNKNOWN]
-
-
-def test_there_is_a_connection_for_every_call() -> None:
-    assert sum(SLOTS.values()) + sum(LINGERING.values()) == CONNECTIONS_MAX
+    assert lanes.room(Lane.UNKNOWN) == ROOM[Lane.UNKNOWN]

@@ -300,6 +300,9 @@ async def test_an_unsafe_one_is_an_error_that_names_it_and_makes_no_task(
         assert "url" in refused.raw.decode()
         assert host_of(url) in refused.raw.decode().replace("\\/", "/"), refused
     assert b"completed" not in told.raw
+    named = "taskPushNotificationConfig" if hooked in (NEW_RPC, NEW_REST) else "pushNotificationConfig"
+    place = "params" if hooked is EVOAI else "configuration"
+    assert f"{place}.{named}.url" in told.raw.decode(), told.raw
 
 
 def host_of(url: str) -> str:

@@ -3,15 +3,17 @@
 Invariant: SyncContext does nothing of its own; each of its calls is the one of the same name in Context.
 """
 
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Protocol, TypeVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from typing import Any, Literal, Protocol, TypeVar
 
 from msgspec import UNSET
 
 from dragoman.agents.artifacts import Artifacts
 from dragoman.agents.content import parts_of
+from dragoman.agents.delegating import order_of, streamed
 from dragoman.agents.threads import Crossing
 from dragoman.engine.api import Run
+from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, Usage
@@ -186,6 +188,65 @@ class Context(Facts):
         self._artifacts.turn()
         return Answer(await self._run.ask(parts_of(question), auth=auth))
 
+    async def delegate(
+        self,
+        agent: str,
+        message: object = None,
+        *,
+        skill: str | None = None,
+        context_id: str | None = None,
+        timeout_s: float | None = None,
+        progress: bool = False,
+        asks: Literal["pass", "raise"] = "pass",
+        detach: bool = False,
+    ) -> Delegated:
+        """Give a task to another agent of this server, and wait for what it comes to.
+
+        `message` is content as it is yielded; without one it is the message of this task. The task is the caller's own,
+        in the conversation `context_id` (default: this one), and ends when this one does. After `timeout_s` it is
+        canceled. With `progress` what it reports is seen here, too. What it asks is asked of the caller of this task,
+        and the answer handed on; with `asks="raise"` it is raised instead. With `detach` the answer comes as soon as
+        the task is made, and it goes on whatever becomes of this one.
+
+        After a restart of the server what was delegated is not delegated again. Raises DelegationFailed unless the
+        other agent has done the task.
+        """
+        return await self._run.delegate(
+            order_of(
+                agent,
+                self.parts if message is None else parts_of(message),
+                skill=skill,
+                context_id=context_id,
+                timeout_s=timeout_s,
+                progress=progress,
+                asks=asks,
+                detach=detach,
+            )
+        )
+
+    def delegate_stream(
+        self,
+        agent: str,
+        message: object = None,
+        *,
+        skill: str | None = None,
+        context_id: str | None = None,
+        timeout_s: float | None = None,
+        progress: bool = False,
+        asks: Literal["pass", "raise"] = "pass",
+    ) -> AsyncGenerator[str | Part, None]:
+        """As `delegate`, and give what the other agent gives out as it comes: its text as text, all else as parts."""
+        order = order_of(
+            agent,
+            self.parts if message is None else parts_of(message),
+            skill=skill,
+            context_id=context_id,
+            timeout_s=timeout_s,
+            progress=progress,
+            asks=asks,
+        )
+        return streamed(self._run, order)
+
     def usage(self, *, input: int = 0, output: int = 0, total: int | None = None) -> None:  # noqa: A002
         """Add to the tokens this task has used; `total` is the sum unless given."""
         self._run.usage(Usage(input, output, input + output if total is None else total))
@@ -251,6 +312,50 @@ class SyncContext(Facts):
     def require_auth(self, request: object) -> Answer:
         """As `Context.require_auth`; keeps its thread, too."""
         return self._wait(lambda: self._context.require_auth(request))
+
+    def delegate(
+        self,
+        agent: str,
+        message: object = None,
+        *,
+        skill: str | None = None,
+        context_id: str | None = None,
+        timeout_s: float | None = None,
+        progress: bool = False,
+        asks: Literal["pass", "raise"] = "pass",
+        detach: bool = False,
+    ) -> Delegated:
+        """As `Context.delegate`; keeps its thread, too."""
+        return self._wait(
+            lambda: self._context.delegate(
+                agent,
+                message,
+                skill=skill,
+                context_id=context_id,
+                timeout_s=timeout_s,
+                progress=progress,
+                asks=asks,
+                detach=detach,
+            )
+        )
+
+    def delegate_stream(
+        self,
+        agent: str,
+        message: object = None,
+        *,
+        skill: str | None = None,
+        context_id: str | None = None,
+        timeout_s: float | None = None,
+        progress: bool = False,
+        asks: Literal["pass", "raise"] = "pass",
+    ) -> Iterator[str | Part]:
+        """As `Context.delegate_stream`, for a plain `for`."""
+        stream = self._context.delegate_stream(
+            agent, message, skill=skill, context_id=context_id, timeout_s=timeout_s, progress=progress, asks=asks
+        )
+        while (piece := self._wait(lambda: anext(stream, None))) is not None:
+            yield piece
 
     def usage(self, *, input: int = 0, output: int = 0, total: int | None = None) -> None:  # noqa: A002
         """As `Context.usage`."""

@@ -11,8 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.engine.api import Run
+from dragoman.engine.api import Delegation, Run
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
+from dragoman.model.events import Delegated
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import TaskState, Usage
 
@@ -43,10 +44,17 @@ class Give(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """A question to the caller."""
+    """A question to the caller; `number` counts those of a lease, 0: it is a new one."""
 
     parts: tuple[Part, ...]
     auth: bool = False
+    number: int = 0
+
+
+class Hand(Struct, frozen=True):
+    """A task for another agent of the server; its number is that of the order."""
+
+    order: Delegation
 
 
 class End(Struct, frozen=True):
@@ -61,7 +69,7 @@ class Lost(Struct, frozen=True):
     """No worker has the task any more."""
 
 
-Word = Say | Give | Ask | End
+Word = Say | Give | Ask | Hand | End
 
 
 class Told(Struct, eq=False):
@@ -98,7 +106,7 @@ class Offer:
     `first`: nobody has worked on the task before. `leased`: a worker has had it since the run began.
     """
 
-    __slots__ = ("asked", "first", "inbox", "lease", "leased", "replays", "run")
+    __slots__ = ("asked", "first", "handed", "inbox", "lease", "leased", "replays", "run")
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -109,6 +117,8 @@ class Offer:
         self.lease: Lease | None = None
         self.asked: Sequence[Part] | None = None
         """The question that is open."""
+        self.handed: dict[int, asyncio.Task[Delegated | None]] = {}
+        """What was given to other agents, by number; None: it does not fit what had been given before."""
         self.inbox: asyncio.Queue[Told | Lost | Exception] = asyncio.Queue()  # a worker waits for each of its words
 
 

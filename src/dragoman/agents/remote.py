@@ -15,8 +15,10 @@ from dragoman.agents import worker_wire as wire
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.client.wire import Requester
+from dragoman.engine.api import Delegation, Hear
+from dragoman.engine.delegations import came_to
 from dragoman.engine.lifecycle import Fold
-from dragoman.model.events import ArtifactChunk, Event, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Event, StatusChanged
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import Progress, Record, Task, TaskHead, TaskState, Usage
@@ -84,6 +86,7 @@ class RemoteRun:
         self.skills = delivery.skills
         self.extensions = delivery.extensions
         self.traceparent = delivery.traceparent
+        self.lineage = delivery.lineage
         self.epoch = 1
         self.ending = False
         """Whether the end of the task is on its way: with it the lease ends."""
@@ -106,6 +109,7 @@ class RemoteRun:
         self._fold = Fold(self.head, _record(self.head, task))
         self._numbers = 0
         self._questions = 0
+        self._orders = 0
         self._used: Usage | None = None
         self._turn = asyncio.Lock()
 
@@ -153,6 +157,16 @@ class RemoteRun:
     async def written(self) -> None:
         """What was told was taken; the server writes it."""
 
+    canceled = False
+    shown = None
+
+    def note(self, **note: str) -> None:
+        """A worker keeps nothing on the server."""
+
+    async def noted(self) -> dict[str, str]:
+        """Nothing is."""
+        return {}
+
     def caught_up(self) -> None:
         """The server replays."""
 
@@ -170,6 +184,36 @@ class RemoteRun:
                 reply = await self.tell("ask", question, wire.Reply, wait_s)
                 if reply is not None and reply.answer is not None:
                     return reply.answer
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """Give a task to another agent of the server; what it gives out is heard when it is whole."""
+        self._orders += 1
+        wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
+        told = wire.Order(
+            self.lease,
+            order.agent,
+            message=wire.Said(order.parts),
+            skill=order.skill,
+            context_id=order.context_id,
+            timeout_s=order.timeout_s,
+            progress=order.progress,
+            asks=order.asks,
+            detach=order.detach,
+            delegation=self._orders,
+            wait_s=wait_s,
+        )
+        while True:
+            reply = await self.tell("delegate", told, wire.Handed, wait_s)
+            if reply is not None and (came := reply.outcome) is not None:
+                break
+        usage = None if came.usage is None else came.usage.usage()
+        delegated = Delegated(
+            told.delegation, came.agent, came.task_id, came.state, came.timestamp, came.message, came.artifacts, usage
+        )
+        if hear is not None:
+            for artifact in delegated.artifacts:
+                await hear(ArtifactChunk(artifact, last_chunk=True))
+        return came_to(delegated, order)
 
     async def references(self) -> tuple[Record, ...]:
         """The tasks that the message names, those of them that are the caller's."""

@@ -11,11 +11,12 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from dragoman.agents.content import parts_of, sound_artifact
-from dragoman.agents.leases import LEASE_S, SEEN_S, Ask, End, Give, Leases, Lost, Offer, Say, Told, Word
-from dragoman.engine.api import Ended, Run, RunAgain
+from dragoman.agents.leases import LEASE_S, SEEN_S, Ask, End, Give, Hand, Leases, Lost, Offer, Say, Told, Word
+from dragoman.engine.api import Delegation, DelegationFailed, Ended, Run, RunAgain
 from dragoman.engine.replay import ReplayMismatch
 from dragoman.model.card import Profile
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
+from dragoman.model.events import Delegated
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, UpdateStatus
@@ -59,6 +60,8 @@ class WorkerAgent:
         try:
             async with asyncio.TaskGroup() as questions:
                 ended = await self._served(offer, questions)
+                for handed in offer.handed.values():
+                    handed.cancel()  # the task ends with this one
             canceled = False
         finally:
             self.leases.remove(offer, canceled=canceled)
@@ -111,11 +114,16 @@ class WorkerAgent:
                     await run.status(word.parts, progress=word.progress, metadata=word.metadata)
             case Give(artifact, append, last_chunk):
                 await run.artifact(artifact, append=append, last_chunk=last_chunk)
+            case Ask(_, _, number) if lease is not None and 0 < number <= len(lease.answers):
+                pass  # its answer came while it was asked again
             case Ask():
                 offer.asked = word.parts
                 questions.create_task(self._ask(offer, word))
                 await asyncio.sleep(0)  # it has begun, and put the question
                 await run.written()
+            case Hand(order):
+                if order.number not in offer.handed:
+                    offer.handed[order.number] = questions.create_task(self._delegate(offer, order))
             case End(_, _, artifacts):
                 for artifact in artifacts:
                     await run.artifact(artifact, append=False, last_chunk=True)
@@ -137,6 +145,15 @@ class WorkerAgent:
             offer.lease.wake()
         elif offer.leased:
             offer.inbox.put_nowait(Lost())
+
+    async def _delegate(self, offer: Offer, order: Delegation) -> Delegated | None:
+        try:
+            return await offer.run.delegate(order)
+        except DelegationFailed as failed:
+            return failed.delegated
+        except ReplayMismatch as mismatch:
+            offer.inbox.put_nowait(mismatch)
+            return None
 
     # -- for workers -------------------------------------------------------------------------------------------------
 
@@ -161,11 +178,29 @@ class WorkerAgent:
         if number > answered + 1:
             raise InvalidParams("question", f"the next one has the number {answered + 1}")
         if number > answered:
-            await self.tell(offer, question)
+            await self.tell(offer, replace(question, number=number))
         beat = await self.leases.beat(token, wait_s, number - 1)
         if beat.cancel:
             raise LeaseLost
         return beat.answers[0] if beat.answers else None
+
+    async def delegate(self, token: str, order: Delegation, wait_s: float) -> Delegated | None:
+        """Give the lease's order of that number (0: the next one) to another agent, and wait for what it comes to.
+
+        None when it has come to nothing within `wait_s`: ask again with the same number. Raises LeaseLost.
+        """
+        offer = self.leases.held(token)
+        number = order.number or len(offer.handed) + 1
+        if number > len(offer.handed) + 1:
+            raise InvalidParams("delegation", f"the next one has the number {len(offer.handed) + 1}")
+        if number not in offer.handed:
+            await self.tell(offer, Hand(replace(order, number=number)))
+        await self.leases.beat(token, 0, 0)
+        handed = offer.handed[number]
+        await asyncio.wait((handed,), timeout=min(wait_s, self.leases.lease_s / 2))
+        if (await self.leases.beat(token, 0, 0)).cancel or (handed.done() and handed.cancelled()):
+            raise LeaseLost
+        return handed.result() if handed.done() else None
 
     async def report(self, report: CompleteTask | UpdateStatus) -> None:
         """See `engine.api.Reported`."""

@@ -4,7 +4,7 @@ Invariant: messages, artifacts and tasks are those of A2A 1.0; the keys around t
 ignored, so that either side may be newer.
 """
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
@@ -81,6 +81,7 @@ class Delivery(Struct):
     metadata: dict[str, Any] | None = None
     principal: str = ""
     traceparent: str | None = None
+    lineage: tuple[str, ...] = ()
 
 
 class Heartbeat(Struct, omit_defaults=True):
@@ -177,6 +178,41 @@ class Reply(Struct):
     """The answer to `ask`; None when the caller has not answered yet."""
 
     answer: Message | None
+    expires_s: float
+
+
+class Order(Struct, omit_defaults=True):
+    """`delegate`: give a task to another agent of the server. `delegation` counts a lease's from 1."""
+
+    lease: str
+    agent: str
+    message: Words = None
+    skill: str | None = None
+    context_id: str | None = None
+    timeout_s: Annotated[float, Meta(gt=0)] | None = None
+    progress: bool = False
+    asks: Literal["pass", "raise"] = "pass"
+    detach: bool = False
+    delegation: Count = 0
+    wait_s: Seconds = 0.0
+
+
+class Outcome(Struct, omit_defaults=True):
+    """What a delegation came to: `state` completed, or how it went wrong. No `task_id`: no task was made."""
+
+    agent: str
+    task_id: str
+    state: TaskState
+    timestamp: str
+    message: Message | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    usage: Tokens | None = None
+
+
+class Handed(Struct):
+    """The answer to `delegate`; None when it has not come to anything yet."""
+
+    outcome: Outcome | None
     expires_s: float
 
 

@@ -14,22 +14,31 @@ from dragoman.bindings.limits import Limits
 from dragoman.bindings.stream import seen
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.json_bounds import check_parts
+from dragoman.engine.api import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams
-from dragoman.model.operations import Call, Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.operations import Call, Operation, SendMessage, Shown, StreamMessage, Subscribe, task_id_of
+from dragoman.model.principal import Principal
 
 EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 """The name of 1.0 (§3.2.6), and that of 0.3."""
+
+SHOWN = ("authorization", "x-api-key")
+"""Headers that are passed on to upstreams that want them."""
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
 
 
 class Reception(Struct, frozen=True):
-    """What every binding needs to make a call of a request: the agents, who may call them, and the limits."""
+    """What every binding needs to make a call of a request: the agents, who may call them, and the limits.
+
+    `forwards` are the agents that pass on what their callers show.
+    """
 
     profiles: Mapping[str, Profile]
     callers: Callers
     limits: Limits
+    forwards: frozenset[str] = frozenset()
 
 
 def version(request: Request) -> str | None:
@@ -40,7 +49,7 @@ def version(request: Request) -> str | None:
     return named
 
 
-def call_of(request: Request, operation: Operation, dialect: Dialect, reception: Reception) -> Call:
+def call_of(request: Request, operation: Operation, dialect: Dialect, reception: Reception, handler: Handler) -> Call:
     """The operation as a call.
 
     Raises Unauthorized or Forbidden for an agent that the caller may not use, AgentNotFound or InvalidParams for a
@@ -49,7 +58,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
     none.
     """
     profiles, limits = reception.profiles, reception.limits
-    agent = _agent(request, operation.tenant, profiles)
+    agent = _agent(request, operation, profiles, handler)
     reception.callers.admit(request, agent)
     if isinstance(operation, SendMessage):
         check_parts(operation.message, limits.max_parts, limits.max_text)
@@ -78,7 +87,14 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
         after=after,
         traceparent=_traceparent(request),
         peer=request.peer,
+        shown=_shown(request) if agent in reception.forwards else None,
     )
+
+
+def _shown(request: Request) -> Shown | None:
+    """What the caller shows to say who it is."""
+    shown = {name: value for name in SHOWN if (value := request.text(name.encode()))}
+    return Shown(shown) if shown else None
 
 
 def _named_after(request: Request, operation: StreamMessage | Subscribe) -> str | None:
@@ -96,15 +112,55 @@ def _traceparent(request: Request) -> str | None:
     return sent if sent is not None and TRACEPARENT.fullmatch(sent) else None
 
 
-def _agent(request: Request, tenant: str, profiles: Mapping[str, Profile]) -> str:
-    route = request.route
-    if not tenant or tenant == route.agent:
+def _agent(request: Request, operation: Operation, profiles: Mapping[str, Profile], handler: Handler) -> str:
+    route, tenant = request.route, operation.tenant
+    if tenant == route.agent:
         return route.agent
     if route.mount != "/":
-        raise InvalidParams("tenant", f"must be empty or {route.agent!r} below {route.mount}")
-    if tenant not in profiles:
-        raise AgentNotFound(tenant)
-    return tenant
+        if tenant:
+            raise InvalidParams("tenant", f"must be empty or {route.agent!r} below {route.mount}")
+        return route.agent
+    if tenant:
+        if tenant not in profiles:
+            raise AgentNotFound(tenant)
+        return tenant
+    if len(profiles) == 1:
+        return route.agent
+    if task_id := task_id_of(operation):
+        return whose(request, task_id, handler)
+    if isinstance(operation, SendMessage) and operation.skill is not None:
+        return _able(operation.skill, route.agent, request.principal, profiles)
+    return route.agent
+
+
+def whose(request: Request, task_id: str, handler: Handler) -> str:
+    """The agent that a call about a task is for which names no other.
+
+    At the root that is the task's own, if this caller made it there: a message that names a skill goes to the agent
+    that has it, and its caller goes on under the URL that it knows.
+    """
+    agent = None
+    if request.route.mount == "/":
+        agent = handler.agent_of(task_id, request.principal, "/")
+    return agent or request.route.agent
+
+
+def _able(skill: str, default: str, principal: Principal, profiles: Mapping[str, Profile]) -> str:
+    """The agent for a message to the server as a whole that names a skill: the default one, unless only another has it.
+
+    Raises InvalidParams if several others have it.
+    """
+    mine = profiles[default]
+    if any(known.id == skill for known in (*mine.skills, *mine.extended_skills)):
+        return default
+    able = [
+        agent
+        for agent, profile in profiles.items()
+        if principal.reaches(agent) and any(known.id == skill for known in profile.skills)
+    ]
+    if len(able) > 1:
+        raise InvalidParams("metadata.skill", f"several agents have it: name one as tenant: {', '.join(able)}")
+    return able[0] if able else default
 
 
 def activated(request: Request, declared: tuple[str, ...], profile: Profile) -> list[Header]:

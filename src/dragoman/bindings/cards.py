@@ -13,7 +13,8 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.auth.authenticator import Authenticator
-from dragoman.auth.signatures import SigningRoom
+from dragoman.auth.signatures import Signer, SigningRoom
+from dragoman.bindings.catalogue import entry, matching, search_of
 from dragoman.bindings.http import JSON, Answer, Header, Request
 from dragoman.dialects import cards, protoagent
 from dragoman.dialects.mounts import SERVED, Mount, mount_of
@@ -30,13 +31,17 @@ KEPT = 256
 
 
 class Document(Struct, frozen=True):
-    """What is served, with its headers: those of a 200, and those of a 304. `asks`: the ways to say who one is."""
+    """What is served, with its headers: those of a 200, and those of a 304.
+
+    `asks`: the ways to say who one is; `of`: the profile that it was made of.
+    """
 
     body: bytes
     etag: bytes
     headers: list[Header]
     unchanged: list[Header]
     asks: tuple[str, ...] = ()
+    of: Profile | None = None
 
 
 class Cards:
@@ -84,11 +89,14 @@ class Cards:
                 mount, agent = f"/{named}", named
                 if agent not in self._profiles:
                     raise AgentNotFound(agent)
+        signer = None if self._signing is None else await self._signing.signer()
+        # From here on nothing waits: of several who ask first, all are given the same signatures.
         document = self._documents.get((mount, base))
-        asks = tuple(self._authenticator.schemes(agent))
-        if document is None or document.asks != asks:  # the first key was made
-            body, signed = await self._made(base, mount, agent)
-            document = self._kept(mount, base, body, signed, asks=asks)
+        asks, profile = tuple(self._authenticator.schemes(agent)), self._profiles[agent]
+        if document is None or document.asks != asks or document.of is not profile:  # the first key; another card
+            body, signed = self._made(base, mount, profile, signer)
+            document = self._document(body, signed, asks, profile)
+            self._keep(mount, base, document)
         return _answer(request, document)
 
     async def extended(self, request: Request, profile: Profile) -> AgentCard:
@@ -111,13 +119,13 @@ class Cards:
         cached = (b"cache-control", b"public, max-age=%d" % self._max_age_s)
         return Answer(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
 
-    async def _made(self, base: str, mount: str, agent: str) -> tuple[bytes, bytes]:
+    def _made(self, base: str, mount: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
         """The card as it is, and as it is served: with two signatures, one over what 1.0 has of it, one over it all."""
-        at, offer, profile = interfaces(base, mount), self._offer(mount, agent), self._profiles[agent]
+        at, offer = interfaces(base, mount), self._offer(mount, profile.id)
         body = cards.encode_well_known(profile, at, offer)
-        if self._signing is None:
+        if signer is None:
             return body, body
-        signer, whole = await self._signing.signer(), msgspec.json.decode(body)
+        whole = msgspec.json.decode(body)
         one = msgspec.to_builtins(cards.card(profile, at, offer))
         signatures = [signer.sign(content, base + JWKS_PATH) for content in (one, whole)]
         return body, msgspec.json.encode({**whole, "signatures": signatures})
@@ -134,14 +142,13 @@ class Cards:
         )
 
     def directory(self, request: Request) -> Answer:
-        """`GET /agents`: who is here, and where their cards are."""
-        base = self._base(request)
-        document = self._documents.get(("/agents", base))
-        if document is None:
-            agents = [_entry(base, profile) for profile in self._profiles.values()]
-            body = msgspec.json.encode({"agents": agents})
-            document = self._kept("/agents", base, body, body)
-        return _answer(request, document)
+        """`GET /agents`: who is here, and where their cards are; as the query asks. Raises InvalidParams."""
+        base, search = self._base(request), search_of(request.query())
+        found = matching(self._profiles.values(), search)
+        page = [entry(base, profile) for profile in found[search.offset :][: search.limit]]
+        listed = {"agents": page, "total": len(found), "limit": search.limit, "offset": search.offset}
+        body = msgspec.json.encode(listed)
+        return _answer(request, self._document(body, body))
 
     def _base(self, request: Request) -> str:
         if self._public_url is not None:
@@ -152,15 +159,17 @@ class Cards:
         address, port = request.scope.get("server") or ("127.0.0.1", 80)
         return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
-    def _kept(self, mount: str, base: str, body: bytes, served: bytes, *, asks: tuple[str, ...] = ()) -> Document:
+    def _document(self, body: bytes, served: bytes, asks: tuple[str, ...] = (), of: Profile | None = None) -> Document:
         # Of the unsigned bytes, and weak: a signature of the same is another each time it is made.
         etag = (b'"' if served is body else b'W/"') + sha256(body).hexdigest()[:32].encode() + b'"'
         unchanged = [(b"etag", etag), (b"cache-control", b"public, max-age=%d" % self._max_age_s)]
         headers = [JSON, (b"content-length", b"%d" % len(served)), *unchanged]
+        return Document(served, etag, headers, unchanged, asks, of)
+
+    def _keep(self, mount: str, base: str, document: Document) -> None:
         if len(self._documents) >= KEPT:
             self._documents.clear()
-        document = self._documents[mount, base] = Document(served, etag, headers, unchanged, asks)
-        return document
+        self._documents[mount, base] = document
 
 
 def interfaces(base: str, mount: str) -> tuple[AgentInterface, ...]:
@@ -171,19 +180,6 @@ def interfaces(base: str, mount: str) -> tuple[AgentInterface, ...]:
         for each in cards.interfaces(base, mount)
         if each.protocol_version in (served.rpc if each.protocol_binding == cards.JSONRPC else served.rest)
     )
-
-
-def _entry(base: str, profile: Profile) -> dict[str, object]:
-    url = f"{base}/agents/{profile.id}"
-    return {
-        "id": profile.id,
-        "name": profile.name,
-        "description": profile.description,
-        "version": profile.version,
-        "url": url,
-        "cardUrl": url + cards.WELL_KNOWN[0],
-        "cardUrls": [url + path for path in cards.WELL_KNOWN],
-    }
 
 
 def _answer(request: Request, document: Document) -> Answer:

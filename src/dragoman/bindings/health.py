@@ -4,7 +4,7 @@ Invariant: neither waits longer than `PROBE_TIMEOUT_S`, and the store is probed 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -30,13 +30,21 @@ class Writable(Protocol):
 class Health:
     """Whether the server is alive, and whether it is ready.
 
-    `unready` gives a reason of the server's own (it is stopping, all threads are taken), or None.
+    `unready` gives a reason of the server's own (it is stopping, all threads are taken), or None. `degraded` says which
+    agents of other servers cannot be called, and why: the server is ready nevertheless.
     """
 
-    def __init__(self, store: Writable, clock: Clock, unready: Callable[[], str | None]) -> None:
+    def __init__(
+        self,
+        store: Writable,
+        clock: Clock,
+        unready: Callable[[], str | None],
+        degraded: Callable[[], Mapping[str, str]] = dict,
+    ) -> None:
         self._store = store
         self._clock = clock
         self._unready = unready
+        self._degraded = degraded
         self._probed_ms = 0
         self._fault: str | None = None
         self._probing = asyncio.Lock()
@@ -48,8 +56,10 @@ class Health:
     async def ready(self) -> Answer:
         """The answer of `/ready`: 200, or 503 with the reason."""
         reason = self._unready() or await self._store_fault()
-        if reason is None:
+        if reason is None and not (degraded := self._degraded()):
             return plain(200, b'{"status":"ready"}', NO_STORE)
+        if reason is None:
+            return plain(200, msgspec.json.encode({"status": "ready", "degraded": degraded}), NO_STORE)
         body = msgspec.json.encode({"status": "unavailable", "reason": reason})
         return plain(503, body, NO_STORE, (b"retry-after", b"5"))
 

@@ -5,7 +5,7 @@ id as it came, byte for byte, once that is known.
 """
 
 from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Reception, activated, call_of, version
+from dragoman.bindings.calls import Reception, activated, call_of, version, whose
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import JSON, Answer, Request, Streaming, refusal
 from dragoman.bindings.stream import seen
@@ -40,7 +40,7 @@ class JsonRpc:
             raise AgentNotFound(request.route.agent)
         operation = dialect.decode(rpc.method, rpc.params)
         del body
-        call = call_of(request, operation, dialect, reception)
+        call = call_of(request, operation, dialect, reception, self._handler)
         more = activated(request, call.extensions, reception.profiles[call.agent])
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
@@ -59,8 +59,9 @@ class JsonRpc:
         found = resolve.of_call(rpc.method, rpc.params, version(request), route.mount)
         if isinstance(found, Dialect):
             return found
-        self._reception.callers.admit(request, route.agent)  # else, nobody learns which dialect would answer
-        made = self._handler.dialect_of(found.id, request.principal, route.agent, route.mount)
+        agent = whose(request, found.id, self._handler)
+        self._reception.callers.admit(request, agent)  # else, nobody learns which dialect would answer
+        made = self._handler.dialect_of(found.id, request.principal, agent, route.mount)
         return found.stored.get(made or "", found.otherwise)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:

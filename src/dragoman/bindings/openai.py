@@ -82,7 +82,7 @@ class OpenAi:
         chat = decode(body, _message_id(request, body), request.text(CONTEXT_ID), request.text(TASK_ID))
         del body
         send = chat.send if chat.send.tenant else replace(chat.send, tenant=self._default)
-        call = replace(call_of(request, send, DIALECT, self._reception), after=None)
+        call = replace(call_of(request, send, DIALECT, self._reception, self._handler), after=None)
         if chat.streams:
             stream = await self._handler.stream(call)
             completion = Completion(stream, call.agent, self._clock, tells_usage=chat.tells_usage)

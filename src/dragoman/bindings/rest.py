@@ -37,7 +37,7 @@ class Rest:
         assert dialect.decode_rest is not None
         operation = dialect.decode_rest(RestRequest(name, route.ids, request.query(), body))
         del body
-        call = call_of(request, operation, dialect, reception)
+        call = call_of(request, operation, dialect, reception, self._handler)
         more = activated(request, call.extensions, reception.profiles[call.agent])
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)

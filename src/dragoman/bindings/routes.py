@@ -75,7 +75,19 @@ CARDS = frozenset({"agent-card.json", "agent.json"})
 EVOAI = ("api", "v1", "a2a")
 ALL_MOUNTS = frozenset(Mount)
 WORKER_ACTIONS = frozenset(
-    {"lease", "heartbeat", "update", "artifact", "ask", "complete", "fail", "release", "history", "references"}
+    {
+        "lease",
+        "heartbeat",
+        "update",
+        "artifact",
+        "ask",
+        "delegate",
+        "complete",
+        "fail",
+        "release",
+        "history",
+        "references",
+    }
 )
 NOT_HERE = "no such path here: the agent cards name the endpoints, GET /agents lists the agents"
 

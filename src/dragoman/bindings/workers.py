@@ -18,8 +18,9 @@ from dragoman.bindings.http import Answer, Gone, Request, plain, refusal
 from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
-from dragoman.engine.api import Handler
+from dragoman.engine.api import Delegation, Handler
 from dragoman.model.errors import A2AError, InvalidParams, NotFound, UnsupportedOperation
+from dragoman.model.events import Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, Task, TaskState, Usage
 
@@ -45,6 +46,7 @@ class Workers:
             "update": self._update,
             "artifact": self._artifact,
             "ask": self._ask,
+            "delegate": self._delegate,
             "complete": self._complete,
             "fail": self._fail,
             "release": self._release,
@@ -95,6 +97,7 @@ class Workers:
                 metadata=run.head.metadata,
                 principal=run.principal.id,
                 traceparent=run.traceparent,
+                lineage=run.lineage,
             )
         )
 
@@ -153,6 +156,23 @@ class Workers:
         answer = await agent.ask(asked.lease, Ask(parts, asked.auth), asked.question, asked.wait_s)
         return _json(wire.Reply(answer, agent.leases.lease_s))
 
+    async def _delegate(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+        asked = _read(body, wire.Order)
+        order = Delegation(
+            agent=asked.agent,
+            parts=sound_parts(wire.parts_in(asked.message), "message"),
+            skill=asked.skill,
+            context_id=asked.context_id,
+            timeout_s=asked.timeout_s,
+            progress=asked.progress,
+            asks=asked.asks,
+            detach=asked.detach,
+            number=asked.delegation,
+        )
+        delegated = await agent.delegate(asked.lease, order, asked.wait_s)
+        outcome = None if delegated is None else _outcome(delegated)
+        return _json(wire.Handed(outcome, agent.leases.lease_s))
+
     async def _complete(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
         said = _read(body, wire.Completion)
         await _spend(agent, said.lease, said.usage)
@@ -192,6 +212,20 @@ async def _spend(agent: WorkerAgent, token: str, tokens: wire.Tokens | None) -> 
 
 def _usage(tokens: wire.Tokens | None) -> Usage | None:
     return None if tokens is None else tokens.usage()
+
+
+def _outcome(delegated: Delegated) -> wire.Outcome:
+    used = delegated.usage
+    tokens = None if used is None else wire.Tokens(used.input_tokens, used.output_tokens, used.total_tokens)
+    return wire.Outcome(
+        agent=delegated.agent,
+        task_id=delegated.task_id,
+        state=delegated.state,
+        timestamp=delegated.timestamp,
+        message=delegated.message,
+        artifacts=delegated.artifacts,
+        usage=tokens,
+    )
 
 
 def _task(record: Record) -> Task:

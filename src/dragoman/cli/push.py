@@ -55,7 +55,7 @@ def list_(config: Config, which: str | None, limit: int, after: int, as_json: bo
                 owed.agent,
                 owed.task_id,
                 str(owed.seq),
-                _url(owed),
+                shown_url(owed.url),
                 str(owed.attempts),
                 "dead" if owed.dead else "in turn" if owed.due_ms is None else moment(owed.due_ms),
                 owed.reason,
@@ -144,9 +144,13 @@ def _letters(count: int) -> str:
     return f"{count} dead letter{'' if count == 1 else 's'}"
 
 
-def _url(owed: "Owed") -> str:
-    """Without its query, which may hold secrets."""
-    return owed.url.partition("?")[0]
+def shown_url(url: str) -> str:
+    """Its host, and the first word of its path: in what follows there may be secrets."""
+    scheme, separator, rest = url.partition("?")[0].partition("#")[0].partition("://")
+    host, *path = rest.split("/", 2)
+    if len(path) > 1 and path[1]:
+        path[1] = "…"
+    return scheme + separator + "/".join((host, *path))
 
 
 def _fields(owed: "Owed") -> dict[str, Any]:
@@ -159,7 +163,7 @@ def _fields(owed: "Owed") -> dict[str, Any]:
         "task": owed.task_id,
         "agent": owed.agent,
         "config": owed.config_id,
-        "url": _url(owed),
+        "url": shown_url(owed.url),
         "seq": owed.seq,
         "made": timestamp(owed.made_ms),
         "failed": owed.attempts,

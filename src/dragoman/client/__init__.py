@@ -1,1 +1,55 @@
 """Our client: from a value to another agent, and its answer back as a value, in whatever dialect it speaks."""
+
+from dragoman.auth.signatures import CardNotVerified
+from dragoman.client.card_cache import CardCache
+from dragoman.client.connection import Connection
+from dragoman.client.conversation import Conversation, Reply, text_of
+from dragoman.client.credentials import ApiKey, BearerToken, ClientCredentials
+from dragoman.client.errors import (
+    CallBroken,
+    CallTimedOut,
+    HttpRefusal,
+    NoAnswer,
+    NoCard,
+    NoInterface,
+    NoToken,
+    NotReached,
+    PeerError,
+    StreamLost,
+)
+from dragoman.client.opening import connect
+from dragoman.client.retries import Retries
+from dragoman.client.timeouts import Timeouts
+from dragoman.model.message import Message
+from dragoman.model.task import Task
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+__all__ = [
+    "ApiKey",
+    "ArtifactUpdate",
+    "BearerToken",
+    "CallBroken",
+    "CallTimedOut",
+    "CardCache",
+    "CardNotVerified",
+    "ClientCredentials",
+    "Connection",
+    "Conversation",
+    "HttpRefusal",
+    "Message",
+    "NoAnswer",
+    "NoCard",
+    "NoInterface",
+    "NoToken",
+    "NotReached",
+    "PeerError",
+    "Reply",
+    "Retries",
+    "StatusUpdate",
+    "StreamLost",
+    "Task",
+    "Timeouts",
+    "Update",
+    "connect",
+    "text_of",
+]

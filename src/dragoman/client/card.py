@@ -18,13 +18,17 @@ CARD_PATH = "/.well-known/agent.json"
 
 
 class RemoteCard(Struct, frozen=True, kw_only=True):
-    """What an agent says of itself. `supported_protocols` is KAOS's list; `whole` is the card as it came."""
+    """What an agent says of itself. `supported_protocols` is KAOS's list; `whole` is the card as it came.
+
+    `streams` is false only if it says so.
+    """
 
     name: str = ""
     description: str = ""
     url: str = ""
     protocol_version: str = ""
     supported_protocols: tuple[str, ...] = ()
+    streams: bool = True
     whole: dict[str, Any]
 
 
@@ -67,6 +71,7 @@ def _readings(whole: dict[str, Any]) -> list[dict[str, Any]]:
 def read_card(whole: dict[str, Any]) -> RemoteCard:
     """The card in a JSON object."""
     protocols = whole.get("supportedProtocols")
+    capabilities = whole.get("capabilities")
     return RemoteCard(
         name=_text(whole, "name"),
         description=_text(whole, "description"),
@@ -75,6 +80,7 @@ def read_card(whole: dict[str, Any]) -> RemoteCard:
         supported_protocols=tuple(item for item in protocols if isinstance(item, str))
         if isinstance(protocols, list)
         else (),
+        streams=not (isinstance(capabilities, dict) and capabilities.get("streaming") is False),
         whole=whole,
     )
 

@@ -7,7 +7,8 @@ repr, a message or a log.
 import asyncio
 import base64
 import re
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Literal, Protocol
 from urllib.parse import quote_plus, urlencode
 
@@ -15,10 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.client.errors import NoToken
-from dragoman.client.wire import Requester
+from dragoman.client.wire import Way
 from dragoman.model.ids import Clock, SystemClock
 from dragoman.net.egress import Egress, Reply, checked
 from dragoman.net.errors import Broken, EgressError
+from dragoman.net.flow import Flow
+from dragoman.net.target import Target
 
 TOKEN_TIMEOUT_S = 10.0
 
@@ -50,14 +53,14 @@ class Credentials(Protocol):
 class Authorized:
     """Makes requests with credentials. Whoever holds it asks one peer only: it does not look where a request goes."""
 
-    def __init__(self, egress: Requester, credentials: Credentials) -> None:
+    def __init__(self, egress: Way, credentials: Credentials) -> None:
         self._egress = egress
         self._credentials = credentials
 
     async def request(
         self,
         method: str,
-        url: str,
+        url: str | Target,
         *,
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
@@ -76,6 +79,37 @@ class Authorized:
         return await self._egress.request(
             method, url, timeout_s=timeout_s, headers={**(headers or {}), **others}, body=body
         )
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str | Target,
+        *,
+        head_timeout_s: float,
+        idle_timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> AsyncIterator[Flow]:
+        """See `Egress.stream`; after a 401 as `request`."""
+
+        def opening(shown: Mapping[str, str]) -> AbstractAsyncContextManager[Flow]:
+            return self._egress.stream(
+                method,
+                url,
+                head_timeout_s=head_timeout_s,
+                idle_timeout_s=idle_timeout_s,
+                headers={**(headers or {}), **shown},
+                body=body,
+            )
+
+        shown = await self._credentials.headers()
+        async with AsyncExitStack() as opened:
+            flow = await opened.enter_async_context(opening(shown))
+            if flow.status == 401 and (others := await self._credentials.renewed(shown)) is not None:
+                await opened.aclose()
+                flow = await opened.enter_async_context(opening(others))
+            yield flow
 
 
 class ApiKey:

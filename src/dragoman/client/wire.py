@@ -4,6 +4,7 @@ Invariant: whatever bytes come back, the result is a JSON object, or PeerError, 
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 import msgspec
@@ -11,6 +12,8 @@ import msgspec
 from dragoman.client.errors import HttpRefusal
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import Reply, checked
+from dragoman.net.flow import Flow
+from dragoman.net.target import Target
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
@@ -21,13 +24,30 @@ class Requester(Protocol):
     async def request(
         self,
         method: str,
-        url: str,
+        url: str | Target,
         *,
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Reply:
         """See `Egress.request`."""
+        ...
+
+
+class Way(Requester, Protocol):
+    """What can also open a stream."""
+
+    def stream(
+        self,
+        method: str,
+        url: str | Target,
+        *,
+        head_timeout_s: float,
+        idle_timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> AbstractAsyncContextManager[Flow]:
+        """See `Egress.stream`."""
         ...
 
 

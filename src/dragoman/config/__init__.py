@@ -8,8 +8,10 @@ from dragoman.config.errors import ConfigError
 from dragoman.config.kinds import Kind, store_path
 from dragoman.config.load import FILE, load, loopback
 from dragoman.config.settings import Config, Setting, settings, spelled
+from dragoman.config.upstreams import A2A, Upstream, UpstreamCredentials
 
 __all__ = [
+    "A2A",
     "FILE",
     "RESERVED_AGENT_IDS",
     "WORKER",
@@ -20,6 +22,8 @@ __all__ = [
     "ConfigError",
     "Kind",
     "Setting",
+    "Upstream",
+    "UpstreamCredentials",
     "agent_id_fault",
     "load",
     "loopback",

@@ -7,8 +7,10 @@ import re
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.config.errors import ConfigError, check_keys
+from dragoman.config.upstreams import A2A, KEYS, Upstream, upstream_entry
 
 RESERVED_AGENT_IDS = frozenset(
     {".well-known", "a2a", "admin", "agents", "api", "console", "extendedAgentCard", "health", "healthz", "mcp"}
@@ -23,6 +25,8 @@ WORKER = "worker"
 """What `run` says of an agent whose tasks are done by worker processes."""
 LEASE_S_MIN, LEASE_S_MAX = 0.5, 86_400.0
 OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
+SHARED = ("offline",)
+"""Keys that are for both, workers and agents of other servers."""
 
 
 class AgentProvider(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +55,9 @@ class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
 class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`[[agents]]`: an agent to serve. What is None stays as the code has it.
 
-    `offline` and `lease_s` are for workers: whether tasks are taken in while none is there (`queue`, else `error`), and
-    how long one may be silent before its task goes to another.
+    `offline` is for workers and for agents of other servers: whether tasks are taken in while none is there (`queue`,
+    else `error`). `lease_s` is for workers: how long one may be silent before its task goes to another. `upstream` is
+    what the table says of an agent of another server.
     """
 
     id: str
@@ -69,6 +74,10 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     api_key: str | None = None
     offline: Literal["queue", "error"] | None = None
     lease_s: Annotated[float, msgspec.Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)] | None = None
+    upstream: Upstream | None = None
+
+
+_TABLE = tuple(name for name in AgentEntry.__struct_fields__ if name != "upstream")
 
 
 _ALLOWED = {
@@ -104,10 +113,22 @@ def agent_entries(source: str, tables: Any) -> tuple[AgentEntry, ...]:
             raise ConfigError(source, f"{path}.id", entry.id, "is the id of an earlier agent: ids must differ")
         if entry.api_key is not None and not entry.api_key.strip():  # else the agent would be open to all
             raise ConfigError(source, f"{path}.api_key", entry.api_key, "must be text that is not empty")
-        if entry.run != WORKER:
-            _check_python(source, path, entry)
+        _check_run(source, path, entry, table)
         entries.append(entry)
     return tuple(entries)
+
+
+def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any]) -> None:
+    """Raises ConfigError for a `run` that is none, and for keys that are for another kind of agent."""
+    if entry.upstream is None:
+        for name in KEYS:
+            if name in table:
+                allowed = f'is for agents with run = "{A2A}https://…" only'
+                raise ConfigError(source, f"{path}.{name}", None, allowed, shows_value=False)
+    elif entry.lease_s is not None:
+        raise ConfigError(source, f"{path}.lease_s", entry.lease_s, 'is for agents with run = "worker" only')
+    if entry.run != WORKER and entry.upstream is None:
+        _check_python(source, path, entry)
 
 
 def _check_python(source: str, path: str, entry: AgentEntry) -> None:
@@ -116,27 +137,33 @@ def _check_python(source: str, path: str, entry: AgentEntry) -> None:
             source,
             f"{path}.run",
             entry.run,
-            "must be a Python agent: module:object or path/to/file.py:object; or worker, for one in other processes",
+            "must be a Python agent: module:object or path/to/file.py:object; or worker, for one in other processes; "
+            "or a2a: and the URL of another server's agent",
         )
     for name in ("offline", "lease_s"):
         if (value := getattr(entry, name)) is not None:
-            raise ConfigError(source, f"{path}.{name}", value, 'is for agents with run = "worker" only')
+            kinds = 'run = "worker" or "a2a:https://…"' if name in SHARED else 'run = "worker"'
+            raise ConfigError(source, f"{path}.{name}", value, f"is for agents with {kinds} only")
 
 
 def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
-    check_keys(source, table, AgentEntry.__struct_fields__, f"{path}.")
+    check_keys(source, table, (*_TABLE, *KEYS), f"{path}.")
     if isinstance(provider := table.get("provider"), dict):
         check_keys(source, provider, AgentProvider.__struct_fields__, f"{path}.provider.")
     skills = table.get("skills")
     for index, skill in enumerate(skills if isinstance(skills, list) else ()):
         if isinstance(skill, dict):
             check_keys(source, skill, AgentSkill.__struct_fields__, f"{path}.skills[{index}].")
+    own = {name: value for name, value in table.items() if name in _TABLE}
     try:
-        return msgspec.convert(table, AgentEntry)
+        entry = msgspec.convert(own, AgentEntry)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         place = place.rstrip("`")
         raise ConfigError(source, path + place, _found(table, place), _allowed(place, reason)) from error
+    if not entry.run.startswith(A2A):
+        return entry
+    return replace(entry, upstream=upstream_entry(source, path, table))
 
 
 def _allowed(place: str, reason: str) -> str:

@@ -43,6 +43,10 @@ Told = Submitted | StatusChanged | Artifact | None
 """What a webhook is told of: a state the task has reached, an artifact that is whole, or (None) how it stands."""
 
 
+Stands = Callable[[], Record]
+"""The task as it stands then. It is folded when asked for, which costs as much as the task is large."""
+
+
 class Signing(Struct, frozen=True, kw_only=True):
     """What a signature of a webhook call is over. `timestamp_s` is seconds since the epoch."""
 
@@ -52,7 +56,7 @@ class Signing(Struct, frozen=True, kw_only=True):
     body: bytes
 
 
-def everything(told: Told, record: Record) -> bool:
+def everything(told: Told, stands: Stands) -> bool:
     """What most dialects tell a webhook that did not choose: all there is."""
     return True
 
@@ -63,15 +67,19 @@ class PushForm(Struct, frozen=True, kw_only=True):
     `encode` gives the body for what is told, with the task as it stands then; None: of this the dialect tells nothing.
     `told` says of what a configuration without `events` is told; one with `events` is told of those, whatever `told`
     says: `artifact` of an Artifact, else the state of the event or, where nothing happened, of the task.
+    `whole`: a body is all of the task, whatever is told; else it is no larger than what it tells of.
     Headers, as (name, value): `authorization` is what goes with every call to a configuration, its tokens above all;
-    `signature` is made with its secret. The Content-Type and `webhook-id`, which is sent in any case, are not in them.
+    `headers` say what the body is, and `signature` is made of it with the secret. The Content-Type and `webhook-id`,
+    which is sent in any case, are not in them.
     """
 
     content_type: str
-    encode: Callable[[TaskHead, Told, Record], bytes | None]
+    encode: Callable[[TaskHead, Told, Stands], bytes | None]
     authorization: Callable[[PushConfig], list[tuple[str, str]]]
     signature: Callable[[str, Signing], list[tuple[str, str]]]
-    told: Callable[[Told, Record], bool] = everything
+    told: Callable[[Told, Stands], bool] = everything
+    whole: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
 
 class Dialect(Struct, frozen=True, kw_only=True):

@@ -6,13 +6,25 @@ A2A 1.0 §4.6.
 
 from typing import Any
 
-from dragoman.model.task import Progress, Usage
+from dragoman.model.task import Progress, TaskHead, Usage
 
 PROGRESS = "urn:dragoman:progress:v1"
 """`{"current", "total", "message"}`, in the metadata of status updates."""
 
 USAGE = "urn:dragoman:usage:v1"
 """`{"inputTokens", "outputTokens", "totalTokens", "durationMs"}`, in the metadata of tasks and of final updates."""
+
+
+PARENT = "urn:dragoman:parent:v1"
+"""`{"taskId", "agent"}`, in the metadata of a task that another task's agent delegated: whose, and through whom."""
+
+LINEAGE = "urn:dragoman:lineage:v1"
+"""`["server/agent", …]`, in the metadata of messages from agent to agent: through whom it came, the first one first."""
+
+
+def parent_metadata(head: TaskHead) -> dict[str, Any]:
+    """The value under PARENT, of a task that has one."""
+    return {"taskId": head.parent, "agent": head.lineage[-1] if head.lineage else ""}
 
 
 def progress_metadata(progress: Progress) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from dragoman.model.operations import (
     StreamMessage,
     Subscribe,
     UpdateStatus,
+    task_id_of,
 )
 from dragoman.model.principal import Principal, Scope
 from dragoman.model.task import Record, TaskHead
@@ -102,7 +103,7 @@ class Admitted:
             raise
         trail = self._trail
         if trail is not None and trail.keeps(call.principal.id):
-            task_id = result.head.id if isinstance(result, Record) else _task_id(call.operation)
+            task_id = result.head.id if isinstance(result, Record) else task_id_of(call.operation)
             trail.note(self._entry(call, kind, task_id, ""))
         return result
 
@@ -117,13 +118,17 @@ class Admitted:
             raise
         trail = self._trail
         if trail is not None and trail.keeps(call.principal.id):
-            task_id = stream.head.id if stream.head is not None else _task_id(call.operation)
+            task_id = stream.head.id if stream.head is not None else task_id_of(call.operation)
             trail.note(self._entry(call, kind, task_id, ""))
         return stream
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """See `engine.api.Handler.dialect_of`."""
         return self._handler.dialect_of(task_id, principal, agent, mount)
+
+    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        """See `engine.api.Handler.agent_of`."""
+        return self._handler.agent_of(task_id, principal, mount)
 
     def note(self, entry: AuditEntry) -> None:
         """Take note of what was refused before it became a call, as a request without a key."""
@@ -168,10 +173,10 @@ class Admitted:
             return
         if isinstance(error, asyncio.CancelledError):
             if trail.keeps(call.principal.id):
-                trail.note(self._entry(call, kind, _task_id(call.operation), ""))
+                trail.note(self._entry(call, kind, task_id_of(call.operation), ""))
             return
         reason = type(error).__name__ if isinstance(error, A2AError) else "InternalError"
-        trail.note(self._entry(call, kind, _task_id(call.operation), reason))
+        trail.note(self._entry(call, kind, task_id_of(call.operation), reason))
 
     def _entry(self, call: Call, kind: Kind, task_id: str, reason: str) -> AuditEntry:
         return AuditEntry(
@@ -233,18 +238,3 @@ def _check_scope(scopes: frozenset[Scope], needed: Scope) -> None:
         raise Forbidden(
             f"this key may not {VERBS[needed]}: it has the scopes {has}" if has else "this key has no scope"
         )
-
-
-def _task_id(operation: Operation) -> str:
-    """The task that it is about, as far as the operation says; empty: none."""
-    match operation:
-        case SendMessage():
-            return operation.message.task_id or ""
-        case GetTask() | CancelTask() | Subscribe() | CompleteTask() | UpdateStatus():
-            return operation.id
-        case CreatePushConfig():
-            return operation.config.task_id
-        case GetPushConfig() | ListPushConfigs() | DeletePushConfig():
-            return operation.task_id
-        case ListTasks() | GetExtendedCard():
-            return ""

@@ -3,16 +3,17 @@
 Invariant: a binding knows nothing of runs, an agent knows nothing of streams; both know only what is here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from dragoman.model.card import Profile
-from dragoman.model.events import Event, Logged
+from dragoman.model.errors import A2AError
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import Call, CompleteTask, PushConfig, Result, UpdateStatus
+from dragoman.model.operations import Call, CompleteTask, PushConfig, Result, Shown, UpdateStatus
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
 from dragoman.store.outbox import Delivery, Registration
@@ -99,22 +100,72 @@ class Handler(Protocol):
         """The dialect in which `principal` made that task of `agent` through `mount`; None if it did not."""
         ...
 
+    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        """The agent of the task that `principal` made through `mount`; None if it did not, or may not use the agent."""
+        ...
+
 
 class Reject(Exception):
     """Raised by an agent that will not do the task; the text goes to the caller."""
 
 
 class Ended(Exception):
-    """Raised by a runner that knows how the task ends: in `state`, a terminal one, with `parts` for the caller."""
+    """Raised by a runner that knows how the task ends: in `state`, a terminal one, with `parts` for the caller.
 
-    def __init__(self, state: TaskState, parts: Sequence[Part] = ()) -> None:
+    `reason` is for programs.
+    """
+
+    def __init__(self, state: TaskState, parts: Sequence[Part] = (), reason: str = "") -> None:
         super().__init__(state.value)
         self.state = state
         self.parts = tuple(parts)
+        self.reason = reason
 
 
 class RunAgain(Exception):
     """Raised by a restartable runner whose run came to nothing: the task is leased anew and run as after a crash."""
+
+
+class Delegation(Struct, frozen=True, kw_only=True):
+    """What an agent gives to another agent of this server.
+
+    `context_id` None: in the conversation of its own task. After `timeout_s`, or at its own task's deadline if that is
+    earlier, the other's is canceled. `progress`: what it reports is reported by this one, too. `asks` says what becomes
+    of its questions: they are passed on to the caller, and the answers to it; or the delegation ends with one. With
+    `detach` nobody waits, and it outlives this task. `number` counts the delegations of a run from 1, which is how they
+    are known again when it is run again; 0: the next.
+    """
+
+    agent: str
+    parts: tuple[Part, ...]
+    skill: str | None = None
+    context_id: str | None = None
+    timeout_s: float | None = None
+    progress: bool = False
+    asks: Literal["pass", "raise"] = "pass"
+    detach: bool = False
+    number: int = 0
+
+
+class DelegationFailed(Exception):
+    """The other agent did not do it: it failed, rejected the task or was canceled, asks, or was not to be had.
+
+    `task_id` is empty if no task was made. What it said is `text`, and with all else in `delegated`.
+    """
+
+    def __init__(self, delegated: Delegated) -> None:
+        self.delegated = delegated
+        self.agent = delegated.agent
+        self.state = delegated.state
+        self.task_id = delegated.task_id
+        self.text = delegated.message.text if delegated.message is not None else ""
+        word = delegated.state.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
+        task = f" (task {self.task_id})" if self.task_id else ""
+        super().__init__(f"agent {self.agent}: {word}{task}" + (f": {self.text}" if self.text else ""))
+
+
+Hear = Callable[[ArtifactChunk], Awaitable[None]]
+"""Is given what a delegated task gives out, as it comes."""
 
 
 class Run(Protocol):
@@ -135,6 +186,21 @@ class Run(Protocol):
     """The trace that calls of the agent's own shall continue (W3C Trace Context); None if nobody traces."""
     epoch: int
     """The task's epoch as the run began: 1 if nobody has worked on it before."""
+
+    @property
+    def canceled(self) -> bool:
+        """Whether the task is to stop; a run that is canceled without that goes on elsewhere, or later."""
+        ...
+
+    @property
+    def shown(self) -> Shown | None:
+        """What the caller said who it is with, if the agent passes that on; only until the process ends."""
+        ...
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """Through which agents what this one asks of other servers comes, itself last: LINEAGE in message metadata."""
+        ...
 
     @property
     def record(self) -> Record:
@@ -159,12 +225,28 @@ class Run(Protocol):
         """Wait until all that was emitted so far is committed."""
         ...
 
+    def note(self, **note: str) -> None:
+        """Write something down for a later run of the task: `record.note` has it. No caller is told of it."""
+        ...
+
+    async def noted(self) -> dict[str, str]:
+        """What was noted last in an earlier task of the same context; empty if nothing was."""
+        ...
+
     def caught_up(self) -> None:
         """The agent knows the caller's earlier answers from the task: nothing of what it says is a replay."""
         ...
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
+        ...
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """Give a task to another agent of this server, as the caller's own, and wait for what it comes to.
+
+        When the run is run again, what was delegated before is not delegated twice: its outcome is recorded, and what
+        has none yet is waited for. Raises DelegationFailed unless the task was completed.
+        """
         ...
 
     async def references(self) -> tuple[Record, ...]:
@@ -197,6 +279,24 @@ class Runner(Protocol):
 
 
 @runtime_checkable
+class Refusing(Protocol):
+    """A runner that says why it is offline."""
+
+    def refusal(self) -> A2AError:
+        """The error for a send while it is offline."""
+        ...
+
+
+@runtime_checkable
+class Outreaching(Protocol):
+    """A runner whose tasks live on elsewhere, while none of its runs does here."""
+
+    def stopped(self, record: Record) -> None:
+        """A task that nobody ran was canceled: what belongs to it elsewhere shall be, too. It never raises."""
+        ...
+
+
+@runtime_checkable
 class Reported(Protocol):
     """A runner whose work is done elsewhere, and reported from there (BeeOS: UpdateStatus, CompleteTask)."""
 
@@ -225,15 +325,32 @@ class Execution(Protocol):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One event of a task as webhooks are told of it: the task folded up to it, and the artifacts that it made whole.
+    """One event of a task as webhooks are told of it: the state it left, and the artifacts that it made whole.
 
-    `event` None: nothing happened, a webhook was registered and is told how the task stands.
+    `event` None: nothing happened, a webhook was registered and is told how the task stands. `stands` is the task up to
+    it; it is folded when first asked for, which must be before the task goes on. `changes`: the task was not in that
+    state before, or webhooks are to be told how it stands. `again`: the artifact that it made whole had been so before.
     """
 
     seq: int
     event: Event | None
-    record: Record
+    state: TaskState
+    stands: Callable[[], Record]
     whole: tuple[str, ...] = ()
+    changes: bool = True
+    again: bool = False
+
+
+class PutOff(Struct):
+    """What of a task is not told each time, since telling it would cost as much as the task is large.
+
+    `dialects`: those in which the whole task is told, and is too large to be told but for a change of its state.
+    `artifacts` went on after they were whole, and wait for the task to settle; `doubtful` ones may have.
+    """
+
+    dialects: set[str] = field(default_factory=set)
+    artifacts: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
 
 
 class Announcer(Protocol):
@@ -246,8 +363,10 @@ class Announcer(Protocol):
         """
         ...
 
-    def deliveries(self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step]) -> tuple[Delivery, ...]:
-        """What `configs` are told of `steps`, in order, rendered."""
+    def deliveries(
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+    ) -> tuple[Delivery, ...]:
+        """What `configs` are told of `steps`, in order, rendered. `put_off` is that of the task, and is kept so."""
         ...
 
     def wake(self) -> None:

@@ -1,19 +1,21 @@
 """Audience: the webhooks of a task, and what they are told of it (DESIGN §7).
 
-Invariant: every status and every artifact that is whole is told once, with the write of the event that made it so.
+Invariant: every status and every artifact that is whole is handed to the announcer once, with the write of the event
+that made it so.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from functools import cache, partial
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Announcer, Step
+from dragoman.engine.api import Announcer, PutOff, Step
 from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.operations import PushConfig
-from dragoman.model.task import TERMINAL, Record, TaskHead
+from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import Append
 from dragoman.store.outbox import Delivery
 
@@ -27,13 +29,15 @@ class Audience:
     it must be known what the task was before. `joining` counts the registrations that are under way.
     """
 
-    __slots__ = ("_announcer", "configs", "joining", "turns")
+    __slots__ = ("_announcer", "_put_off", "configs", "joining", "turns")
 
-    def __init__(self, announcer: Announcer, configs: Iterable[PushConfig] = ()) -> None:
+    def __init__(self, announcer: Announcer, configs: Iterable[PushConfig] = (), joined: Iterable[str] = ()) -> None:
+        """`joined`: of a task that was told of before, the artifacts that came in pieces and are whole."""
         self.configs = tuple(configs)
         self.turns: deque[Callable[[], None]] = deque()
         self.joining = 0
         self._announcer = announcer
+        self._put_off = PutOff(doubtful=set(joined))
 
     def join(self, config: PushConfig) -> None:
         """From now on it is told too, in place of one of the same id."""
@@ -56,7 +60,7 @@ class Audience:
         try:
             steps = steps_of(fold, append.events, append.snapshot)
             if steps or joins is None:
-                deliveries = self._announcer.deliveries(head, configs, steps) if steps else ()
+                deliveries = self._announcer.deliveries(head, configs, steps, self._put_off) if steps else ()
             else:
                 record = append.snapshot or fold.followed_by(append.events)
                 deliveries = self.standing(head, joins, record)
@@ -67,11 +71,12 @@ class Audience:
 
     def beginning(self, head: TaskHead, events: Sequence[Event]) -> tuple[Delivery, ...]:
         """What is told of the events with which a task begins."""
-        return self._announcer.deliveries(head, self.configs, steps_of(Fold(head), events, None))
+        return self._announcer.deliveries(head, self.configs, steps_of(Fold(head), events, None), self._put_off)
 
     def standing(self, head: TaskHead, config: PushConfig, record: Record) -> tuple[Delivery, ...]:
         """What a webhook is told that was registered as the task stood so."""
-        return self._announcer.deliveries(head, (config,), (Step(seq=record.seq, event=None, record=record),))
+        step = Step(seq=record.seq, event=None, state=record.state, stands=lambda: record)
+        return self._announcer.deliveries(head, (config,), (step,), self._put_off)
 
     def wake(self) -> None:
         """Deliveries were committed."""
@@ -90,31 +95,57 @@ def steps_of(fold: Fold, events: Sequence[Event], after: Record | None) -> list[
 
     `after` is the task after all of them, if that is known: then it is not folded again.
     """
-    found: list[tuple[int, tuple[str, ...]]] = []
-    still_open = dict.fromkeys(fold.open_artifacts)
-    for index, event in enumerate(events):
-        match event:
-            case ArtifactChunk(artifact, _, last_chunk):
-                if not last_chunk:
-                    still_open[artifact.artifact_id] = None
-                    continue
-                still_open.pop(artifact.artifact_id, None)
-                found.append((index, (artifact.artifact_id,)))
-            case StatusChanged(state) if state in TERMINAL:
-                found.append((index, tuple(still_open)))
-            case StatusChanged() | Submitted():
-                found.append((index, ()))
     steps: list[Step] = []
-    ahead: Fold | None = None
-    added = 0
-    for index, whole in found:
-        if index == len(events) - 1 and after is not None:
-            record = after
-        else:
-            ahead = ahead or fold.ahead()
-            for seq, event in enumerate(events[added : index + 1], fold.seq + added + 1):
-                ahead.add(seq, event)
-            added = index + 1
-            record = ahead.record()
-        steps.append(Step(seq=fold.seq + index + 1, event=events[index], record=record, whole=whole))
+    ahead = _Ahead(fold, events, after)
+    state = fold.status.state if fold.status is not None else TaskState.SUBMITTED
+    still_open = dict.fromkeys(fold.open_artifacts)
+    closed: set[str] = set()
+    for index, event in enumerate(events):
+        whole: tuple[str, ...] = ()
+        changes = again = False
+        match event:
+            case ArtifactChunk(artifact, append, last_chunk):
+                key = artifact.artifact_id
+                if not last_chunk:
+                    still_open[key] = None
+                    continue
+                again = append and key not in still_open and (key in closed or fold.holds(key))
+                still_open.pop(key, None)
+                closed.add(key)
+                whole = (key,)
+            case StatusChanged(to):
+                changes = to is not state
+                state = to
+                whole = tuple(still_open) if to in TERMINAL else ()
+            case Submitted():
+                changes = True
+            case _:
+                continue
+        stands, seq = cache(partial(ahead.record, index)), fold.seq + index + 1
+        step = Step(seq=seq, event=event, state=state, stands=stands, whole=whole, changes=changes, again=again)
+        steps.append(step)
     return steps
+
+
+class _Ahead:
+    """The task after each of some events, folded as far as it is asked for; forwards costs least."""
+
+    __slots__ = ("_added", "_after", "_ahead", "_events", "_fold")
+
+    def __init__(self, fold: Fold, events: Sequence[Event], after: Record | None) -> None:
+        self._fold = fold
+        self._events = events
+        self._after = after
+        self._ahead: Fold | None = None
+        self._added = 0
+
+    def record(self, index: int) -> Record:
+        """The task after the event of that index."""
+        if self._after is not None and index == len(self._events) - 1:
+            return self._after
+        if self._ahead is None or self._added > index + 1:
+            self._ahead, self._added = self._fold.ahead(), 0
+        for event in self._events[self._added : index + 1]:
+            self._added += 1
+            self._ahead.add(self._fold.seq + self._added, event)
+        return self._ahead.record()

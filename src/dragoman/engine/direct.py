@@ -7,14 +7,16 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.engine.api import Reject, Runner
+from dragoman.engine.api import Delegation, Hear, Reject, Runner
 from dragoman.engine.endings import failed
 from dragoman.engine.lifecycle import fold
+from dragoman.engine.lineage import told
 from dragoman.engine.past import Past
 from dragoman.engine.runs import NO_PARTS
 from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
-from dragoman.model.events import ArtifactChunk, Event, Logged, Submitted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.operations import Shown
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, Usage
 
@@ -22,7 +24,7 @@ from dragoman.model.task import Record, TaskHead, Usage
 class DirectRun:
     """See `engine.api.Run`. There is no task, so `ask` fails, and progress goes nowhere."""
 
-    def __init__(self, runner: Runner, head: TaskHead, message: Message, past: Past) -> None:
+    def __init__(self, runner: Runner, head: TaskHead, message: Message, past: Past, server: str = "") -> None:
         self.head = head
         self.message = message
         self.principal = Principal(head.owner)
@@ -33,6 +35,7 @@ class DirectRun:
         self.epoch = 1
         self._runner = runner
         self._past = past
+        self._server = server
         self._events: list[Event] = [Submitted(message, head.created_at)]
 
     async def answer(self, message_id: str, timeout_s: float) -> Message:
@@ -65,6 +68,28 @@ class DirectRun:
         )
 
     @property
+    def canceled(self) -> bool:
+        """Nobody can cancel it: there is no task."""
+        return False
+
+    @property
+    def shown(self) -> Shown | None:
+        """Nothing is passed on."""
+        return None
+
+    def note(self, **note: str) -> None:
+        """There is no later run."""
+
+    async def noted(self) -> dict[str, str]:
+        """What was noted last in an earlier task of the context."""
+        return await self._past.note(self.head)
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """Through whom what the agent asks of other servers comes."""
+        return told(self.head, self._server)
+
+    @property
     def record(self) -> Record:
         """What was given out so far, as a task would hold it."""
         return fold(self.head, None, (Logged(seq, event) for seq, event in enumerate(self._events, 1)))
@@ -92,6 +117,10 @@ class DirectRun:
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Raises RuntimeError: without a task nothing can wait for an answer."""
         raise RuntimeError(f"agent {self.head.agent!r} is declared direct: it cannot ask; leave direct=True out")
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """Raises RuntimeError: without a task nothing can be part of it."""
+        raise RuntimeError(f"agent {self.head.agent!r} is declared direct: it cannot delegate; leave direct=True out")
 
     async def references(self) -> tuple[Record, ...]:
         """The tasks that the message names, those of them that are the caller's."""

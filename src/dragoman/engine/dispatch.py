@@ -5,9 +5,10 @@ Invariant: a task has at most one run in this process; a run that ends, however 
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from dragoman.engine.api import EngineSettings, Observer, Runner
+from dragoman.engine.api import EngineSettings, Observer, Outreaching, Runner
+from dragoman.engine.delegations import Delegations
 from dragoman.engine.endings import closing
 from dragoman.engine.errands import Errands
 from dragoman.engine.lifecycle import SPELLED
@@ -43,7 +44,10 @@ class Dispatch:
         clock: Clock,
         settings: EngineSettings,
         holder: str,
+        delegations: Delegations,
         observer: Observer | None = None,
+        *,
+        server: str = "",
     ) -> None:
         self.holder = holder
         self.past = Past(store)
@@ -52,7 +56,9 @@ class Dispatch:
         self._store = store
         self._clock = clock
         self._settings = settings
+        self._delegations = delegations
         self._observer = observer
+        self._server = server
         self._errands = Errands(registry, self._end)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._active = self._errands.active
@@ -100,6 +106,8 @@ class Dispatch:
             clock=self._clock,
             loop=self.loop,
             past=self.past,
+            delegations=self._delegations,
+            server=self._server,
             announce=announce,
             suspend_max_s=self._settings.suspend_max_s,
         )
@@ -178,6 +186,11 @@ class Dispatch:
 
     # -- ending tasks ------------------------------------------------------------------------------------------------
 
+    def errand(self, live: LiveTask, errand: Callable[[], Awaitable[None]]) -> None:
+        """Do something for a task beside its run; when all is over, the next start sees to it."""
+        if not self._over:
+            self._errands.run(live, errand)
+
     async def cancel(self, live: LiveTask) -> None:
         """Stop the task's run and cancel the task; returns when it is terminal, in whatever way.
 
@@ -192,6 +205,7 @@ class Dispatch:
 
     async def _stop(self, live: LiveTask, waiter: "asyncio.Future[None]") -> None:
         stopped = False
+        idle = live.run is None or live.run.suspended
         try:
             while not live.terminal:
                 try:
@@ -212,6 +226,16 @@ class Dispatch:
         finally:
             if not waiter.done():
                 waiter.set_result(None)
+        if idle:
+            self._tell_stopped(live)
+
+    def _tell_stopped(self, live: LiveTask) -> None:
+        """A task that no run of this process ended is canceled: its runner may have something of it elsewhere."""
+        agent = live.head.agent
+        if agent in self._runners and live.state is TaskState.CANCELED:
+            runner = self._runners[agent]
+            if isinstance(runner, Outreaching):
+                runner.stopped(live.record())
 
     async def _asked_to_stop(self, live: LiveTask) -> bool:
         """Mark the task, ask its run to stop, and give it its time; that of a suspended run is over at once."""
@@ -219,6 +243,7 @@ class Dispatch:
         if run is not None and not run.suspended:
             await self._store.request_cancel(live.head.id)
             run.cancel()
+            self._delegations.parent_ends(live)
             loop = self.loop
             deadline = loop.time() + self._settings.cancel_grace_s
             while not live.terminal and live.run is not None and await wait_until(live, loop, deadline):
@@ -266,8 +291,9 @@ class Dispatch:
         live.pins += 1
         try:
             runner = self._runners.get(stored.head.agent)
-            if stored.cancel_requested:
+            if stored.cancel_requested or self._delegations.orphaned(stored.head):
                 await self._end(live, TaskState.CANCELED)
+                self._tell_stopped(live)
             elif runner is not None and (runner.restartable or stored.epoch == 0):
                 await self._lease(live)
                 self._take_up(live, crashed=True)

@@ -12,12 +12,15 @@ from msgspec.structs import replace
 
 from dragoman.engine import policy
 from dragoman.engine.api import Announcer, Answered, EngineSettings, Observer, Reported, Runner, Snapshot, Stream
+from dragoman.engine.delegations import Delegations
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.intake import Intake
 from dragoman.engine.lifecycle import fold
+from dragoman.engine.lineage import server_name
 from dragoman.engine.live import LiveTask
 from dragoman.engine.registry import Registry
 from dragoman.engine.tail import DirectStream, Tail
+from dragoman.engine.trail import Trail
 from dragoman.engine.webhooks import Webhooks
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
@@ -59,7 +62,7 @@ class Engine:
     """The Handler at the bottom of the stack: see `engine.api.Handler`.
 
     Without an `announcer` there are no webhooks. `identified` says whether callers of an agent must say who they are,
-    now: then it has an extended card.
+    now: then it has an extended card. `trail` is told what agents delegate.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class Engine:
         observer: Observer | None = None,
         announcer: Announcer | None = None,
         identified: Callable[[str], bool] | None = None,
+        trail: Trail | None = None,
+        name: str = "",
     ) -> None:
         self._store = store
         self._runners = runners
@@ -81,8 +86,12 @@ class Engine:
         self._identified = identified
         self._registry = Registry(store, observer, announcer)
         self._webhooks = Webhooks(store, self._registry, announcer) if announcer is not None else None
-        self._dispatch = Dispatch(runners, self._registry, store, clock, settings, holder, observer)
-        self._intake = Intake(store, self._registry, self._dispatch, clock, settings, self._webhooks)
+        server, delegations = server_name(name or holder), Delegations(runners, self._registry, store, clock, trail)
+        self._dispatch = Dispatch(
+            runners, self._registry, store, clock, settings, holder, delegations, observer, server=server
+        )
+        self._intake = Intake(store, self._registry, self._dispatch, clock, settings, self._webhooks, server)
+        delegations.begin(self._intake, self._dispatch)
         self._stopping = False
         self._stopped = False
 
@@ -167,6 +176,18 @@ class Engine:
             return None
         head = found[0]
         return head.dialect if (head.owner, head.agent, head.mount) == (principal.id, agent, mount) else None
+
+    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        """Whose a task is that was sent to the server as a whole: see `engine.api.Handler.agent_of`."""
+        try:
+            found = self._store.head(task_id)
+        except StoreError as error:
+            raise _unavailable(error) from error
+        if found is None:
+            return None
+        head = found[0]
+        own = (head.owner, head.mount) == (principal.id, mount) and principal.reaches(head.agent)
+        return head.agent if own and head.agent in self._runners else None
 
     def _runner(self, call: Call) -> Runner:
         runner = self._runners.get(call.agent)

@@ -9,12 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine import policy
-from dragoman.engine.api import EngineSettings, Runner
+from dragoman.engine.api import EngineSettings, Refusing, Runner
 from dragoman.engine.direct import DirectRun
 from dragoman.engine.dispatch import Dispatch
+from dragoman.engine.lineage import Origin, check, heard
 from dragoman.engine.live import LiveTask, Outcome, tell
 from dragoman.engine.registry import Registry
-from dragoman.engine.webhooks import INLINE, Webhooks, check_room
+from dragoman.engine.webhooks import Webhooks, check_room
 from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import Clock, new_id, timestamp
@@ -42,7 +43,7 @@ class Taken(Struct, frozen=True):
 class Intake:
     """Takes messages in: checks them, writes them, and sees that they are worked on."""
 
-    __slots__ = ("_clock", "_dispatch", "_registry", "_settings", "_store", "_webhooks")
+    __slots__ = ("_clock", "_dispatch", "_registry", "_server", "_settings", "_store", "_webhooks")
 
     def __init__(
         self,
@@ -52,32 +53,40 @@ class Intake:
         clock: Clock,
         settings: EngineSettings,
         webhooks: Webhooks | None,
+        server: str = "",
     ) -> None:
+        """`server` is what this one is called in lineages."""
         self._store = store
         self._registry = registry
         self._dispatch = dispatch
         self._clock = clock
         self._settings = settings
         self._webhooks = webhooks
+        self._server = server
 
-    async def take(self, runner: Runner, call: Call, send: SendMessage) -> Taken | Message:
+    async def take(
+        self, runner: Runner, call: Call, send: SendMessage, origin: Origin | None = None
+    ) -> Taken | Message:
         """Write the message, as a new task or to its task, and see that it is worked on.
 
-        Returns the task it belongs to, or the message of an agent that answers directly.
+        Returns the task it belongs to, or the message of an agent that answers directly. `origin` is what an agent
+        delegates it with: then no quota counts, since the caller has not asked for it.
         """
         policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
         now_ms = self._clock.now_ms()
         dedupe = policy.dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
         if runner.offline and (dedupe is None or await self._store.recall(dedupe.key) is None):
-            raise AgentOffline(call.agent)
+            raise runner.refusal() if isinstance(runner, Refusing) else AgentOffline(call.agent)
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
         if runner.direct and call.manners.answers_with_message:
             if send.push_config is not None:
-                raise UnsupportedOperation(f"{INLINE}: {call.agent} answers with a message, not a task: leave it out")
+                place = call.manners.webhook
+                raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
             return await self._answer(runner, call, send, dedupe)
-        head, message = self._head(call, send, now_ms)
+        head, message = self._head(call, send, now_ms, origin)
         live = LiveTask(head)
+        live.shown = call.shown
         new = NewTask(
             head=head,
             events=(Submitted(message, head.created_at),),
@@ -85,14 +94,15 @@ class Intake:
             status_ms=now_ms,
             holder=self._dispatch.holder,
             dedupe=dedupe,
-            quota=policy.quota(self._settings, now_ms),
+            quota=policy.quota(self._settings, now_ms) if origin is None else None,
         )
         if send.push_config is not None and self._webhooks is not None:
             if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
                 if (taken := self._repeated(call, repeat, dedupe)) is not None:
                     return taken
                 new = replace(new, dedupe=None)
-            registration = await self._webhooks.registration(call, send.push_config, head.id, f"{INLINE}.")
+            place = f"{call.manners.webhook}."
+            registration = await self._webhooks.registration(call, send.push_config, head.id, place)
             audience = live.audience = self._webhooks.audience(live)
             audience.join(registration.config)
             new = replace(new, push=registration, deliveries=audience.beginning(head, new.events))
@@ -136,8 +146,12 @@ class Intake:
         future.add_done_callback(created)
         return await waiter
 
-    def _head(self, call: Call, send: SendMessage, now_ms: int) -> tuple[TaskHead, Message]:
-        task_id = new_id()
+    def _head(
+        self, call: Call, send: SendMessage, now_ms: int, origin: Origin | None = None
+    ) -> tuple[TaskHead, Message]:
+        lineage = origin.lineage if origin is not None else heard(send.message.metadata, self._server)
+        check(lineage, call.agent)
+        task_id = new_id() if origin is None else origin.task_id
         context_id = send.message.context_id or new_id()
         head = TaskHead(
             id=task_id,
@@ -154,6 +168,10 @@ class Intake:
             accepted_output_modes=send.accepted_output_modes,
             traceparent=call.traceparent,
             earlier=send.earlier,
+            parent=None if origin is None else origin.parent,
+            lineage=lineage,
+            detached=origin is not None and origin.detached,
+            deadline_ms=None if origin is None else origin.deadline_ms,
         )
         return head, replace(send.message, task_id=task_id, context_id=context_id)
 
@@ -183,10 +201,11 @@ class Intake:
             message = replace(send.message, context_id=context_id)
             push = None
             if send.push_config is not None and self._webhooks is not None:
-                push = await self._webhooks.registration(call, send.push_config, task_id, f"{INLINE}.")
+                place = f"{call.manners.webhook}."
+                push = await self._webhooks.registration(call, send.push_config, task_id, place)
             for _ in range(MOVED_TRIES):
                 try:
-                    written = await self._add(runner, live, message, dedupe, push)
+                    written = await self._add(runner, call, live, message, dedupe, push)
                 except (Moved, Ended):
                     continue
                 if isinstance(written, Appended):
@@ -203,7 +222,13 @@ class Intake:
             raise
 
     async def _add(
-        self, runner: Runner, live: LiveTask, message: Message, dedupe: Dedupe | None, push: Registration | None
+        self,
+        runner: Runner,
+        call: Call,
+        live: LiveTask,
+        message: Message,
+        dedupe: Dedupe | None,
+        push: Registration | None,
     ) -> Appended | Repeat | None:
         """Compare-and-append the message. None if it must be tried again. Raises Moved or Ended."""
         head = live.head
@@ -224,7 +249,7 @@ class Intake:
             if audience.joining:
                 await live.wait(self._dispatch.loop)
                 return None
-            check_room(audience.configs, push.config, f"{INLINE}.id")
+            check_room(audience.configs, push.config, f"{call.manners.webhook}.id")
         now_ms = self._clock.now_ms()
         events: tuple[Event, ...] = (MessageReceived(message, timestamp(now_ms)),)
         if answers:
@@ -241,6 +266,7 @@ class Intake:
         )
 
         def committed() -> None:
+            live.shown = call.shown
             if answers:
                 self._dispatch.answer(live, message)
             elif live.run is not None:
@@ -255,7 +281,7 @@ class Intake:
                 return repeat.answer
             dedupe = None
         head, message = self._head(call, send, self._clock.now_ms())
-        run = DirectRun(runner, head, replace(message, task_id=None), self._dispatch.past)
+        run = DirectRun(runner, head, replace(message, task_id=None), self._dispatch.past, self._server)
         answer = await run.answer(new_id(), self._settings.blocking_timeout_s)
         if dedupe is not None:
             earlier = await self._store.remember(dedupe, answer)

@@ -8,7 +8,16 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Logged,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
 from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, TaskStatus
@@ -50,6 +59,7 @@ class Fold:
         "_head",
         "_history",
         "_made",
+        "_note",
         "_progress",
         "duration_ms",
         "seq",
@@ -68,6 +78,7 @@ class Fold:
         self._artifacts: dict[str, _Pile] = {}
         self._progress = None if record is None else record.progress
         self.usage = None if record is None else record.usage
+        self._note = None if record is None else record.note
 
     def _take_apart(self, record: Record) -> None:
         self._base = None
@@ -102,6 +113,10 @@ class Fold:
             case Submitted(message, at):
                 self._history.append(message)
                 self.status = TaskStatus(state=TaskState.SUBMITTED, timestamp=at)
+            case Noted(note):
+                self._note = {**(self._note or {}), **note}
+            case Delegated():
+                pass
             case _:
                 assert_never(event)
 
@@ -121,6 +136,7 @@ class Fold:
         ahead = Fold(self._head)
         ahead.seq, ahead.status, ahead.duration_ms, ahead.usage = self.seq, self.status, self.duration_ms, self.usage
         ahead._progress = self._progress
+        ahead._note = self._note
         ahead._history = list(self._history)
         ahead._artifacts = {key: pile.copy() for key, pile in self._artifacts.items()}
         return ahead
@@ -139,6 +155,20 @@ class Fold:
             return self._base.open_artifacts
         return tuple(key for key, pile in self._artifacts.items() if pile.open)
 
+    def holds(self, artifact_id: str) -> bool:
+        """Whether there is an artifact of that id."""
+        if self._base is not None:
+            return any(artifact.artifact_id == artifact_id for artifact in self._base.artifacts)
+        return artifact_id in self._artifacts
+
+    @property
+    def joined_artifacts(self) -> tuple[str, ...]:
+        """The ids of the artifacts that came in pieces, and are whole."""
+        if self._base is not None:
+            still_open = self._base.open_artifacts
+            return tuple(key for key in self._base.chunked_artifacts if key not in still_open)
+        return tuple(key for key, pile in self._artifacts.items() if pile.chunked and not pile.open)
+
     def record(self) -> Record:
         """The task as it stands at `self.seq`."""
         if self._made is None:
@@ -155,6 +185,7 @@ class Fold:
                 duration_ms=self.duration_ms,
                 open_artifacts=self.open_artifacts,
                 chunked_artifacts=tuple(key for key, pile in self._artifacts.items() if pile.chunked),
+                note=self._note,
             )
         return self._made
 

@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING
 
 from dragoman.engine.audience import Audience
 from dragoman.engine.lifecycle import SETTLED, Fold, state_after
-from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
+from dragoman.engine.recent import Recent
+from dragoman.model.events import Event, Logged, StatusChanged
+from dragoman.model.operations import Shown
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import Append, Appended, Repeat, Store, Stored
 
 if TYPE_CHECKING:
     from dragoman.engine.runs import TaskRun
-
-RECENT_BYTES_MAX = 1_000_000
-"""How much of a task's log is kept in memory for those who watch it; who lags further reads the store."""
 
 SNAPSHOT_BYTES_MIN = 16_384
 """The log grows by at least this much between two snapshots, so that all snapshots together stay O(n)."""
@@ -34,7 +33,9 @@ class LiveTask:
 
     `settled_seq` is the seq of the status in which the task settled (terminal or interrupted), 0 while it has not.
     `idle` is called whenever the last append under way has landed, `ended` when the task's end is committed. `audience`
-    is there if the task has webhooks; then one write of it is under way at a time.
+    is there if the task has webhooks; then one write of it is under way at a time. `children` are the tasks it
+    delegated, as far as this process has seen them; None: an earlier one may have made some. `shown` is what its caller
+    last said who it is with, if the agent passes that on.
     """
 
     __slots__ = (
@@ -42,18 +43,18 @@ class LiveTask:
         "_fold",
         "_log_bytes",
         "_recent",
-        "_recent_bytes",
         "_waiting",
         "audience",
+        "children",
         "ended",
         "epoch",
-        "followers",
         "head",
         "idle",
         "in_flight",
         "pins",
         "run",
         "settled_seq",
+        "shown",
         "state",
         "status_ms",
         "tip_seq",
@@ -72,12 +73,12 @@ class LiveTask:
         self.tip_status_ms = 0
         self.in_flight = 0
         self.pins = 0
-        self.followers = 0
         self.run: TaskRun | None = None
+        self.shown: Shown | None = None
         self.audience: Audience | None = None
+        self.children: tuple[str, ...] | None = ()
         self._fold = Fold(head)
-        self._recent: list[Logged] = []
-        self._recent_bytes = 0
+        self._recent: Recent | None = None
         self._log_bytes = 0
         self._bytes_at_snapshot = 0
         self._waiting: dict[Future[None], None] = {}
@@ -88,6 +89,7 @@ class LiveTask:
     def of(cls, stored: Stored) -> "LiveTask":
         """A task as the store has it."""
         live = cls(stored.head)
+        live.children = None
         live.epoch = stored.epoch
         live.state = live.tip_state = stored.state
         live.status_ms = live.tip_status_ms = stored.status_ms
@@ -114,6 +116,11 @@ class LiveTask:
     def usage(self) -> Usage | None:
         """The tokens used as committed."""
         return self._fold.usage
+
+    @property
+    def joined_artifacts(self) -> tuple[str, ...]:
+        """See `Fold.joined_artifacts`."""
+        return self._fold.joined_artifacts
 
     def record(self) -> Record:
         """The task as committed."""
@@ -249,27 +256,18 @@ class LiveTask:
         for seq, event in enumerate(events, first):
             if snapshot is None:
                 self._fold.add(seq, event)
-            if self.followers:
-                logged = Logged(seq, event, size + _blob_bytes(event))
-                self._recent.append(logged)
-                self._recent_bytes += logged.size
+            if self._recent is not None:
+                self._recent.keep(seq, event, size)
             self.state = state_after(self.state, event)
             if isinstance(event, StatusChanged):
                 self.settled_seq = seq if event.state in SETTLED else 0
                 if self.ended is not None and event.state in TERMINAL:
                     self.ended(self, event)
-        if self._recent_bytes > RECENT_BYTES_MAX:
-            self._trim()
+        if self._recent is not None:
+            self._recent.trim()
         if self.in_flight == 0:
             self._forget_tip()
         self.wake()
-
-    def _trim(self) -> None:
-        drop = 0
-        while self._recent_bytes > RECENT_BYTES_MAX // 2 and drop < len(self._recent) - 1:
-            self._recent_bytes -= self._recent[drop].size
-            drop += 1
-        del self._recent[:drop]
 
     def snapshot_after(self, events: Sequence[Event]) -> Record | None:
         """The record with `events` added, if the log has grown enough for a snapshot; always when they end the task.
@@ -286,35 +284,24 @@ class LiveTask:
 
     def follow(self) -> None:
         """Somebody follows the task: what is committed from now on is kept in memory for a while."""
-        self.followers += 1
+        if self._recent is None:
+            self._recent = Recent()
+        self._recent.followers += 1
         self.pins += 1
 
     def unfollow(self) -> None:
         """Undo one `follow`."""
-        self.followers -= 1
+        assert self._recent is not None
+        self._recent.followers -= 1
         self.pins -= 1
-        if not self.followers:
-            self._recent.clear()
-            self._recent_bytes = 0
+        if not self._recent.followers:
+            self._recent = None
 
     def recent(self, after: int, limit: int, limit_bytes: int) -> list[Logged] | None:
         """The events that follow seq `after`, as far as they are in memory; None when the next one is not any more."""
         if after >= self.seq:
             return []
-        if not self._recent or self._recent[0].seq > after + 1:
-            return None
-        start = after + 1 - self._recent[0].seq
-        if len(self._recent) - start <= limit and self._recent_bytes <= limit_bytes:
-            return self._recent[start:]
-        batch: list[Logged] = []
-        total = 0
-        for index in range(start, min(len(self._recent), start + limit)):
-            logged = self._recent[index]
-            total += logged.size
-            if batch and total > limit_bytes:
-                break
-            batch.append(logged)
-        return batch
+        return None if self._recent is None else self._recent.after(after, limit, limit_bytes)
 
     def wait(self, loop: AbstractEventLoop) -> "Future[None]":
         """A future that finishes at the next `wake`. Whoever stops waiting leaves it to be cleared then."""
@@ -376,10 +363,3 @@ def tell(waiter: "Future[Appended | Repeat]", outcome: Outcome) -> None:
 
 def _ignore(live: LiveTask) -> None:
     """Nobody wants to know."""
-
-
-def _blob_bytes(event: Event) -> int:
-    if isinstance(event, StatusChanged):
-        return 0
-    parts = event.artifact.parts if isinstance(event, ArtifactChunk) else event.message.parts
-    return sum(len(part.raw) for part in parts if part.raw is not None)

@@ -92,6 +92,10 @@ class Traced:
         """See `engine.api.Handler.dialect_of`."""
         return self._handler.dialect_of(task_id, principal, agent, mount)
 
+    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        """See `engine.api.Handler.agent_of`."""
+        return self._handler.agent_of(task_id, principal, mount)
+
     def _span(self, call: Call) -> Answering | None:
         match call.operation:
             case SendMessage():

@@ -10,6 +10,9 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import Store
 
+NOTES_MAX = 10
+"""How many tasks of a context are looked at for a note."""
+
 
 class Past:
     """Reads a context's messages and referenced tasks from the store."""
@@ -46,6 +49,16 @@ class Past:
                 if answer := answer_of(record):
                     messages.append(answer)
         return tuple(messages[-limit:])
+
+    async def note(self, head: TaskHead) -> dict[str, str]:
+        """What was noted last in an earlier task of the context of `head`; empty if nothing was."""
+        tasks = await self._store.messages(head.owner, head.agent, head.context_id, NOTES_MAX)
+        for stored in reversed(tasks):
+            if stored.head.id != head.id:
+                note = fold(stored.head, stored.snapshot, stored.events).note
+                if note:
+                    return note
+        return {}
 
 
 def answer_of(record: Record) -> Message | None:

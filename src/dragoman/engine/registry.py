@@ -3,6 +3,8 @@
 Invariant: whoever finds a task here has been checked to own it; foreign is not found (invariant 9).
 """
 
+from collections.abc import Callable
+
 from dragoman.engine.api import Announcer, Observer
 from dragoman.engine.audience import Audience
 from dragoman.engine.lifecycle import SPELLED
@@ -18,15 +20,19 @@ WHOLE_LOG_BYTES = 1 << 40
 
 
 class Registry:
-    """Live tasks by id. A task stays while it is pinned, run, or written to; after that the store has it."""
+    """Live tasks by id. A task stays while it is pinned, run, or written to; after that the store has it.
 
-    __slots__ = ("_announcer", "_live", "_observer", "_store")
+    `ends` is called with each that ends.
+    """
+
+    __slots__ = ("_announcer", "_live", "_observer", "_store", "ends")
 
     def __init__(self, store: Store, observer: Observer | None = None, announcer: Announcer | None = None) -> None:
         self._store = store
         self._observer = observer
         self._announcer = announcer
         self._live: dict[str, LiveTask] = {}
+        self.ends: Callable[[LiveTask], None] = _nothing
 
     def __len__(self) -> int:
         return len(self._live)
@@ -38,13 +44,13 @@ class Registry:
     def add(self, live: LiveTask) -> None:
         """Keep a task that was just made or loaded, as long as something holds it."""
         live.idle = self.release
-        if self._observer is not None:
-            live.ended = self._ended
+        live.ended = self._ended
         self._live[live.head.id] = live
 
     def _ended(self, live: LiveTask, event: StatusChanged) -> None:
         if self._observer is not None:
             self._observer.ended(live.head.agent, SPELLED[event.state], event.duration_ms or 0)
+        self.ends(live)
 
     def find(self, call: Call, task_id: str) -> LiveTask:
         """The caller's task, for a look. Raises TaskNotFound, also when it is another's or another agent's."""
@@ -69,7 +75,8 @@ class Registry:
         """A task as the store has it, with its webhooks."""
         live = LiveTask.of(stored)
         if stored.pushed and self._announcer is not None:
-            live.audience = Audience(self._announcer, self._store.outbox.configs(stored.head.id))
+            configs = self._store.outbox.configs(stored.head.id)
+            live.audience = Audience(self._announcer, configs, live.joined_artifacts)
         return live
 
     def record(self, call: Call, task_id: str) -> Record:
@@ -95,6 +102,18 @@ class Registry:
             raise TaskNotFound(task_id)
         return self._pinned(live)
 
+    def being_made(self, task_id: str) -> LiveTask | None:
+        """The task, if its first write is under way, or has not come back."""
+        live = self._live.get(task_id)
+        return live if live is not None and not live.seq else None
+
+    def pin_known(self, task_id: str) -> LiveTask | None:
+        """As `pin`, for the server itself, whoever owns the task; None if there is none."""
+        try:
+            return self._pinned(self._found(task_id))
+        except TaskNotFound:
+            return None
+
     def _pinned(self, live: LiveTask) -> LiveTask:
         if live.head.id not in self._live:
             self.add(live)
@@ -115,6 +134,10 @@ class Registry:
     async def log(self, task_id: str) -> tuple[Logged, ...]:
         """The whole log of a task, as far as it is kept."""
         return await self._store.read(task_id, 0, WHOLE_LOG_BYTES)
+
+
+def _nothing(live: LiveTask) -> None:
+    """Nobody wants to know."""
 
 
 def _may_see(call: Call, head: TaskHead) -> bool:

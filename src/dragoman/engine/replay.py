@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from dragoman.engine.lifecycle import Fold
-from dragoman.model.events import ArtifactChunk, Logged, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, TaskHead, Usage
 
@@ -23,10 +23,11 @@ class Replay:
 
     `late` are messages that came after the last answered question, while the agent worked; its next `ask` gets them. A
     message that came while the agent worked answers whatever it asked next. `usage` is what had been used up to the
-    last answered question; a run that takes the place of one that `crashed` counts on from there.
+    last answered question; a run that takes the place of one that `crashed` counts on from there. `delegated` is what
+    delegations came to, by number; `passed` the answers that were handed on to tasks that had been delegated, by task.
     """
 
-    __slots__ = ("_answers", "_baseline", "late", "usage")
+    __slots__ = ("_answers", "_baseline", "_delegated", "_passed", "late", "usage")
 
     def __init__(
         self,
@@ -34,15 +35,26 @@ class Replay:
         late: Iterable[Message] = (),
         baseline: dict[str, Artifact] | None = None,
         usage: Usage | None = None,
+        delegated: Iterable[Delegated] = (),
+        passed: Iterable[tuple[str, Message]] = (),
     ) -> None:
         self.usage = usage
+        self._delegated = {each.number: each for each in delegated}
+        self._passed: dict[str, deque[Message]] = {}
+        for child_id, answer in passed:
+            self._passed.setdefault(child_id, deque()).append(answer)
         self._answers = deque(answers)
         self._baseline = baseline
         self.late = deque(late)
 
     @property
     def active(self) -> bool:
-        """Whether recorded answers are left."""
+        """Whether recorded answers are left, be they passed on."""
+        return bool(self._answers) or any(self._passed.values())
+
+    @property
+    def answers(self) -> bool:
+        """Whether recorded answers are left to the agent's own questions."""
         return bool(self._answers)
 
     @property
@@ -59,8 +71,23 @@ class Replay:
         return answer
 
     def drop(self) -> None:
-        """Replay nothing."""
+        """Replay no answers."""
         self._answers.clear()
+        self._passed.clear()
+
+    def delegated(self, number: int, agent: str) -> Delegated | None:
+        """What the delegation of that number came to, if it did. Raises ReplayMismatch if it was to another agent."""
+        known = self._delegated.get(number)
+        if known is None:
+            return None
+        if known.agent != agent:
+            raise ReplayMismatch
+        self._passed.pop(known.task_id, None)
+        return known
+
+    def passed(self, child_id: str) -> deque[Message]:
+        """The answers that were handed on to a task that has not come to anything yet; what is taken is taken out."""
+        return self._passed.setdefault(child_id, deque())
 
     def replaces(self, artifact_id: str) -> tuple[Part, ...] | None:
         """The parts that a first chunk of this artifact must begin with, because it replaces what a dead run left.
@@ -84,6 +111,8 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
     answered = 0
     baseline: dict[str, Artifact] = {}
     usage: Usage | None = None
+    delegated: list[Delegated] = []
+    passed: list[tuple[str, Message]] = []
     for logged in log:
         event = logged.event
         match event:
@@ -92,18 +121,24 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
             case MessageReceived(message, _):
                 status = fold.status
                 asked = status.message if status is not None and status.state in INTERRUPTED else None
-                answers.append((asked, message))
+                if asked is not None and asked.reference_task_ids:
+                    passed.append((asked.reference_task_ids[0], message))
+                else:
+                    answers.append((asked, message))
+                    answered = answered if asked is None else len(answers)
                 if asked is not None:
-                    answered = len(answers)
                     usage = fold.usage
                     baseline = {artifact.artifact_id: artifact for artifact in fold.record().artifacts}
-            case StatusChanged() | ArtifactChunk():
+            case Delegated():
+                delegated.append(event)
+            case StatusChanged() | ArtifactChunk() | Noted():
                 pass
         fold.add(logged.seq, event)
     if first is None:
         raise ValueError("a log begins with Submitted")
     late = (message for _, message in answers[answered:])
-    return first, Replay(answers[:answered], late, baseline if crashed else None, usage)
+    replay = Replay(answers[:answered], late, baseline if crashed else None, usage, delegated, passed)
+    return first, replay
 
 
 def _spelled(parts: Sequence[Part]) -> bytes:

@@ -5,21 +5,25 @@ more and the agent is canceled (invariant 5). A run never raises: whatever its a
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Ended, Reject, RunAgain, Runner
+from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner
+from dragoman.engine.delegations import Delegations, came_to
 from dragoman.engine.endings import Ending, agent_message, closing, failed
 from dragoman.engine.lifecycle import fold
+from dragoman.engine.lineage import told
 from dragoman.engine.live import LiveTask
 from dragoman.engine.past import Past
 from dragoman.engine.replay import Replay, ReplayMismatch
 from dragoman.engine.writer import RunWriter
-from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.operations import Shown
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
 from dragoman.store.api import Store
@@ -44,6 +48,8 @@ class TaskRun:
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         past: Past,
+        delegations: Delegations,
+        server: str,
         announce: bool,
         suspend_max_s: float,
     ) -> None:
@@ -64,6 +70,9 @@ class TaskRun:
         self._replay = replay
         self._clock = clock
         self._past = past
+        self._delegations = delegations
+        self._server = server
+        self._numbered = 0
         self._announce = announce
         self._suspend_max_s = suspend_max_s
         self._writer = RunWriter(live, store, loop, self.abandon, self._unwritable)
@@ -120,7 +129,7 @@ class TaskRun:
             return TaskState.REJECTED, str(reject), "rejected"
         except Ended as ended:
             if not self._replay.active:
-                return self._failed or (ended.state, ended.parts, "")
+                return self._failed or (ended.state, ended.parts, ended.reason)
         except RunAgain:
             await self._writer.drained()
             self.again = not (self._canceled or self._abandoned)
@@ -204,6 +213,30 @@ class TaskRun:
     # -- for the agent: engine.api.Run -------------------------------------------------------------------------------
 
     @property
+    def canceled(self) -> bool:
+        """Whether the task is to stop."""
+        return self._canceled and not self._abandoned
+
+    @property
+    def shown(self) -> Shown | None:
+        """What the caller said who it is with, if that is passed on."""
+        return self._live.shown
+
+    def note(self, **note: str) -> None:
+        """Write something down for a later run."""
+        self._check()
+        self._writer.put(Noted(note), self._clock.now_ms())
+
+    async def noted(self) -> dict[str, str]:
+        """What was noted last in an earlier task of the context."""
+        return await self._past.note(self.head)
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """Through whom what the agent asks of other servers comes."""
+        return told(self.head, self._server)
+
+    @property
     def record(self) -> Record:
         """The task as written and emitted so far."""
         record = self._live.record()
@@ -277,22 +310,25 @@ class TaskRun:
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
         self._check()
-        loop = asyncio.get_running_loop()
         while True:
-            if self._replay.active:
+            if self._replay.answers:
                 return self._replay.answer(parts)
             if self._answer is not None:
                 await self._answered()
             elif self._replay.late:
                 return self._replay.late.popleft()
             elif self._live.in_flight > self._writer.in_flight:  # a message that comes before the question answers it
-                await self._live.wait(loop)
+                await self._live.wait(asyncio.get_running_loop())
                 self._check()
             else:
-                break
+                return await self._asked(agent_message(self._live, parts), auth=auth)
+
+    async def _asked(self, asked: Message, *, auth: bool) -> Message:
+        """Put a question while none is open, and wait for its answer."""
+        loop = asyncio.get_running_loop()
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         now_ms = self._clock.now_ms()
-        question = StatusChanged(state, timestamp(now_ms), message=agent_message(self._live, parts), usage=self._usage)
+        question = StatusChanged(state, timestamp(now_ms), message=asked, usage=self._usage)
         self._writer.put(question, now_ms)
         answer: asyncio.Future[Message] = loop.create_future()
         self._answer = answer
@@ -307,6 +343,33 @@ class TaskRun:
             if expiry is not None:
                 expiry.cancel()
             self._answer = None
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """Give a task to another agent, and wait for what it comes to."""
+        self._check()
+        number = order.number or self._numbered + 1
+        self._numbered = max(self._numbered, number)
+        delegated = self._replay.delegated(number, order.agent)
+        if delegated is None:
+            delegated = await self._delegations.carried_out(self, self._live, number, order, hear)
+            if self._answer is not None:
+                await self._answered()
+            self._check()
+            self._writer.put(delegated, self._clock.now_ms())
+            await self.written()
+        return came_to(delegated, order)
+
+    def passed(self, child_id: str) -> deque[Message]:
+        """The recorded answers to what a delegated task asked, as far as they are not known to be with it."""
+        return self._replay.passed(child_id)
+
+    async def pass_on(self, child_id: str, parts: Sequence[Part], *, auth: bool) -> Message:
+        """Ask the caller what a delegated task asks. The question refers to that task, so that a replay knows it."""
+        self._check()
+        while self._answer is not None:
+            await self._answered()
+        question = replace(agent_message(self._live, parts), reference_task_ids=(child_id,))
+        return await self._asked(question, auth=auth)
 
     def _expire(self) -> None:
         if self.suspended:

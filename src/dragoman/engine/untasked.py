@@ -66,6 +66,10 @@ class Untasked:
         """Nobody made any."""
         return None
 
+    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        """Nobody has any."""
+        return None
+
     def _stub(self, call: Call, send: SendMessage) -> Record:
         now = timestamp(self._clock.now_ms())
         head = TaskHead(

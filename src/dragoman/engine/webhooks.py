@@ -34,9 +34,6 @@ ID_MAX = 256
 HIDDEN = "hidden"
 """Stands in answers for a secret that is there: a dialect may say that, but not which it is."""
 
-INLINE = "configuration.taskPushNotificationConfig"
-"""Where a send has its webhook, in the words of A2A 1.0."""
-
 PushOperation = CreatePushConfig | GetPushConfig | ListPushConfigs | DeletePushConfig
 
 

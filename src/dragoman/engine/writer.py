@@ -11,7 +11,7 @@ import msgspec
 
 from dragoman.engine.lifecycle import may_follow
 from dragoman.engine.live import LiveTask, Outcome
-from dragoman.model.events import ArtifactChunk, Event, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Append, Moved, Refused, Store, StoreError
@@ -200,6 +200,10 @@ class RunWriter:
 def _weight(event: Event) -> int:
     if isinstance(event, ArtifactChunk):
         parts = event.artifact.parts
+    elif isinstance(event, Delegated):
+        parts = event.parts
+    elif isinstance(event, Noted):
+        return EVENT_BYTES
     elif event.message is not None:
         parts = event.message.parts
     else:

@@ -6,10 +6,10 @@ Invariant: an event is complete in itself; its seq is given by the store and nev
 import re
 from typing import Any
 
-from msgspec import Struct
+from msgspec import UNSET, Struct
 
 from dragoman.model.errors import InvalidParams
-from dragoman.model.message import Artifact, Message
+from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import TERMINAL, Progress, TaskState, Usage
 
 
@@ -54,7 +54,55 @@ class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a"):
     last_chunk: bool = False
 
 
-Event = Submitted | MessageReceived | StatusChanged | ArtifactChunk
+class Delegated(Struct, frozen=True, array_like=True, tag="d"):
+    """What a task that the agent gave to `agent` came to. It is for the agent's replay; no caller is told of it.
+
+    `number` counts the run's delegations from 1. `state` is how the other task stood then, `message` what its status
+    said. `task_id` is empty if none was made: then `state` is rejected, and `message` says why.
+    """
+
+    number: int
+    agent: str
+    task_id: str
+    state: TaskState
+    timestamp: str
+    message: Message | None = None
+    artifacts: tuple[Artifact, ...] = ()
+    usage: Usage | None = None
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All that it gave out: the parts of its artifacts, in order; of its message, if there are none."""
+        if self.artifacts or self.message is None:
+            return tuple(part for artifact in self.artifacts for part in artifact.parts)
+        return self.message.parts
+
+    @property
+    def text(self) -> str:
+        """The text in it."""
+        return "".join(part.text for part in self.parts if part.text is not None)
+
+    @property
+    def data(self) -> Any:
+        """Its first data part, None if there is none."""
+        return next((part.data for part in self.parts if part.data is not UNSET), None)
+
+    @property
+    def files(self) -> tuple[Part, ...]:
+        """The parts that are files: `raw` bytes, or a `url` to get them from."""
+        return tuple(part for part in self.parts if part.raw is not None or part.url is not None)
+
+
+class Noted(Struct, frozen=True, array_like=True, tag="n"):
+    """What the task's runner writes down for itself, to be found again after a restart. No caller is told of it.
+
+    What is noted under a name takes the place of what was noted under it before.
+    """
+
+    note: dict[str, str]
+
+
+Event = Submitted | MessageReceived | StatusChanged | ArtifactChunk | Delegated | Noted
 
 
 class Logged(Struct, eq=False):

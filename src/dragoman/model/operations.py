@@ -3,6 +3,7 @@
 Invariant: an operation says nothing about the bytes it came in; every dialect decodes into these and only these.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -174,6 +175,21 @@ Operation = (
 )
 
 
+def task_id_of(operation: Operation) -> str:
+    """The task that it is about, as far as the operation says; empty: none."""
+    match operation:
+        case SendMessage():
+            return operation.message.task_id or ""
+        case GetTask() | CancelTask() | Subscribe() | CompleteTask() | UpdateStatus():
+            return operation.id
+        case CreatePushConfig():
+            return operation.config.task_id
+        case GetPushConfig() | ListPushConfigs() | DeletePushConfig():
+            return operation.task_id
+        case ListTasks() | GetExtendedCard():
+            return ""
+
+
 class Manners(Struct, frozen=True, kw_only=True):
     """What a dialect expects where dialects differ in meaning, not only in spelling. The defaults are those of 1.0.
 
@@ -183,7 +199,7 @@ class Manners(Struct, frozen=True, kw_only=True):
     caller. `cancels_ended`: so does canceling it. `late_is_error`: a blocking call that
     outlasts its time is answered with TaskTimeout. `failure_is_error`: a send whose task fails is answered with
     AgentFailed. `absent_webhook_is_none`: asking for the webhook of a task that has none is answered with nothing,
-    instead of TaskNotFound.
+    instead of TaskNotFound. `webhook` is where a send has its webhook, in the caller's words.
     """
 
     answers_with_message: bool = True
@@ -193,6 +209,16 @@ class Manners(Struct, frozen=True, kw_only=True):
     late_is_error: bool = False
     failure_is_error: bool = False
     absent_webhook_is_none: bool = False
+    webhook: str = "configuration.taskPushNotificationConfig"
+
+
+class Shown:
+    """What a caller said who it is with, as headers, to be passed on. It is kept in memory, and no repr shows it."""
+
+    __slots__ = ("headers",)
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self.headers = headers
 
 
 class Call(Struct, frozen=True, kw_only=True):
@@ -200,7 +226,8 @@ class Call(Struct, frozen=True, kw_only=True):
 
     `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`, `fromSeq`), as sent: `7` or `7.2`; None if none.
     `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream
-    must know what that was where it begins. `peer` is the address it came from, without port.
+    must know what that was where it begins. `peer` is the address it came from, without port. `shown` is there if the
+    agent passes on what its callers say who they are with.
     """
 
     operation: Operation
@@ -215,6 +242,7 @@ class Call(Struct, frozen=True, kw_only=True):
     after: str | None = None
     traceparent: str | None = None
     peer: str = ""
+    shown: Shown | None = None
 
 
 class TaskPage(Struct, frozen=True, kw_only=True):

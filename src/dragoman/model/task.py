@@ -79,7 +79,9 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `owner` is the id of the principal that made it; `dialect` and `mount` say how and where it was made; `created_at`
     is spelled like `TaskStatus.timestamp`. `metadata` is that of the request; `skills` restricts the run to those.
-    `earlier` is the conversation before the task, as its caller told it.
+    `earlier` is the conversation before the task, as its caller told it. `parent` is the id of the task whose agent
+    delegated this one; `lineage` are the agents through which it came, the first one first, those of other servers as
+    these call them. `detached`: it goes on when its parent ends. `deadline_ms` is when its parent stops waiting.
     """
 
     id: str
@@ -96,12 +98,17 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     accepted_output_modes: tuple[str, ...] = ()
     traceparent: str | None = None
     earlier: tuple[Message, ...] = ()
+    parent: str | None = None
+    lineage: tuple[str, ...] = ()
+    detached: bool = False
+    deadline_ms: int | None = None
 
 
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A task as folded from its log up to and including `seq`.
 
     `open_artifacts` are the ids of those still being written, `chunked_artifacts` of those that did not come whole.
+    `note` is what the task's runner wrote down for itself; no caller is told.
     """
 
     head: TaskHead
@@ -114,6 +121,7 @@ class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
     duration_ms: int | None = None
     open_artifacts: tuple[str, ...] = ()
     chunked_artifacts: tuple[str, ...] = ()
+    note: dict[str, str] | None = None
 
     @property
     def state(self) -> TaskState:

@@ -23,7 +23,10 @@ class StatusUpdate(Struct, frozen=True, kw_only=True):
 
 
 class ArtifactUpdate(Struct, frozen=True, kw_only=True):
-    """An artifact, or a chunk of one (A2A 1.0 §4.2.2). `append` adds to the artifact of the same id."""
+    """An artifact, or a chunk of one (A2A 1.0 §4.2.2). `append` adds to the artifact of the same id.
+
+    `usage` is all that the task has cost, where an artifact tells it (protoAgent); a last status may say it again.
+    """
 
     task_id: str
     context_id: str
@@ -31,6 +34,7 @@ class ArtifactUpdate(Struct, frozen=True, kw_only=True):
     append: bool = False
     last_chunk: bool = False
     metadata: dict[str, Any] | None = None
+    usage: Usage | None = None
 
 
 Update = Task | Message | StatusUpdate | ArtifactUpdate

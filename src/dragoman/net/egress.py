@@ -1,4 +1,4 @@
-"""Egress: the one door through which HTTP requests leave.
+"""Egress: the door through which HTTP requests leave; webhook calls have their own, Poster.
 
 Invariant: no redirect is followed, no cookie kept, no proxy or password taken from the environment; no answer is larger
 than the limit, and no address is dialled that the policy was not asked about (invariant 13).
@@ -6,10 +6,10 @@ than the limit, and no address is dialled that the policy was not asked about (i
 
 import asyncio
 import errno
-import importlib
 import re
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from dragoman import __version__
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, TooLarge, Unreachable, Unresolved
+from dragoman.net.flow import Flow
 from dragoman.net.resolver import Resolver
 from dragoman.net.target import Target
 
@@ -38,16 +39,7 @@ MAX_ANSWER_BYTES = 32 * 1024 * 1024
 CONNECTIONS_MAX = 100
 """Most connections of one Egress at once; further requests wait for one."""
 
-DISCARDED_BYTES_MAX = 64 * 1024
-"""Of a body that nobody wants, so much is read; a new connection costs less than reading more."""
-
 _REFUSED = re.compile(r"address refused: ([A-Za-z0-9() -]+)", re.ASCII)
-
-
-async def prepared() -> None:
-    """Import the drivers on a thread, for a loop that cannot stand still for the third of a second that this takes."""
-    for driver in ("aiohttp", "aiodns"):
-        await asyncio.to_thread(importlib.import_module, driver)
 
 
 def operator_named(address: str) -> str | None:
@@ -132,25 +124,56 @@ class Egress:
         finally:
             dialer.waiting.discard(task)
 
-    async def post(self, to: Target, *, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Reply:
-        """Tell a host something. What counts is the status: the answer is there as soon as its headers are.
+    @asynccontextmanager
+    async def stream(
+        self,
+        method: str,
+        url: str | Target,
+        *,
+        head_timeout_s: float,
+        idle_timeout_s: float,
+        headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+    ) -> AsyncIterator[Flow]:
+        """The answer, whatever its status, as soon as its head is there; its body is read as it comes.
 
-        Of its body there is as much as came, at most `max_answer_bytes`, as it came: an answer that is too large,
-        breaks off, or is compressed is an answer. Never made twice. Raises EgressError as `request`, but not TooLarge.
+        `head_timeout_s` is for all up to then, `idle_timeout_s` for each wait for more of the body; the whole has no
+        limit of time. Made twice as `request`. What is left unread when the block ends, ends the connection.
+
+        Raises EgressError as `request`; so does reading.
         """
+        shown = url.shown if isinstance(url, Target) else checked(url)
         import aiohttp
 
+        failures = (aiohttp.ClientError, TimeoutError, OSError, ValueError)
         (session, dialer), task = self._open(), asyncio.current_task()
         dialer.waiting.add(task)
         try:
-            async with session.post(
-                _exactly(to), data=body, headers=headers, timeout=self._timeout(timeout_s), allow_redirects=False
-            ) as answer:
-                return _reply(answer, await self._beginning(answer))
-        except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-            raise _translated(error, to.shown, timeout_s, sent=task not in dialer.waiting) from error
+            async with asyncio.timeout(head_timeout_s):
+                answer = await session.request(
+                    method,
+                    _exactly(url) if isinstance(url, Target) else url,
+                    data=body,
+                    headers=headers,
+                    timeout=self._endless(head_timeout_s),
+                    allow_redirects=False,
+                )
+        except failures as error:
+            raise _translated(error, shown, head_timeout_s, sent=task not in dialer.waiting) from error
         finally:
             dialer.waiting.discard(task)
+        flow = Flow(
+            answer,
+            shown=shown,
+            idle_s=idle_timeout_s,
+            max_bytes=self._max_answer_bytes,
+            failures=failures,
+            translate=lambda error: _translated(error, shown, idle_timeout_s, sent=True),
+        )
+        try:
+            yield flow
+        finally:
+            flow.close()
 
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
@@ -172,21 +195,6 @@ class Egress:
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def _beginning(self, answer: "aiohttp.ClientResponse") -> bytes:
-        """The body as far as it comes; what is left unread ends the connection."""
-        import aiohttp
-
-        came, size = b"", 0
-        try:
-            async for piece in answer.content.iter_any():
-                came += piece[: self._max_answer_bytes - len(came)]
-                size += len(piece)
-                if size > max(self._max_answer_bytes, DISCARDED_BYTES_MAX):
-                    break
-        except (aiohttp.ClientError, TimeoutError, OSError):
-            pass  # the status has come, and with it all that counts
-        return came
-
     def _timeout(self, timeout_s: float) -> "aiohttp.ClientTimeout":
         if self._latest_timeout is None or self._latest_timeout.total != timeout_s:
             import aiohttp
@@ -196,6 +204,11 @@ class Egress:
                 sock_connect=min(self._connect_timeout_s, timeout_s),
             )
         return self._latest_timeout
+
+    def _endless(self, timeout_s: float) -> "aiohttp.ClientTimeout":
+        import aiohttp
+
+        return aiohttp.ClientTimeout(total=None, sock_connect=min(self._connect_timeout_s, timeout_s))
 
     def _open(self) -> "tuple[aiohttp.ClientSession, Dialer]":
         if self._opened is None:

@@ -42,7 +42,8 @@ class _Channel(Struct, eq=False):
 class Resolver:
     """Looks hosts up. Belongs to the event loop of its first question, and is to be closed there.
 
-    For `check` of a Guard, and for an Egress. `servers` are `address` or `address:port`; none: those of the machine.
+    For `check` of a Guard, for an Egress and for a Poster. `servers` are `address` or `address:port`; none: those of
+    the machine.
     """
 
     def __init__(self, *, timeout_s: float = TIMEOUT_S, servers: Sequence[str] = (), kept_s: float = KEPT_S) -> None:

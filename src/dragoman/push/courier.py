@@ -6,6 +6,7 @@ dead or unknown have slots of their own, so that they keep none from those that 
 
 import asyncio
 import logging
+import math
 import random
 from asyncio import Future, TaskGroup
 from collections.abc import Callable, Mapping
@@ -15,14 +16,13 @@ from msgspec import Struct
 
 from dragoman.dialects.api import PushForm
 from dragoman.model.ids import Clock
-from dragoman.net.egress import Egress, Policy, prepared
-from dragoman.net.errors import BadUrl, EgressError
-from dragoman.net.resolver import Resolver
-from dragoman.net.target import Target, target
-from dragoman.push import headers, verdict
+from dragoman.net.address import Resolves
+from dragoman.net.egress import Policy
+from dragoman.net.poster import Poster
+from dragoman.push.caller import Caller
 from dragoman.push.headers import Token
-from dragoman.push.hosts import KNOWN_MAX, SLOW_S, WINDOW_START, Host, Hosts
-from dragoman.push.lanes import CONNECTIONS_MAX, LINGERING, PACE_S, Lanes, Slot
+from dragoman.push.hosts import SLOW_S, WINDOW_START, Host, Hosts
+from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, SLOTS, Lanes, Slot
 from dragoman.push.schedule import Schedule
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Due, Lane, Outbox, Settled
@@ -36,30 +36,31 @@ ATTEMPT_S = 10.0
 CONNECT_S = 3.0
 """Of that, for a connection."""
 
+WRITES_MAX = 12
+"""So often more it is tried, `LOOK_S` apart, to write down what became of a call: until its claim runs out."""
+
+FIRST_S = 2.0
+"""All that a first call to a host has while many such calls have no answer: so a thousand hosts that keep silent keep a
+new one waiting for seconds. The second call has its full time, among those of hosts that fail."""
+
 BATCH_MAX = 64
 """Most deliveries in one claim: as many as can be begun without keeping the loop from others."""
 
 CLAIM_S = 60.0
 """A claim outlasts an attempt, and the three that may be before it in the queue of a host that has become slow."""
 
+HAND_S = 0.002
+"""So long what has arrived is gathered before it is written, where what is owed next may go out with it: about as long
+as a call takes on one machine, and ten times as long as such a transaction."""
+
 LOOK_S = 5.0
 """How often the outbox is looked at although nobody said that anything is due: another process may have sent a dead
 letter again, and a claim may have run out."""
 
 
-ANSWER_BYTES_MAX = 16 * 1024
-"""Of an answer's body, which nobody wants, so much is read; a new connection costs less than reading more."""
-
-
-def way_out(policy: Policy, resolver: Resolver) -> Egress:
-    """An Egress as a courier needs it."""
-    return Egress(
-        policy,
-        connect_timeout_s=CONNECT_S,
-        max_answer_bytes=ANSWER_BYTES_MAX,
-        connections_max=CONNECTIONS_MAX,
-        resolver=resolver,
-    )
+def way_out(policy: Policy, resolver: Resolves) -> Poster:
+    """A Poster as a courier needs it; how many connections it has is for the lanes to bound."""
+    return Poster(policy, resolver, connect_timeout_s=CONNECT_S)
 
 
 class CourierSettings(Struct, frozen=True, kw_only=True):
@@ -84,8 +85,8 @@ class Courier:
         outbox: Outbox,
         forms: Mapping[str, PushForm],
         *,
-        guarded: Egress,
-        unguarded: Egress,
+        guarded: Poster,
+        unguarded: Poster,
         named: Callable[[str], bool],
         clock: Clock,
         token: Token | None = None,
@@ -94,17 +95,20 @@ class Courier:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._outbox = outbox
-        self._forms = forms
-        self._guarded = guarded
-        self._unguarded = unguarded
-        self._named = named
         self._clock = clock
-        self._token = token
         self._counts = counts
         self._settings = settings
-        self._chance = chance
+        self._caller = Caller(
+            forms,
+            guarded=guarded,
+            unguarded=unguarded,
+            named=named,
+            clock=clock,
+            token=token,
+            schedule=settings.schedule,
+            chance=chance,
+        )
         self._hosts = Hosts()
-        self._targets: dict[str, Target] = {}
         self._lanes = Lanes()
         self._asked = set(Lane)
         self._not_before = dict.fromkeys(Lane, 0.0)
@@ -112,10 +116,10 @@ class Courier:
         self._next_due_ms: int | None = None
         self._moved = asyncio.Event()
         self._attempts: set[asyncio.Task[None]] = set()
-        self._unwritten: list[Settled] = []
-        self._settling: set[Future[None]] = set()
+        self._unwritten: list[tuple[Settled, int]] = []
+        self._handing: list[tuple[Settled, Host]] = []
+        self._settling: set[Future[Due | None]] = set()
         self._stopping = False
-        self._prepared = False
         self._tasks: TaskGroup | None = None
         self._running: asyncio.Task[None] | None = None
 
@@ -142,8 +146,7 @@ class Courier:
         self._write()
         if self._settling:
             await asyncio.wait(self._settling)
-        await self._guarded.close()
-        await self._unguarded.close()
+        await self._caller.close()
 
     def wake(self) -> None:
         """Deliveries were committed."""
@@ -230,41 +233,92 @@ class Courier:
     async def _claimed(self, lane: Lane, limit: int, per_host: int, busy: list[str]) -> int:
         now_ms = self._clock.now_ms()
         until_ms = now_ms + round(self._settings.claim_s * 1000)
-        claimed = await self._outbox.claim(lane, now_ms, until_ms, limit, per_host, busy)
-        if claimed and not self._prepared:
-            await prepared()
-            self._prepared = True
+        room = self._lanes.room_bytes(lane)
+        claimed = await self._outbox.claim(
+            lane,
+            now_ms,
+            until_ms,
+            limit,
+            per_host,
+            busy,
+            bytes_max=LARGE_BYTES_MAX[lane] if room is None else room,
+            alone=room is None,
+        )
         for due in claimed:
-            host = self._hosts.busied(due.host)
-            if host.in_flight < host.window:
-                self._begin(due, host, lane)
-            else:
-                host.waiting.append((due, lane, until_ms))
+            self._took(due, lane, until_ms)
         return len(claimed)
+
+    def _took(self, due: Due, lane: Lane, until_ms: int) -> None:
+        """Begin with what was claimed, or let it wait for its host."""
+        host = self._hosts.busied(due.host)
+        self._lanes.hold(lane, due.delivery.body)
+        if host.in_flight < host.window:
+            self._begin(due, host, lane)
+        else:
+            host.waiting.append((due, lane, until_ms))
 
     def _begin(self, due: Due, host: Host, lane: Lane) -> None:
         assert self._tasks is not None
         host.in_flight += 1
-        attempt = self._tasks.create_task(self._attempt(due, host, self._lanes.take(lane)))
+        hurried = lane is Lane.UNKNOWN and due.attempts == 0 and self._lanes.crowded(lane)
+        timeout_s = min(FIRST_S if hurried else math.inf, self._settings.attempt_s)
+        attempt = self._tasks.create_task(self._attempt(due, host, self._lanes.take(lane), timeout_s))
         self._attempts.add(attempt)
         attempt.add_done_callback(self._attempts.discard)
 
-    async def _attempt(self, due: Due, host: Host, slot: Slot) -> None:
+    async def _attempt(self, due: Due, host: Host, slot: Slot, timeout_s: float) -> None:
         """Call once, and write down what became of it; if it was canceled, nothing: its claim runs out."""
         loop, lingers = asyncio.get_running_loop(), slot.lane in LINGERING
         leaving = loop.call_later(SLOW_S, self._linger, slot) if lingers else None
         try:
-            settled = await self._called(due, host)
-            self._unwritten.append(settled)
+            settled = await self._caller.called(due, host, timeout_s)
         finally:
             if leaving is not None:
                 leaving.cancel()
             self._lanes.end(slot)
+            self._lanes.let_go(slot.lane, due.delivery.body)
             host.in_flight -= 1
             self._go_on(host)
+        if settled.outcome == "delivered" and self._may_hand(host):
+            self._handing.append((settled, host))
+            if len(self._handing) == 1:
+                loop.call_later(HAND_S, self._hand)
+            if slot.lane is not Lane.HEALTHY:
+                self._ask(slot.lane)
+            return
+        self._unwritten.append((settled, 0))
         self._ask(slot.lane)
         if settled.reached:
             self._ask(Lane.HEALTHY)
+
+    def _may_hand(self, host: Host) -> bool:
+        """Whether what is owed next may go out at once: while there is room for all others, too."""
+        return (
+            not self._stopping
+            and host.in_flight <= host.window // 2
+            and self._lanes.room(Lane.HEALTHY) > SLOTS[Lane.HEALTHY] // 2
+            and host.asks()
+        )
+
+    def _hand(self) -> None:
+        """Write down what has arrived just now; what is owed next to the same configurations goes out."""
+        until_ms = self._clock.now_ms() + round(self._settings.claim_s * 1000)
+        done, self._handing = self._handing, []
+        for settled, host in done:
+            written = self._outbox.settle(settled, None if self._stopping else until_ms)
+            self._settling.add(written)
+            written.add_done_callback(partial(self._handed, settled, host, until_ms))
+
+    def _handed(self, settled: Settled, host: Host, until_ms: int, written: "Future[Due | None]") -> None:
+        self._settled(settled, 0, written)
+        if written.cancelled():
+            return
+        due = None if written.exception() is not None else written.result()
+        host.handed(due is not None)
+        if due is None:
+            self._ask(Lane.HEALTHY)
+        elif not self._stopping:  # else it is left to its claim
+            self._took(due, Lane.HEALTHY, until_ms)
 
     def _linger(self, slot: Slot) -> None:
         if self._lanes.linger(slot):
@@ -277,62 +331,32 @@ class Courier:
             due, lane, until_ms = host.waiting.popleft()
             if until_ms > enough_ms:
                 self._begin(due, host, lane)
+            else:
+                self._lanes.let_go(lane, due.delivery.body)
         self._hosts.settled(host)
-
-    async def _called(self, due: Due, host: Host) -> Settled:
-        """What became of a call. A fault of ours costs that call, not the server, now and at every start."""
-        try:
-            return await self._tried(due, host)
-        except Exception as error:  # noqa: BLE001 — the door between what callers and receivers say and the server
-            # The text of the error is not logged: it may hold a secret.
-            log.error("webhook call %d failed in this server: %s", due.number, type(error).__name__)
-            return verdict.faulty(due, self._settings.schedule, self._clock.now_ms(), self._chance())
-
-    async def _tried(self, due: Due, host: Host) -> Settled:
-        form = self._forms.get(due.config.dialect)
-        if form is None:
-            return verdict.unsendable(due, "its dialect is not spoken here")
-        loop, schedule = asyncio.get_running_loop(), self._settings.schedule
-        sent = headers.of_attempt(due, form, self._clock.now_ms(), self._token)
-        began = loop.time()
-        try:
-            to = self._target(due.config.url)
-            egress = self._unguarded if self._named(to.host) else self._guarded
-            reply = await egress.post(to, body=due.delivery.body, headers=sent, timeout_s=self._settings.attempt_s)
-        except BadUrl:
-            return verdict.unsendable(due, "not a URL that can be called")
-        except EgressError as error:
-            host.failed()
-            return verdict.unanswered(due, error, schedule, self._clock.now_ms(), self._chance())
-        settled = verdict.answered(due, reply, schedule, self._clock.now_ms(), self._chance())
-        if settled.outcome == "delivered":
-            host.took(loop.time() - began)
-        else:
-            host.refused()
-        return settled
-
-    def _target(self, url: str) -> Target:
-        found = self._targets.get(url)
-        if found is None:
-            if len(self._targets) >= KNOWN_MAX:
-                self._targets.clear()
-            found = self._targets[url] = target(url)
-        return found
 
     def _write(self) -> None:
         """Write down what became of calls since the last time: together, and before the claims that build on it."""
+        self._hand()
         done, self._unwritten = self._unwritten, []
-        for settled in done:
+        for settled, failed in done:
             written = self._outbox.settle(settled)
             self._settling.add(written)
-            written.add_done_callback(partial(self._settled, settled))
+            written.add_done_callback(partial(self._settled, settled, failed))
 
-    def _settled(self, settled: Settled, written: Future[None]) -> None:
+    def _write_again(self, settled: Settled, failed: int) -> None:
+        self._unwritten.append((settled, failed))
+        self._ask(Lane.HEALTHY)
+
+    def _settled(self, settled: Settled, failed: int, written: "Future[Due | None]") -> None:
         self._settling.discard(written)
         if written.cancelled():
             return
         if (error := written.exception()) is not None:
-            log.warning("a webhook call was made, and could not be written down; it is made again: %s", error)
+            if failed < WRITES_MAX and not self._stopping:
+                asyncio.get_running_loop().call_later(self._settings.look_s, self._write_again, settled, failed + 1)
+            else:
+                log.warning("a webhook call was made, and could not be written down; it is made again: %s", error)
             return
         if settled.outcome == "retry":
             if self._next_due_ms is None or settled.due_ms < self._next_due_ms:

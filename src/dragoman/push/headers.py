@@ -5,7 +5,7 @@ configuration has a secret, is over both (Standard Webhooks 1.0).
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from dragoman.dialects.api import PushForm, Signing
 from dragoman.model.operations import PushConfig
@@ -28,11 +28,15 @@ _UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
 """What a header's value cannot hold (RFC 9110 §5.5); a line break would begin another header."""
 
 
-def of_attempt(due: Due, form: PushForm, now_ms: int, token: Token | None) -> dict[str, str]:
-    """All headers of a call but those that HTTP itself needs. The names of headers are in lower case."""
+def of_attempt(due: Due, form: PushForm, theirs: PushForm, now_ms: int, token: Token | None) -> dict[str, str]:
+    """All headers of a call but those that HTTP itself needs. The names of headers are in lower case.
+
+    `form` is that of the body. The tokens go where the dialect of the configuration has them: `theirs`.
+    """
     delivery, config = due.delivery, due.config
     timestamp_s = now_ms // 1000
-    headers = _lower(form.authorization(config))
+    headers = _lower(theirs.authorization(config))
+    headers.update(_lower(form.headers))
     headers["content-type"] = form.content_type
     headers["webhook-id"] = delivery.id
     headers["webhook-timestamp"] = str(timestamp_s)
@@ -60,5 +64,5 @@ def fault(form: PushForm, config: PushConfig) -> str | None:
     return None
 
 
-def _lower(headers: list[tuple[str, str]]) -> dict[str, str]:
+def _lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers}

@@ -17,6 +17,12 @@ QUICK_S = 0.1
 SLOW_S = 1.0
 """A delivery that takes longer closes the window to half its size."""
 
+TOO_MANY = 429
+"""The one status below 500 with which a host asks for less (RFC 6585 §4)."""
+
+ASKS_EACH_MAX = 31
+"""Of so many deliveries at least one is written down at once, to find out whether more is owed."""
+
 KNOWN_MAX = 4096
 """Hosts that are remembered although nothing is in flight to them."""
 
@@ -24,7 +30,7 @@ KNOWN_MAX = 4096
 class Host:
     """One of them. `waiting` has been claimed, each with the time its claim ends, and is beyond the window."""
 
-    __slots__ = ("_quick", "in_flight", "name", "waiting", "window")
+    __slots__ = ("_quick", "_refrains", "_unhanded", "in_flight", "name", "waiting", "window")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -32,6 +38,8 @@ class Host:
         self.window = WINDOW_START
         self.waiting: deque[tuple[Due, Lane, int]] = deque()
         self._quick = 0
+        self._unhanded = 0
+        self._refrains = 0
 
     @property
     def room(self) -> int:
@@ -41,21 +49,35 @@ class Host:
     def took(self, took_s: float) -> None:
         """It took a delivery."""
         if took_s > SLOW_S:
-            self.refused()
+            self._close()
         elif took_s < QUICK_S:
             self._quick += 1
             if self._quick >= self.window:
                 self.window = min(WINDOW_MAX, self.window * 2)
                 self._quick = 0
 
-    def refused(self) -> None:
-        """It answered that it will not have a delivery, or cannot."""
-        self.window = max(1, self.window // 2)
-        self._quick = 0
+    def refused(self, status: int, took_s: float) -> None:
+        """It did not take a delivery. Only what says how the host does closes the window, not how a webhook does."""
+        if took_s > SLOW_S or status == TOO_MANY or status >= 500:
+            self._close()
 
     def failed(self) -> None:
         """It did not answer."""
         self.window = 1
+        self._quick = 0
+
+    def asks(self) -> bool:
+        """Whether to ask for what is owed next with this delivery: the rarer, the more often there was nothing."""
+        self._refrains -= 1
+        return self._refrains < 0 and not self.waiting
+
+    def handed(self, something: bool) -> None:
+        """What came of it."""
+        self._unhanded = 0 if something else min(ASKS_EACH_MAX, 2 * self._unhanded + 1)
+        self._refrains = self._unhanded
+
+    def _close(self) -> None:
+        self.window = max(1, self.window // 2)
         self._quick = 0
 
 

@@ -1,21 +1,26 @@
 """The lanes: how many calls may be under way at once, by how their hosts have done.
 
-Invariant: hosts that are unknown, or fail, take no slot from those that do well, and a call that takes long keeps none.
+Invariant: hosts that are unknown, or fail, take neither slots nor memory from those that do well, and a call that takes
+long keeps no slot.
 """
 
 from msgspec import Struct
 
-from dragoman.store.outbox import Lane
+from dragoman.store.outbox import SMALL_BYTES_MAX, Lane
 
 SLOTS = {Lane.HEALTHY: 256, Lane.UNKNOWN: 128, Lane.FAILING: 64}
 """Most calls at once, by how their hosts have done."""
 
-LINGERING = {Lane.UNKNOWN: 384, Lane.FAILING: 192}
+SPARE = 128
+"""Unknown hosts also have the slots of healthy ones that are free beyond so many."""
+
+LINGERING = {Lane.UNKNOWN: 512, Lane.FAILING: 192}
 """Of these lanes, so many calls more may be under way that have taken longer than `SLOW_S`: they leave their slots, so
 that of a thousand hosts that keep silent none keeps the others waiting for ten seconds."""
 
-CONNECTIONS_MAX = sum(SLOTS.values()) + sum(LINGERING.values())
-"""As many as there are calls at once: none waits for a connection within its ten seconds."""
+LARGE_BYTES_MAX = {Lane.HEALTHY: 24 << 20, Lane.UNKNOWN: 24 << 20, Lane.FAILING: 16 << 20}
+"""So many bytes are the bodies together that were claimed and are not small, unless one alone is larger. Small ones
+have no bound but their number: all calls that may be under way at once, of 16 KB each, are another 16 MB."""
 
 PACE_S = {Lane.HEALTHY: 0.02, Lane.UNKNOWN: 0.05, Lane.FAILING: 0.25}
 """So much time is between two claims, unless the first took all it could: under load one claim takes many deliveries,
@@ -32,15 +37,41 @@ class Slot(Struct):
 class Lanes:
     """Which slots are taken."""
 
-    __slots__ = ("_lingering", "_taken")
+    __slots__ = ("_held_bytes", "_lingering", "_taken")
 
     def __init__(self) -> None:
         self._taken = dict.fromkeys(Lane, 0)
+        self._held_bytes = dict.fromkeys(Lane, 0)
         self._lingering = dict.fromkeys(LINGERING, 0)
 
     def room(self, lane: Lane) -> int:
         """How many slots are free; none, at the least."""
-        return max(0, SLOTS[lane] - self._taken[lane])
+        free = SLOTS[lane] - self._taken[lane]
+        if lane is Lane.UNKNOWN:
+            free += max(0, SLOTS[Lane.HEALTHY] - self._taken[Lane.HEALTHY] - SPARE)
+        return max(0, free)
+
+    def crowded(self, lane: Lane) -> bool:
+        """Whether half of what there is for calls that take long is taken, or of the memory."""
+        return (
+            2 * self._lingering.get(lane, 0) >= LINGERING.get(lane, 1)
+            or 2 * self._held_bytes[lane] >= LARGE_BYTES_MAX[lane]
+        )
+
+    def room_bytes(self, lane: Lane) -> int | None:
+        """How much more may be held of what is not small; None: whatever it is, as nothing is held."""
+        held = self._held_bytes[lane]
+        return max(0, LARGE_BYTES_MAX[lane] - held) if held else None
+
+    def hold(self, lane: Lane, body: bytes) -> None:
+        """A body has been claimed."""
+        if len(body) > SMALL_BYTES_MAX:
+            self._held_bytes[lane] += len(body)
+
+    def let_go(self, lane: Lane, body: bytes) -> None:
+        """It is not needed any more."""
+        if len(body) > SMALL_BYTES_MAX:
+            self._held_bytes[lane] -= len(body)
 
     def take(self, lane: Lane) -> Slot:
         """A slot for a call."""

@@ -5,6 +5,7 @@ Invariant: a card says what the server does, because both are made from one conf
 
 from collections.abc import Callable, Collection, Mapping
 
+from dragoman.agents.upstream import UpstreamAgent
 from dragoman.agents.worker import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import SigningRoom
@@ -27,6 +28,7 @@ from dragoman.engine.trail import Trail
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock
 from dragoman.server.callers import hosts_of
+from dragoman.server.profiles import Profiles
 from dragoman.store.audit import AuditEntry
 
 
@@ -43,13 +45,14 @@ def app_of(
     clock: Clock,
 ) -> App:
     """The application. `a2a` answers A2A's calls, `handler` what else makes tasks: chat completions and workers."""
-    profiles = {agent_id: runner.profile for agent_id, runner in runners.items()}
+    profiles = Profiles(runners)
     default = config.default or next(iter(profiles))
     mounts = ALL_MOUNTS if config.profile is None else (OF_PROFILE[config.profile],)
     workers = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
     bounds = limits(config.max_body_bytes, config.max_depth, config.max_parts, max_text=config.max_text)
     callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles)
-    reception = Reception(profiles, callers, bounds)
+    forwards = frozenset(agent_id for agent_id, runner in runners.items() if _forwards(runner))
+    reception = Reception(profiles, callers, bounds, forwards)
     cards = Cards(
         profiles,
         config.public_url,
@@ -75,6 +78,10 @@ def app_of(
         metrics=metrics,
         workers=Workers(handler, workers, bounds) if workers else None,
     )
+
+
+def _forwards(runner: Runner) -> bool:
+    return isinstance(runner, UpstreamAgent) and runner.forwards
 
 
 def _noting(trail: Trail, clock: Clock, agents: Collection[str]) -> Callable[[Request, A2AError, str], None]:

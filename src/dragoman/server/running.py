@@ -20,7 +20,7 @@ from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.health import Health
 from dragoman.bindings.listener import BACKLOG, bound_socket, listener
 from dragoman.bindings.metrics import Exposition
-from dragoman.config import Config
+from dragoman.config import Config, store_path
 from dragoman.engine.admitted import Admitted
 from dragoman.engine.api import EngineSettings, Handler, Runner
 from dragoman.engine.engine import Engine
@@ -34,6 +34,7 @@ from dragoman.server.errors import StartError
 from dragoman.server.front import app_of
 from dragoman.server.observing import observer_of, telemetry_of
 from dragoman.server.retention import sweep
+from dragoman.server.upstreams import Upstreams
 from dragoman.server.webhooks import webhooks_of
 from dragoman.store.open import open_store
 from dragoman.telemetry.counts import Counts
@@ -85,6 +86,8 @@ async def running(
             observer=observer_of(counts, telemetry),
             announcer=webhooks.announcer,
             identified=authenticator.required_for,
+            trail=trail,
+            name=_name(config, holder),
         )
         rates = Rates(config.max_requests_per_s) if config.max_requests_per_s else None
 
@@ -94,7 +97,8 @@ async def running(
         handler = admitted(engine) if telemetry is None else Traced(admitted(engine), telemetry)
         a2a = handler if config.tasks else admitted(Untasked(clock))
         stopping = asyncio.Event()
-        health = Health(store, clock, lambda: _unready(stopping, threads))
+        upstreams = Upstreams(agents)
+        health = Health(store, clock, lambda: _unready(stopping, threads), upstreams.degraded)
         metrics = None
         if counts is not None:
             metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: store.writes)
@@ -104,6 +108,7 @@ async def running(
                 workers = [agent for agent in agents if isinstance(agent, WorkerAgent)]
                 for worker in workers:
                     worker.leases.open()
+                await upstreams.open(tasks, counts)
                 await engine.start(tasks)
                 webhooks.courier.start(tasks)
                 sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
@@ -119,6 +124,7 @@ async def running(
                     server.should_exit = True
                     await listening
                     await webhooks.close()
+                    await upstreams.close()
                     await ways.close()
                     await trail.stop()
                     sweeper.cancel()
@@ -153,6 +159,12 @@ def _unready(stopping: asyncio.Event, threads: Threads) -> str | None:
     if threads.full:
         return f"all {threads.maximum} threads for agents are taken (threads_max), {threads.left_behind} left behind"
     return None
+
+
+def _name(config: Config, holder: str) -> str:
+    """What makes this server another than others, also after a restart; a server in memory has no earlier life."""
+    path = store_path(config.store)
+    return holder if path is None else f"{socket.gethostname()}/{path.absolute()}"
 
 
 def _engine_settings(config: Config) -> EngineSettings:

@@ -13,11 +13,15 @@ from msgspec import Struct
 
 from dragoman.model.operations import PushConfig
 
+SMALL_BYTES_MAX = 16 * 1024
+"""Bodies that are no larger are small: as many as there are calls at once take little memory. Drivers write it down."""
+
 
 class Delivery(Struct, frozen=True, kw_only=True):
     """One webhook call that is owed, rendered. `id` is the same in every attempt (`webhook-id`).
 
-    `seq` is that of the event it tells of. A `terminal` one tells of the task's end, and is never merged.
+    `seq` is that of the event it tells of. A `terminal` one tells of the task's end, and is never merged. `dialect` is
+    that of the body, which its configuration may not have any more; empty: that of the configuration.
     """
 
     id: str
@@ -26,6 +30,7 @@ class Delivery(Struct, frozen=True, kw_only=True):
     terminal: bool
     body: bytes
     traceparent: str | None = None
+    dialect: str = ""
 
 
 class Registration(Struct, frozen=True, kw_only=True):
@@ -121,12 +126,25 @@ class Outbox(Protocol):
         ...
 
     async def claim(
-        self, lane: Lane, now_ms: int, until_ms: int, limit: int, per_host: int, busy: Collection[str] = ()
+        self,
+        lane: Lane,
+        now_ms: int,
+        until_ms: int,
+        limit: int,
+        per_host: int,
+        busy: Collection[str] = (),
+        *,
+        bytes_max: int | None = None,
+        alone: bool = False,
     ) -> tuple[Due, ...]:
         """Take deliveries that are due, at most `limit`, at most `per_host` of each host, none of a `busy` host.
 
         Hosts that have waited longest come first. What is taken is in flight until settled; a claim that is not settled
         by `until_ms` runs out, and it is due again. Costs about what it returns, however many are owed.
+
+        Of bodies that are not small it takes at most `bytes_max` together (None: any), but with `alone` the first of
+        them whatever its size; behind one that finds no room it takes only small ones. One of which the configuration
+        cannot be read is a dead letter.
         """
         ...
 
@@ -137,8 +155,12 @@ class Outbox(Protocol):
         """
         ...
 
-    def settle(self, settled: Settled) -> "Future[None]":
-        """Write what became of an attempt; under way when this returns. Of one that is no longer there, nothing."""
+    def settle(self, settled: Settled, claim_until_ms: int | None = None) -> "Future[Due | None]":
+        """Write what became of an attempt; under way when this returns. Of one that is no longer there, nothing.
+
+        With `claim_until_ms`, if it was delivered, the next of its configuration is claimed until then and given back,
+        unless it is larger than that was, and not small, or something else of its host is due.
+        """
         ...
 
     async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> tuple[Owed, ...]:

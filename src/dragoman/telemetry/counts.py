@@ -4,6 +4,7 @@ Invariant: counting is a few additions on the loop; nothing is spelled, locked o
 """
 
 from bisect import bisect_left
+from collections.abc import Callable
 from contextvars import Context
 
 BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 60_000, 300_000, 1_800_000)
@@ -19,11 +20,30 @@ class Durations:
         self.counts = [0] * (len(BOUNDS_MS) + 1)
         self.sum_ms = 0
 
+    def add(self, took_ms: int) -> None:
+        """One more, that took so long."""
+        self.counts[bisect_left(BOUNDS_MS, took_ms)] += 1
+        self.sum_ms += took_ms
+
+
+class UpstreamCalls:
+    """Calls of an agent of another server: by outcome, and how long the first word of an answer took.
+
+    `state` says how things stand: `closed` (calls go out), `open`, `half-open`.
+    """
+
+    __slots__ = ("outcomes", "state", "waits")
+
+    def __init__(self, state: Callable[[], str]) -> None:
+        self.state = state
+        self.outcomes = {"succeeded": 0, "refused": 0, "failed": 0}
+        self.waits = Durations()
+
 
 class Counts:
     """Counts since the process began: an Observer of the engine, and of every run the same Execution."""
 
-    __slots__ = ("durations", "pushes", "pushes_dead", "pushes_waiting", "refusals", "runs", "tasks")
+    __slots__ = ("durations", "pushes", "pushes_dead", "pushes_waiting", "refusals", "runs", "tasks", "upstreams")
 
     traceparent: str | None = None
     context: Context | None = None
@@ -36,6 +56,7 @@ class Counts:
         self.pushes: dict[str, int] = {}
         self.pushes_waiting = 0
         self.pushes_dead = 0
+        self.upstreams: dict[str, UpstreamCalls] = {}
 
     def submitted(self, agent: str) -> None:
         """A task was written."""
@@ -51,8 +72,7 @@ class Counts:
         durations = self.durations.get(agent)
         if durations is None:
             durations = self.durations[agent] = Durations()
-        durations.counts[bisect_left(BOUNDS_MS, duration_ms)] += 1
-        durations.sum_ms += duration_ms
+        durations.add(duration_ms)
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Counts":
         """A run begins."""

@@ -4,7 +4,7 @@ Invariant: names are those that OpenTelemetry's own Prometheus exporter would gi
 not matter which way they came. Labels are agent ids, states and kinds of errors, never anything that a caller sent.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import accumulate
 
 from prometheus_client import CollectorRegistry, GCCollector, ProcessCollector
@@ -13,7 +13,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from dragoman.telemetry.counts import BOUNDS_MS, Counts
+from dragoman.telemetry.counts import BOUNDS_MS, Counts, UpstreamCalls
+
+BREAKER_STATES = ("closed", "open", "half-open")
 
 
 class Page:
@@ -67,6 +69,8 @@ class Families(Collector):
         for outcome, count in counts.pushes.items():
             pushes.add_metric([outcome], count)
         yield pushes
+        if counts.upstreams:
+            yield from self._of_upstreams(counts.upstreams)
         for name, what, value in (
             ("push_waiting", "Webhook calls that are owed, as counted in the last seconds", counts.pushes_waiting),
             ("push_dead", "Webhook calls that were given up and can be sent again", counts.pushes_dead),
@@ -75,3 +79,27 @@ class Families(Collector):
         ):
             yield GaugeMetricFamily(f"{prefix}_{name}", what, value)
         yield CounterMetricFamily(f"{prefix}_store_writes", "Writes that the store was given", self.writes)
+
+    def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls]) -> Iterator[Metric]:
+        prefix = self._prefix
+        calls = CounterMetricFamily(
+            f"{prefix}_upstream_calls", "Calls of agents of other servers", labels=["agent", "outcome"]
+        )
+        waits = HistogramMetricFamily(
+            f"{prefix}_upstream_wait_milliseconds", "From a call to the first word of its answer", labels=["agent"]
+        )
+        states = GaugeMetricFamily(
+            f"{prefix}_upstream_state", "1 for how things stand: closed, open, half-open", labels=["agent", "state"]
+        )
+        bounds = [*(f"{bound:.1f}" for bound in BOUNDS_MS), "+Inf"]
+        for agent, upstream in upstreams.items():
+            for outcome, count in upstream.outcomes.items():
+                calls.add_metric([agent, outcome], count)
+            buckets = list(zip(bounds, accumulate(upstream.waits.counts), strict=True))
+            waits.add_metric([agent], buckets, upstream.waits.sum_ms)
+            now = upstream.state()
+            for state in BREAKER_STATES:
+                states.add_metric([agent, state], 1 if state == now else 0)
+        yield calls
+        yield waits
+        yield states

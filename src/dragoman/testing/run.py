@@ -4,14 +4,16 @@ Invariant: the agent meets the same Run as on a server, and what it gives out is
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import UNSET, Struct
 
-from dragoman.engine.api import Reject, Runner
+from dragoman.agents.content import parts_of
+from dragoman.engine.api import Delegation, DelegationFailed, Hear, Reject, Runner
 from dragoman.engine.lifecycle import Fold
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.principal import ANONYMOUS, Principal
 from dragoman.model.task import Progress, Record, TaskHead, TaskState, Usage
@@ -19,12 +21,19 @@ from dragoman.model.task import Progress, Record, TaskHead, TaskState, Usage
 TIMESTAMP = "2026-01-01T00:00:00.000Z"
 """When everything happens in a FakeRun."""
 
+NOTHING: Mapping[str, Iterable[object]] = MappingProxyType({})
+"""What an agent delegates to, in a test that has no other."""
+
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """What became of a run. `events` is all that happened, in order; `record` the task they fold to."""
+    """What became of a run. `events` is all that happened, in order; `record` the task they fold to.
+
+    `orders` are the tasks that the agent gave to others.
+    """
 
     record: Record
     events: tuple[Event, ...]
+    orders: tuple[Delegation, ...] = ()
 
     @property
     def state(self) -> TaskState:
@@ -106,8 +115,12 @@ async def run(
     metadata: dict[str, Any] | None = None,
     extensions: tuple[str, ...] = (),
     principal: Principal = ANONYMOUS,
+    delegated: Mapping[str, Iterable[object]] = NOTHING,
 ) -> Ran:
     """Send `message` to the agent, answer what it asks with `answers` in turn, and wait for it to finish.
+
+    What it delegates comes to what `delegated` has for the other agent, in turn: content as an agent yields it; or an
+    exception, with which the other fails (Reject: rejects the task).
 
     An exception that the agent raises is raised here; on a server it would fail the task.
     """
@@ -121,6 +134,7 @@ async def run(
         metadata=metadata,
         extensions=extensions,
         principal=principal,
+        delegated=delegated,
     )
     try:
         await agent.run(fake)
@@ -131,7 +145,7 @@ async def run(
             raise
     else:
         fake.end(TaskState.COMPLETED)
-    return Ran(record=fake.record, events=tuple(fake.events))
+    return Ran(record=fake.record, events=tuple(fake.events), orders=tuple(fake.orders))
 
 
 class FakeRun:
@@ -149,6 +163,7 @@ class FakeRun:
         metadata: dict[str, Any] | None = None,
         extensions: tuple[str, ...] = (),
         principal: Principal = ANONYMOUS,
+        delegated: Mapping[str, Iterable[object]] = NOTHING,
     ) -> None:
         self.message = message
         self.principal = principal
@@ -170,6 +185,9 @@ class FakeRun:
         )
         self.traceparent: str | None = None
         self.epoch = 1
+        self.lineage: tuple[str, ...] = ("test/test",)
+        self.orders: list[Delegation] = []
+        self._delegated = {agent: list(outcomes) for agent, outcomes in delegated.items()}
         self.events: list[Event] = []
         self.waits = False
         self._answers = list(answers)
@@ -206,6 +224,17 @@ class FakeRun:
     async def written(self) -> None:
         """It is at once."""
 
+    canceled = False
+    shown = None
+
+    def note(self, **note: str) -> None:
+        """Write something down for a later run."""
+        self._add(Noted(note))
+
+    async def noted(self) -> dict[str, str]:
+        """Nothing was."""
+        return {}
+
     def caught_up(self) -> None:
         """Nothing is replayed here."""
 
@@ -220,6 +249,31 @@ class FakeRun:
         self._add(MessageReceived(answer, TIMESTAMP))
         self._add(StatusChanged(TaskState.WORKING, TIMESTAMP))
         return answer
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """The next outcome that the test has for the other agent; without one the test fails."""
+        number = len(self.orders) + 1
+        self.orders.append(order)
+        outcomes = self._delegated.get(order.agent)
+        if not outcomes:
+            raise AssertionError(f"the agent delegates to {order.agent!r}: say what comes of it: delegated={{...}}")
+        outcome, state = outcomes.pop(0), TaskState.COMPLETED
+        message: Message | None = None
+        artifacts: tuple[Artifact, ...] = ()
+        if isinstance(outcome, Exception):
+            state = TaskState.REJECTED if isinstance(outcome, Reject) else TaskState.FAILED
+            message = self._said((Part(text=str(outcome)),))
+        else:
+            artifacts = (Artifact(artifact_id="artifact-1", parts=parts_of(outcome)),)
+        task_id = f"task-1-{number}"
+        delegated = Delegated(number, order.agent, task_id, state, TIMESTAMP, message, artifacts)
+        self._add(delegated)
+        if hear is not None:
+            for artifact in artifacts:
+                await hear(ArtifactChunk(artifact, last_chunk=True))
+        if state is not TaskState.COMPLETED and not order.detach:
+            raise DelegationFailed(delegated)
+        return delegated
 
     async def references(self) -> tuple[Record, ...]:
         """The tasks it was given."""

@@ -6,6 +6,8 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import apsw
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,6 +15,7 @@ from dragoman.store.api import Append, NewTask, OverQuota, Quota, Store, StoreEr
 from dragoman.store.outbox import Delivery, Due, Lane, Settled
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.check import check
+from dragoman.store.sqlite.migrate import migrations
 from dragoman.testing.store_cases import SetClock
 from dragoman.testing.store_cases.bench import START_MS, TaskState, W, chunk, ending, new_task
 from dragoman.testing.store_cases.pushing import CLAIM_MS, HOST, telling, webhook
@@ -22,10 +25,11 @@ Action = Callable[[Store], Awaitable[object]]
 
 def any_deliveries(chance: random.Random, number: int) -> tuple[Delivery, ...]:
     """Some, of webhooks that may not be there."""
-    return tuple(
+    some = [
         telling(number, chance.choice("wwxy"), terminal=chance.random() < 0.3, name=f"{number}.{piece}")
         for piece in range(chance.randrange(4))
-    )
+    ]
+    return tuple(replace(one, body=bytes(20_000)) if chance.random() < 0.3 else one for one in some)
 
 
 def any_action(chance: random.Random, number: int) -> Action:
@@ -119,9 +123,13 @@ async def test_a_batch_comes_out_as_its_writes_one_after_the_other(seed: int, tm
                 for due, other in [*late, *claims]
                 for settled in any_settled(chance, clock.ms)
             ]
-            await asyncio.gather(*(together.outbox.settle(settled) for settled, _ in pairs))
-            for _, settled in pairs:
-                await alone.outbox.settle(settled)
+            until = [chance.choice([None, clock.ms + CLAIM_MS]) for _ in pairs]
+            handed = await asyncio.gather(
+                *(together.outbox.settle(settled, end) for (settled, _), end in zip(pairs, until, strict=True))
+            )
+            for (_, settled), end, due in zip(pairs, until, handed, strict=True):
+                other = await alone.outbox.settle(settled, end)
+                assert (due and replace(due, number=0)) == (other and replace(other, number=0))
             if chance.random() < 0.3:
                 assert await together.outbox.revive(None, clock.ms) == await alone.outbox.revive(None, clock.ms)
             assert await owed_by_webhook(together) == await owed_by_webhook(alone)
@@ -222,5 +230,38 @@ async def test_an_owner_over_its_quota_does_not_undo_the_batch_it_comes_with() -
         )
         assert [type(outcome) for outcome in outcomes].count(OverQuota) <= 1
         assert store.load("t1") is not None
+    finally:
+        await store.close()
+
+
+async def test_what_was_owed_before_sizes_were_known_is_claimed_by_its_size(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    older = apsw.Connection(str(path))
+    for step in (step for step in migrations() if step.version <= 3):
+        older.execute(step.sql)
+    older.execute("PRAGMA user_version = 3")
+    older.execute("INSERT INTO push_hosts (host, lane, due_ms, name) VALUES (1, 1, 5, ?)", (HOST,))
+    settings = msgspec.msgpack.encode(webhook().config)
+    older.execute("INSERT INTO scopes (scope, owner, agent) VALUES (1, 'ann', 'echo')")
+    for task, size in enumerate((20_000, 10, 16_384), 1):
+        columns = "task, id, scope, context, state, status_ms, seq, epoch, log_bytes, head, pushed"
+        older.execute(f"INSERT INTO tasks ({columns}) VALUES (?, ?, 1, 'c', 4, 1, 1, 0, 0, x'', 1)", (task, f"t{task}"))
+        older.execute(
+            "INSERT INTO push_configs (config, task, host, due_ms, id, settings) VALUES (?, ?, 1, ?, 'w', ?)",
+            (task, task, 4 + task, settings),
+        )
+        older.execute(
+            "INSERT INTO deliveries (config, seq, terminal, made_ms, id, body) VALUES (?, 1, 1, 1, ?, ?)",
+            (task, f"d{task}", bytes(size)),
+        )
+    older.close()
+    clock = SetClock()
+    store = SqliteStore(f"sqlite:///{path}", clock)
+    await store.open("h1")
+    try:
+        small = await store.outbox.claim(Lane.UNKNOWN, clock.ms, clock.ms + 1, 10, 10, bytes_max=0)
+        assert [due.delivery.id for due in small] == ["d2", "d3"]
+        (large,) = await store.outbox.claim(Lane.UNKNOWN, clock.ms, clock.ms + 1, 10, 10)
+        assert (large.delivery.id, large.delivery.dialect, len(large.delivery.body)) == ("d1", "", 20_000)
     finally:
         await store.close()

@@ -33,6 +33,7 @@ JSONRPC = Dialect(
         subscribes_to_ended=True,
         cancels_ended=True,
         late_is_error=True,
+        webhook="configuration.pushNotificationConfig",
     ),
     around_frame=lambda _: (b"", b""),
     http_error=errors.http_error,

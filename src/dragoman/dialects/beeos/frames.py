@@ -11,7 +11,7 @@ import msgspec
 from dragoman.dialects.beeos.encode import TAG, Json, message, status_text
 from dragoman.dialects.tagged import encode_artifact, encode_part
 from dragoman.dialects.v03.encode import STATES
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 
@@ -44,7 +44,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (_status(head, TaskState.SUBMITTED, ""),)
-        case MessageReceived():
+        case MessageReceived() | Delegated() | Noted():
             return ()
         case StatusChanged():
             status = _status(head, event.state, status_text(event.state, event.message, event.progress))

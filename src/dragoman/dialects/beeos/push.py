@@ -10,21 +10,21 @@ import hmac
 import msgspec
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Signing, Told
+from dragoman.dialects.api import PushForm, Signing, Stands, Told
 from dragoman.dialects.beeos.encode import TAG, Json, status_of
 from dragoman.dialects.tagged import encode_artifact
 from dragoman.model.events import StatusChanged
 from dragoman.model.message import Artifact
-from dragoman.model.operations import PushConfig
-from dragoman.model.task import TERMINAL, Record, TaskHead, TaskStatus
+from dragoman.model.task import TERMINAL, TaskHead, TaskStatus
 
 FORMAT = ("X-BeeOS-Webhook-Format", "a2a")
+"""Which of BeeOS's formats the bodies have."""
 
 _ARTIFACT = b'{"type":"task_artifact",'
 """How the body begins that tells of an artifact; a signed call names it in a header, too."""
 
 
-def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
     """A status update, or an artifact that is whole; for how it stands, that of where the task stands."""
     body: Json
     match told:
@@ -37,13 +37,9 @@ def encode(head: TaskHead, told: Told, record: Record) -> bytes:
             status = status_of(said, told.progress)
             body = _update(head, status, ended=told.state in TERMINAL)
         case _:
+            record = stands()
             body = _update(head, status_of(record.status, record.progress), ended=record.terminal)
     return msgspec.json.encode(body)
-
-
-def authorization(config: PushConfig) -> push.Headers:
-    """The tokens, and which of BeeOS's formats the body has."""
-    return [*push.top_level_wins(config), FORMAT]
 
 
 def signature(secret: str, signing: Signing) -> push.Headers:
@@ -67,4 +63,10 @@ def _as_03(kind: str, head: TaskHead) -> Json:
     return {"kind": kind, "taskId": head.id, "contextId": head.context_id}
 
 
-FORM = PushForm(content_type="application/json", encode=encode, authorization=authorization, signature=signature)
+FORM = PushForm(
+    content_type="application/json",
+    encode=encode,
+    authorization=push.top_level_wins,
+    signature=signature,
+    headers=(FORMAT,),
+)

@@ -42,6 +42,7 @@ JSONRPC = Dialect(
         cancels_ended=True,
         late_is_error=True,
         failure_is_error=True,
+        webhook="params.pushNotificationConfig",
     ),
     around_answer=envelope.around_answer,
     around_frame=envelope.around_frame,

@@ -18,7 +18,7 @@ from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import AgentFailed
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import (
     CreatePushConfig,
@@ -92,7 +92,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
     match event:
         case Submitted():
             return (_frame(head, {"state": "submitted"}),)
-        case MessageReceived():
+        case MessageReceived() | Delegated() | Noted():
             return ()
         case ArtifactChunk():
             told = _text(record) if record is not None else _joined(event.artifact.parts)

@@ -3,16 +3,16 @@
 import msgspec
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Told
+from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.evoai.encode import task
 from dragoman.dialects.evoai.webhooks import API_KEY, api_key
 from dragoman.model.operations import PushConfig
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.task import TaskHead
 
 
-def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
     """The task as it stands, as `message/send` answers it."""
-    return msgspec.json.encode(task(record, None, dated=False))
+    return msgspec.json.encode(task(stands(), None, dated=False))
 
 
 def authorization(config: PushConfig) -> push.Headers:
@@ -28,4 +28,5 @@ FORM = PushForm(
     encode=encode,
     authorization=authorization,
     signature=push.standard_signature,
+    whole=True,
 )

@@ -34,6 +34,7 @@ JSONRPC = Dialect(
         subscribes_to_ended=True,
         cancels_ended=True,
         absent_webhook_is_none=True,
+        webhook="configuration.pushNotificationConfig",
     ),
     http_error=errors.http_error,
     push=FORM,

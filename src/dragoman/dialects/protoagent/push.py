@@ -6,23 +6,24 @@ Invariant: a task that completes brings its result along: one `artifact`, whole.
 import msgspec
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Told
-from dragoman.dialects.protoagent.encode import Json, artifacts, marked_artifact, stands, status_update
+from dragoman.dialects.api import PushForm, Stands, Told
+from dragoman.dialects.protoagent.encode import Json, artifacts, marked_artifact, status_update
+from dragoman.dialects.protoagent.encode import stands as at_rest
 from dragoman.dialects.v03.encode import artifact_of, artifact_update
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Artifact
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 
 
-def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
     """A status update; for how the task stands, one of where it stands. An artifact, if asked for, is an update too."""
     if isinstance(told, Artifact):
         whole = ArtifactChunk(marked_artifact(told), append=False, last_chunk=True)
         return msgspec.json.encode(artifact_update(head, whole))
-    event = told if isinstance(told, StatusChanged) else stands(record)
+    event = told if isinstance(told, StatusChanged) else at_rest(stands())
     body = status_update(head, event)
     if event.state is TaskState.COMPLETED:
-        body["artifact"] = _result(record)
+        body["artifact"] = _result(stands())
     return msgspec.json.encode(body)
 
 
@@ -37,11 +38,11 @@ def _result(record: Record) -> Json:
     return written | {"append": False, "lastChunk": True}
 
 
-def told(told: Told, record: Record) -> bool:
+def told(told: Told, stands: Stands) -> bool:
     """The end, unless a configuration asks for more."""
     if isinstance(told, StatusChanged):
         return told.state in TERMINAL
-    return told is None and record.terminal
+    return told is None and stands().terminal
 
 
 FORM = PushForm(

@@ -15,7 +15,7 @@ from dragoman.dialects.v03.decode import METHODS, decode
 from dragoman.dialects.v03.push import FORM
 from dragoman.model.operations import Manners
 
-_MANNERS = Manners(subscribed_until_terminal=False)
+_MANNERS = Manners(subscribed_until_terminal=False, webhook="configuration.pushNotificationConfig")
 
 JSONRPC = Dialect(
     name="0.3",

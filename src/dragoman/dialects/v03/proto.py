@@ -23,7 +23,7 @@ from dragoman.dialects.v03.encode import (
 )
 from dragoman.dialects.v03.extras import event_metadata, record_metadata
 from dragoman.model.card import AgentCard
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import ListTasks, Operation, PushConfig, Result, SendMessage, TaskPage
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
@@ -77,14 +77,14 @@ class ProtoJson:
 
     def encode_message(self, answer: Message) -> bytes:
         """The Message of an agent that answers directly; the proto's `msg` has the JSON name `message`."""
-        return msgspec.json.encode({"message": self._message(answer)})
+        return msgspec.json.encode({"message": self.message(answer)})
 
     def encode_event(self, head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
         """The frame of an event, none for what the caller sent. Submitted gives the task as it stood then."""
         match event:
             case Submitted():
                 return (self.encode_snapshot(submitted(head, event), None),)
-            case MessageReceived():
+            case MessageReceived() | Delegated() | Noted():
                 return ()
             case StatusChanged():
                 status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
@@ -115,7 +115,7 @@ class ProtoJson:
                 "contextId": record.head.context_id,
                 "status": self._status(record.status),
                 "artifacts": [self._artifact(artifact) for artifact in record.artifacts] if artifacts else None,
-                "history": [self._message(each) for each in newest(record.history, history_length)],
+                "history": [self.message(each) for each in newest(record.history, history_length)],
                 "metadata": record_metadata(record),
             }
         )
@@ -131,10 +131,11 @@ class ProtoJson:
         }
 
     def _status(self, status: TaskStatus) -> Json:
-        told = None if status.message is None else self._message(status.message)
+        told = None if status.message is None else self.message(status.message)
         return present({"state": STATES[status.state], "message": told, "timestamp": status.timestamp})
 
-    def _message(self, said: Message) -> Json:
+    def message(self, said: Message) -> Json:
+        """A Message, its parts as `content`."""
         return present(
             {
                 "messageId": said.message_id,

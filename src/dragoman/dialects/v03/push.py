@@ -3,14 +3,14 @@
 import msgspec
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Told
+from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.v03.encode import task
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.task import TaskHead
 
 
-def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
     """The task as it stands, whatever is told: so both official servers do, over either binding."""
-    return msgspec.json.encode(task(record, None))
+    return msgspec.json.encode(task(stands(), None))
 
 
 FORM = PushForm(
@@ -18,4 +18,5 @@ FORM = PushForm(
     encode=encode,
     authorization=push.official,
     signature=push.standard_signature,
+    whole=True,
 )

@@ -8,9 +8,9 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from dragoman.dialects.extensions import PROGRESS, USAGE, progress_metadata, usage_metadata
+from dragoman.dialects.extensions import PARENT, PROGRESS, USAGE, parent_metadata, progress_metadata, usage_metadata
 from dragoman.model.card import AgentCard
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.operations import (
     GetTask,
@@ -129,7 +129,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
             update = _StatusUpdate(head.id, head.context_id, status, _status_metadata(event))
             return (_ENCODER.encode(_StatusUpdateFrame(update)),)
-        case MessageReceived():
+        case MessageReceived() | Delegated() | Noted():
             return ()
         case Submitted():
             status = TaskStatus(state=TaskState.SUBMITTED, timestamp=event.timestamp)
@@ -141,16 +141,18 @@ def _task(record: Record, history_length: int | None, artifacts: bool = True) ->
     history = record.history
     if history_length is not None:  # 0 leaves it out, n gives the newest n (A2A 1.0 §3.2.4)
         history = history[max(len(history) - history_length, 0) :]
-    metadata = None
+    metadata = {}
     if record.usage is not None or record.duration_ms is not None:
-        metadata = {USAGE: usage_metadata(record.usage, record.duration_ms)}
+        metadata[USAGE] = usage_metadata(record.usage, record.duration_ms)
+    if record.head.parent is not None:
+        metadata[PARENT] = parent_metadata(record.head)
     return Task(
         id=record.head.id,
         context_id=record.head.context_id,
         status=record.status,
         artifacts=record.artifacts if artifacts else (),
         history=history,
-        metadata=metadata,
+        metadata=metadata or None,
     )
 
 

@@ -4,14 +4,14 @@ Invariant: a body is what a stream would hold, so nothing that is not in the 1.0
 """
 
 from dragoman.dialects import push
-from dragoman.dialects.api import PushForm, Told
+from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.v1.encode import encode_event, encode_snapshot
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Artifact
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.task import TaskHead
 
 
-def encode(head: TaskHead, told: Told, record: Record) -> bytes:
+def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
     """`task` for how it stands and for its beginning, `statusUpdate`, or `artifactUpdate` with the whole artifact."""
     match told:
         case StatusChanged():
@@ -19,7 +19,7 @@ def encode(head: TaskHead, told: Told, record: Record) -> bytes:
         case Artifact():
             (body,) = encode_event(head, ArtifactChunk(told, append=False, last_chunk=True), None)
         case _:
-            body = encode_snapshot(record, None)
+            body = encode_snapshot(stands(), None)
     return body
 
 

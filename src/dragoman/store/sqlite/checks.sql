@@ -75,8 +75,15 @@ WHERE c.claimed IS NOT NULL AND c.claimed NOT IN (SELECT delivery FROM deliverie
 
 -- name: hosts_too_late
 -- Hosts that are due after one of their webhooks is.
-SELECT h.name, h.due_ms, min(c.due_ms) FROM push_hosts h JOIN push_configs c ON c.host = h.host
-WHERE c.due_ms IS NOT NULL GROUP BY h.host HAVING h.due_ms IS NULL OR h.due_ms > min(c.due_ms);
+SELECT h.name, c.large, iif(c.large, h.large_ms, h.due_ms) AS host_ms, min(c.due_ms)
+FROM push_hosts h JOIN push_configs c ON c.host = h.host
+WHERE c.due_ms IS NOT NULL GROUP BY h.host, c.large HAVING host_ms IS NULL OR host_ms > min(c.due_ms);
+
+-- name: wrong_sizes
+-- Webhooks that do not know whether the oldest that is owed to them is large.
+SELECT c.id, c.task, c.large, d.delivery, length(d.body) FROM push_configs c JOIN deliveries d ON d.delivery =
+    (SELECT o.delivery FROM deliveries o WHERE o.config = c.config AND o.dead = 0 ORDER BY o.delivery LIMIT 1)
+WHERE c.large <> (length(d.body) > 16384);
 
 -- name: pages
 -- SQLite's own opinion.

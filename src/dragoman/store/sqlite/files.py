@@ -10,7 +10,7 @@ from hashlib import blake2b
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import Record
 
@@ -59,7 +59,13 @@ def _parts(events: Iterable[Event], snapshot: Record | None) -> Iterator[tuple[P
     for event in events:
         if isinstance(event, ArtifactChunk):
             yield event.artifact.parts
-        elif event.message is not None:
+            continue
+        if isinstance(event, Noted):
+            continue
+        if isinstance(event, Delegated):
+            for artifact in event.artifacts:
+                yield artifact.parts
+        if event.message is not None:
             yield event.message.parts
     if snapshot is not None:
         for artifact in snapshot.artifacts:
@@ -92,6 +98,11 @@ def swap_event(event: Event, swaps: Swaps) -> Event:
             return replace(event, message=_swap_message(event.message, swaps.status))
         case Submitted() | MessageReceived():
             return replace(event, message=_swap_message(event.message, swaps.history))
+        case Noted():
+            return event
+        case Delegated():
+            artifacts = tuple(_swap_artifact(artifact, swaps.artifacts) for artifact in event.artifacts)
+            return replace(event, message=_swap_message(event.message, swaps.status), artifacts=artifacts)
 
 
 def swap_record(record: Record, swaps: Swaps) -> Record:

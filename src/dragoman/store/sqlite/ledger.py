@@ -8,11 +8,14 @@ from collections.abc import Iterable, Sequence
 from itertools import chain
 
 import apsw
+import msgspec
 
+from dragoman.model.operations import PushConfig
 from dragoman.store.api import Appended, Dedupe, Ended, Fenced, Moved, Refused, Repeat, Unknown
+from dragoman.store.sqlite.claims import settled_together
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import File
-from dragoman.store.sqlite.owed import add_webhooks, keep_webhook, owe, register, remove, remove_all, settle
+from dragoman.store.sqlite.owed import add_webhooks, keep_webhook, owe, register, remove, remove_all
 from dragoman.store.sqlite.quotas import Room
 from dragoman.store.sqlite.statements import for_rows
 from dragoman.store.sqlite.writes import (
@@ -82,6 +85,7 @@ class Ledger:
         self.tally = Tally()
         self.standings: dict[str, Standing] = {}
         """How tasks stand that were written in batches lately; nothing else writes to the file."""
+        self.push_configs = msgspec.msgpack.Decoder(PushConfig)
         self._codec = codec
         self._forms: dict[tuple[str, int], str] = {}
         self._scopes: dict[tuple[str, str], int] = {}
@@ -133,9 +137,8 @@ class Ledger:
                 return register(self, write, now_ms)
             case Removal():
                 return remove(self, write)
-            case Settlement(settled=settled):
-                settle(self, (settled,), now_ms)
-                return None
+            case Settlement():
+                return settled_together(self, (write,), now_ms)[0]
             case Remembrance(dedupe=dedupe):
                 known = self._known(dedupe, now_ms)
                 if known is None:

@@ -14,10 +14,11 @@ import msgspec
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.store.sqlite.claims import Claim, claim
 from dragoman.store.sqlite.connection import translated
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.opened import Door
-from dragoman.store.sqlite.owed import Claim, claim, drop, reclaim, revive
+from dragoman.store.sqlite.owed import drop, reclaim, revive
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement, Webhook
@@ -65,13 +66,22 @@ class OutboxTables:
         await self._own().submit(Act(run))
 
     async def claim(
-        self, lane: Lane, now_ms: int, until_ms: int, limit: int, per_host: int, busy: Collection[str] = ()
+        self,
+        lane: Lane,
+        now_ms: int,
+        until_ms: int,
+        limit: int,
+        per_host: int,
+        busy: Collection[str] = (),
+        *,
+        bytes_max: int | None = None,
+        alone: bool = False,
     ) -> tuple[Due, ...]:
-        """Two indexes: hosts of a lane by their time, webhooks of a host by theirs."""
-        ask = Claim(lane, now_ms, until_ms, limit, per_host, tuple(busy))
+        """Two indexes: hosts of a lane by their time, webhooks of a host by theirs; both twice, for large ones too."""
+        ask = Claim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone)
 
         def run(ledger: Ledger, _: int) -> tuple[Due, ...]:
-            return claim(ledger, ask, self._decoder)
+            return claim(ledger, ask)
 
         taken: tuple[Due, ...] = await self._own().submit(Act(run))
         return taken
@@ -85,10 +95,10 @@ class OutboxTables:
             raise translated(error, opened.location) from error
         return found
 
-    def settle(self, settled: Settled) -> "asyncio.Future[None]":
+    def settle(self, settled: Settled, claim_until_ms: int | None = None) -> "asyncio.Future[Due | None]":
         """As the protocol says; those of one batch are written together."""
         try:
-            return self._own().submit(Settlement(settled))
+            return self._own().submit(Settlement(settled, claim_until_ms))
         except StoreError as error:
             return _failed(error)
 
@@ -160,7 +170,7 @@ class OutboxTables:
             task_id=task_id,
             agent=agent,
             config_id=config_id,
-            url=self._decoder.decode(settings).url,
+            url=self._url(settings),
             seq=seq,
             attempts=attempts,
             dead=bool(dead),
@@ -168,6 +178,12 @@ class OutboxTables:
             made_ms=made_ms,
             reason=reason,
         )
+
+    def _url(self, settings: bytes) -> str:
+        try:
+            return self._decoder.decode(settings).url
+        except msgspec.MsgspecError:
+            return ""
 
     def _own(self) -> Writer:
         """For what only the process may write that has the file."""
@@ -196,7 +212,7 @@ def _drop(numbers: Sequence[int], ledger: Ledger, _: int) -> int:
     return drop(ledger, numbers)
 
 
-def _failed(error: StoreError) -> "asyncio.Future[None]":
-    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+def _failed(error: StoreError) -> "asyncio.Future[Any]":
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     future.set_exception(error)
     return future

@@ -74,60 +74,99 @@ DELETE FROM deliveries WHERE delivery IN (
 
 -- name: add_deliveries
 -- What is owed from now on.
-INSERT INTO deliveries (config, seq, terminal, made_ms, id, traceparent, body) VALUES ROWS(7);
+INSERT INTO deliveries (config, seq, terminal, made_ms, id, traceparent, dialect, body) VALUES ROWS(8);
 
 -- name: wake_webhooks
--- Idle webhooks, by a JSON array of their numbers, are due.
-UPDATE push_configs SET due_ms = ?2 WHERE config IN (SELECT value FROM json_each(?1)) AND due_ms IS NULL;
+-- Idle webhooks, by a JSON array of their numbers, are due, with a large delivery or not.
+UPDATE push_configs SET due_ms = ?2, large = ?3 WHERE config IN (SELECT value FROM json_each(?1)) AND due_ms IS NULL;
 
 -- name: wake_hosts
 -- Hosts are due at a time, or earlier.
 UPDATE push_hosts SET due_ms = v.column2 FROM (VALUES ROWS(2)) v
 WHERE push_hosts.host = v.column1 AND (push_hosts.due_ms IS NULL OR push_hosts.due_ms > v.column2);
 
+-- name: wake_hosts_large
+-- The same with large deliveries.
+UPDATE push_hosts SET large_ms = v.column2 FROM (VALUES ROWS(2)) v
+WHERE push_hosts.host = v.column1 AND (push_hosts.large_ms IS NULL OR push_hosts.large_ms > v.column2);
+
 -- name: align_hosts
 -- Hosts, by a JSON array of their numbers, are due when the first of their webhooks is.
-UPDATE push_hosts SET due_ms =
-    (SELECT c.due_ms FROM push_configs c WHERE c.host = push_hosts.host AND c.due_ms IS NOT NULL ORDER BY c.due_ms LIMIT 1)
+UPDATE push_hosts SET
+    due_ms = (SELECT c.due_ms FROM push_configs c
+        WHERE c.host = push_hosts.host AND c.large = 0 AND c.due_ms IS NOT NULL ORDER BY c.due_ms LIMIT 1),
+    large_ms = (SELECT c.due_ms FROM push_configs c
+        WHERE c.host = push_hosts.host AND c.large = 1 AND c.due_ms IS NOT NULL ORDER BY c.due_ms LIMIT 1)
 WHERE host IN (SELECT value FROM json_each(?1));
 
 -- name: due_hosts
 -- Hosts of a lane that are due, the longest first, but for those whose names are in a JSON array; as one JSON array of
--- [number, name]. The lane counts as given in the statement, so that the index is walked in its order.
-SELECT json_group_array(json_array(host, name)) FROM (
+-- [number, name, 0]. The lane counts as given in the statement, so that the index is walked in its order.
+SELECT json_group_array(json_array(host, name, 0)) FROM (
     SELECT host, name FROM push_hosts INDEXED BY push_hosts_due
     WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) ORDER BY due_ms LIMIT ?4);
 
+-- name: any_due_hosts
+-- The same of hosts that are due with small deliveries, as [number, name, 0], or with large ones, as [number, name, 1]; of
+-- the latter others are left out, by another JSON array.
+SELECT json_group_array(json_array(host, name, large)) FROM (
+    SELECT * FROM (SELECT host, name, due_ms, 0 AS large FROM push_hosts INDEXED BY push_hosts_due
+        WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) ORDER BY due_ms LIMIT ?4)
+    UNION ALL
+    SELECT * FROM (SELECT host, name, large_ms AS due_ms, 1 AS large FROM push_hosts INDEXED BY push_hosts_large
+        WHERE lane = ?1 AND large_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?5)) ORDER BY large_ms LIMIT ?4)
+    ORDER BY due_ms LIMIT ?4);
+
 -- name: due_deliveries
--- The oldest of each webhook that is due, of hosts by a JSON array of their numbers, so many of each, so many in all.
-SELECT c.config, d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.terminal, d.body, d.traceparent,
-    d.attempts, d.made_ms
+-- The oldest of each webhook that is due, of hosts by a JSON array of [number, 0 or 1: with large ones], so many of each, so
+-- many in all. Large bodies are left out.
+SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.terminal, d.dialect,
+    CASE WHEN length(d.body) <= 16384 THEN d.body END, d.traceparent, d.attempts, d.made_ms
 FROM json_each(?1) j CROSS JOIN push_configs c ON c.config IN (
-        SELECT k.config FROM push_configs k WHERE k.host = j.value AND k.due_ms <= ?2 ORDER BY k.due_ms LIMIT ?3)
+        SELECT k.config FROM push_configs k WHERE k.host = j.value ->> 0 AND k.large = j.value ->> 1 AND k.due_ms <= ?2
+        ORDER BY k.due_ms LIMIT ?3)
     CROSS JOIN push_hosts h ON h.host = c.host
     CROSS JOIN deliveries d ON d.delivery = (SELECT o.delivery FROM deliveries o WHERE o.config = c.config AND o.dead = 0
         ORDER BY o.delivery LIMIT 1)
     CROSS JOIN tasks t ON t.task = c.task CROSS JOIN scopes s ON s.scope = t.scope
 LIMIT ?4;
 
+-- name: some_due
+-- The same of deliveries by a JSON array of their numbers.
+SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.terminal, d.dialect,
+    d.body, d.traceparent, d.attempts, d.made_ms
+FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value CROSS JOIN push_configs c ON c.config = d.config
+    CROSS JOIN push_hosts h ON h.host = c.host CROSS JOIN tasks t ON t.task = c.task CROSS JOIN scopes s ON s.scope = t.scope;
+
+-- name: body
+-- The body of a delivery.
+SELECT body FROM deliveries WHERE delivery = ?1;
+
 -- name: claim_webhooks
 -- What is in flight, and until when.
 UPDATE push_configs SET due_ms = v.column2, claimed = v.column3 FROM (VALUES ROWS(3)) v WHERE config = v.column1;
 
 -- name: void_claims
--- Nothing is in flight.
+-- Nothing is in flight. Returns the hosts, and whether what was has been large.
 UPDATE push_configs SET due_ms = ?1, claimed = NULL
 WHERE config IN (SELECT config FROM push_configs INDEXED BY push_configs_due WHERE due_ms IS NOT NULL AND claimed IS NOT NULL)
-RETURNING host;
+RETURNING host, large;
 
 -- name: settling
--- How deliveries stand, by a JSON array of their numbers, as one JSON array of
--- [number, webhook, what is in flight, host, lane, the oldest other that is owed].
-SELECT json_group_array(json_array(d.delivery, d.config, c.claimed, c.host, h.lane,
-    (SELECT o.delivery FROM deliveries o WHERE o.config = d.config AND o.dead = 0 AND o.delivery <> d.delivery
-        ORDER BY o.delivery LIMIT 1)))
+-- How deliveries stand, by a JSON array of their numbers, as one JSON array of [number, webhook, what is in flight, its size,
+-- host, lane, when the host is due, also with large ones, the oldest other that is owed, its size].
+SELECT json_group_array(json_array(d.delivery, d.config, c.claimed, length(d.body), c.host, h.lane, h.due_ms, h.large_ms,
+    n.delivery, coalesce(length(n.body), 0)))
 FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead = 0
-    CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN push_hosts h ON h.host = c.host;
+    CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN push_hosts h ON h.host = c.host
+    LEFT JOIN deliveries n ON n.delivery = (SELECT o.delivery FROM deliveries o
+        WHERE o.config = d.config AND o.dead = 0 AND o.delivery <> d.delivery ORDER BY o.delivery LIMIT 1);
+
+-- name: measure
+-- Set right whether the oldest that is owed to webhooks is large, by a JSON array of their numbers. Returns their hosts.
+UPDATE push_configs SET large = coalesce((SELECT length(o.body) > 16384 FROM deliveries o
+    WHERE o.config = push_configs.config AND o.dead = 0 ORDER BY o.delivery LIMIT 1), 0)
+WHERE config IN (SELECT value FROM json_each(?1)) RETURNING host;
 
 -- name: delete_deliveries
 -- Deliveries, by a JSON array of their numbers.
@@ -139,9 +178,9 @@ UPDATE deliveries SET attempts = attempts + 1, dead = v.column2, reason = v.colu
 WHERE delivery = v.column1;
 
 -- name: free_webhooks
--- Nothing is in flight to webhooks, and what is owed is due then.
-UPDATE push_configs SET due_ms = v.column2, retries = v.column3, claimed = NULL FROM (VALUES ROWS(3)) v
-WHERE config = v.column1;
+-- What is owed to webhooks is due then, the oldest has failed before, is large, and is in flight.
+UPDATE push_configs SET due_ms = v.column2, retries = v.column3, large = v.column4, claimed = v.column5
+FROM (VALUES ROWS(5)) v WHERE config = v.column1;
 
 -- name: change_lanes
 -- How hosts have done.
@@ -151,7 +190,8 @@ UPDATE push_hosts SET lane = v.column2 FROM (VALUES ROWS(2)) v WHERE push_hosts.
 -- When the first host is due.
 SELECT min(due_ms) FROM (SELECT min(due_ms) AS due_ms FROM push_hosts WHERE lane = 0 AND due_ms IS NOT NULL
     UNION ALL SELECT min(due_ms) FROM push_hosts WHERE lane = 1 AND due_ms IS NOT NULL
-    UNION ALL SELECT min(due_ms) FROM push_hosts WHERE lane = 2 AND due_ms IS NOT NULL);
+    UNION ALL SELECT min(due_ms) FROM push_hosts WHERE lane = 2 AND due_ms IS NOT NULL
+    UNION ALL SELECT min(large_ms) FROM push_hosts WHERE large_ms IS NOT NULL);
 
 -- name: owed
 -- Deliveries by number, without their bodies. WHICH stands for whether they are dead.
@@ -184,9 +224,12 @@ SELECT d.delivery FROM deliveries d WHERE d.dead = 1 AND d.delivery > ?1 AND d.d
 UPDATE deliveries SET dead = 0, attempts = 0, reason = '' WHERE delivery IN (SELECT value FROM json_each(?1));
 
 -- name: wake_revived
--- Webhooks, by a JSON array of their numbers, to which something is owed again: due, unless something is in flight.
-UPDATE push_configs SET retries = 0, due_ms = CASE WHEN claimed IS NULL THEN ?2 ELSE due_ms END
-WHERE config IN (SELECT value FROM json_each(?1));
+-- Webhooks, by a JSON array of their numbers, to which something is owed again: due, unless something is in flight. Returns
+-- their hosts, and whether the oldest that is owed is large.
+UPDATE push_configs SET retries = 0, due_ms = CASE WHEN claimed IS NULL THEN ?2 ELSE due_ms END,
+    large = (SELECT length(o.body) > 16384 FROM deliveries o WHERE o.config = push_configs.config AND o.dead = 0
+        ORDER BY o.delivery LIMIT 1)
+WHERE config IN (SELECT value FROM json_each(?1)) RETURNING host, large;
 
 -- name: delete_task_owed
 -- What is owed to the webhooks of a task.

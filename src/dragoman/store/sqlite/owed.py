@@ -1,7 +1,8 @@
 """What writes do to webhooks and to what is owed to them; many at once in a few statements.
 
-Invariant: of a webhook `due_ms` is null exactly if nothing is owed to it, and that of its host is never later. Only the
-oldest that is owed to it is ever claimed. Everything here runs inside a transaction of the writer's.
+Invariant: of a webhook `due_ms` is null exactly if nothing is owed to it, `large` says of which size the oldest is, and
+that time of its host is never later which is for that size. Only the oldest that is owed to it is ever claimed.
+Everything here runs inside a transaction of the writer's.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,31 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import Struct
 
-from dragoman.model.operations import PushConfig
 from dragoman.store.api import Unknown
-from dragoman.store.outbox import Delivery, Due, Lane, Settled
-from dragoman.store.sqlite.writes import Registering, Removal, Webhook
+from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, Settled
+from dragoman.store.sqlite.writes import Registering, Removal, Settlement, Webhook
 
 if TYPE_CHECKING:
     from dragoman.store.sqlite.ledger import Ledger
 
-CLAIM_ROUNDS = 4
-"""How often a claim looks for more hosts: some are due no more when looked at, and are then set right."""
-
 T = TypeVar("T")
 
 Row = tuple[object, ...]
-
-
-class Claim(Struct, frozen=True):
-    """What `Outbox.claim` asks for."""
-
-    lane: Lane
-    now_ms: int
-    until_ms: int
-    limit: int
-    per_host: int
-    busy: tuple[str, ...]
 
 
 class Told(Struct, frozen=True, array_like=True):
@@ -49,14 +35,45 @@ class Told(Struct, frozen=True, array_like=True):
 
 
 class Standing(Struct, frozen=True, array_like=True):
-    """How a delivery stands: `claimed` is what is in flight to its webhook, `other` the oldest other that is owed."""
+    """How a delivery stands: `claimed` is what is in flight to its webhook, `other` the oldest other that is owed.
+
+    `due_ms` and `large_ms` are those of its host, sizes those of the bodies.
+    """
 
     number: int
     config: int
     claimed: int | None
+    size: int
     host: int
     lane: int
+    due_ms: int | None
+    large_ms: int | None
     other: int | None
+    other_size: int
+
+    def at_rest(self, now_ms: int) -> bool:
+        """Whether nothing else of its host is due."""
+        return all(ms is None or ms > now_ms for ms in (self.due_ms, self.large_ms))
+
+
+class _Wakes:
+    """When hosts are due, of which something has become due: with what is not large, and with what is."""
+
+    def __init__(self) -> None:
+        self._due: tuple[dict[int, int], dict[int, int]] = ({}, {})
+
+    def add(self, host: int, due_ms: int, size: int) -> None:
+        due = self._due[size > SMALL_BYTES_MAX]
+        due[host] = min(due_ms, due.get(host, due_ms))
+
+    def due(self, host: int, now_ms: int) -> bool:
+        return any(due.get(host, now_ms + 1) <= now_ms for due in self._due)
+
+    def write(self, ledger: "Ledger") -> None:
+        small, large = self._due
+        ledger.execute_rows("wake_hosts", list(small.items()))
+        if large:
+            ledger.execute_rows("wake_hosts_large", list(large.items()))
 
 
 def add_webhooks(ledger: "Ledger", webhooks: Sequence[tuple[int, Webhook]]) -> None:
@@ -125,7 +142,9 @@ def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int) ->
     webhooks = {(told.task, told.id): told for told in found}
     rows: list[Row | None] = []
     newest: dict[int, int] = {}
-    wakes: dict[int, int] = {}
+    idle: tuple[list[int], list[int]] = ([], [])
+    woken: set[int] = set()
+    wakes = _Wakes()
     for task, delivery in owing:
         told = webhooks.get((task, delivery.config_id))
         if told is None:
@@ -134,8 +153,10 @@ def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int) ->
             if told.config in newest:
                 rows[newest[told.config]] = None
             newest[told.config] = len(rows)
-        if told.idle:
-            wakes[told.config] = told.host
+        if told.idle and told.config not in woken:
+            woken.add(told.config)
+            idle[len(delivery.body) > SMALL_BYTES_MAX].append(told.config)
+            wakes.add(told.host, now_ms, len(delivery.body))
         rows.append(
             (
                 told.config,
@@ -144,76 +165,57 @@ def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int) ->
                 now_ms,
                 delivery.id,
                 delivery.traceparent,
+                delivery.dialect,
                 delivery.body,
             )
         )
     if newest:
         ledger.cursor.execute(ledger.sql["merge"], (_numbers(newest),))
     ledger.execute_rows("add_deliveries", [row for row in rows if row is not None])
-    if wakes:
-        ledger.cursor.execute(ledger.sql["wake_webhooks"], (_numbers(wakes), now_ms))
-        ledger.execute_rows("wake_hosts", [(host, now_ms) for host in set(wakes.values())])
-
-
-def claim(ledger: "Ledger", ask: Claim, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[Due, ...]:
-    """Take what is due of the hosts that have waited longest; whatever is not due is not looked at."""
-    taken: list[Due] = []
-    claims: list[Row] = []
-    seen: set[int] = set()
-    passed = list(ask.busy)
-    for _ in range(CLAIM_ROUNDS):
-        left = ask.limit - len(taken)
-        if left <= 0:
-            break
-        values = (int(ask.lane), ask.now_ms, msgspec.json.encode(passed).decode(), left)
-        row = ledger.cursor.execute(ledger.sql["due_hosts"], values).get
-        hosts = msgspec.json.decode(str(row), type=list[tuple[int, str]])
-        if not hosts:
-            break
-        seen.update(host for host, _ in hosts)
-        passed += [name for _, name in hosts]
-        numbers = _numbers(host for host, _ in hosts)
-        for config, *facts in _rows(ledger, "due_deliveries", numbers, ask.now_ms, ask.per_host, left):
-            due = _due(facts, decoder)
-            taken.append(due)
-            claims.append((config, ask.until_ms, due.number))
-    if seen:
-        ledger.execute_rows("claim_webhooks", claims)
-        ledger.cursor.execute(ledger.sql["align_hosts"], (_numbers(seen),))
-    return tuple(taken)
+    for large, configs in enumerate(idle):
+        if configs:
+            ledger.cursor.execute(ledger.sql["wake_webhooks"], (_numbers(configs), now_ms, large))
+    wakes.write(ledger)
 
 
 def reclaim(ledger: "Ledger", now_ms: int) -> None:
     """What was in flight is due now."""
-    hosts = {host for (host,) in _rows(ledger, "void_claims", now_ms)}
-    ledger.execute_rows("wake_hosts", [(host, now_ms) for host in sorted(hosts)])
+    _wake(ledger, set(_rows(ledger, "void_claims", now_ms)), now_ms)
 
 
-def settle(ledger: "Ledger", settled: Iterable[Settled], now_ms: int) -> None:
-    """Write what became of attempts. Two of one webhook are settled one after the other."""
-    waiting = list(settled)
+def settle(ledger: "Ledger", writes: Iterable[Settlement], now_ms: int) -> dict[int, int]:
+    """Write what became of attempts. Two of one webhook are settled one after the other.
+
+    Returns what was claimed with them: by the number of one that has arrived, that of the next.
+    """
+    waiting, handed = list(writes), dict[int, int]()
     while waiting:
-        waiting = _settle_some(ledger, waiting, now_ms)
+        waiting = _settle_some(ledger, waiting, handed, now_ms)
+    return handed
 
 
-def _settle_some(ledger: "Ledger", settled: Sequence[Settled], now_ms: int) -> list[Settled]:
+def _settle_some(
+    ledger: "Ledger", writes: Sequence[Settlement], handed: dict[int, int], now_ms: int
+) -> list[Settlement]:
     """Settle the first of each webhook; returns the rest. What waits behind one that failed is merged (see `owe`)."""
-    numbers = {one.number for one in settled}
+    numbers = {write.settled.number for write in writes}
     standings = {standing.number: standing for standing in _read(ledger, "settling", numbers, list[Standing])}
-    rest: list[Settled] = []
+    rest: list[Settlement] = []
     freed: dict[int, Row] = {}
     gone: list[int] = []
     failed: list[Row] = []
     crowded: list[int] = []
-    wakes: dict[int, int] = {}
+    headless: list[int] = []
+    wakes = _Wakes()
     lanes: dict[int, int] = {}
-    for one in settled:
+    for write in writes:
+        one = write.settled
         standing = standings.get(one.number)
         if standing is None:
             continue
         config, host, other = standing.config, standing.host, standing.other
         if config in freed:
-            rest.append(one)
+            rest.append(write)
             continue
         claimed = standing.claimed
         if claimed != one.number and one.outcome in ("retry", "dead"):
@@ -231,25 +233,49 @@ def _settle_some(ledger: "Ledger", settled: Sequence[Settled], now_ms: int) -> l
             gone.append(one.number)
             if claimed != one.number and (claimed is not None or (other is not None and other < one.number)):
                 freed[config] = ()  # another is in flight, or waits for its turn
+                headless.append(config)
                 continue
         else:
             failed.append((one.number, one.outcome == "dead", one.reason))
         retries = one.outcome == "retry" and (other is None or other > one.number)
+        size = standing.size if retries else standing.other_size
         due_ms = one.due_ms if retries else now_ms if other is not None or one.outcome == "retry" else None
-        freed[config] = (config, due_ms, retries)
+        following = None if wakes.due(host, now_ms) else _handed(write, standing, now_ms)
+        if following is not None:
+            handed[one.number], due_ms = following, write.claim_until_ms
+        freed[config] = (config, due_ms, retries, size > SMALL_BYTES_MAX, following)
         if retries and other is not None:
             crowded.append(config)
         if due_ms is not None:
-            wakes[host] = min(due_ms, wakes.get(host, due_ms))
+            wakes.add(host, due_ms, size)
     if gone:
         ledger.cursor.execute(ledger.sql["delete_deliveries"], (str(gone),))
     ledger.execute_rows("fail_deliveries", failed)
     if crowded:
         ledger.cursor.execute(ledger.sql["merge_waiting"], (str(crowded),))
     ledger.execute_rows("free_webhooks", [row for row in freed.values() if row])
-    ledger.execute_rows("wake_hosts", list(wakes.items()))
+    wakes.write(ledger)
     ledger.execute_rows("change_lanes", list(lanes.items()))
+    if headless:
+        hosts = {host for (host,) in _rows(ledger, "measure", _numbers(headless))}
+        ledger.cursor.execute(ledger.sql["align_hosts"], (_numbers(hosts),))
     return rest
+
+
+def _handed(write: Settlement, standing: Standing, now_ms: int) -> int | None:
+    """What goes out behind one that has arrived, without another claim; None: nothing, or another has waited longer.
+
+    What is larger than small has the room of the one before it.
+    """
+    if (
+        write.claim_until_ms is not None
+        and write.settled.outcome == "delivered"
+        and standing.claimed == standing.number
+        and standing.other_size <= max(SMALL_BYTES_MAX, standing.size)
+        and standing.at_rest(now_ms)
+    ):
+        return standing.other
+    return None
 
 
 def revive(ledger: "Ledger", numbers: Sequence[int], now_ms: int) -> int:
@@ -257,8 +283,8 @@ def revive(ledger: "Ledger", numbers: Sequence[int], now_ms: int) -> int:
     found = _rows(ledger, "some_dead", _numbers(numbers))
     if found:
         ledger.cursor.execute(ledger.sql["revive"], (_numbers(number for number, _, _ in found),))
-        ledger.cursor.execute(ledger.sql["wake_revived"], (_numbers({config for _, config, _ in found}), now_ms))
-        ledger.execute_rows("wake_hosts", [(host, now_ms) for host in {host for _, _, host in found}])
+        configs = _numbers({config for _, config, _ in found})
+        _wake(ledger, set(_rows(ledger, "wake_revived", configs, now_ms)), now_ms)
     return len(found)
 
 
@@ -267,6 +293,14 @@ def drop(ledger: "Ledger", numbers: Sequence[int]) -> int:
     found = _rows(ledger, "some_dead", _numbers(numbers))
     ledger.cursor.execute(ledger.sql["delete_deliveries"], (_numbers(number for number, _, _ in found),))
     return len(found)
+
+
+def _wake(ledger: "Ledger", places: Iterable[tuple[int, int]], now_ms: int) -> None:
+    """Hosts, each with whether it is with what is large, are due now."""
+    wakes = _Wakes()
+    for host, large in places:
+        wakes.add(host, now_ms, SMALL_BYTES_MAX + large)
+    wakes.write(ledger)
 
 
 def _host(ledger: "Ledger", name: str) -> int:
@@ -283,22 +317,6 @@ def _lane(settled: Settled, lane: Lane) -> Lane:
     if not settled.reached:
         return Lane.FAILING
     return Lane.HEALTHY if lane is Lane.UNKNOWN else lane
-
-
-def _due(facts: Sequence[Any], decoder: msgspec.msgpack.Decoder[PushConfig]) -> Due:
-    number, task_id, agent, host, settings, name, config_id, seq, terminal, body, traceparent, attempts, made_ms = facts
-    return Due(
-        number=number,
-        task_id=task_id,
-        agent=agent,
-        config=decoder.decode(settings),
-        host=host,
-        delivery=Delivery(
-            id=name, config_id=config_id, seq=seq, terminal=bool(terminal), body=body, traceparent=traceparent
-        ),
-        attempts=attempts,
-        made_ms=made_ms,
-    )
 
 
 def _read(ledger: "Ledger", name: str, numbers: Iterable[int], form: type[T]) -> T:

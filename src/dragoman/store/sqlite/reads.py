@@ -4,7 +4,7 @@ Invariant: what is read of a task is of one moment: a read that takes several st
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import apsw
@@ -86,10 +86,14 @@ class Reads:
         return self.stored(rows, everywhere(kept_apart)) if rows else None
 
     def settings(self, task_id: str, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[PushConfig, ...]:
-        """The webhooks of the task, oldest first."""
+        """The webhooks of the task, oldest first; one that cannot be read is none."""
         with self._gate:
             rows: list[Any] = self.cursor.execute(self.sql["settings"], (task_id,)).fetchall()
-        return tuple(decoder.decode(settings) for (settings,) in rows)
+        found: list[PushConfig] = []
+        for (settings,) in rows:
+            with suppress(msgspec.MsgspecError):
+                found.append(decoder.decode(settings))
+        return tuple(found)
 
     def equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
         """The number under which the task has these bytes already."""

@@ -138,6 +138,7 @@ class Writer:
         with self._gate:
             now_ms = self._clock.now_ms()
             ledger = self._ledger
+            before = ledger.connection.total_changes()
             try:
                 ledger.begin()
                 outcomes = way(writes, now_ms)
@@ -145,7 +146,8 @@ class Writer:
             except BaseException:
                 ledger.rollback()
                 raise
-        self.written_ms = now_ms
+        if ledger.connection.total_changes() != before:  # else a disk that is full has not been noticed
+            self.written_ms = now_ms
         return outcomes
 
     def _deliver(self, batch: list[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:

@@ -85,9 +85,10 @@ class Removal(Struct, frozen=True):
 
 
 class Settlement(Struct, frozen=True):
-    """What became of an attempt to deliver."""
+    """What became of an attempt to deliver, and until when the next may be claimed with it."""
 
     settled: Settled
+    claim_until_ms: int | None = None
 
 
 class Remembrance(Struct, frozen=True):

@@ -186,6 +186,23 @@ async def what_waits_behind_a_retry_is_merged_but_for_the_end(bench: Bench) -> N
             await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
 
 
+async def what_came_during_an_attempt_is_merged_once_it_has_failed(bench: Bench) -> None:
+    async with bench.store() as store:
+        await pushed_task(store, "t1", 1, 2, 3)
+        await store.append(replace(by_run("t1", chunk("a")), deliveries=(telling(4), telling(4, "x"))))
+        await store.append(replace(ending("t1", 2), deliveries=(telling(5), telling(6, terminal=True))))
+        (due,) = await claimed(bench, store)
+        assert await store.outbox.owed_count() == (6, 0)
+        retry = Settled(number=due.number, outcome="retry", due_ms=bench.clock.ms + 10, reason="HTTP 503")
+        await store.outbox.settle(retry)
+        assert [owed.id for owed in await store.outbox.owed()] == ["w-1", "w-5", "w-6"]
+        bench.clock.ms += 10
+        for name in ("w-1", "w-5", "w-6"):
+            (due,) = await claimed(bench, store, Lane.HEALTHY)
+            assert due.delivery.id == name
+            await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
+
+
 async def a_claim_that_runs_out_is_claimed_again_and_settled_once(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2)
@@ -296,6 +313,7 @@ PUSHING: tuple[Case, ...] = (
     one_of_a_webhook_is_in_flight_in_the_order_of_writing,
     webhooks_of_a_task_do_not_wait_for_each_other,
     what_waits_behind_a_retry_is_merged_but_for_the_end,
+    what_came_during_an_attempt_is_merged_once_it_has_failed,
     a_claim_that_runs_out_is_claimed_again_and_settled_once,
     a_dead_letter_lets_the_next_out_and_can_be_sent_again,
     a_dead_letter_that_had_arrived_leaves_nothing_due,

@@ -5,10 +5,10 @@ Invariant: a case uses nothing but the Store protocol.
 
 import asyncio
 
-from dragoman.model.events import StatusChanged, Submitted
+from dragoman.model.events import Delegated, StatusChanged, Submitted
 from dragoman.model.ids import timestamp
-from dragoman.model.message import Part, Role
-from dragoman.model.task import TaskState
+from dragoman.model.message import Artifact, Part, Role
+from dragoman.model.task import TaskState, Usage
 from dragoman.store.api import (
     Append,
     Appended,
@@ -180,6 +180,19 @@ async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status
         ]
 
 
+async def what_was_delegated_is_kept_with_its_files(bench: Bench) -> None:
+    async with bench.store() as store:
+        content = Part(raw=b"x" * 5000, filename="x")
+        artifacts = (Artifact(artifact_id="b", parts=(content, Part(data={"a": [1, None]}))),)
+        said = message("done", content, role=Role.AGENT)
+        event = Delegated(1, "other", "t2", TaskState.COMPLETED, timestamp(1), said, artifacts, Usage(1, 2, 3))
+        refused = Delegated(2, "other", "", TaskState.REJECTED, timestamp(2))
+        await store.create(new_task("t1"))
+        await store.append(by_run("t1", event, refused))
+        assert [one.event for one in loaded(store, "t1").events[1:]] == [event, refused]
+        assert [one.event for one in await store.read("t1", 1, 1 << 20)] == [event, refused]
+
+
 async def the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
     async with bench.store() as store:
         for number in range(6):
@@ -260,6 +273,7 @@ READING: tuple[Case, ...] = (
     unfinished_tasks_are_those_leased_or_queued_oldest_first,
     a_list_is_ordered_filtered_paged_and_counted,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
+    what_was_delegated_is_kept_with_its_files,
     the_newest_tasks_of_a_context_come_oldest_first,
     a_sweep_takes_what_is_too_old_and_nothing_else,
     readers_and_writers_do_not_get_in_each_others_way,

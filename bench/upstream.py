@@ -1,0 +1,137 @@
+"""The rows of calling other agents: what the client costs, and what a remote agent behind Dragoman's card does.
+
+The other agent is bench/peer.c on the load's core: it costs so little that what is measured is who calls it.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import servers
+from generators import Generators, Measured, message, rpc, stream_rpc
+from plan import ECHO, QUESTION, Figures, Plan, answered, clocked
+from servers import HERE, Broken, Kind, Server, running
+
+PEER = "/agents/peer"
+LOCAL_CHUNKS = "/agents/chunks"
+CHUNKS = 100
+NOTES = "1"
+"""Events of a task's log that no stream has: where the peer's own task is noted."""
+
+CONFIG = """
+[[agents]]
+id = "peer"
+run = "a2a:http://127.0.0.1:{port}"
+"""
+
+
+def client(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """Processor time of a client's own process, on the servers' core, for a send and for a streamed event."""
+    caller = kind.name.partition("-")[0]
+    python = str(kind.program.with_name("python"))
+    with load.peering() as port:
+        url = f"http://127.0.0.1:{port}"
+        command = kind.instead(python, str(HERE / "calling.py"), caller, url, "--seconds", str(plan.seconds))
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, preexec_fn=lambda: servers.pin(servers.SERVER_CORE)
+        )
+    lines = [line for line in done.stdout.splitlines() if line.startswith(b"{")]
+    if not lines:
+        raise Broken(f"the client of {kind.name}: {(done.stderr or done.stdout)[-600:].decode(errors='replace')}")
+    figures: Figures = json.loads(lines[-1])
+    return figures
+
+
+@dataclass(frozen=True)
+class Spent:
+    """What was measured of some requests, and what they cost the server: its own processor time."""
+
+    measured: Measured
+    cpu_s: float
+
+    @property
+    def request_us(self) -> float:
+        return self.cpu_s / self.measured.finished * 1e6
+
+    @property
+    def event_us(self) -> float:
+        return self.cpu_s / self.measured.events * 1e6
+
+
+def upstream(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """One server with the agents of the bench and the peer: sends and streams through it, in turn with local ones."""
+    body = rpc("SendMessage", message(QUESTION))
+    turns = max(1, round(plan.seconds))
+    with load.peering() as port:
+        direct = load.unary(port, "/", body, "send.lua", "deadbeef", plan.seconds).requests_per_s
+
+        def configure(directory: Path) -> None:
+            (directory / "dragoman.toml").write_text(CONFIG.format(port=port))
+
+        with running(kind, prepare=configure) as server:
+            checked(server)
+
+            def measure() -> tuple[Measured, float]:
+                return answered(
+                    load.unary(server.port, PEER, body, "send.lua", f"{time.time_ns():x}"[-8:], plan.seconds)
+                )
+
+            figures = clocked(server, "rate", measure)
+            local_us, send_us, _ = compared(
+                lambda path: spent(load, server, path, body, 1_500).request_us, ECHO, PEER, turns
+            )
+        figures |= {"direct": direct, "of_direct": figures["rate"] / direct}
+        figures |= {"send_us": send_us, "local_send_us": local_us}
+        for pace, suffix in (("burst", ""), ("turns", "_in_turns")):
+            streams = stream_rpc("SendStreamingMessage", message({"text": f"{CHUNKS} {pace}"}))
+
+            def event_us(path: str, streams: str = streams) -> float:
+                return spent(load, server, path, streams, 400, "--chunks", str(CHUNKS), "--unseen", NOTES).event_us
+
+            with running(kind, prepare=configure) as server:
+                local_us, remote_us, ratio = compared(event_us, LOCAL_CHUNKS, PEER, turns)
+            figures |= {f"event{suffix}": ratio, f"event{suffix}_us": remote_us, f"local_event{suffix}_us": local_us}
+    return figures
+
+
+def checked(server: Server) -> None:
+    """The peer's answer has to come through, and the task has to be Dragoman's own."""
+    params = message(QUESTION)
+    params["message"]["messageId"] = "first"
+    task = server.call(PEER, "SendMessage", params)["task"]
+    if task["artifacts"][0]["parts"][0]["text"] != QUESTION["text"]:
+        raise Broken(f"the peer's answer came as {str(task)[:300]}")
+    if server.call(PEER, "GetTask", {"id": task["id"]})["status"]["state"] != "TASK_STATE_COMPLETED":
+        raise Broken("the task of a remote agent was not kept as it ended")
+
+
+def spent(load: Generators, server: Server, path: str, body: str, requests: int, *options: str) -> Spent:
+    """So many requests at 32 connections, all to their end and every answer checked."""
+    before = server.cpu_s()
+    bounds = ("--requests", str(requests), "--seconds", "60", "--warmup", "0")
+    measured = load.loop(server.port, path, body, *bounds, *options)
+    if measured.finished < requests:
+        raise Broken(f"{measured.finished} of {requests} requests came to their end")
+    return Spent(measured, server.cpu_s() - before)
+
+
+def compared(cost: Callable[[str], float], local: str, remote: str, turns: int) -> tuple[float, float, float]:
+    """What a local agent and a remote one cost, measured in turn, each remote one between two local ones; medians.
+
+    The third is the median of the ratios of neighbours, so that neither the growing store nor other work on the
+    machine weighs on one more than on the other.
+    """
+    for path in (local, remote):
+        cost(path)
+    locals_us, remotes_us, ratios = [cost(local)], [], []
+    for _ in range(turns):
+        remotes_us.append(cost(remote))
+        locals_us.append(cost(local))
+        ratios.append(remotes_us[-1] / statistics.mean(locals_us[-2:]))
+    return statistics.median(locals_us), statistics.median(remotes_us), statistics.median(ratios)

@@ -1,0 +1,102 @@
+"""Delegating: what an agent says of a task for another agent, as an order; and what comes of it, chunk by chunk.
+
+Invariant: what is wrong with an order is raised where the agent gives it.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman.engine.api import Delegation, Run
+from dragoman.model.events import ArtifactChunk
+from dragoman.model.message import Part
+
+CHUNKS_MAX = 64
+"""How many parts wait for an agent that is slower than the one it listens to."""
+
+
+def order_of(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
+    """The order. Raises ValueError or TypeError for what no order says."""
+    if not isinstance(agent, str) or not agent:
+        raise TypeError(f"delegate to {agent!r}: name an agent of this server by its id")
+    if (asks := wishes["asks"]) not in ("pass", "raise"):
+        raise ValueError(f"asks={asks!r}: must be 'pass' or 'raise'")
+    timeout_s = wishes["timeout_s"]
+    if timeout_s is not None and not timeout_s > 0:
+        raise ValueError(f"timeout_s={timeout_s!r}: must be more than 0")
+    return Delegation(agent=agent, parts=parts, **wishes)
+
+
+class Heard:
+    """What was heard of an artifact. One that begins anew, since its agent was run again, repeats what it had said."""
+
+    __slots__ = ("_again", "_files", "_texts")
+
+    def __init__(self) -> None:
+        self._texts: list[str] = []
+        self._files: list[Part] = []
+        self._again: str | None = None
+
+    def new(self, chunk: ArtifactChunk) -> list[Part]:
+        """The parts of a chunk, without what has been heard before. What differs from that is all new."""
+        if not chunk.append:
+            self._again = "" if self._texts else None
+        return [new for part in chunk.artifact.parts if (new := self._new(part)) is not None]
+
+    def _new(self, part: Part) -> Part | None:
+        text = part.text
+        if text is None:
+            if part in self._files:
+                return None
+            self._files.append(part)
+            return part
+        if self._again is None:
+            self._texts.append(text)
+            return part
+        said = "".join(self._texts)
+        again = self._again + text
+        if said.startswith(again):
+            self._texts, self._again = [said], again
+            return None
+        self._texts, self._again = [again], None
+        return replace(part, text=again[len(said) :] if again.startswith(said) else again)
+
+
+async def streamed(run: Run, order: Delegation) -> AsyncGenerator[str | Part, None]:
+    """The parts that come of an order, as they come; of one that was carried out before, all at once."""
+    chunks: asyncio.Queue[Part] = asyncio.Queue(CHUNKS_MAX)
+    told = False
+
+    heard: dict[str, Heard] = {}
+
+    async def hear(chunk: ArtifactChunk) -> None:
+        for part in heard.setdefault(chunk.artifact.artifact_id, Heard()).new(chunk):
+            await chunks.put(part)
+
+    delegating = asyncio.ensure_future(run.delegate(order, hear))
+    coming = asyncio.ensure_future(chunks.get())
+    try:
+        while True:
+            await asyncio.wait((delegating, coming), return_when=asyncio.FIRST_COMPLETED)
+            if coming.done():
+                told = True
+                yield _plain(coming.result())
+                coming = asyncio.ensure_future(chunks.get())
+            elif chunks.empty():
+                break
+        for part in (await delegating).parts if not told else ():
+            yield _plain(part)
+        await delegating
+    finally:
+        coming.cancel()
+        delegating.cancel()
+        await asyncio.wait((delegating,))
+        if not delegating.cancelled():
+            delegating.exception()  # it has been raised, or nobody listens any more
+
+
+def _plain(part: Part) -> str | Part:
+    """Text that is nothing else as text."""
+    return part.text if part.text is not None and part == Part(text=part.text) else part

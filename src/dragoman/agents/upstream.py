@@ -1,0 +1,112 @@
+"""UpstreamAgent: an agent of another server behind a card of this one.
+
+Invariant: tasks are ours, whatever becomes of the upstream: written before it hears of them, kept when it is gone, and
+taken up again where it left them.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+from dragoman.agents.breaker import Breaker, State
+from dragoman.agents.upstream_card import profile_of
+from dragoman.agents.upstream_task import UpstreamTask
+from dragoman.agents.upstream_way import Address, Made, UpstreamWay
+from dragoman.engine.api import Run
+from dragoman.model.card import Profile
+from dragoman.model.errors import A2AError, Unavailable
+from dragoman.model.task import Record
+
+log = logging.getLogger("dragoman.upstreams")
+
+STOP_S = 5.0
+"""How long an upstream may take to cancel a task that nobody here runs any more."""
+
+
+def _no_credentials(_: object) -> None:
+    """The upstream asks nobody who they are."""
+
+
+class UpstreamAgent:
+    """An agent of another server. Satisfies `Runner`, `Refusing` and `Outreaching`.
+
+    `profile` is what the card says as long as the upstream's has not been read; then that, as `said` changes it. With
+    `queues` tasks are taken in while the upstream does not answer; without, they are refused. `made` makes the
+    credentials; with `forwards` those of the caller are shown instead, which are kept in memory only. After `failures`
+    calls in a row that did not get through none is made for `pause_s`.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        address: Address,
+        *,
+        said: Callable[[Profile], Profile] = lambda profile: profile,
+        made: Made = _no_credentials,
+        forwards: bool = False,
+        queues: bool = False,
+        failures: int = 5,
+        pause_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.direct = False
+        self.restartable = True
+        self.one_message = False
+        self.profile = self._ours = said(profile)
+        self.way = UpstreamWay(
+            profile.id, address, made, Breaker(failures, pause_s, clock), self._read, forwards=forwards
+        )
+        self._said = said
+        self._queues = queues
+        self._group: asyncio.TaskGroup | None = None
+
+    @property
+    def forwards(self) -> bool:
+        """Whether what callers show is passed on."""
+        return self.way.forwards
+
+    @property
+    def offline(self) -> bool:
+        """Whether sends are refused, since the upstream does not answer and no call is to be made."""
+        breaker = self.way.breaker
+        return breaker.state is not State.CLOSED and not self._queues and breaker.wait_s > 0
+
+    def refusal(self) -> A2AError:
+        """The error for a send while it is offline."""
+        wait_s = int(self.way.breaker.wait_s) + 1
+        return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
+
+    async def open(self, group: asyncio.TaskGroup) -> None:
+        """Read the upstream's card, for a bounded time, and look after it as long as `group` lasts."""
+        self._group = group
+        await self.way.open(group)
+
+    async def close(self) -> None:
+        """End what is open."""
+        self._group = None
+        await self.way.close()
+
+    async def run(self, run: Run) -> None:
+        """Have the upstream do the task."""
+        await UpstreamTask(run, self.way, queues=self._queues).done()
+
+    def stopped(self, record: Record) -> None:
+        """A task that nobody ran was canceled: the upstream's is to be, too."""
+        task_id = (record.note or {}).get("task")
+        if task_id and self._group is not None:
+            self._group.create_task(self._stop(task_id), name=f"stop {task_id}")
+
+    async def _stop(self, task_id: str) -> None:
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self.way.stop(task_id)
+        except TimeoutError:
+            log.info("upstream %s: its task %s was not canceled in time", self.way.name, task_id)
+
+    def _read(self, whole: dict[str, Any]) -> None:
+        """The upstream's card was read."""
+        profile = self._said(profile_of(whole, self._ours))
+        if profile != self.profile:
+            self.profile = profile

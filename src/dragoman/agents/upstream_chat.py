@@ -1,0 +1,47 @@
+"""One task over chat completions, as KAOS does where a card offers no A2A, or there is none.
+
+Invariant: the whole conversation goes with each message, since the other side keeps none.
+"""
+
+import logging
+import time
+
+from dragoman.agents import upstream_failures as failures
+from dragoman.agents.upstream_way import UpstreamWay
+from dragoman.client.errors import PeerError
+from dragoman.engine.api import Run
+from dragoman.model.errors import A2AError
+from dragoman.model.message import Role
+from dragoman.model.task import TaskState
+from dragoman.net.errors import EgressError
+
+log = logging.getLogger("dragoman.upstreams")
+
+HISTORY_MAX = 50
+"""Messages of the conversation that go with one over chat completions."""
+
+
+async def chatted(run: Run, way: UpstreamWay) -> str:
+    """What the agent answers to the message of the task. Raises Ended."""
+    if not run.message.text:
+        raise failures.ended(TaskState.REJECTED, f"{way.name} takes text only.")
+    messages = [
+        {"role": "user" if message.role is Role.USER else "assistant", "content": message.text}
+        for message in (*await run.history(HISTORY_MAX), run.message)
+        if message.text
+    ]
+    asked_s = time.monotonic()
+    try:
+        text = await way.chat(messages, run.traceparent)
+    except (A2AError, PeerError, EgressError) as error:
+        if isinstance(error, EgressError):
+            way.breaker.failed()
+            way.count("failed")
+        else:
+            way.breaker.succeeded()
+            way.count("refused")
+        log.warning("upstream %s: task %s: %s", way.name, run.head.id, error)
+        raise failures.ending(way.name, error) from error
+    way.breaker.succeeded()
+    way.count("succeeded", time.monotonic() - asked_s)
+    return text

@@ -1,0 +1,80 @@
+"""How a task ends whose upstream did not do it: in which state, and in what words.
+
+Invariant: pure. A caller reads the upstream's name and what the upstream itself said; no address, nothing of an
+exception of the way out.
+"""
+
+from dragoman.client.errors import CallTimedOut, HttpRefusal, NoAnswer, NoToken, PeerError
+from dragoman.engine.api import Ended
+from dragoman.model.errors import (
+    A2AError,
+    AgentFailed,
+    AgentOffline,
+    Forbidden,
+    InternalError,
+    InvalidAgentResponse,
+    MethodNotFound,
+    TaskNotFound,
+    TaskTimeout,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+from dragoman.net.errors import EgressError
+
+Failure = A2AError | NoAnswer | PeerError | EgressError
+
+UNREACHABLE = "upstream_unreachable"
+"""The reason, for programs, of a task that failed because its upstream did not answer."""
+
+
+def ended(state: TaskState, text: str, reason: str = "") -> Ended:
+    """The end of a task with a text of ours."""
+    return Ended(state, (Part(text=text),), reason)
+
+
+def unreachable(name: str) -> Ended:
+    """Nothing came of any attempt, and nothing was done."""
+    return ended(TaskState.FAILED, f"{name} cannot be reached at present: send again later.", UNREACHABLE)
+
+
+def uncertain(name: str) -> Ended:
+    """Whether the upstream has the message is not known, so that it is not sent again."""
+    return ended(
+        TaskState.FAILED,
+        f"{name} did not answer in time to be sure of: it may have done what was asked.",
+        "upstream_uncertain",
+    )
+
+
+def forgotten(name: str) -> Ended:
+    """The upstream does not know its task any more."""
+    return ended(TaskState.FAILED, f"{name} does not know the task any more.", "upstream_lost_task")
+
+
+def ending(name: str, error: Failure) -> Ended:
+    """How the task ends after `error`."""
+    match error:
+        case NoAnswer(sent=True) | EgressError(sent=True):
+            late = isinstance(error, CallTimedOut)
+            return ended(TaskState.FAILED, f"{name} took too long.", "upstream_timeout") if late else uncertain(name)
+        case NoAnswer() | EgressError():
+            return unreachable(name)
+        case Unauthorized() | Forbidden() | NoToken() | HttpRefusal(status=401 | 403):
+            text = f"{name} does not let this server in: its operator has to see to the credentials."
+            return ended(TaskState.FAILED, text, "upstream_refused")
+        case Unavailable() | AgentOffline() | TooManyRequests() | HttpRefusal(status=429 | 503):
+            return ended(TaskState.FAILED, f"{name} takes no tasks at present: send again later.", "upstream_busy")
+        case InvalidAgentResponse() | PeerError() | MethodNotFound():
+            text = f"{name} gave an answer that cannot be read."
+            return ended(TaskState.FAILED, text, "upstream_unreadable")
+        case TaskNotFound():
+            return forgotten(name)
+        case AgentFailed():
+            return ended(TaskState.FAILED, error.details or f"{name} failed.")
+        case InternalError() | TaskTimeout():
+            return ended(TaskState.FAILED, f"{name} failed: {error.message}", "upstream_failed")
+        case A2AError():
+            return ended(TaskState.REJECTED, error.message, "upstream_rejected")

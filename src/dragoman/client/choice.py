@@ -1,0 +1,140 @@
+"""The endpoint of an agent that is spoken to, chosen from its card, and the ways that lead to endpoints.
+
+Invariant: a card is a stranger's text. The caller's credentials and headers go to the origin of the URL that the caller
+gave, and to those that the caller names besides, and nowhere else; any other origin that a card names is dialled only
+at addresses of the open internet.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dragoman.auth.signatures import CardNotVerified
+from dragoman.client.card import RemoteCard, read_card, verify
+from dragoman.client.credentials import Authorized, Credentials
+from dragoman.client.discovery import Discovery, Found
+from dragoman.client.errors import NoAnswer, NoInterface, PeerError
+from dragoman.client.interface import Interface, interfaces
+from dragoman.client.timeouts import Timeouts
+from dragoman.client.transport import Transport
+from dragoman.client.wire import Way
+from dragoman.net.address import Guard
+from dragoman.net.egress import Egress
+from dragoman.net.resolver import Resolver
+from dragoman.net.target import target
+
+CHOOSE_AGAIN_S = 30.0
+"""Shortest time between two readings of a card because an endpoint is gone."""
+
+
+class Doors:
+    """The ways out of one connection: the caller's own, and a guarded one for hosts that only a card names."""
+
+    def __init__(
+        self, own: Egress, origins: Sequence[str], credentials: Credentials | None, timeouts: Timeouts
+    ) -> None:
+        self.known: Way = own if credentials is None else Authorized(own, credentials)
+        self._origins = frozenset(target(origin).origin for origin in origins)
+        self._timeouts = timeouts
+        self._strange: Egress | None = None
+        self._resolver: Resolver | None = None
+
+    def knows(self, url: str) -> bool:
+        """Whether the caller named the origin of a URL."""
+        return target(url).origin in self._origins
+
+    def way(self, url: str) -> Way:
+        """How to get to a URL."""
+        if self.knows(url):
+            return self.known
+        if self._strange is None:
+            self._resolver = Resolver()
+            self._strange = Egress(Guard(), connect_timeout_s=self._timeouts.connect_s, resolver=self._resolver)
+        return self._strange
+
+    async def close(self) -> None:
+        """Close the guarded way; the other is the caller's."""
+        if self._strange is not None and self._resolver is not None:
+            await self._strange.close()
+            await self._resolver.close()
+
+
+class Choice:
+    """The card of an agent, and the endpoint that was chosen from it; made again when that endpoint is gone."""
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        base: str,
+        *,
+        made: Callable[[Interface], Transport],
+        fixed: Interface | None,
+        binding: str | None,
+        keys: Mapping[str, Any] | None,
+    ) -> None:
+        self.card: RemoteCard | None = None
+        self.transport: Transport | None = None if fixed is None else made(fixed)
+        self._discovery = discovery
+        self._base = base
+        self._made = made
+        self._fixed = fixed
+        self._binding = binding
+        self._keys = keys
+        self._turn = asyncio.Lock()
+        self._again_at = float("-inf")
+
+    async def begin(self) -> None:
+        """Read the card, if it is needed."""
+        if self._fixed is None or self._keys is not None:
+            found = await self.read()
+            if self._fixed is None:
+                self.transport = self._made(self._candidates(found)[0])
+
+    async def read(self, *, anew: bool = False) -> Found:
+        """The card, verified."""
+        found = await self._discovery.find(anew=anew)
+        if self._keys is not None:
+            await asyncio.to_thread(verify, found.card, self._keys)
+        self.card = read_card(found.card)
+        return found
+
+    async def refresh(self, *, anew: bool = False) -> None:
+        """Read the card by the rules of its cache, or `anew`, and speak as it says now."""
+        async with self._turn:
+            if self._fixed is not None:
+                return
+            before = self.card
+            candidates = self._candidates(await self.read(anew=anew))
+            spoken = None if self.transport is None else self.transport.interface
+            same = before is not None and self.card is not None and before.whole == self.card.whole
+            if spoken != candidates[0] and not (same and spoken in candidates):
+                self.transport = self._made(candidates[0])
+
+    async def after(self, gone: Transport) -> Transport | None:
+        """Another endpoint than the one that is gone, None if there is none: the card is read anew."""
+        async with self._turn:
+            if self.transport is not gone:
+                return self.transport
+            now = asyncio.get_running_loop().time()
+            if self._fixed is not None or now < self._again_at:
+                return None
+            self._again_at = now + CHOOSE_AGAIN_S
+            try:
+                found = await self.read(anew=True)
+                others = [each for each in self._candidates(found) if each != gone.interface]
+            except (NoAnswer, PeerError, CardNotVerified):
+                return None  # what the endpoint said is told, as it is what the caller asked for
+            if not others:
+                return None
+            self.transport = self._made(others[0])
+            return self.transport
+
+    def _candidates(self, found: Found) -> Sequence[Interface]:
+        candidates = interfaces(found.card, found.url, self._base, binding=self._binding)
+        if not candidates:
+            over = self._binding or "JSONRPC or HTTP+JSON"
+            raise NoInterface(
+                target(found.url).shown,
+                f"the card names no endpoint over {over} in a version that is known; give `dialect=` to do without it",
+            )
+        return candidates

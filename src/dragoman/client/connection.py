@@ -1,0 +1,312 @@
+"""An agent that can be asked.
+
+Invariant: whatever the agent speaks, what is given and what comes back are values of the model, and what it refuses is
+an A2AError.
+"""
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from dragoman.client.card import RemoteCard
+from dragoman.client.choice import Choice
+from dragoman.client.conversation import Conversation
+from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
+from dragoman.client.following import Following
+from dragoman.client.interface import Interface
+from dragoman.client.messages import Content, message_of
+from dragoman.client.place import Place
+from dragoman.client.retries import Again
+from dragoman.client.timeouts import Timeouts
+from dragoman.client.transport import Transport
+from dragoman.client.webhooks import Webhooks
+from dragoman.dialects.tongue import Answer, Tongue
+from dragoman.model.card import AgentCard
+from dragoman.model.errors import (
+    A2AError,
+    AgentNotFound,
+    InvalidAgentResponse,
+    MethodNotAllowed,
+    MethodNotFound,
+    NotFound,
+    VersionNotSupported,
+)
+from dragoman.model.message import Message
+from dragoman.model.operations import (
+    CancelTask,
+    GetExtendedCard,
+    GetTask,
+    ListTasks,
+    Operation,
+    PushConfig,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+)
+from dragoman.model.task import Task, TaskState
+from dragoman.model.updates import TaskList, Update
+
+_GONE = (AgentNotFound, NotFound, MethodNotAllowed)
+_GONE_STATUS = frozenset({404, 405, 410})
+
+
+class Connection:
+    """An agent that can be asked. `connect` gives one."""
+
+    def __init__(self, choice: Choice, again: Again, timeouts: Timeouts) -> None:
+        self._choice = choice
+        self._again = again
+        self._timeouts = timeouts
+        self.webhooks = Webhooks(self.ask)
+
+    @property
+    def card(self) -> RemoteCard | None:
+        """The agent's card; None if a dialect was given, so that none was needed."""
+        return self._choice.card
+
+    @property
+    def interface(self) -> Interface:
+        """The endpoint that is spoken to."""
+        return self._transport.interface
+
+    @property
+    def tongue(self) -> Tongue:
+        """The dialect that is spoken, and what it has."""
+        return self._transport.tongue
+
+    async def send(
+        self,
+        content: Content,
+        *,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        reference_task_ids: Sequence[str] = (),
+        metadata: dict[str, Any] | None = None,
+        message_id: str | None = None,
+        skill: str | None = None,
+        history_length: int | None = None,
+        output_modes: Sequence[str] = (),
+        return_immediately: bool = False,
+        push: PushConfig | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> Task | Message:
+        """Say something, and wait until the task ends or waits for an answer; see SendMessage.
+
+        `metadata` is that of the message. A NoAnswer that was `sent` bears the message id, to be sent again with.
+        """
+        message = message_of(
+            content,
+            context_id=context_id,
+            task_id=task_id,
+            reference_task_ids=reference_task_ids,
+            metadata=metadata,
+            message_id=message_id,
+        )
+        operation = SendMessage(
+            message=message,
+            return_immediately=return_immediately,
+            history_length=history_length,
+            accepted_output_modes=tuple(output_modes),
+            skill=skill,
+            push_config=push,
+        )
+        try:
+            answer = await self.ask(operation, idempotency_key=idempotency_key, traceparent=traceparent)
+        except NoAnswer as error:
+            if error.sent:
+                raise fate_unknown(error, message.message_id) from error.__cause__
+            raise
+        if not isinstance(answer, Task | Message):
+            raise _unexpected(answer, "a task or a message")
+        return answer
+
+    def stream(
+        self,
+        content: Content,
+        *,
+        context_id: str | None = None,
+        task_id: str | None = None,
+        reference_task_ids: Sequence[str] = (),
+        metadata: dict[str, Any] | None = None,
+        message_id: str | None = None,
+        skill: str | None = None,
+        history_length: int | None = None,
+        output_modes: Sequence[str] = (),
+        push: PushConfig | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> AsyncGenerator[Update, None]:
+        """Say something, and follow what becomes of it, until the task ends or waits for an answer.
+
+        A stream that breaks is taken up again, without a gap or a repeat: see Following for what is raised if it cannot
+        be. An agent without streams gives its answer alone.
+        """
+        message = message_of(
+            content,
+            context_id=context_id,
+            task_id=task_id,
+            reference_task_ids=reference_task_ids,
+            metadata=metadata,
+            message_id=message_id,
+        )
+        operation = StreamMessage(
+            message=message,
+            history_length=history_length,
+            accepted_output_modes=tuple(output_modes),
+            skill=skill,
+            push_config=push,
+        )
+        return self.following(operation, idempotency_key=idempotency_key, traceparent=traceparent).updates()
+
+    def subscribe(self, task_id: str, *, after: str | None = None) -> AsyncGenerator[Update, None]:
+        """Follow a task that exists, as `stream` does; `after` is the id of the last event seen."""
+        return self.following(Subscribe(id=task_id), after=after).updates()
+
+    def following(
+        self,
+        operation: StreamMessage | Subscribe,
+        *,
+        after: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> Following:
+        """A stream that mends itself, with where it stands and what it amounts to."""
+        return Following(
+            self,
+            operation,
+            again=self._again,
+            timeouts=self._timeouts,
+            streams=self.card is None or self.card.streams,
+            after=after,
+            idempotency_key=idempotency_key,
+            traceparent=traceparent,
+        )
+
+    def conversation(self, context_id: str | None = None) -> Conversation:
+        """A conversation, in which each thing said goes on from the one before."""
+        return Conversation(self, context_id)
+
+    async def get(self, task_id: str, *, history_length: int | None = None) -> Task:
+        """The task as it stands."""
+        return self._task(await self.ask(GetTask(id=task_id, history_length=history_length)))
+
+    async def list(
+        self,
+        *,
+        context_id: str | None = None,
+        state: TaskState | None = None,
+        page_size: int = 50,
+        page_token: str = "",
+        history_length: int | None = None,
+        status_after_ms: int | None = None,
+        include_artifacts: bool = False,
+    ) -> TaskList:
+        """A page of the caller's tasks, newest status first; see ListTasks."""
+        answer = await self.ask(
+            ListTasks(
+                context_id=context_id,
+                state=state,
+                page_size=page_size,
+                page_token=page_token,
+                history_length=history_length,
+                status_after_ms=status_after_ms,
+                include_artifacts=include_artifacts,
+            )
+        )
+        if not isinstance(answer, TaskList):
+            raise _unexpected(answer, "a list of tasks")
+        return answer
+
+    async def cancel(self, task_id: str, *, metadata: dict[str, Any] | None = None) -> Task:
+        """Stop a task; the task as it stands then."""
+        return self._task(await self.ask(CancelTask(id=task_id, metadata=metadata)))
+
+    async def extended_card(self) -> AgentCard:
+        """The card for callers who have said who they are."""
+        answer = await self.ask(GetExtendedCard())
+        if not isinstance(answer, AgentCard):
+            raise _unexpected(answer, "an agent card")
+        return answer
+
+    async def refresh(self, *, anew: bool = False) -> None:
+        """Read the card again, by the rules of HTTP or `anew` in any case, and speak as it says now.
+
+        Raises NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified; then all stays as it was.
+        """
+        await self._choice.refresh(anew=anew)
+
+    async def ask(
+        self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
+    ) -> Answer:
+        """The answer to any operation that is not a stream.
+
+        If the endpoint is gone, or of another version, the card is read anew and another one asked, once.
+        """
+        transport = self._transport
+        try:
+            return await transport.call(operation, idempotency_key=idempotency_key, traceparent=traceparent)
+        except (A2AError, HttpRefusal) as error:
+            if not _gone(error, operation) or (other := await self._choice.after(transport)) is None:
+                raise
+        return await other.call(operation, idempotency_key=idempotency_key, traceparent=traceparent)
+
+    async def events(
+        self,
+        operation: StreamMessage | Subscribe,
+        *,
+        after: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        place: Place | None = None,
+    ) -> AsyncGenerator[tuple[str, Update], None]:
+        """The updates of a stream, each with the id to come back with: see `Transport.stream`. It is to be closed.
+
+        Ends when the agent ends it, or breaks with a NoAnswer. What `ask` does if the endpoint is gone, it does, too.
+        """
+        transport = self._transport
+        while True:
+            begun = False
+            stream = transport.stream(
+                operation, after=after, idempotency_key=idempotency_key, traceparent=traceparent, place=place
+            )
+            try:
+                async with aclosing(stream):
+                    async for each in stream:
+                        begun = True
+                        yield each
+                return
+            except (A2AError, HttpRefusal) as error:
+                if begun or not _gone(error, operation) or (other := await self._choice.after(transport)) is None:
+                    raise
+            transport = other
+
+    @property
+    def _transport(self) -> Transport:
+        assert self._choice.transport is not None  # connect has begun
+        return self._choice.transport
+
+    def _task(self, answer: Answer) -> Task:
+        if not isinstance(answer, Task):
+            raise _unexpected(answer, "a task")
+        return answer
+
+
+def _gone(error: A2AError | HttpRefusal, operation: Operation) -> bool:
+    """Whether an error says that the endpoint is not there any more, or speaks something else.
+
+    That a method is unknown says so only of the methods that every agent has.
+    """
+    match error:
+        case VersionNotSupported():
+            return True
+        case HttpRefusal():
+            return error.status in _GONE_STATUS
+        case MethodNotFound():
+            return isinstance(operation, GetTask) or type(operation) is SendMessage
+        case _:
+            return isinstance(error, _GONE) and isinstance(operation, SendMessage | GetTask | CancelTask)
+
+
+def _unexpected(answer: Answer, expected: str) -> InvalidAgentResponse:
+    return InvalidAgentResponse(f"expected {expected}, got {type(answer).__name__}")

@@ -1,0 +1,213 @@
+"""What the updates of a task amount to, as its client sees it, and what a snapshot tells that they did not.
+
+Invariant: pure. Updates, and then what `news` makes of any later snapshot, fold to that snapshot; no text comes
+twice.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman.dialects.hearing import beyond
+from dragoman.engine.lifecycle import Fold
+from dragoman.model.events import ArtifactChunk
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.task import TERMINAL, Progress, Record, Task, TaskHead, TaskState, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+
+class Folding:
+    """A task as its updates are added up. Adding one costs that one; `task()` costs the task."""
+
+    __slots__ = (
+        "_fold", "_growing", "_history", "_metadata", "_progress", "_texts",
+        "context_id", "message", "status", "task_id",
+    )  # fmt: skip
+
+    def __init__(self, task_id: str = "") -> None:
+        self.task_id = task_id
+        self.context_id = ""
+        self.status: TaskStatus | None = None
+        self.message: Message | None = None
+        self._fold = Fold(_head(task_id))
+        self._growing = ""  # the artifact that was told of last, and what it has grown by since it went into the fold
+        self._texts: list[str] = []
+        self._history: tuple[Message, ...] = ()
+        self._metadata: dict[str, Any] | None = None
+        self._progress: Progress | None = None
+
+    @property
+    def state(self) -> TaskState | None:
+        """The state of the task, None as long as nothing is known of it."""
+        return None if self.status is None else self.status.state
+
+    def add(self, update: Update) -> None:
+        """Take in what was told next."""
+        if type(update) is ArtifactUpdate:
+            if not self.task_id or not self.context_id:
+                self._named(update.task_id, update.context_id)
+            artifact = update.artifact
+            if update.append and artifact.artifact_id == self._growing and len(artifact.parts) == 1:
+                text = plain_text(artifact.parts[0])
+                if text is not None:  # nearly all that streams hold: the fold would cost four times as much for each
+                    self._texts.append(text)
+                    return
+            self._settle()
+            self._fold.add(0, ArtifactChunk(artifact, update.append, update.last_chunk))
+            self._growing = artifact.artifact_id
+        elif type(update) is StatusUpdate:
+            self.status = update.status
+            self._progress = update.progress or self._progress
+            self._named(update.task_id, update.context_id)
+        elif type(update) is Task:
+            self._named(update.id, update.context_id)
+            self.status, self._history, self._metadata = update.status, update.history, update.metadata
+            self._fold, self._growing = _fold_of(update), ""
+            self._texts.clear()
+        elif type(update) is Message:
+            self.message = update
+            self._named(update.task_id or "", update.context_id or "")
+
+    def task(self) -> Task | None:
+        """The task as it stands, None as long as nothing is known of it. Text that came in chunks is one part."""
+        if self.status is None:
+            return None
+        self._settle()
+        self._fold.status = self.status
+        return Task(
+            id=self.task_id,
+            context_id=self.context_id,
+            status=self.status,
+            artifacts=self._fold.record().artifacts,
+            history=self._history,
+            metadata=self._metadata,
+        )
+
+    def news(self, update: Update) -> tuple[Update, ...]:
+        """What an update tells that is not known yet, where it may say again what was told before."""
+        match update:
+            case Task():
+                known = self.task()
+                return (update,) if known is None else missing(known, update)
+            case StatusUpdate(status=status, progress=progress):
+                said = self.status is not None and _says(self.status) == _says(status)
+                return () if said and progress in (None, self._progress) else (update,)
+            case ArtifactUpdate(artifact=artifact, append=False):
+                known = self.task()
+                held = None if known is None else _named(known.artifacts, artifact.artifact_id)
+                more = None if held is None else following(held.parts, artifact.parts)
+                if more is None:
+                    return (update,)
+                return (replace(update, artifact=_chunk(artifact, more), append=True),) if more else ()
+            case _:
+                return (update,)
+
+    def _settle(self) -> None:
+        if self._texts:
+            grown = Artifact(artifact_id=self._growing, parts=(Part(text="".join(self._texts)),))
+            self._fold.add(0, ArtifactChunk(grown, True, False))
+            self._texts.clear()
+
+    def _named(self, task_id: str, context_id: str) -> None:
+        self.task_id = self.task_id or task_id
+        self.context_id = self.context_id or context_id
+
+
+def missing(seen: Task, now: Task) -> tuple[Update, ...]:
+    """The updates that lead from a task as it was seen to how it stands now.
+
+    What an artifact has grown by is a chunk to append; one that has become another comes whole, and replaces it. Where
+    the answer stands in the history (KAOS), the task itself is told.
+    """
+    if not (seen.artifacts or now.artifacts) and _answered(seen) != _answered(now):
+        return (now,)
+    ended = now.status.state in TERMINAL
+    told: list[Update] = []
+    for artifact in now.artifacts:
+        held = _named(seen.artifacts, artifact.artifact_id)
+        more = None if held is None else following(held.parts, artifact.parts)
+        if more == ():
+            continue
+        told.append(
+            ArtifactUpdate(
+                task_id=now.id,
+                context_id=now.context_id,
+                artifact=artifact if more is None else _chunk(artifact, more),
+                append=more is not None,
+                last_chunk=ended,
+            )
+        )
+    if _says(seen.status) != _says(now.status):
+        _, progress, usage = beyond(now.metadata)
+        told.append(
+            StatusUpdate(task_id=now.id, context_id=now.context_id, status=now.status, progress=progress, usage=usage)
+        )
+    return tuple(told)
+
+
+def following(seen: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...] | None:
+    """The parts that `now` has beyond those seen, None if it does not begin with them.
+
+    How a text is cut into parts makes no difference: servers keep chunks as they came, or joined.
+    """
+    before, after = joined(seen), joined(now)
+    count = len(before)
+    if after[:count] == before:
+        return after[count:]
+    if len(after) < count or after[: count - 1] != before[:-1]:
+        return None
+    old, new = plain_text(before[-1]), plain_text(after[count - 1])
+    if old is None or new is None or not new.startswith(old):
+        return None
+    return (Part(text=new[len(old) :]), *after[count:])
+
+
+def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+    """The parts with plain texts that follow each other made one, and empty ones left out."""
+    whole: list[Part] = []
+    texts: list[str] = []
+    for part in parts:
+        text = plain_text(part)
+        if text is not None:
+            texts.append(text)
+            continue
+        if said := "".join(texts):
+            whole.append(Part(text=said))
+        texts.clear()
+        whole.append(part)
+    if said := "".join(texts):
+        whole.append(Part(text=said))
+    return tuple(whole)
+
+
+def plain_text(part: Part) -> str | None:
+    """The text of a part that is nothing but text."""
+    return part.text if part.media_type is None and part.metadata is None and part.filename is None else None
+
+
+def _says(status: TaskStatus) -> tuple[TaskState, tuple[Part, ...]]:
+    """What counts in a status: ids and times may be made anew whenever a server is asked."""
+    return status.state, () if status.message is None else status.message.parts
+
+
+def _answered(task: Task) -> tuple[Part, ...]:
+    """What the agent said last in the history."""
+    return next((each.parts for each in reversed(task.history) if each.role is Role.AGENT), ())
+
+
+def _named(artifacts: Iterable[Artifact], artifact_id: str) -> Artifact | None:
+    return next((each for each in artifacts if each.artifact_id == artifact_id), None)
+
+
+def _chunk(artifact: Artifact, parts: tuple[Part, ...]) -> Artifact:
+    return replace(artifact, parts=parts)
+
+
+def _head(task_id: str, context_id: str = "") -> TaskHead:
+    return TaskHead(id=task_id, context_id=context_id, agent="", owner="", dialect="", mount="", created_at="")
+
+
+def _fold_of(task: Task) -> Fold:
+    head = _head(task.id, task.context_id)
+    return Fold(head, Record(head=head, seq=0, status=task.status, artifacts=task.artifacts))

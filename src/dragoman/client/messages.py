@@ -1,0 +1,46 @@
+"""What a caller says, as a message.
+
+Invariant: a message has an id, a fresh UUID unless the caller gives one, so that it can be told when it comes twice.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from dragoman.model.ids import new_id
+from dragoman.model.message import Message, Part, Role
+
+Content = str | Part | Sequence[str | Part] | Message
+"""A text, a part, several of them, or a whole message."""
+
+
+def message_of(
+    content: Content,
+    *,
+    context_id: str | None = None,
+    task_id: str | None = None,
+    reference_task_ids: Sequence[str] = (),
+    metadata: dict[str, Any] | None = None,
+    message_id: str | None = None,
+) -> Message:
+    """The message that says `content`; what else is given takes the place of what a whole message has."""
+    if isinstance(content, Message):
+        return replace(
+            content,
+            message_id=message_id or content.message_id or new_id(),
+            context_id=context_id or content.context_id,
+            task_id=task_id or content.task_id,
+            reference_task_ids=tuple(reference_task_ids) or content.reference_task_ids,
+            metadata=content.metadata if metadata is None else metadata,
+        )
+    several = (content,) if isinstance(content, str | Part) else content
+    return Message(
+        message_id=message_id or new_id(),
+        role=Role.USER,
+        parts=tuple(Part(text=each) if isinstance(each, str) else each for each in several),
+        context_id=context_id,
+        task_id=task_id,
+        reference_task_ids=tuple(reference_task_ids),
+        metadata=metadata,
+    )

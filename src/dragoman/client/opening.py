@@ -1,0 +1,99 @@
+"""`connect`: from a URL to an agent that can be asked.
+
+Invariant: what is opened here is closed when the block ends, and nothing of the caller's is.
+"""
+
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dragoman.client.card_cache import CardCache
+from dragoman.client.choice import Choice, Doors
+from dragoman.client.connection import Connection
+from dragoman.client.credentials import Credentials
+from dragoman.client.discovery import Discovery, places
+from dragoman.client.interface import Interface, binding_of
+from dragoman.client.retries import RETRIES, Again, Retries
+from dragoman.client.timeouts import TIMEOUTS, Timeouts
+from dragoman.client.tongues import tongue
+from dragoman.client.transport import Transport
+from dragoman.dialects.cards import HTTP_JSON, JSONRPC
+from dragoman.dialects.tongue import Tongue
+from dragoman.net.egress import Egress
+
+
+@asynccontextmanager
+async def connect(
+    url: str,
+    *,
+    credentials: Credentials | None = None,
+    keys: Mapping[str, Any] | None = None,
+    path: str | None = None,
+    binding: str | None = None,
+    dialect: str | Tongue | None = None,
+    timeouts: Timeouts = TIMEOUTS,
+    retries: Retries | Again = RETRIES,
+    egress: Egress | None = None,
+    extensions: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    origins: Sequence[str] = (),
+    cache: CardCache | None = None,
+) -> AsyncGenerator[Connection, None]:
+    """The agent at `url`, to be asked until the block ends.
+
+    Its card is looked for at `path`, or where cards are, and says what to speak; `binding` (`JSONRPC`, `HTTP+JSON`)
+    chooses among what it offers. With a `dialect` (a name of `tongues.PACKAGES`) that is spoken at the URL, and no card
+    is read. `keys` is a JWK Set, one of whose keys must have signed the card.
+
+    `credentials` and `headers` go to the origin of `url`, and to `origins`; only there any address is dialled. Without
+    `egress` it opens one of its own. A `cache` of cards can be given to several. Belongs to one event loop.
+
+    Raises BadUrl, ValueError for a name that is not known; NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or
+    CardNotVerified.
+    """
+    over = None if binding is None else binding_of(binding)
+    if binding is not None and over is None:
+        raise ValueError(f"binding {binding!r} is not known: use {JSONRPC} or {HTTP_JSON}")
+    where = places(url, path)
+    spoken = None if dialect is None else tongue(dialect)
+    own = Egress(connect_timeout_s=timeouts.connect_s) if egress is None else egress
+    doors = Doors(own, (url, *where.cards, *origins), credentials, timeouts)
+    again = retries if isinstance(retries, Again) else Again(retries)
+    given = dict(headers or {})
+
+    def transport(interface: Interface) -> Transport:
+        return Transport(
+            doors.way(interface.url),
+            interface,
+            timeouts=timeouts,
+            again=again,
+            headers=given if doors.knows(interface.url) else {},
+            extensions=extensions,
+            spoken=spoken,
+        )
+
+    discovery = Discovery(
+        doors.known,
+        where,
+        CardCache() if cache is None else cache,
+        timeout_s=timeouts.card_s,
+        headers=given,
+        credentials=credentials,
+        again=again,
+    )
+    fixed = None if spoken is None else _fixed(where.base, over, spoken)
+    choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, keys=keys)
+    try:
+        await choice.begin()
+        yield Connection(choice, again, timeouts)
+    finally:
+        await doors.close()
+        if egress is None:
+            await own.close()
+
+
+def _fixed(base: str, binding: str | None, spoken: Tongue) -> Interface:
+    """The endpoint at the URL of an agent whose dialect the caller knows."""
+    over = binding or (HTTP_JSON if spoken.rpc is None else JSONRPC)
+    root = spoken.name == "kaos" or base.count("/") == 2
+    return Interface(url=base + "/" if root and over == JSONRPC else base, binding=over, dialect=spoken.name)

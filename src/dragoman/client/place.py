@@ -1,0 +1,37 @@
+"""Where the reader of a stream stands, by the numbers that the server gives its events.
+
+Invariant: an event that was told is not told again. Only a number that came before, with the same data, says that it
+was: some servers give all events one id, and some number each stream from 1.
+"""
+
+from dragoman.dialects.sse import ServerSentEvent
+
+KNOWN_MAX = 1024
+"""Newest events that are told apart: more than any server sends again from before where its reader stands."""
+
+
+class Place:
+    """What has been told of a stream. `id` is that of the newest event of which all has been, empty if none has one.
+
+    `retry_ms` is when the server, which ended the stream, asks its reader to come back; None if it does not.
+    """
+
+    __slots__ = ("_known", "id", "retry_ms")
+
+    def __init__(self, event_id: str = "") -> None:
+        self.id = event_id
+        self.retry_ms: int | None = None
+        self._known: dict[str, int] = {}
+
+    def repeats(self, event: ServerSentEvent) -> bool:
+        """Whether the event came before; from now on it has."""
+        event_id = event.id
+        if not event_id:
+            return False
+        known, said = self._known, hash(event.data)
+        if event_id in known:
+            return len(known) > 1 and known[event_id] == said
+        known[event_id] = said
+        if len(known) > KNOWN_MAX:
+            del known[next(iter(known))]
+        return False

@@ -1,0 +1,278 @@
+"""The client for scripts and notebooks: the same calls, without `async` and `await`.
+
+Each method is made of the asynchronous one of the same name, whose signature and docstring it keeps; it runs on an
+event loop in a thread of its own, so that it works where another loop runs already, as in Jupyter. Type checkers see
+every parameter, through ParamSpec: nothing is written, or generated, twice.
+
+Invariant: what a call leaves open is closed with the agent; a KeyboardInterrupt cancels the call that it interrupts.
+"""
+
+import asyncio
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from concurrent.futures import CancelledError, Future
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import wraps
+from types import TracebackType
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+
+from dragoman.client import opening
+from dragoman.client.card import RemoteCard
+from dragoman.client.connection import Connection
+from dragoman.client.conversation import Conversation as AsyncConversation
+from dragoman.client.conversation import Reply
+from dragoman.client.interface import Interface
+from dragoman.client.webhooks import Webhooks as AsyncWebhooks
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Inner = TypeVar("Inner")
+
+CLOSE_S = 10.0
+"""How long closing waits for the thread; what is open then dies with the process."""
+
+
+class Thread:
+    """An event loop in a thread of its own, in which one context manager is open."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._ended = asyncio.Event()
+        self._entering: asyncio.Task[Any] | None = None
+        self._thread: threading.Thread | None = None
+
+    def open(self, manager: AbstractAsyncContextManager[T]) -> T:
+        """Begin, and enter the context manager in the thread."""
+        entered: Future[T] = Future()
+        thread = threading.Thread(target=self._main, args=(manager, entered), name="dragoman-client", daemon=True)
+        self._thread = thread
+        thread.start()
+        try:
+            return entered.result()
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
+        """What the coroutine gives, run in the thread. Raises RuntimeError in the thread itself, or after the end."""
+        if self._ended.is_set() or threading.current_thread() is self._thread:
+            call.close()
+            raise RuntimeError("the agent is closed" if self._ended.is_set() else "here dragoman.client is the client")
+        future: Future[T] = Future()
+        tasks: list[asyncio.Task[T]] = []
+
+        def begin() -> None:
+            tasks.append(self._loop.create_task(call))
+            tasks[0].add_done_callback(lambda task: _copy(task, future))
+
+        self._loop.call_soon_threadsafe(begin)
+        try:
+            return future.result()
+        except CancelledError:
+            raise RuntimeError("the agent was closed meanwhile") from None
+        except BaseException:
+            if not future.done():  # an interrupt: the call is not left alone
+                self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+                with suppress(BaseException):
+                    future.result(CLOSE_S)
+            raise
+
+    def leave(self, updates: AsyncGenerator[Any, None]) -> None:
+        """Close a stream, unless the end of the thread has done so."""
+        if self._ended.is_set():
+            return
+        if threading.current_thread() is self._thread:  # the garbage collector runs anywhere
+            self._loop.create_task(_closed(updates))
+            return
+        self.run(_closed(updates))
+
+    def close(self) -> None:
+        """Leave the context manager, and end the thread."""
+        if not self._ended.is_set():
+            try:
+                self._loop.call_soon_threadsafe(self._end)
+            except RuntimeError:
+                pass  # it has ended by itself
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_S)
+
+    def _end(self) -> None:
+        self._ended.set()
+        if self._entering is not None:
+            self._entering.cancel()
+
+    def _main(self, manager: AbstractAsyncContextManager[T], entered: "Future[T]") -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            try:
+                runner.run(self._held(manager, entered))
+            except BaseException as error:
+                if entered.done():
+                    raise
+                entered.set_exception(error)
+
+    async def _held(self, manager: AbstractAsyncContextManager[T], entered: "Future[T]") -> None:
+        if self._ended.is_set():
+            raise asyncio.CancelledError
+        self._entering = asyncio.current_task()
+        async with manager as inner:
+            own, self._entering = self._entering, None
+            entered.set_result(inner)
+            await self._ended.wait()
+            others = asyncio.all_tasks() - {own}
+            for each in others:
+                each.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+
+class Twin(Generic[Inner]):
+    """Something asynchronous that lives in a thread, seen from outside; `owner` stays open as long as this is used."""
+
+    def __init__(self, inner: Inner, thread: Thread, owner: object = None) -> None:
+        self._inner = inner
+        self._thread = thread
+        self._owner = owner
+
+
+class _Twin(Protocol):
+    _inner: Any
+    _thread: Thread
+
+
+def blocking(
+    method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
+) -> Callable[Concatenate[_Twin, P], T]:
+    """The method of a twin that waits for what the asynchronous one gives."""
+
+    @wraps(method)
+    def waits(self: _Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._thread.run(method(self._inner, *args, **kwargs))
+
+    return waits
+
+
+def iterated(
+    method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
+) -> Callable[Concatenate[_Twin, P], Iterator[T]]:
+    """The method of a twin that gives what the asynchronous one gives, each as it comes."""
+
+    @wraps(method)
+    def iterates(self: _Twin, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        updates = method(self._inner, *args, **kwargs)
+        try:
+            while (update := self._thread.run(_next(updates))) is not None:
+                yield update
+        finally:
+            self._thread.leave(updates)
+
+    return iterates
+
+
+def _copy(task: "asyncio.Task[T]", future: "Future[T]") -> None:
+    """What the task came to, for the thread that waits for it."""
+    if task.cancelled():
+        future.cancel()
+    elif (error := task.exception()) is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(task.result())
+
+
+async def _next(updates: AsyncGenerator[T, None]) -> T | None:
+    return await anext(updates, None)
+
+
+async def _closed(updates: AsyncGenerator[Any, None]) -> None:
+    await updates.aclose()
+
+
+class Webhooks(Twin[AsyncWebhooks]):
+    """Where an agent is to tell of a task's changes."""
+
+    set = blocking(AsyncWebhooks.set)
+    get = blocking(AsyncWebhooks.get)
+    list = blocking(AsyncWebhooks.list)
+    delete = blocking(AsyncWebhooks.delete)
+
+
+class Conversation(Twin[AsyncConversation]):
+    """A conversation: see `dragoman.client.conversation.Conversation`."""
+
+    say = blocking(AsyncConversation.say)
+    stream = iterated(AsyncConversation.stream)
+
+    @property
+    def context_id(self) -> str | None:
+        """What the agent calls the conversation, None before it has answered."""
+        return self._inner.context_id
+
+    @property
+    def task_id(self) -> str | None:
+        """The task that waits for an answer, None if none does."""
+        return self._inner.task_id
+
+    @property
+    def reply(self) -> Reply | None:
+        """The last reply."""
+        return self._inner.reply
+
+
+class Agent(Twin[Connection]):
+    """An agent that can be asked. `connect` gives one; it is to be closed, or used in a `with`."""
+
+    send = blocking(Connection.send)
+    stream = iterated(Connection.stream)
+    subscribe = iterated(Connection.subscribe)
+    get = blocking(Connection.get)
+    list = blocking(Connection.list)
+    cancel = blocking(Connection.cancel)
+    extended_card = blocking(Connection.extended_card)
+    ask = blocking(Connection.ask)
+    refresh = blocking(Connection.refresh)
+
+    def __init__(self, inner: Connection, thread: Thread) -> None:
+        super().__init__(inner, thread)
+        self._close = weakref.finalize(self, thread.close)  # also when the interpreter ends
+
+    @property
+    def card(self) -> RemoteCard | None:
+        """The agent's card; None if a dialect was given, so that none was needed."""
+        return self._inner.card
+
+    @property
+    def interface(self) -> Interface:
+        """The endpoint that is spoken to."""
+        return self._inner.interface
+
+    @property
+    def webhooks(self) -> Webhooks:
+        """The webhooks of the agent's tasks."""
+        return Webhooks(self._inner.webhooks, self._thread, self)
+
+    def conversation(self, context_id: str | None = None) -> Conversation:
+        """A conversation, in which each thing said goes on from the one before."""
+        return Conversation(self._inner.conversation(context_id), self._thread, self)
+
+    def close(self) -> None:
+        """End what is open."""
+        self._close()
+
+    def __enter__(self) -> "Agent":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _connecting(connect: Callable[P, AbstractAsyncContextManager[Connection]]) -> Callable[P, Agent]:
+    @wraps(connect)
+    def connects(*args: P.args, **kwargs: P.kwargs) -> Agent:
+        thread = Thread()
+        return Agent(thread.open(connect(*args, **kwargs)), thread)
+
+    return connects
+
+
+connect = _connecting(opening.connect)

@@ -1,0 +1,232 @@
+"""Calls and streams of one agent, over JSON-RPC or HTTP+JSON, in one dialect.
+
+Invariant: what is raised is an A2AError (the agent's own, or InvalidAgentResponse), a PeerError or a NoAnswer; a call
+that may have been carried out is not made twice, unless that does no harm.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from itertools import count
+from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.client.errors import HttpRefusal, no_answer
+from dragoman.client.interface import Interface
+from dragoman.client.place import Place
+from dragoman.client.reading import Reading
+from dragoman.client.retries import Again, Later
+from dragoman.client.timeouts import Timeouts
+from dragoman.client.tongues import tongue
+from dragoman.client.wire import Way
+from dragoman.dialects import sse
+from dragoman.dialects.cards import JSONRPC
+from dragoman.dialects.tongue import Answer, Tongue
+from dragoman.model.errors import A2AError, InvalidAgentResponse, UnsupportedOperation
+from dragoman.model.operations import (
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+)
+from dragoman.model.updates import Update
+from dragoman.net.egress import Reply
+from dragoman.net.errors import EgressError
+from dragoman.net.flow import Flow
+from dragoman.net.target import Target
+
+T = TypeVar("T")
+
+_READS = (GetTask, ListTasks, Subscribe, GetPushConfig, ListPushConfigs, DeletePushConfig, GetExtendedCard)
+"""Operations that may be carried out twice."""
+
+_TRY_AGAIN = frozenset({429, 502, 503, 504})
+
+
+class _Call(Struct, frozen=True):
+    """A request that is about to go out, and how its answer is read."""
+
+    verb: str
+    to: Target
+    headers: Mapping[str, str]
+    body: bytes | None
+    reading: Reading
+    repeatable: bool
+
+
+class Transport:
+    """One endpoint of an agent. `headers` go with every request; `spoken` is the dialect, if not one of Dragoman's."""
+
+    def __init__(
+        self,
+        way: Way,
+        interface: Interface,
+        *,
+        timeouts: Timeouts,
+        again: Again,
+        headers: Mapping[str, str],
+        extensions: Sequence[str] = (),
+        spoken: Tongue | None = None,
+    ) -> None:
+        self.interface = interface
+        self.tongue = tongue(interface.dialect) if spoken is None else spoken
+        self._to = interface.to
+        self._way = way
+        self._timeouts = timeouts
+        self._again = again
+        self._ids = count(1)
+        self._rpc = interface.binding == JSONRPC
+        if (self.tongue.rpc if self._rpc else self.tongue.rest) is None:
+            raise ValueError(f"the dialect {self.tongue.name} is not spoken over {interface.binding}")
+        declared = "X-A2A-Extensions" if self.tongue.name == "0.3" else "A2A-Extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
+        self._headers = {
+            "Accept": "application/json" if self._rpc else "application/a2a+json, application/json",
+            **self.tongue.headers,
+            **({declared: ", ".join(extensions)} if extensions else {}),
+            **headers,
+        }
+
+    async def call(
+        self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
+    ) -> Answer:
+        """The answer to an operation that is not a stream."""
+        call = self._encoded(operation, idempotency_key, traceparent)
+        return await self._again.call(partial(self._made, call), repeatable=call.repeatable)
+
+    async def stream(
+        self,
+        operation: StreamMessage | Subscribe,
+        *,
+        after: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        place: Place | None = None,
+    ) -> AsyncGenerator[tuple[str, Update], None]:
+        """The updates of a stream, each with the id of the newest event of which all has been told, empty if none has.
+
+        `after` is sent as `Last-Event-ID`. What `place` knows is left out, and it learns what comes. An agent that
+        answers with a result instead gives a stream of that alone. The iterator ends when the agent ends the stream; to
+        leave it earlier, close it.
+        """
+        supported = self.tongue.streams if isinstance(operation, StreamMessage) else self.tongue.subscribes
+        if not supported:
+            raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: send, and ask with get")
+        call = self._encoded(operation, idempotency_key, traceparent, after)
+        async with AsyncExitStack() as open_:
+            opened = await self._again.call(partial(self._opened, call, open_), repeatable=call.repeatable)
+            if isinstance(opened, tuple):
+                for update in opened:
+                    yield "", update
+                return
+            parser, reading, told = sse.Parser(), call.reading, ""
+            try:
+                async for piece in opened.pieces:
+                    for event in parser.feed(piece):
+                        if place is not None and place.repeats(event):
+                            continue
+                        updates = reading.updates(event)
+                        for update in updates[:-1]:
+                            yield told, update
+                        told = event.id
+                        if updates:
+                            yield told, updates[-1]
+            except EgressError as error:
+                raise no_answer(error, "idle_s") from error
+            finally:
+                if place is not None:
+                    place.retry_ms = parser.retry_ms
+
+    async def _made(self, call: _Call) -> Answer:
+        try:
+            reply = await self._way.request(
+                call.verb, call.to, timeout_s=self._timeouts.answer_s, headers=call.headers, body=call.body
+            )
+        except EgressError as error:
+            raise no_answer(error, "answer_s") from error
+        return self._read(call, reply, call.reading.answer)
+
+    async def _opened(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
+        try:
+            flow = await open_.enter_async_context(
+                self._way.stream(
+                    call.verb,
+                    call.to,
+                    head_timeout_s=self._timeouts.answer_s,
+                    idle_timeout_s=self._timeouts.idle_s,
+                    headers=call.headers,
+                    body=call.body,
+                )
+            )
+        except EgressError as error:
+            raise no_answer(error, "answer_s") from error
+        if flow.ok and flow.headers.get("content-type", "").lower().startswith(sse.CONTENT_TYPE):
+            return flow
+        try:
+            reply = Reply(flow.status, flow.headers, await flow.body())
+        except EgressError as error:
+            raise no_answer(error, "idle_s") from error
+        finally:
+            await open_.aclose()
+        return self._read(call, reply, call.reading.only)
+
+    def _read(self, call: _Call, reply: Reply, read: Callable[[bytes], T]) -> T:
+        """What an answer says. Raises Later for a refusal after which the call may be made again."""
+        try:
+            if not reply.ok:
+                raise call.reading.refusal(reply.body, reply.status)
+            return read(reply.body)
+        except (A2AError, HttpRefusal) as error:
+            after_s = self._again.after_s(reply.headers)
+            if isinstance(error, InvalidAgentResponse) or (after_s is None and reply.status not in _TRY_AGAIN):
+                raise
+            if after_s is None and not call.repeatable:
+                raise
+            raise Later(error, after_s) from error
+
+    def _encoded(
+        self, operation: Operation, idempotency_key: str | None, traceparent: str | None, after: str | None = None
+    ) -> _Call:
+        """The request for an operation. Raises UnsupportedOperation or InvalidParams."""
+        if self.interface.tenant and not operation.tenant:
+            operation = replace(operation, tenant=self.interface.tenant)
+        headers = dict(self._headers)
+        if isinstance(operation, StreamMessage | Subscribe):
+            headers["Accept"] = sse.CONTENT_TYPE
+            if after:
+                headers["Last-Event-ID"] = after
+        if isinstance(operation, SendMessage):
+            headers["Idempotency-Key"] = idempotency_key or operation.message.message_id
+        if traceparent:
+            headers["traceparent"] = traceparent
+        verb, to, body, call_id = "POST", self._to, b"", 0
+        if self._rpc:
+            assert self.tongue.rpc is not None
+            call, call_id = self.tongue.rpc(operation), next(self._ids)
+            body = b'{"jsonrpc":"2.0","method":"%b","id":%d,"params":%b}' % (call.method.encode(), call_id, call.params)
+        else:
+            assert self.tongue.rest is not None
+            asked = self.tongue.rest(operation)
+            verb, to, body = asked.verb, _below(self._to, asked.path), asked.body
+        if body:
+            headers.setdefault("Content-Type", "application/json")
+        repeatable = isinstance(operation, _READS) or (
+            isinstance(operation, SendMessage) and self._again.retries.dedupes
+        )
+        reading = Reading(self.tongue, operation, to.shown, call_id)
+        return _Call(verb, to, headers, body or None, reading, repeatable)
+
+
+def _below(base: Target, path: str) -> Target:
+    """The URL of a route: after the interface's path, with the queries of both."""
+    above, _, query = base.url.partition("?")
+    route, _, more = path.partition("?")
+    queries = "&".join(filter(None, (query, more)))
+    return replace(base, url=f"{above.rstrip('/')}{route}" + (f"?{queries}" if queries else ""))

@@ -1,0 +1,74 @@
+"""The webhooks of a remote agent's tasks.
+
+Invariant: secrets go out with `set` and are not kept.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from dragoman.dialects.tongue import Answer
+from dragoman.model.errors import InvalidAgentResponse
+from dragoman.model.operations import (
+    CreatePushConfig,
+    DeletePushConfig,
+    GetPushConfig,
+    ListPushConfigs,
+    Operation,
+    PushConfig,
+)
+
+Ask = Callable[[Operation], Awaitable[Answer]]
+
+
+class Webhooks:
+    """Where an agent is to tell of a task's changes (A2A 1.0 §3.1.7 to §3.1.10)."""
+
+    def __init__(self, ask: Ask) -> None:
+        self._ask = ask
+
+    async def set(
+        self,
+        task_id: str,
+        url: str,
+        *,
+        id: str = "",  # noqa: A002  as everywhere in A2A
+        token: str | None = None,
+        scheme: str | None = None,
+        credentials: str | None = None,
+        secret: str | None = None,
+        events: Sequence[str] = (),
+    ) -> PushConfig:
+        """Register a webhook. `scheme` and `credentials` are what the agent shows to it; see PushConfig."""
+        config = PushConfig(
+            url=url,
+            id=id,
+            task_id=task_id,
+            token=token,
+            scheme=scheme,
+            credentials=credentials,
+            secret=secret,
+            events=tuple(events),
+        )
+        return _one(await self._ask(CreatePushConfig(config=config)))
+
+    async def get(self, task_id: str, id: str = "") -> PushConfig:  # noqa: A002
+        """One webhook; without an id the oldest, where the dialect lets it be left out."""
+        return _one(await self._ask(GetPushConfig(task_id=task_id, id=id)))
+
+    async def list(self, task_id: str) -> tuple[PushConfig, ...]:
+        """All webhooks of a task."""
+        answer = await self._ask(ListPushConfigs(task_id=task_id))
+        if answer is None:
+            return ()
+        if not isinstance(answer, tuple):
+            raise InvalidAgentResponse(f"expected a list of push configurations, got {type(answer).__name__}")
+        return answer
+
+    async def delete(self, task_id: str, id: str = "") -> None:  # noqa: A002
+        """Forget a webhook; without an id all of the task's, where the dialect lets it be left out."""
+        await self._ask(DeletePushConfig(task_id=task_id, id=id))
+
+
+def _one(answer: Answer) -> PushConfig:
+    if not isinstance(answer, PushConfig):
+        raise InvalidAgentResponse(f"expected a push configuration, got {type(answer).__name__}")
+    return answer

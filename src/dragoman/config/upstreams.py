@@ -1,0 +1,141 @@
+"""`run = "a2a:https://…"`: another server's agent behind a card of this one, and who this server is to it.
+
+Invariant: no secret is in the file: a table names the environment variable that holds it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+import msgspec
+
+from dragoman.config.errors import ConfigError, check_keys
+
+A2A = "a2a:"
+"""How `run` begins for an agent of another server; its URL follows."""
+
+DIALECTS = ("1.0", "0.3", "beeos", "kaos", "evoai", "protoagent")
+BINDINGS = ("JSONRPC", "HTTP+JSON")
+
+HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
+"""The name of a header (RFC 9110 §5.1)."""
+
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+ONE_OF = (
+    'must be one of { header = "x-api-key", env = "NAME" }, { env = "NAME" } for a bearer token, '
+    '{ token_url = "https://…", client_id = "…", env = "NAME" }, { forward = true }'
+)
+
+Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
+
+
+class UpstreamCredentials(msgspec.Struct, frozen=True, kw_only=True):
+    """`credentials`: what is shown to the other server. `env` names the variable that holds the secret.
+
+    With `forward` that is what the caller showed to this one.
+    """
+
+    env: str = ""
+    header: str | None = None
+    token_url: str | None = None
+    client_id: str | None = None
+    scope: str | None = None
+    audience: str | None = None
+    method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic"
+    forward: bool = False
+
+
+class Upstream(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of an agent of another server. `url` is what `run` says.
+
+    `card` is where its card is, if it is at none of the usual places; with a `dialect` that is spoken, whatever the
+    card says. `origins` are others that its card may name, and that get the credentials, too. `dedupes`: it takes a
+    repeated message of the same id for the same. After `failures` calls in a row that did not get through none is made
+    for `pause_s`. Its card is looked at again every `card_s`. `answer_s` is for the beginning
+    of an answer, `idle_s` for what comes next; a task whose upstream is gone waits `wait_s` for it.
+    """
+
+    url: str = ""
+    credentials: UpstreamCredentials | None = None
+    card: str | None = None
+    dialect: Literal["1.0", "0.3", "beeos", "kaos", "evoai", "protoagent"] | None = None
+    binding: Literal["JSONRPC", "HTTP+JSON"] | None = None
+    origins: tuple[str, ...] = ()
+    dedupes: bool = False
+    failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
+    pause_s: Seconds = 10.0
+    card_s: Seconds = 300.0
+    answer_s: Seconds = 330.0
+    idle_s: Seconds = 120.0
+    wait_s: Seconds = 600.0
+
+
+KEYS = tuple(name for name in Upstream.__struct_fields__ if name != "url")
+
+_ALLOWED = {
+    "credentials": ONE_OF,
+    "dialect": f"must be one of {', '.join(DIALECTS)}",
+    "binding": f"must be one of {', '.join(BINDINGS)}",
+    "origins": "must be a list of URLs",
+    "dedupes": "must be true or false",
+    "failures": "must be a whole number from 1 to 1000",
+    **dict.fromkeys(
+        ("pause_s", "card_s", "answer_s", "idle_s", "wait_s"), "must be a number of seconds from 0.1 to 86400"
+    ),
+}
+
+
+def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream:
+    """What the keys of an agent's table say of the other server. Raises ConfigError."""
+    url = str(table["run"]).removeprefix(A2A).strip()
+    _check_url(source, f"{path}.run", url, f"must be {A2A} and the http:// or https:// URL of an agent")
+    given = {name: table[name] for name in KEYS if name in table}
+    credentials = given.get("credentials")
+    if isinstance(credentials, dict):
+        check_keys(source, credentials, UpstreamCredentials.__struct_fields__, f"{path}.credentials.")
+    try:
+        entry = msgspec.convert({**given, "url": url}, Upstream)
+    except msgspec.ValidationError as error:
+        place = str(error).partition(" - at `$.")[2].rstrip("`")
+        key = re.split(r"[.\[]", place)[0]
+        # what stands there may be a secret in the wrong place
+        raise ConfigError(
+            source, f"{path}.{place}", None, _ALLOWED.get(key, "must be text"), shows_value=False
+        ) from error
+    for origin in entry.origins:
+        _check_url(source, f"{path}.origins", origin, "must be http:// or https:// URLs")
+    if entry.credentials is not None:
+        _check_credentials(source, f"{path}.credentials", entry.credentials)
+    return entry
+
+
+def _check_credentials(source: str, path: str, given: UpstreamCredentials) -> None:
+    tokens = given.token_url is not None or given.client_id is not None
+    extra = given.scope is not None or given.audience is not None
+    sound = (
+        not (given.env or given.header or tokens or extra)
+        if given.forward
+        else bool(VARIABLE.fullmatch(given.env))
+        and (given.header is None or bool(HEADER.fullmatch(given.header)))
+        and not (given.header is not None and tokens)
+        and (bool(given.token_url and given.client_id) if tokens else not extra)
+    )
+    if not sound:
+        raise ConfigError(source, path, None, ONE_OF, shows_value=False)
+    if given.token_url is not None:
+        _check_url(source, f"{path}.token_url", given.token_url, "must be an http:// or https:// URL")
+
+
+def _check_url(source: str, key: str, url: str, allowed: str) -> None:
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+        parts = urlsplit("")
+    if not sound:
+        raise ConfigError(source, key, url, allowed)
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(source, key, None, "must not hold a password: use `credentials`", shows_value=False)

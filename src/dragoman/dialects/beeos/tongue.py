@@ -1,0 +1,237 @@
+"""BeeOS as its clients speak it: its own method names, parts tagged `kind`, streams of bare frames.
+
+Invariant: a plain call is that of BeeOS's text. Read are flat tasks as that text shows them, with less than 0.3 asks
+for, and a stream's frames with or without a JSON-RPC envelope, since its documentation says both.
+"""
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from dragoman.dialects import answers, calling, hearing, refusals
+from dragoman.dialects.beeos.encode import TAG, Json
+from dragoman.dialects.beeos.errors import CODES, WORDS
+from dragoman.dialects.calling import call, lacks, message, present, webhook
+from dragoman.dialects.heard import heard, members
+from dragoman.dialects.tagged import encode_artifact, encode_part
+from dragoman.dialects.tongue import Answer, RpcCall, Tongue
+from dragoman.dialects.v03.encode import STATES
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, InvalidParams
+from dragoman.model.operations import (
+    CancelTask,
+    CompleteTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    UpdateStatus,
+)
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
+
+SYSTEM = "BeeOS"
+
+
+def rpc(operation: Operation) -> RpcCall:
+    """The call. Raises UnsupportedOperation for what BeeOS cannot be asked."""
+    match operation:
+        case StreamMessage():
+            return call("SendStreamingMessage", _send(operation))
+        case SendMessage():
+            return call("SendMessage", _send(operation))
+        case GetTask():
+            return call("GetTask", {"id": operation.id, "historyLength": operation.history_length})
+        case ListTasks():
+            return call("ListTasks", _page(operation))
+        case CancelTask():
+            return call("CancelTask", {"id": operation.id, "metadata": operation.metadata})
+        case Subscribe():
+            return call("SubscribeToTask", {"id": operation.id})
+        case CreatePushConfig():
+            config = operation.config
+            return call(
+                "SetPushNotificationConfig",
+                {"taskId": config.task_id, "pushNotificationConfig": webhook(config)},
+            )
+        case GetPushConfig():
+            return call("GetPushNotificationConfig", _webhook_id(operation))
+        case ListPushConfigs():
+            return call("ListPushNotificationConfigs", {"id": operation.task_id})
+        case DeletePushConfig():
+            return call("DeletePushNotificationConfig", _webhook_id(operation))
+        case GetExtendedCard():
+            return call("agent/getAuthenticatedExtendedCard", {})
+        case CompleteTask():
+            return call("CompleteTask", _completion(operation))
+        case UpdateStatus():
+            return call("UpdateStatus", _status(operation))
+        case _:
+            assert_never(operation)
+
+
+def read_answer(operation: Operation, body: bytes) -> Answer:
+    """The answer in a `result`. Raises InvalidAgentResponse."""
+    return heard(body, lambda value: _answer(operation, value))
+
+
+def read_update(frame: bytes) -> tuple[Update, ...]:
+    """What a frame tells: BeeOS's own by `type`, or one of A2A's. Raises the error that a frame tells of, too."""
+    told = heard(frame, _update)
+    if isinstance(told, A2AError):
+        raise told
+    return told
+
+
+def read_error(body: bytes, status: int) -> A2AError:
+    """The error, by its code, by the word of BeeOS's error reference, or by the HTTP status."""
+    return refusals.read(body, status, _ERRORS, _WORDS, _STATUSES)
+
+
+def _send(sent: SendMessage) -> Json:
+    calling.no_earlier(sent, SYSTEM)
+    configuration = calling.configuration(sent)
+    if sent.push_config is not None:
+        configuration["pushNotificationConfig"] = webhook(sent.push_config)
+    return {
+        "message": message(sent.message, TAG),
+        "configuration": configuration,
+        "metadata": calling.metadata(sent),
+    }
+
+
+def _page(asked: ListTasks) -> Json:
+    """A page. The token of the next one is its offset, which `_listed` gives."""
+    if asked.context_id is not None or asked.state is not None or asked.status_after_ms is not None:
+        raise lacks(SYSTEM, "choice among tasks", "list them all, by page_size and page_token")
+    return {"limit": asked.page_size, "offset": _offset(asked) or None}
+
+
+def _offset(asked: ListTasks) -> int:
+    token = asked.page_token
+    if not token:
+        return asked.offset
+    if not (token.isascii() and token.isdigit() and len(token) < 16):
+        raise InvalidParams("pageToken", "must be one that BeeOS's last page gave, which is a number")
+    return int(token)
+
+
+def _webhook_id(asked: GetPushConfig | DeletePushConfig) -> Json:
+    return {"id": asked.task_id, "pushNotificationConfigId": asked.id}
+
+
+def _completion(done: CompleteTask) -> Json:
+    artifacts = [present(encode_artifact(each, TAG)) for each in done.artifacts]
+    return {"id": done.id, "artifacts": artifacts, "lease": done.lease}
+
+
+def _status(said: UpdateStatus) -> Json:
+    """Mere text is a string, as the text shows it; anything else is a message with parts."""
+    status: Json = {"state": STATES[said.state]}
+    if len(said.parts) == 1 and said.parts[0].text and said.parts[0].metadata is None:
+        status["message"] = said.parts[0].text
+    elif said.parts:
+        status["message"] = {"role": "agent", "parts": [encode_part(each, TAG) for each in said.parts]}
+    if (told := said.progress) is not None:
+        status["progress"] = present({"current": told.current, "total": told.total, "message": told.message})
+    return {"id": said.id, "status": status, "lease": said.lease}
+
+
+def _answer(operation: Operation, value: object) -> Answer:
+    match operation:
+        case ListTasks():
+            return _listed(operation, value)
+        case CompleteTask() | UpdateStatus():
+            return answers.task(value)
+        case _:
+            return answers.answer(operation, value)
+
+
+def _listed(operation: ListTasks, value: object) -> TaskList:
+    """`{"tasks", "total", "limit", "offset"}`, or a mere list; the next page begins behind what this one holds."""
+    page = answers.task_list(value)
+    end = _offset(operation) + len(page.tasks)
+    more = bool(page.tasks) and (
+        len(page.tasks) >= operation.page_size if page.total_size is None else end < page.total_size
+    )
+    return replace(page, next_page_token=str(end) if more else "")
+
+
+def _update(value: object) -> tuple[Update, ...] | A2AError:
+    given = members(value, _EXPECTED)
+    if "jsonrpc" in given:
+        if given.get("error") is not None:
+            return refusals.of(given["error"], 0, _ERRORS, _WORDS)
+        given = members(given.get("result"), _EXPECTED)
+    match given.get("type"):
+        case "status" | "task_status":
+            return (_status_update(given),)
+        case "artifact_delta" | "agent_reply_delta":
+            return (_artifact_update(given, append=True),)
+        case "artifact" | "agent_reply" | "task_artifact":
+            return (_artifact_update(given, append=False),)
+        case "message":
+            return (hearing.message(given.get("message")),)
+        case "error":
+            return refusals.of(value, 0, _ERRORS, _WORDS)
+        case None:
+            return (hearing.update(given),)
+        case _:
+            return ()  # of a type that BeeOS has not written down
+
+
+def _status_update(given: Json) -> StatusUpdate:
+    """A status; how far the task is may stand in it, as in `UpdateStatus`."""
+    found = given.get("status")
+    told = hearing.status_update(given)
+    return replace(told, progress=hearing.progress(found.get("progress"))) if isinstance(found, dict) else told
+
+
+def _artifact_update(given: Json, *, append: bool) -> ArtifactUpdate:
+    """A chunk of an artifact or all of it; of one without an id, of which a task has but one. Its text may be bare."""
+    held = given.get("delta" if append else "artifact")
+    if held is None and isinstance(given.get("text"), str):
+        held = {"parts": [given["text"]]}
+    told = hearing.artifact_update({**given, "artifact": held})
+    return replace(told, append=append, last_chunk=not append)
+
+
+_EXPECTED = "a frame with a type: status, artifact_delta, artifact or error"
+
+_ERRORS = {
+    **refusals.CODES,
+    -32000: errors.TaskNotFound,
+    -32001: errors.AgentNotFound,
+    -32002: errors.AgentOffline,
+    -32003: errors.TaskTimeout,
+    CODES[errors.TooManyRequests]: errors.TooManyRequests,
+}
+
+_WORDS = {word: kind for kind, word in WORDS.items() if kind is not errors.LeaseLost} | {
+    "unsupported_operation": errors.UnsupportedOperation,
+    "invalid_token": errors.Unauthorized,
+    "missing_token": errors.Unauthorized,
+    "missing_param": errors.InvalidParams,
+    "internal_error": errors.InternalError,
+}
+"""BeeOS's error reference, the other way round."""
+
+_STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound, 503: errors.AgentOffline}
+"""What its gateway means where it says nothing else."""
+
+TONGUE = Tongue(
+    name="beeos",
+    rpc=rpc,
+    rest=None,
+    read_answer=read_answer,
+    read_update=read_update,
+    read_error=read_error,
+    headers={"A2A-Version": "1.0"},
+    enveloped=False,
+)

@@ -1,0 +1,149 @@
+"""Another agent's card as ours: from that of 1.0, of 0.3, or a hybrid of both.
+
+Invariant: what is missing or of another type is empty; only what is no object at all raises Unfit.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from dragoman.dialects.heard import Json, flag_in, members, text_in, texts_in
+from dragoman.model.card import (
+    AgentCapabilities,
+    AgentCard,
+    AgentExtension,
+    AgentInterface,
+    AgentProvider,
+    AgentSkill,
+)
+
+_SCHEMES = {
+    "apiKey": "apiKeySecurityScheme",
+    "http": "httpAuthSecurityScheme",
+    "oauth2": "oauth2SecurityScheme",
+    "openIdConnect": "openIdConnectSecurityScheme",
+    "mutualTLS": "mtlsSecurityScheme",
+}
+"""What 0.3 calls a scheme's `type`, and 1.0 its member (A2A 1.0 §4.5)."""
+
+OLDEST = "0.3"
+"""The version of a card that does not name one; cards before 0.3 did not, and those agents speak as 0.3 does."""
+
+
+def card(value: object) -> AgentCard:
+    """The card in a JSON object; interfaces that have no URL are left out."""
+    given = members(value, "an agent card")
+    found = given.get("capabilities")
+    capabilities: Json = found if isinstance(found, dict) else {}
+    extended = _said(capabilities, "extendedAgentCard", "extended_agent_card")
+    return AgentCard(
+        name=text_in(given, "name") or "",
+        description=text_in(given, "description") or "",
+        supported_interfaces=tuple(_interfaces(given)),
+        version=text_in(given, "version") or "",
+        capabilities=AgentCapabilities(
+            streaming=_said(capabilities, "streaming"),
+            push_notifications=_said(capabilities, "pushNotifications", "push_notifications"),
+            extended_agent_card=_said(given, "supportsAuthenticatedExtendedCard") if extended is None else extended,
+            extensions=tuple([_extension(each) for each in _objects(capabilities, "extensions") if each.get("uri")]),
+        ),
+        default_input_modes=texts_in(given, "defaultInputModes", "default_input_modes"),
+        default_output_modes=texts_in(given, "defaultOutputModes", "default_output_modes"),
+        skills=tuple([_skill(each) for each in _objects(given, "skills")]),
+        provider=_provider(given),
+        documentation_url=text_in(given, "documentationUrl", "documentation_url"),
+        icon_url=text_in(given, "iconUrl", "icon_url"),
+        security_schemes=_security_schemes(given) or None,
+        security_requirements=tuple(_requirements(given)),
+        signatures=tuple(_objects(given, "signatures")),
+    )
+
+
+def _interfaces(given: Json) -> Iterator[AgentInterface]:
+    """Those of 1.0 as they come, then those of 0.3 that they do not name; of 0.3's, the preferred one first."""
+    seen: set[tuple[str, str, str]] = set()
+    version = text_in(given, "protocolVersion", "protocol_version") or OLDEST
+    preferred = text_in(given, "preferredTransport", "preferred_transport") or "JSONRPC"
+    old = [{"url": given.get("url"), "transport": preferred}, *_objects(given, "additionalInterfaces")]
+    version = ".".join(version.split(".")[:2])
+    named = given.get("supportedInterfaces")
+    if isinstance(named, dict):  # BeeOS: {"a2a": url, "mcp": url, "rest": url}
+        old.insert(0, {"url": named.get("a2a"), "transport": "JSONRPC"})
+    for each in (*_objects(given, "supportedInterfaces", "supported_interfaces"), *old):
+        url = text_in(each, "url")
+        binding = text_in(each, "protocolBinding", "protocol_binding", "transport") or preferred
+        spoken = text_in(each, "protocolVersion", "protocol_version") or version
+        if url is None or (url, binding, spoken) in seen:
+            continue
+        seen.add((url, binding, spoken))
+        tenant = text_in(each, "tenant")
+        yield AgentInterface(url=url, protocol_binding=binding, protocol_version=spoken, tenant=tenant)
+
+
+def _skill(given: Json) -> AgentSkill:
+    name = text_in(given, "name") or text_in(given, "id") or ""
+    return AgentSkill(
+        id=text_in(given, "id") or name,
+        name=name,
+        description=text_in(given, "description") or "",
+        tags=texts_in(given, "tags"),
+        examples=texts_in(given, "examples"),
+        input_modes=texts_in(given, "inputModes", "input_modes"),
+        output_modes=texts_in(given, "outputModes", "output_modes"),
+    )
+
+
+def _extension(given: Json) -> AgentExtension:
+    params = given.get("params")
+    return AgentExtension(
+        uri=text_in(given, "uri") or "",
+        description=text_in(given, "description"),
+        required=flag_in(given, "required"),
+        params=params if isinstance(params, dict) else None,
+    )
+
+
+def _provider(given: Json) -> AgentProvider | None:
+    found = given.get("provider")
+    if not isinstance(found, dict):
+        return None
+    return AgentProvider(url=text_in(found, "url") or "", organization=text_in(found, "organization") or "")
+
+
+def _security_schemes(given: Json) -> dict[str, Any]:
+    """Each scheme as 1.0 has it; one that says its `type` is 0.3's."""
+    found = given.get("securitySchemes", given.get("security_schemes"))
+    schemes: dict[str, Any] = {}
+    for name, scheme in found.items() if isinstance(found, dict) else ():
+        if not isinstance(scheme, dict):
+            continue
+        kind = scheme.get("type")
+        if isinstance(kind, str) and kind in _SCHEMES:
+            rest = {("location" if key == "in" else key): value for key, value in scheme.items() if key != "type"}
+            schemes[name] = {_SCHEMES[kind]: rest}
+        else:
+            schemes[name] = scheme
+    return schemes
+
+
+def _requirements(given: Json) -> Iterator[dict[str, Any]]:
+    """Those of 1.0, else 0.3's `{"key": […]}` as `{"schemes": {"key": {"list": […]}}}`."""
+    new = _objects(given, "securityRequirements", "security_requirements")
+    if new:
+        yield from new
+        return
+    for each in _objects(given, "security"):
+        if isinstance(each.get("schemes"), dict):
+            yield each
+        else:
+            scopes = {name: {"list": found} if found else {} for name, found in each.items()}
+            yield {"schemes": scopes}
+
+
+def _said(given: Json, *names: str) -> bool | None:
+    """What a flag says; None if it is not there."""
+    return next((given[name] for name in names if isinstance(given.get(name), bool)), None)
+
+
+def _objects(given: Json, *names: str) -> list[Json]:
+    found: list[Any] = next((given[name] for name in names if isinstance(given.get(name), list)), [])
+    return [each for each in found if isinstance(each, dict)]

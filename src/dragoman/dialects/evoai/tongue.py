@@ -1,0 +1,238 @@
+"""Evo AI as its browser client speaks it: names with slashes, parts tagged `type`, `taskId` for tasks.
+
+Invariant: a plain call is that of Evo AI's page. Read are its own frames, `{"id", "status", "final"}`: each has the
+text as it stands, and replaces the one before; of a task's id its servers of 2025 give another with every frame.
+"""
+
+import hashlib
+from typing import assert_never
+from uuid import UUID
+
+from msgspec.structs import replace
+
+from dragoman.dialects import answers, calling, hearing, refusals
+from dragoman.dialects.calling import call, lacks, message, present, whole_call
+from dragoman.dialects.heard import Json, Unfit, heard, items_in, members, text_in, texts_in
+from dragoman.dialects.tongue import Answer, RpcCall, Tongue
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, UnsupportedOperation
+from dragoman.model.message import Message
+from dragoman.model.operations import (
+    CancelTask,
+    CompleteTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    PushConfig,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    UpdateStatus,
+)
+from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, Update
+
+SYSTEM = "Evo AI"
+
+TAG = "type"
+"""By which a part says what it is."""
+
+
+def rpc(operation: Operation) -> RpcCall:
+    """The call. Raises UnsupportedOperation for what Evo AI does not have."""
+    match operation:
+        case StreamMessage():
+            return call("message/stream", _send(operation))
+        case SendMessage():
+            return call("message/send", _send(operation))
+        case GetTask():
+            return call("tasks/get", {"taskId": operation.id, "historyLength": operation.history_length})
+        case CancelTask():
+            return call("tasks/cancel", {"taskId": operation.id, "metadata": operation.metadata})
+        case Subscribe():
+            return call("tasks/resubscribe", {"taskId": operation.id})
+        case CreatePushConfig():
+            return _set_webhook(operation.config.task_id, _webhook(operation.config))
+        case DeletePushConfig():
+            return _set_webhook(operation.task_id, None)
+        case GetPushConfig():
+            return call("tasks/pushNotificationConfig/get", {"taskId": operation.task_id})
+        case GetExtendedCard():
+            return call("agent/authenticatedExtendedCard", {})
+        case ListPushConfigs():
+            raise lacks(SYSTEM, "list of webhooks", "a task has one, which get gives")
+        case ListTasks():
+            raise lacks(SYSTEM, "list of tasks", "keep the ids that a send is answered with")
+        case CompleteTask() | UpdateStatus():
+            raise lacks(SYSTEM, "workers", "its tasks end by themselves")
+        case _:
+            assert_never(operation)
+
+
+def read_answer(operation: Operation, body: bytes) -> Answer:
+    """The answer in a `result`. Raises InvalidAgentResponse."""
+    return heard(body, lambda value: _answer(operation, value))
+
+
+def read_update(frame: bytes) -> tuple[Update, ...]:
+    """What the `result` of a frame tells; an acknowledgement tells nothing. Raises InvalidAgentResponse."""
+    return heard(frame, _update)
+
+
+def read_error(body: bytes, status: int) -> A2AError:
+    """The error by its code, or by the HTTP status, beside which Evo AI often has `{"detail": …}` alone."""
+    return refusals.read(body, status, _CODES, _WORDS, _STATUSES)
+
+
+def _send(sent: SendMessage) -> Json:
+    """The context stands beside the message, as does the webhook, and the conversation so far."""
+    return {
+        "contextId": sent.message.context_id,
+        "message": _message(sent.message),
+        "pushNotificationConfig": None if sent.push_config is None else _webhook(sent.push_config),
+        "configuration": calling.configuration(sent),
+        "metadata": calling.metadata(sent),
+        "history": [_message(each) for each in sent.earlier],
+    }
+
+
+def _message(said: Message) -> Json:
+    return message(said, TAG, messageId=_uuid(said.message_id), contextId=None)
+
+
+def _uuid(message_id: str) -> str:
+    """Evo AI's messages have UUIDs: another id becomes one, always the same."""
+    try:
+        return str(UUID(message_id)) if message_id else ""
+    except ValueError:
+        return str(UUID(bytes=hashlib.sha256(message_id.encode("utf-8", "replace")).digest()[:16], version=4))
+
+
+def _set_webhook(task_id: str, webhook: Json | None) -> RpcCall:
+    """A task has one webhook: another replaces it, and null takes it away."""
+    return whole_call("tasks/pushNotificationConfig/set", {"taskId": task_id, "pushNotificationConfig": webhook})
+
+
+def _webhook(config: PushConfig) -> Json:
+    """A webhook, in the words of Evo AI's browser client. Raises UnsupportedOperation if its URL is not https."""
+    if not config.url.lower().startswith("https://"):
+        raise UnsupportedOperation(f"{SYSTEM} calls no webhooks but those at https:// URLs")
+    written = calling.webhook(config)
+    del written["url"]
+    authentication = written.pop("authentication", {"type": "none"})
+    events = [f"task.{each}" for each in written.pop("events", ())]
+    return present({"webhookUrl": config.url, "webhookAuthenticationInfo": authentication, **written, "events": events})
+
+
+def _answer(operation: Operation, value: object) -> Answer:
+    match operation:
+        case SendMessage() if isinstance(value, dict) and "final" in value:
+            return hearing.task(value)  # as the last frame of a stream
+        case CancelTask() if isinstance(value, dict) and _acknowledges(value):
+            return _asked_to_stop(operation, value)
+        case CreatePushConfig():
+            return _configured(operation.config, members(value, "what was configured"))
+        case GetPushConfig():
+            return _kept(operation, value)
+        case _:
+            return answers.answer(operation, value)
+
+
+def _acknowledges(given: Json) -> bool:
+    """Whether it says that a call has come in, and nothing of a task."""
+    return "success" in given and "status" not in given
+
+
+def _asked_to_stop(operation: CancelTask, given: Json) -> Task:
+    """`{"success", "message"}`: cancellation has been requested; what has become of the task is not said."""
+    if given["success"] is False:
+        raise Unfit("a task that was canceled")
+    said = text_in(given, "message")
+    status = TaskStatus(state=TaskState.WORKING, message=hearing.message(said) if said else None, timestamp="")
+    return Task(id=operation.id, context_id="", status=status)
+
+
+def _configured(config: PushConfig, given: Json) -> PushConfig:
+    """`{"configured", "configId", "url", "events"}` or `{"success", "taskId"}`: the webhook as it was sent, with what
+    the answer says of it, and without its secrets, as other systems give it back."""
+    if given.get("configured") is False or given.get("success") is False:
+        raise Unfit("a webhook that was configured")
+    return PushConfig(
+        url=text_in(given, "url") or config.url,
+        id=text_in(given, "configId") or config.id,
+        task_id=text_in(given, "taskId") or config.task_id,
+        scheme=config.scheme,
+        events=tuple([each.removeprefix("task.") for each in texts_in(given, "events")]) or config.events,
+    )
+
+
+def _kept(operation: GetPushConfig, value: object) -> PushConfig | None:
+    """A webhook as Evo AI keeps it, which is in the words of whoever sent it."""
+    given = members(value, "a webhook with a url")
+    inner = given.get("pushNotificationConfig", given)
+    if inner is None:
+        return None
+    held = dict(members(inner, "a webhook with a url"))
+    held["url"] = text_in(held, "url", "webhookUrl")
+    held["events"] = [each.removeprefix("task.") for each in texts_in(held, "events")]
+    if isinstance(found := held.get("webhookAuthenticationInfo"), dict):
+        kind = text_in(found, "scheme", "type")
+        held["authentication"] = {**found, "scheme": None if kind == "none" else kind}
+    return answers.push_config(held, text_in(given, "taskId") or operation.task_id)
+
+
+def _update(value: object) -> tuple[Update, ...]:
+    """A frame is a status; it may bring artifacts along, or a chunk of one."""
+    given = members(value, _EXPECTED)
+    if _acknowledges(given):
+        return ()
+    if "status" not in given or ("kind" in given and "final" not in given) or given.get("kind") in _KINDS_OF_03:
+        return (hearing.update(given),)
+    task_id = text_in(given, "id", "taskId") or ""
+    status = given["status"]
+    told = hearing.status_update(given)
+    if isinstance(status, dict) and (progress := hearing.progress(status.get("progress"))) is not None:
+        told = replace(told, progress=progress)
+    whole = [
+        ArtifactUpdate(
+            task_id=task_id,
+            context_id=told.context_id,
+            artifact=hearing.artifact(each, task_id, nth),
+            last_chunk=True,
+        )
+        for nth, each in enumerate(items_in(given, "artifacts"))
+    ]
+    chunk = [hearing.artifact_update(given)] if given.get("artifact") is not None else []
+    return (*whole, *chunk, told)
+
+
+_EXPECTED = "a frame with id and status"
+
+_KINDS_OF_03 = ("status-update", "artifact-update", "message")
+
+_CODES = {**refusals.CODES, -32000: errors.AgentFailed}
+
+_WORDS = {
+    "agent not found": errors.AgentNotFound,
+    "agent execution failed": errors.AgentFailed,
+    "streaming failed": errors.AgentFailed,
+    "unauthorized": errors.Unauthorized,
+}
+"""Texts that say more than the code beside them: -32001 also is an unknown agent, and -32603 one that failed."""
+
+_STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound}
+
+TONGUE = Tongue(
+    name="evoai",
+    rpc=rpc,
+    rest=None,
+    read_answer=read_answer,
+    read_update=read_update,
+    read_error=read_error,
+    lists=False,
+)

@@ -1,0 +1,318 @@
+"""Reading what other agents say, as widely as it can be understood: parts, messages, artifacts, tasks, updates.
+
+Pure functions over decoded JSON, for every dialect. Names in camelCase and snake_case, states and roles in any
+spelling, parts tagged `kind`, `type` or not at all, `contextId` and `sessionId`, a status whose message is a string:
+all mean the same.
+
+Invariant: a reader gives a value or raises Unfit. What has no id gets one that is the same whenever the same is read.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from dragoman.dialects.extensions import PROGRESS, USAGE
+from dragoman.dialects.heard import (
+    Json,
+    Unfit,
+    context_of,
+    flag_in,
+    items_in,
+    members,
+    metadata_in,
+    state,
+    text_in,
+    texts_in,
+    timestamp,
+)
+from dragoman.dialects.json_fields import raw_bytes
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.task import Progress, Task, TaskStatus, Usage
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+ReadBytes = Callable[[str], bytes | None]
+"""The bytes of a file from their text; None if it is not base64."""
+
+WRAPPED = "data_part_compat"
+"""Metadata that says: `data` is `{"value": …}` around a value that is no object; so the official SDKs 1.x write it."""
+
+_USERS = frozenset({"user", "ROLE_USER", 1})
+
+_BYTES = ("bytes", "fileWithBytes", "file_with_bytes", "raw")
+_URLS = ("uri", "fileWithUri", "file_with_uri", "url")
+
+
+def part(value: object, read_bytes: ReadBytes = raw_bytes, file_bytes: ReadBytes = raw_bytes) -> Part:
+    """A part, by what it holds. A string is text; `read_bytes` reads `bytes` and `raw`, `file_bytes` the file bytes of
+    0.3's protobuf JSON."""
+    if isinstance(value, str):
+        return Part(text=value)
+    given = members(value, "a part with text, raw, url, data or file")
+    metadata = metadata_in(given)
+    tag = given.get("kind") or given.get("type")
+    text, file = given.get("text"), given.get("file")
+    if isinstance(text, str) and tag in (None, "text"):
+        return Part(
+            text=text,
+            filename=text_in(given, "filename"),
+            media_type=text_in(given, "mediaType", "media_type"),
+            metadata=metadata,
+        )
+    if tag == "text":
+        return Part(text="", metadata=metadata)
+    if isinstance(file, dict):
+        return _file(file, metadata, read_bytes, file_bytes)
+    if given.get("raw") is not None or given.get("url") is not None or tag == "file":
+        return _file(given, metadata, read_bytes, file_bytes)
+    if "data" in given:
+        return _data(given, metadata)
+    if isinstance(tag, str):
+        return Part(data=given)  # of a kind that nobody has told us of: kept whole
+    raise Unfit("a part with text, raw, url, data or file")
+
+
+def _file(given: Json, metadata: Json | None, read_bytes: ReadBytes, file_bytes: ReadBytes) -> Part:
+    raw = url = None
+    name = next((name for name in _BYTES if isinstance(given.get(name), str)), None)
+    if name is not None and (given[name] or not text_in(given, *_URLS)):
+        raw = (file_bytes if name.startswith("file") else read_bytes)(given[name])
+        if raw is None:
+            raise Unfit("base64 as the bytes of a file")
+    else:
+        url = text_in(given, *_URLS)
+        if url is None:
+            raise Unfit("a file with bytes or uri")
+    return Part(
+        raw=raw,
+        url=url,
+        filename=text_in(given, "name", "filename"),
+        media_type=text_in(given, "mimeType", "mime_type", "mediaType", "media_type"),
+        metadata=metadata,
+    )
+
+
+def _data(given: Json, metadata: Json | None) -> Part:
+    data = given["data"]
+    if metadata and metadata.get(WRAPPED) is True and isinstance(data, dict) and data.keys() == {"value"}:
+        data = data["value"]
+        metadata = {name: value for name, value in metadata.items() if name != WRAPPED} or None
+    return Part(
+        data=data,
+        filename=text_in(given, "filename"),
+        media_type=text_in(given, "mediaType", "media_type"),
+        metadata=metadata,
+    )
+
+
+ReadPart = Callable[[object], Part]
+
+
+def parts(given: Json, read_part: ReadPart = part) -> tuple[Part, ...]:
+    """The parts of a message or an artifact; protobuf JSON calls them `content`, which may also be a mere string."""
+    found = given.get("parts")
+    if found is None:
+        found = given.get("content")
+    if found is None:
+        return ()
+    if isinstance(found, str):
+        return (Part(text=found),)
+    if not isinstance(found, list):
+        raise Unfit("a list of parts")
+    return tuple([read_part(each) for each in found])
+
+
+def role(value: object) -> Role:
+    """Who spoke: the user if it says so, else the agent, which answers."""
+    return Role.USER if isinstance(value, str | int) and value in _USERS else Role.AGENT
+
+
+def message(value: object, read_part: ReadPart = part) -> Message:
+    """A message; a string is one of the agent."""
+    if isinstance(value, str):
+        value = {"parts": [value]}
+    given = members(value, "a message with role and parts")
+    held = parts(given, read_part)
+    return Message(
+        message_id=text_in(given, "messageId", "message_id") or _derived("msg", given),
+        role=role(given.get("role")),
+        parts=held,
+        context_id=context_of(given),
+        task_id=text_in(given, "taskId", "task_id"),
+        metadata=metadata_in(given),
+        extensions=texts_in(given, "extensions"),
+        reference_task_ids=texts_in(given, "referenceTaskIds", "reference_task_ids"),
+    )
+
+
+def status(value: object, read_part: ReadPart = part) -> TaskStatus:
+    """A status; a string is a state. Its time stamp is empty if it has none."""
+    if isinstance(value, str):
+        return TaskStatus(state=state(value), timestamp="")
+    given = members(value, "a status with a state")
+    said = given.get("message") or given.get("update")  # the second in 0.3's protobuf JSON
+    return TaskStatus(
+        state=state(given.get("state")),
+        message=message(said, read_part) if said else None,
+        timestamp=timestamp(given.get("timestamp")),
+    )
+
+
+def artifact(value: object, task_id: str = "", nth: int = 0, read_part: ReadPart = part) -> Artifact:
+    """An artifact. One without an id is the `nth` of its task, and has an id that says so."""
+    given = members(value, "an artifact with parts")
+    return Artifact(
+        artifact_id=text_in(given, "artifactId", "artifact_id") or artifact_id(task_id, nth),
+        parts=parts(given, read_part),
+        name=text_in(given, "name"),
+        description=text_in(given, "description"),
+        metadata=metadata_in(given),
+        extensions=texts_in(given, "extensions"),
+    )
+
+
+def artifact_id(task_id: str, nth: int = 0) -> str:
+    """The id of an artifact that has none: the same in a task, and in the chunks that a stream gives of it."""
+    return f"{task_id or 'artifact'}-{nth}"
+
+
+def task(value: object, read_part: ReadPart = part) -> Task:
+    """A task. What a dialect has beyond 1.0 is not looked at, but for metadata."""
+    given = members(value, "a task with id and status")
+    task_id = text_in(given, "id", "taskId", "task_id")
+    if task_id is None:
+        raise Unfit("a task with an id")
+    found = given.get("status", given.get("state"))
+    return Task(
+        id=task_id,
+        context_id=context_of(given) or "",
+        status=status(found, read_part),
+        artifacts=tuple(
+            [artifact(each, task_id, nth, read_part) for nth, each in enumerate(items_in(given, "artifacts"))]
+        ),
+        history=tuple([message(each, read_part) for each in items_in(given, "history")]),
+        metadata=metadata_in(given),
+    )
+
+
+def status_update(value: object, read_part: ReadPart = part) -> StatusUpdate:
+    """A status update; `id` is that of the task in 0.1. Progress and usage come from our extensions' metadata."""
+    given = members(value, "a status update")
+    metadata, told, used = beyond(metadata_in(given))
+    return StatusUpdate(
+        task_id=text_in(given, "taskId", "task_id", "id") or "",
+        context_id=context_of(given) or "",
+        status=status(given.get("status"), read_part),
+        metadata=metadata,
+        progress=told,
+        usage=used,
+    )
+
+
+def artifact_update(value: object, read_part: ReadPart = part) -> ArtifactUpdate:
+    """An artifact update; in 0.1 `append`, `lastChunk` and `index` are the artifact's own."""
+    given = members(value, "an artifact update")
+    inner = members(given.get("artifact"), "an artifact update with an artifact")
+    task_id = text_in(given, "taskId", "task_id", "id") or ""
+    index = inner.get("index")
+    return ArtifactUpdate(
+        task_id=task_id,
+        context_id=context_of(given) or "",
+        artifact=artifact(inner, task_id, index if isinstance(index, int) else 0, read_part),
+        append=flag_in(given, "append") or flag_in(inner, "append"),
+        last_chunk=flag_in(given, "lastChunk", "last_chunk") or flag_in(inner, "lastChunk", "last_chunk"),
+        metadata=metadata_in(given),
+    )
+
+
+_EXPECTED = "a task, a message, a status update or an artifact update"
+
+_KINDS: dict[str, Callable[[object, ReadPart], Update]] = {
+    "task": task,
+    "message": message,
+    "status-update": status_update,
+    "artifact-update": artifact_update,
+}
+_WRAPPERS: tuple[tuple[tuple[str, ...], Callable[[object, ReadPart], Update]], ...] = (
+    (("task",), task),
+    (("message", "msg"), message),
+    (("statusUpdate", "status_update"), status_update),
+    (("artifactUpdate", "artifact_update"), artifact_update),
+)
+
+
+def update(value: object, read_part: ReadPart = part) -> Update:
+    """What a frame of a stream tells, or a send is answered with: in a wrapper (1.0), by `kind` (0.3), or by its shape.
+
+    A flat object with `artifact` is an artifact update, one with a status is a task, or a status update if it says
+    `final` or has no `id` (0.1: `{"id", "status", "final"}`); one with parts is a message.
+    """
+    given = members(value, _EXPECTED)
+    kind = given.get("kind")
+    if isinstance(kind, str) and (read := _KINDS.get(kind)) is not None:
+        return read(given, read_part)
+    if "status" not in given and "parts" not in given:
+        for names, read in _WRAPPERS:
+            for name in names:
+                if isinstance(given.get(name), dict):
+                    return read(given[name], read_part)
+    if "artifact" in given:
+        return artifact_update(given, read_part)
+    if given.get("status") is not None:
+        if "final" in given or ("id" not in given and ("taskId" in given or "task_id" in given)):
+            return status_update(given, read_part)
+        return task(given, read_part)
+    if "parts" in given or "content" in given:
+        return message(given, read_part)
+    raise Unfit(_EXPECTED)
+
+
+def beyond(metadata: Json | None) -> tuple[Json | None, Progress | None, Usage | None]:
+    """The metadata without what our extensions say in it, and what they say."""
+    if metadata is None or not (PROGRESS in metadata or USAGE in metadata):
+        return metadata, None, None
+    told, used = progress(metadata.get(PROGRESS)), usage(metadata.get(USAGE))
+    rest = {name: value for name, value in metadata.items() if name not in (PROGRESS, USAGE)}
+    return rest or None, told, used
+
+
+def progress(value: object) -> Progress | None:
+    """`{"current", "total", "message"?}`; None if it is not that."""
+    if not isinstance(value, dict):
+        return None
+    current, total = value.get("current"), value.get("total")
+    if not (isinstance(current, int) and isinstance(total, int)):
+        return None
+    return Progress(current, total, text_in(value, "message") or "")
+
+
+def usage(value: object) -> Usage | None:
+    """Tokens by any of the names in use; None if none of them is there."""
+    if not isinstance(value, dict):
+        return None
+    read, written, both = (_tokens(value, *names) for names in _TOKENS)
+    if read is None and written is None and both is None:
+        return None
+    return Usage(read or 0, written or 0, (read or 0) + (written or 0) if both is None else both)
+
+
+_TOKENS = (
+    ("inputTokens", "input_tokens", "prompt_tokens"),
+    ("outputTokens", "output_tokens", "completion_tokens"),
+    ("totalTokens", "total_tokens"),
+)
+
+
+def _tokens(given: Json, *names: str) -> int | None:
+    for name in names:
+        value = given.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < 2**53:
+            return int(value)
+    return None
+
+
+def _derived(prefix: str, given: Any) -> str:
+    """An id from what is said, so that it is the same when it is said again."""
+    said = msgspec.json.encode(given, order="deterministic")
+    return f"{prefix}-{hashlib.blake2b(said, digest_size=8).hexdigest()}"

@@ -1,0 +1,124 @@
+"""KAOS as its RemoteAgent and its command line speak it: three methods, parts tagged `type`, the session beside the
+message.
+
+Invariant: a plain call is that of KAOS's text; what its newer servers do beyond that text is not asked for. A task
+keeps its history, whose last message of the agent is the answer: KAOS need not give it anywhere else.
+"""
+
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from dragoman.dialects import answers, calling, hearing, refusals
+from dragoman.dialects.calling import call, lacks, message
+from dragoman.dialects.heard import Json, heard, text_in
+from dragoman.dialects.kaos.encode import TAG
+from dragoman.dialects.tongue import Answer, RpcCall, Tongue
+from dragoman.model.errors import A2AError
+from dragoman.model.message import Artifact, Part, Role
+from dragoman.model.operations import (
+    CancelTask,
+    CompleteTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    UpdateStatus,
+)
+from dragoman.model.task import Task
+from dragoman.model.updates import Update
+
+SYSTEM = "KAOS"
+
+OUTPUT = "output"
+"""The id of the artifact that is made of `output`, where a task has no artifact."""
+
+
+def rpc(operation: Operation) -> RpcCall:
+    """The call. Raises UnsupportedOperation for what KAOS does not have."""
+    match operation:
+        case StreamMessage() | Subscribe():
+            raise lacks(SYSTEM, "streams", "send, or ask with GetTask")
+        case SendMessage():
+            return call("SendMessage", _send(operation))
+        case GetTask():
+            return call("GetTask", {"id": operation.id, "historyLength": operation.history_length})
+        case CancelTask():
+            return call("CancelTask", {"id": operation.id})
+        case ListTasks():
+            raise lacks(SYSTEM, "list of tasks", "keep the ids that a send is answered with")
+        case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
+            raise lacks(SYSTEM, "webhooks", "ask with GetTask")
+        case GetExtendedCard():
+            raise lacks(SYSTEM, "extended card", "its card is at /.well-known/agent.json")
+        case CompleteTask() | UpdateStatus():
+            raise lacks(SYSTEM, "workers", "its tasks end by themselves")
+        case _:
+            assert_never(operation)
+
+
+def read_answer(operation: Operation, body: bytes) -> Answer:
+    """The answer in a `result`. Raises InvalidAgentResponse."""
+    return heard(body, lambda value: _answer(operation, value))
+
+
+def read_update(frame: bytes) -> tuple[Update, ...]:
+    """What a frame tells; KAOS sends none, and so any that can be understood is. Raises InvalidAgentResponse."""
+    return (heard(frame, hearing.update),)
+
+
+def read_error(body: bytes, status: int) -> A2AError:
+    """The error, by its code, which KAOS and A2A agree on, or by the HTTP status."""
+    return refusals.read(body, status)
+
+
+def _send(sent: SendMessage) -> Json:
+    """The metadata of a task is that of its message; `autonomous` is what KAOS calls not to wait."""
+    calling.no_earlier(sent, SYSTEM)
+    if sent.push_config is not None:
+        raise lacks(SYSTEM, "webhooks", "send without, and ask with GetTask")
+    configuration = calling.configuration(sent)
+    if configuration.pop("blocking", None) is False:
+        configuration["mode"] = "autonomous"
+    metadata = {**calling.metadata(sent), **(sent.message.metadata or {})}
+    return {
+        "message": message(sent.message, TAG, contextId=None, metadata=metadata),
+        "contextId": sent.message.context_id,
+        "configuration": configuration,
+    }
+
+
+def _answer(operation: Operation, value: object) -> Answer:
+    answer = answers.answer(operation, value)
+    if not isinstance(answer, Task) or not isinstance(value, dict) or answer.artifacts:
+        return answer
+    return _with_output(answer, text_in(value, "output"))
+
+
+def _with_output(task: Task, output: str | None) -> Task:
+    """The task with its `output` as an artifact, unless it is what its history ends with."""
+    last = task.history[-1] if task.history else None
+    if output is None or (last is not None and last.role is Role.AGENT and last.text == output):
+        return task
+    return replace(task, artifacts=(Artifact(artifact_id=OUTPUT, parts=(Part(text=output),)),))
+
+
+TONGUE = Tongue(
+    name="kaos",
+    rpc=rpc,
+    rest=None,
+    read_answer=read_answer,
+    read_update=read_update,
+    read_error=read_error,
+    streams=False,
+    subscribes=False,
+    pushes=False,
+    lists=False,
+)

@@ -1,0 +1,167 @@
+"""protoAgent as its peers speak it: 0.3's names and parts, the context beside the message.
+
+Invariant: a plain call is that of protoAgent's text. What a task has cost is read where its text has it (`data`) and
+where its servers have it (a part of the last artifact), and is where ours tell it.
+"""
+
+from collections.abc import Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from dragoman.dialects import answers, calling, hearing, refusals
+from dragoman.dialects.calling import call, lacks, message, webhook
+from dragoman.dialects.extensions import USAGE, usage_metadata
+from dragoman.dialects.heard import Json, heard
+from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, marked, media_type
+from dragoman.dialects.tongue import Answer, RpcCall, Tongue
+from dragoman.model.errors import A2AError
+from dragoman.model.message import Artifact, Part
+from dragoman.model.operations import (
+    CancelTask,
+    CompleteTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    UpdateStatus,
+)
+from dragoman.model.task import Task
+from dragoman.model.updates import ArtifactUpdate, Update
+
+SYSTEM = "protoAgent"
+
+TAG = "kind"
+"""By which a part says what it is."""
+
+
+def rpc(operation: Operation) -> RpcCall:
+    """The call. Raises UnsupportedOperation for what protoAgent does not have."""
+    match operation:
+        case StreamMessage():
+            return call("message/stream", _send(operation))
+        case SendMessage():
+            return call("message/send", _send(operation))
+        case GetTask():
+            return call("tasks/get", {"id": operation.id, "historyLength": operation.history_length})
+        case CancelTask():
+            return call("tasks/cancel", {"id": operation.id, "metadata": operation.metadata})
+        case Subscribe():
+            return call("tasks/resubscribe", {"id": operation.id})
+        case CreatePushConfig():
+            config = operation.config
+            return call(
+                "tasks/pushNotificationConfig/set",
+                {"taskId": config.task_id, "pushNotificationConfig": webhook(config)},
+            )
+        case GetPushConfig():
+            return call("tasks/pushNotificationConfig/get", _webhook_id(operation))
+        case ListPushConfigs():
+            return call("tasks/pushNotificationConfig/list", {"taskId": operation.task_id})
+        case DeletePushConfig():
+            return call("tasks/pushNotificationConfig/delete", _webhook_id(operation))
+        case GetExtendedCard():
+            return call("agent/getAuthenticatedExtendedCard", {})
+        case ListTasks():
+            raise lacks(SYSTEM, "list of tasks", "keep the ids that a send is answered with")
+        case CompleteTask() | UpdateStatus():
+            raise lacks(SYSTEM, "workers", "its tasks end by themselves")
+        case _:
+            assert_never(operation)
+
+
+def read_answer(operation: Operation, body: bytes) -> Answer:
+    """The answer in a `result`. Raises InvalidAgentResponse."""
+    return heard(body, lambda value: _answer(operation, value))
+
+
+def read_update(frame: bytes) -> tuple[Update, ...]:
+    """What the `result` of a frame tells. Raises InvalidAgentResponse."""
+    return (heard(frame, _update),)
+
+
+def read_error(body: bytes, status: int) -> A2AError:
+    """The error by its code, which is A2A's, or by the HTTP status."""
+    return refusals.read(body, status)
+
+
+def _send(sent: SendMessage) -> Json:
+    calling.no_earlier(sent, SYSTEM)
+    configuration = calling.configuration(sent)
+    if sent.push_config is not None:
+        configuration["pushNotificationConfig"] = webhook(sent.push_config)
+    said = replace(sent.message, parts=tuple([marked(part) for part in sent.message.parts]))
+    return {
+        "contextId": said.context_id,
+        "message": message(said, TAG, contextId=None),
+        "configuration": configuration,
+        "metadata": calling.metadata(sent),
+    }
+
+
+def _webhook_id(asked: GetPushConfig | DeletePushConfig) -> Json:
+    return {"taskId": asked.task_id, "pushNotificationConfigId": asked.id}
+
+
+def _answer(operation: Operation, value: object) -> Answer:
+    answer = answers.answer(operation, value, _part)
+    return _priced(answer, value) if isinstance(answer, Task) else answer
+
+
+def _update(value: object) -> Update:
+    told = hearing.update(value, _part)
+    match told:
+        case Task():
+            return _priced(told, value)
+        case ArtifactUpdate():
+            cost = _told_by([told.artifact])
+            return told if cost is None else replace(told, usage=hearing.usage(cost.get("usage")))
+        case _:
+            return told
+
+
+def _part(value: object) -> Part:
+    """A part; what its metadata says of its data is its media type."""
+    part = hearing.part(value)
+    kind = media_type(part)
+    if kind is None or part.media_type == kind:
+        return part
+    rest = {name: each for name, each in (part.metadata or {}).items() if name != MIME_TYPE}
+    return replace(part, media_type=kind, metadata=rest or None)
+
+
+def _priced(task: Task, value: object) -> Task:
+    """The task with what it has cost in its metadata, unless nobody knows: `data` then is all zeros."""
+    told = value.get("data") if isinstance(value, dict) else None
+    cost = told if isinstance(told, dict) else _told_by(task.artifacts)
+    if cost is None or USAGE in (task.metadata or {}):
+        return task
+    used, took = hearing.usage(cost.get("usage")), cost.get("durationMs")
+    if used is None or not (used.input_tokens or used.output_tokens or used.total_tokens):
+        return task
+    known = usage_metadata(used, took if isinstance(took, int) else None)
+    return replace(task, metadata={**(task.metadata or {}), USAGE: known})
+
+
+def _told_by(artifacts: Sequence[Artifact]) -> Json | None:
+    """The last part that tells what the task has cost."""
+    parts = [part for artifact in artifacts for part in artifact.parts if media_type(part) == COST_TYPE]
+    return next((part.data for part in reversed(parts) if isinstance(part.data, dict)), None)
+
+
+TONGUE = Tongue(
+    name="protoagent",
+    rpc=rpc,
+    rest=None,
+    read_answer=read_answer,
+    read_update=read_update,
+    read_error=read_error,
+    lists=False,
+)

@@ -1,0 +1,217 @@
+"""Errors of the vendors' systems, read: by the word they have for it, by code, or by HTTP status.
+
+Invariant: whatever the bytes, an error of the tree that comes nearest, with the text that came; nothing is raised.
+"""
+
+import re
+from collections.abc import Callable, Mapping
+
+from dragoman.dialects import rpc_errors
+from dragoman.dialects.heard import Json, heard, text_in, texts_in
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, InvalidAgentResponse
+
+Kind = type[A2AError]
+
+MAX_TEXT = 4096
+"""Most characters of a text that are kept: it is shown to people, and goes on to our own callers."""
+
+CODES: Mapping[int, Kind] = {
+    -32700: errors.ParseError,
+    -32600: errors.InvalidRequest,
+    -32601: errors.MethodNotFound,
+    -32602: errors.InvalidParams,
+    -32603: errors.InternalError,
+    -32001: errors.TaskNotFound,
+    -32002: errors.TaskNotCancelable,
+    -32003: errors.PushNotificationNotSupported,
+    -32004: errors.UnsupportedOperation,
+    -32005: errors.ContentTypeNotSupported,
+    -32006: errors.InvalidAgentResponse,
+    -32007: errors.ExtendedAgentCardNotConfigured,
+    -32008: errors.ExtensionSupportRequired,
+    -32009: errors.VersionNotSupported,
+}
+"""JSON-RPC's codes and A2A's; a dialect puts its own over them."""
+
+STATUSES: Mapping[int, Kind] = {
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    405: errors.MethodNotAllowed,
+    409: errors.TaskNotCancelable,
+    413: errors.PayloadTooLarge,
+    415: errors.UnsupportedMediaType,
+    422: errors.InvalidParams,
+    429: errors.TooManyRequests,
+    502: errors.Unavailable,
+    503: errors.Unavailable,
+    504: errors.TaskTimeout,
+}
+"""What an HTTP status means where the body says nothing better; 400 is an invalid request, all else internal."""
+
+_OF_THE_REQUEST = frozenset({401, 403, 405, 413, 415, 429})
+"""Statuses that say more than the code beside them, which JSON-RPC has for everything."""
+
+_NAMES: Mapping[str, Kind] = {kind.__name__: kind for kind in rpc_errors.CODES}
+"""What Dragoman says as `data.reason` in dialects that are close to 0.3."""
+
+_NOBODY = frozenset({"missing_token", "api key not provided", "unauthorized: expected 'authorization: bearer <token>'"})
+"""What BeeOS, Evo AI and protoAgent say to a caller who did not say who it is."""
+
+_RETRY_S = 5
+
+_REFERENCE = re.compile(r"\(reference ([^)]{1,100})\)")
+"""How an internal error of Dragoman names what to look for in its log."""
+
+
+def read(
+    body: bytes,
+    status: int,
+    codes: Mapping[int, Kind] = CODES,
+    words: Mapping[str, Kind] = {},
+    statuses: Mapping[int, Kind] = STATUSES,
+) -> A2AError:
+    """The error in the `error` member of an answer (`status` 0), or in the body of an HTTP answer of that status."""
+    try:
+        return heard(body, lambda value: of(value, status, codes, words, statuses))
+    except InvalidAgentResponse as unread:
+        kind = statuses.get(status)
+        return unread if kind is None else made(kind, "", {})
+
+
+def of(
+    value: object,
+    status: int,
+    codes: Mapping[int, Kind] = CODES,
+    words: Mapping[str, Kind] = {},
+    statuses: Mapping[int, Kind] = STATUSES,
+) -> A2AError:
+    """The same of JSON that is decoded.
+
+    Understood are an error of JSON-RPC, with or without its envelope; `{"success": false, "error": …}` with a word or
+    an object (BeeOS, Evo AI); `{"detail": …}` (FastAPI); a frame `{"type": "error", …}` (BeeOS).
+    """
+    given = _member(value)
+    code, data = given.get("code"), given.get("data")
+    known: Json = data if isinstance(data, dict) else given
+    kind = _worded(given, known, words)
+    if kind is None and status in _OF_THE_REQUEST:
+        kind = statuses.get(status)
+    if kind is None and isinstance(code, int):
+        kind = codes.get(code)
+    if kind is None:
+        kind = statuses.get(status, errors.InvalidRequest if status == 400 else errors.InternalError)
+    if kind not in (errors.AgentFailed, errors.TaskTimeout) and "retryAfterS" in known and "limit" in known:
+        kind = errors.TooManyRequests
+    error = made(kind, _text(given), known)
+    if isinstance(error, errors.Unauthorized):
+        error.missing = not _NOBODY.isdisjoint(_words(given, known))
+    return error
+
+
+def _member(value: object) -> Json:
+    """The object that has the code or the word, and the text."""
+    if isinstance(value, str):
+        return {"message": value}
+    if not isinstance(value, dict):
+        return {}
+    inner = value.get("error")
+    if isinstance(inner, str):
+        return {"message": inner, **{name: each for name, each in value.items() if name != "error"}, "word": inner}
+    if not isinstance(inner, dict):
+        return value
+    details = inner.get("details")  # in which Evo AI's community build has the error of JSON-RPC
+    return details if isinstance(details, dict) and isinstance(details.get("code"), int) else inner
+
+
+def _worded(given: Json, data: Json, words: Mapping[str, Kind]) -> Kind | None:
+    for word in _words(given, data):
+        if word in words:
+            return words[word]
+    reason = data.get("reason")
+    return _NAMES.get(reason) if isinstance(reason, str) else None
+
+
+def _words(given: Json, data: Json) -> list[str]:
+    """What may be a word for the error, in lower case."""
+    found = (given.get("code"), given.get("word"), data.get("code"), given.get("message"), given.get("detail"))
+    return [each.lower() for each in found if isinstance(each, str)]
+
+
+def _text(given: Json) -> str:
+    """What it says. FastAPI says what is wrong with a body as a list of `{"loc", "msg"}`."""
+    text = text_in(given, "message", "detail")
+    if text is None and isinstance(given.get("detail"), list):
+        told = [each.get("msg") for each in given["detail"] if isinstance(each, dict)]
+        text = "; ".join(each for each in told if isinstance(each, str))
+    return (text or "")[:MAX_TEXT]
+
+
+def made(kind: Kind, text: str, data: Json) -> A2AError:
+    """An error of that kind with the text that came, if one did."""
+    error = _MADE[kind](text, data) if kind in _MADE else kind(text or _UNTOLD)
+    if text and kind is not errors.AgentFailed:
+        error.message, error.args = text, (text,)
+    return error
+
+
+_UNTOLD = "the agent refused, and did not say why"
+
+
+def _listed(data: Json, name: str) -> tuple[str, ...]:
+    """A list, or a text with commas, as in the metadata of an ErrorInfo."""
+    return texts_in(data, name) or tuple(each for each in (text_in(data, name) or "").split(",") if each)
+
+
+def _reference(text: str) -> str:
+    found = _REFERENCE.search(text)
+    return found[1] if found else ""
+
+
+def _task(data: Json) -> str:
+    return (text_in(data, "taskId", "task_id") or "")[:MAX_TEXT]
+
+
+def _details(text: str, data: Json) -> str:
+    return (text_in(data, "details", "error") or text)[:MAX_TEXT]
+
+
+def _violations(text: str, data: Json) -> A2AError:
+    found = data.get("fieldViolations")
+    listed = [each for each in found if isinstance(each, dict)] if isinstance(found, list) else []
+    told = [(text_in(each, "field") or "", text_in(each, "description") or "") for each in listed]
+    first, *more = told or [("", text or _details("", data) or "was refused")]
+    return errors.InvalidParams(*first, *more)
+
+
+def _whole(data: Json, name: str, otherwise: int) -> int:
+    value = text_in(data, name) or ""
+    return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else otherwise
+
+
+_MADE: Mapping[Kind, Callable[[str, Json], A2AError]] = {
+    errors.MethodNotFound: lambda text, data: errors.MethodNotFound(text_in(data, "method") or ""),
+    errors.InvalidParams: _violations,
+    errors.InternalError: lambda text, data: errors.InternalError(_reference(text)),
+    errors.TaskNotFound: lambda text, data: errors.TaskNotFound(_task(data)),
+    errors.TaskNotCancelable: lambda text, data: errors.TaskNotCancelable(_task(data), text_in(data, "state") or ""),
+    errors.PushNotificationNotSupported: lambda text, data: errors.PushNotificationNotSupported(),
+    errors.ExtensionSupportRequired: lambda text, data: errors.ExtensionSupportRequired(text_in(data, "uri") or ""),
+    errors.VersionNotSupported: lambda text, data: errors.VersionNotSupported(
+        text_in(data, "version") or "", _listed(data, "supportedVersions")
+    ),
+    errors.AgentNotFound: lambda text, data: errors.AgentNotFound(text_in(data, "agent") or ""),
+    errors.AgentOffline: lambda text, data: errors.AgentOffline(text_in(data, "agent") or ""),
+    errors.AgentFailed: lambda text, data: errors.AgentFailed(_task(data), _details(text, data)),
+    errors.TaskTimeout: lambda text, data: errors.TaskTimeout(_task(data), 0),
+    errors.LeaseLost: lambda text, data: errors.LeaseLost(),
+    errors.MethodNotAllowed: lambda text, data: errors.MethodNotAllowed(texts_in(data, "allowed")),
+    errors.UnsupportedMediaType: lambda text, data: errors.UnsupportedMediaType(""),
+    errors.PayloadTooLarge: lambda text, data: errors.PayloadTooLarge(0),
+    errors.Unavailable: lambda text, data: errors.Unavailable(text or _UNTOLD, _whole(data, "retryAfterS", _RETRY_S)),
+    errors.TooManyRequests: lambda text, data: errors.TooManyRequests(
+        text_in(data, "limit") or "its own limit", text or "too many requests", _whole(data, "retryAfterS", _RETRY_S)
+    ),
+}
+"""How errors are made that need more than a text; their own text stands where none came."""

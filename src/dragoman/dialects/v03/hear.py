@@ -1,0 +1,306 @@
+"""What an A2A 0.3 server says, over JSON-RPC and over HTTP+JSON: results, stream frames and errors, to the model.
+
+Updates as the official servers write them are decoded into wire structs; all else, and what those do not fit, is read
+leniently: 0.1's and 0.2's objects, protobuf JSON, 1.0's shapes under 0.3's methods (fasta2a).
+
+Invariant: any bytes give a value or InvalidAgentResponse; errors give an A2AError whatever the bytes.
+"""
+
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+from msgspec import Struct, field
+from msgspec.json import Decoder
+
+from dragoman.dialects import answers, heard, hearing, json_bounds, refusals
+from dragoman.dialects.heard import Json
+from dragoman.dialects.hearing import WRAPPED, ReadPart, beyond
+from dragoman.dialects.json_fields import raw_bytes
+from dragoman.dialects.tongue import Answer
+from dragoman.dialects.v03.decode import STATES
+from dragoman.dialects.v1 import hear as v1_hear
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, InvalidAgentResponse
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.operations import DeletePushConfig, Operation
+from dragoman.model.task import TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+
+class _Text(Struct, tag_field="kind", tag="text"):
+    text: str
+    metadata: Json | None = None
+
+
+class _Content(Struct, rename="camel"):
+    raw: bytes | None = field(default=None, name="bytes")
+    uri: str | None = None
+    mime_type: str | None = None
+    name: str | None = None
+
+
+class _File(Struct, tag_field="kind", tag="file"):
+    file: _Content
+    metadata: Json | None = None
+
+
+class _Data(Struct, tag_field="kind", tag="data"):
+    data: Json
+    metadata: Json | None = None
+
+
+_Parts = list[_Text | _File | _Data]
+
+
+class _Message(Struct, rename="camel"):
+    message_id: str
+    role: Literal["user", "agent"]
+    parts: _Parts
+    context_id: str | None = None
+    task_id: str | None = None
+    metadata: Json | None = None
+    extensions: tuple[str, ...] | None = None
+    reference_task_ids: tuple[str, ...] | None = None
+
+
+class _Status(Struct):
+    state: str
+    message: _Message | None = None
+    timestamp: str | None = None
+
+
+class _Artifact(Struct, rename="camel"):
+    artifact_id: str
+    parts: _Parts
+    name: str | None = None
+    description: str | None = None
+    metadata: Json | None = None
+    extensions: tuple[str, ...] | None = None
+
+
+class _StatusUpdate(Struct, rename="camel", tag_field="kind", tag="status-update"):
+    task_id: str
+    context_id: str
+    status: _Status
+    metadata: Json | None = None
+
+
+class _ArtifactUpdate(Struct, rename="camel", tag_field="kind", tag="artifact-update"):
+    task_id: str
+    context_id: str
+    artifact: _Artifact
+    append: bool | None = None
+    last_chunk: bool | None = None
+    metadata: Json | None = None
+
+
+_UPDATE: Decoder[_StatusUpdate | _ArtifactUpdate] = Decoder(_StatusUpdate | _ArtifactUpdate)
+
+_FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_STATUSES: Mapping[int, type[A2AError]] = {
+    **refusals.STATUSES,
+    409: errors.TaskNotCancelable,
+    415: errors.ContentTypeNotSupported,
+    501: errors.UnsupportedOperation,
+}
+"""Statuses of HTTP+JSON as the official servers have them."""
+
+_WORDS: Mapping[str, type[A2AError]] = {
+    "task_not_found": errors.TaskNotFound,
+    "conflict": errors.TaskNotCancelable,
+    "agent_not_found": errors.AgentNotFound,
+    "agent_offline": errors.AgentOffline,
+    "service_timeout": errors.TaskTimeout,
+}
+"""Words of BeeOS, which numbers these errors otherwise, and is reached at the same URL where a mount serves both."""
+
+_TEXTS: Mapping[str, type[A2AError]] = {
+    "task not found": errors.TaskNotFound,
+    "task cannot be canceled": errors.TaskNotCancelable,
+    "push notification is not supported": errors.PushNotificationNotSupported,
+    "push notifications are not supported": errors.PushNotificationNotSupported,
+    "this operation is not supported": errors.UnsupportedOperation,
+    "streaming is not supported": errors.UnsupportedOperation,
+    "incompatible content types": errors.ContentTypeNotSupported,
+    "invalid agent response": errors.InvalidAgentResponse,
+    "authenticated extended card is not configured": errors.ExtendedAgentCardNotConfigured,
+    "method not found": errors.MethodNotFound,
+    "invalid parameters": errors.InvalidParams,
+}
+"""How errors begin of which the official Python server says nothing but the text over HTTP+JSON (a2a-sdk 0.3.26)."""
+
+
+def read_update(data: bytes) -> tuple[Update, ...]:
+    """What a frame tells: exactly one thing."""
+    return (_exact_update(data) or heard.heard(data, lambda value: hearing.update(value, part)),)
+
+
+def read_answer(operation: Operation, body: bytes) -> Answer:
+    """The answer to an operation. Deleting is answered with nothing, whatever comes."""
+    return _answer(operation, body, part)
+
+
+def read_update_twice(data: bytes) -> tuple[Update, ...]:
+    """The same from a server that puts file bytes into base64 twice, in protobuf JSON."""
+    return (_exact_update(data) or heard.heard(data, lambda value: hearing.update(value, part_twice)),)
+
+
+def read_answer_twice(operation: Operation, body: bytes) -> Answer:
+    """The same from a server that puts file bytes into base64 twice, in protobuf JSON."""
+    return _answer(operation, body, part_twice)
+
+
+def read_error(body: bytes, status: int) -> A2AError:
+    """The error in an `error` member, or in an HTTP body: with `code`, or with a text alone."""
+    try:
+        given = heard.heard(body, _error_object)
+    except InvalidAgentResponse:
+        return refusals.read(body, status, words=_WORDS, statuses=_STATUSES)
+    if status and isinstance(given.get("details"), list):  # as of 1.0: the official Python server since 1.0 (§5.4)
+        return v1_hear.read_error(body, status)
+    message = heard.text_in(given, "message") or ""
+    if status and not isinstance(given.get("code"), int):
+        for text, kind in _TEXTS.items():
+            if message.lower().startswith(text):
+                return refusals.made(kind, message, {})
+        if status == 404 and message.startswith("Task "):  # "Task … was specified but does not exist"
+            return refusals.made(errors.TaskNotFound, message, {})
+    return refusals.of(given, status, words=_WORDS, statuses=_STATUSES)
+
+
+def part(value: object) -> Part:
+    """A part; in protobuf JSON, which does not tag it, data is `{"data": {"data": {…}}}`."""
+    return hearing.part(_unwrapped(value))
+
+
+def part_twice(value: object) -> Part:
+    """The same, the bytes of files in protobuf JSON being base64 of base64."""
+    return hearing.part(_unwrapped(value), file_bytes=_raw_bytes_twice)
+
+
+def _answer(operation: Operation, body: bytes, read_part: ReadPart) -> Answer:
+    if isinstance(operation, DeletePushConfig):
+        return None
+    return heard.heard(body, lambda value: answers.answer(operation, value, read_part))
+
+
+def _unwrapped(value: object) -> object:
+    if not isinstance(value, dict) or "kind" in value or "type" in value:
+        return value
+    data = value.get("data")
+    if isinstance(data, dict) and data.keys() == {"data"} and isinstance(data["data"], dict):
+        return {**value, "data": data["data"]}
+    return value
+
+
+def _raw_bytes_twice(text: str) -> bytes | None:
+    once = raw_bytes(text)
+    if once is None or not once.isascii():
+        return once
+    twice = raw_bytes(once.decode("ascii"))
+    return once if twice is None else twice
+
+
+def _error_object(value: object) -> Json:
+    """The error itself, with an envelope or without."""
+    given = heard.members(value, "an error with code and message")
+    inner = given.get("error")
+    return inner if isinstance(inner, dict) else given
+
+
+def _exact_update(data: bytes) -> Update | None:
+    """What a frame tells that is as the official servers write it over JSON-RPC; None of another."""
+    if b'"kind"' not in data:
+        return None
+    try:
+        json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_CONTAINERS)
+        frame = _UPDATE.decode(data)
+    except _FAILURES:
+        return None
+    if isinstance(frame, _ArtifactUpdate):
+        return _artifact_update(frame)
+    return _status_update(frame)
+
+
+def _artifact_update(frame: _ArtifactUpdate) -> ArtifactUpdate | None:
+    given = frame.artifact
+    parts = _parts(given.parts)
+    if parts is None:
+        return None
+    return ArtifactUpdate(
+        task_id=frame.task_id,
+        context_id=frame.context_id,
+        artifact=Artifact(
+            artifact_id=given.artifact_id,
+            parts=parts,
+            name=given.name,
+            description=given.description,
+            metadata=given.metadata or None,
+            extensions=given.extensions or (),
+        ),
+        append=frame.append is True,
+        last_chunk=frame.last_chunk is True,
+        metadata=frame.metadata or None,
+    )
+
+
+def _status_update(frame: _StatusUpdate) -> StatusUpdate | None:
+    given = frame.status
+    state = STATES.get(given.state)
+    said = None if given.message is None else _message(given.message)
+    if state is None or (said is None and given.message is not None):
+        return None
+    metadata, told, used = beyond(frame.metadata or None)
+    return StatusUpdate(
+        task_id=frame.task_id,
+        context_id=frame.context_id,
+        status=TaskStatus(state=state, message=said, timestamp=heard.timestamp(given.timestamp)),
+        metadata=metadata,
+        progress=told,
+        usage=used,
+    )
+
+
+def _message(given: _Message) -> Message | None:
+    parts = _parts(given.parts)
+    if parts is None:
+        return None
+    return Message(
+        message_id=given.message_id,
+        role=Role.USER if given.role == "user" else Role.AGENT,
+        parts=parts,
+        context_id=given.context_id or None,
+        task_id=given.task_id or None,
+        metadata=given.metadata or None,
+        extensions=given.extensions or (),
+        reference_task_ids=given.reference_task_ids or (),
+    )
+
+
+def _parts(given: _Parts) -> tuple[Part, ...] | None:
+    """The parts; None if one of them is not to be taken literally, or holds nothing."""
+    parts: list[Part] = []
+    for each in given:
+        metadata = each.metadata or None
+        if isinstance(each, _Text):
+            parts.append(Part(text=each.text, metadata=metadata))
+        elif isinstance(each, _File):
+            file = each.file
+            if (file.raw is None) == (file.uri is None):
+                return None
+            parts.append(
+                Part(
+                    raw=file.raw,
+                    url=file.uri,
+                    filename=file.name or None,
+                    media_type=file.mime_type or None,
+                    metadata=metadata,
+                )
+            )
+        elif metadata is not None and WRAPPED in metadata:
+            return None
+        else:
+            parts.append(Part(data=each.data, metadata=metadata))
+    return tuple(parts)

@@ -1,0 +1,221 @@
+"""What an A2A 1.0 server says: results, stream frames and errors (§9, §11), to the model.
+
+What follows the specification is decoded straight into the model; what does not is read leniently after that failed.
+
+Invariant: any bytes give a value or InvalidAgentResponse; errors give an A2AError whatever the bytes.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from dragoman.dialects import answers, heard, hearing, json_bounds, refusals
+from dragoman.dialects.heard import Json
+from dragoman.dialects.hearing import beyond
+from dragoman.dialects.tongue import Answer
+from dragoman.dialects.v1.errors import TABLE
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, InvalidAgentResponse
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.operations import (
+    CancelTask,
+    DeletePushConfig,
+    GetTask,
+    Operation,
+    SendMessage,
+)
+from dragoman.model.task import Task, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+
+class _StatusUpdate(Struct, rename="camel"):
+    task_id: str
+    context_id: str
+    status: TaskStatus
+    metadata: dict[str, Any] | None = None
+
+
+class _ArtifactUpdate(Struct, rename="camel"):
+    task_id: str
+    context_id: str
+    artifact: Artifact
+    append: bool = False
+    last_chunk: bool = False
+    metadata: dict[str, Any] | None = None
+
+
+class _Frame(Struct, rename="camel"):
+    """StreamResponse (A2A 1.0 §3.2.3); SendMessageResponse is its first half."""
+
+    task: Task | None = None
+    message: Message | None = None
+    status_update: _StatusUpdate | None = None
+    artifact_update: _ArtifactUpdate | None = None
+
+
+_FRAME = Decoder(_Frame)
+_TASK = Decoder(Task)
+
+_FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_KINDS: dict[str, type[A2AError]] = {row.reason: kind for kind, row in TABLE.items()}
+"""Errors by their reason; of those that share one the last, which is the more particular."""
+
+_GRPC: dict[str, type[A2AError]] = {
+    "INVALID_ARGUMENT": errors.InvalidParams,
+    "NOT_FOUND": errors.NotFound,
+    "UNIMPLEMENTED": errors.UnsupportedOperation,
+    "FAILED_PRECONDITION": errors.UnsupportedOperation,
+    "UNAUTHENTICATED": errors.Unauthorized,
+    "PERMISSION_DENIED": errors.Forbidden,
+    "RESOURCE_EXHAUSTED": errors.TooManyRequests,
+    "UNAVAILABLE": errors.Unavailable,
+    "DEADLINE_EXCEEDED": errors.Unavailable,
+    "INTERNAL": errors.InternalError,
+}
+"""Errors by the `status` of a google.rpc.Status that gives no reason (A2A 1.0 §5.4)."""
+
+
+def read_update(data: bytes) -> tuple[Update, ...]:
+    """What a frame tells: exactly one thing."""
+    return (_exact_update(data) or heard.heard(data, hearing.update),)
+
+
+def read_answer(operation: Operation, body: bytes) -> Answer:
+    """The answer to an operation. Deleting is answered with nothing, whatever comes."""
+    told: Update | None = None
+    match operation:
+        case SendMessage():
+            told = _exact_update(body)
+        case GetTask() | CancelTask():
+            told = _exact_task(body)
+        case DeletePushConfig():
+            return None
+        case _:
+            pass
+    if isinstance(told, Task | Message):
+        return told
+    return heard.heard(body, lambda value: answers.answer(operation, value))
+
+
+def read_error(body: bytes, status: int) -> A2AError:
+    """The error in an `error` member (§9.5), or in a google.rpc.Status (§11.6).
+
+    By its reason, else by its code, else by what the HTTP status says, else by its gRPC status.
+    """
+    try:
+        given = heard.heard(body, _error_object)
+    except InvalidAgentResponse:
+        return refusals.read(body, status)
+    details = given.get("data") if isinstance(given.get("data"), list) else given.get("details")
+    told = _told(details if isinstance(details, list) else [])
+    code, grpc, reason = given.get("code"), given.get("status"), told.get("reason")
+    kind = _KINDS.get(reason) if isinstance(reason, str) else None
+    if code == -32700:
+        kind = errors.ParseError  # whose reason is that of an invalid request
+    if kind is None and isinstance(grpc, str) and not isinstance(code, int) and status not in refusals.STATUSES:
+        kind = _GRPC.get(grpc)
+    if kind is None:
+        return refusals.of(given, status)
+    return refusals.made(kind, heard.text_in(given, "message") or "", told)
+
+
+def _exact_update(data: bytes) -> Update | None:
+    """What a frame tells that is as the specification has it; None of another."""
+    try:
+        json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_CONTAINERS)
+        frame = _FRAME.decode(data)
+    except _FAILURES:
+        return None
+    if (chunk := frame.artifact_update) is not None:
+        if not _whole(chunk.artifact.parts):
+            return None
+        return ArtifactUpdate(
+            task_id=chunk.task_id,
+            context_id=chunk.context_id,
+            artifact=chunk.artifact,
+            append=chunk.append,
+            last_chunk=chunk.last_chunk,
+            metadata=chunk.metadata,
+        )
+    if (update := frame.status_update) is not None:
+        said = update.status.message
+        if said is not None and not _whole(said.parts):
+            return None
+        metadata, told, used = beyond(update.metadata)
+        return StatusUpdate(
+            task_id=update.task_id,
+            context_id=update.context_id,
+            status=_timed(update.status),
+            metadata=metadata,
+            progress=told,
+            usage=used,
+        )
+    if frame.task is not None:
+        return _checked(frame.task)
+    if frame.message is not None and _whole(frame.message.parts):
+        return frame.message
+    return None
+
+
+def _exact_task(body: bytes) -> Task | None:
+    try:
+        json_bounds.check(body, heard.MAX_DEPTH, heard.MAX_CONTAINERS)
+        return _checked(_TASK.decode(body))
+    except _FAILURES:
+        return None
+
+
+def _checked(task: Task) -> Task | None:
+    """The task, if its parts are those of 1.0."""
+    said = task.status.message
+    held: list[Message | Artifact] = [*task.artifacts, *task.history]
+    if not all(_whole(each.parts) for each in held) or (said is not None and not _whole(said.parts)):
+        return None
+    status = _timed(task.status)
+    return task if status is task.status else replace(task, status=status)
+
+
+def _timed(status: TaskStatus) -> TaskStatus:
+    """The status with its time in our spelling: others have more digits, or an offset."""
+    moment = heard.timestamp(status.timestamp)
+    return status if moment == status.timestamp else replace(status, timestamp=moment)
+
+
+def _whole(parts: Iterable[Part]) -> bool:
+    """Whether each part holds something that 1.0 has: one of another dialect looks empty."""
+    for part in parts:
+        if part.text is None and part.raw is None and part.url is None and part.data is UNSET:
+            return False
+    return True
+
+
+def _error_object(value: object) -> Json:
+    """The error itself, with an envelope or without."""
+    given = heard.members(value, "an error with code and message")
+    inner = given.get("error")
+    return inner if isinstance(inner, dict) else given
+
+
+def _told(details: list[Any]) -> Json:
+    """What the details of an error say, as one object."""
+    told: Json = {}
+    for each in details:
+        if not isinstance(each, dict):
+            continue
+        metadata = each.get("metadata")
+        told |= metadata if isinstance(metadata, dict) else {}
+        told |= {name: each[name] for name in ("reason", "fieldViolations") if name in each and name not in told}
+        delay = _DELAY.fullmatch(heard.text_in(each, "retryDelay") or "")
+        if delay is not None:
+            told["retryAfterS"] = delay[1]
+    return told
+
+
+_DELAY = re.compile(r"([0-9]{1,9})(?:\.[0-9]*)?s")
+"""A google.protobuf.Duration, its whole seconds."""

@@ -1,0 +1,179 @@
+"""Taking what is due: claims, and what goes out at once behind a delivery that has arrived.
+
+Invariant: a claim costs about what it takes. Large bodies are claimed apart from small ones, and one that finds no room
+keeps no small one waiting. What cannot be read is put aside. Everything here runs inside a transaction of the writer's.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
+from dragoman.store.sqlite.owed import Row, settle
+from dragoman.store.sqlite.writes import Settlement
+
+if TYPE_CHECKING:
+    from dragoman.store.sqlite.ledger import Ledger
+
+CLAIM_ROUNDS = 4
+"""How often a claim looks for more hosts: some are due no more when looked at, and are then set right."""
+
+UNREADABLE = "its configuration cannot be read"
+"""Why such a delivery is a dead letter."""
+
+
+class Claim(Struct, frozen=True):
+    """What `Outbox.claim` asks for."""
+
+    lane: Lane
+    now_ms: int
+    until_ms: int
+    limit: int
+    per_host: int
+    busy: tuple[str, ...]
+    bytes_max: int | None
+    alone: bool
+
+
+def claim(ledger: "Ledger", ask: Claim) -> tuple[Due, ...]:
+    """Take what is due of the hosts that have waited longest; whatever is not due is not looked at."""
+    taking = _Taking(ledger, ask)
+    for _ in range(CLAIM_ROUNDS):
+        if not taking.go_on():
+            break
+    return taking.finished()
+
+
+def settled_together(ledger: "Ledger", writes: Sequence[Settlement], now_ms: int) -> list[Due | None]:
+    """Write what became of attempts; of each what was claimed with it."""
+    handed = settle(ledger, writes, now_ms)
+    if not handed:
+        return [None] * len(writes)
+    dues: dict[int, Due] = {}
+    for _, _, *facts in ledger.cursor.execute(ledger.sql["some_due"], (str(list(handed.values())),)).fetchall():
+        due = _due(ledger, facts)
+        if due is None:
+            _put_aside(ledger, [int(str(facts[0]))], now_ms)
+        else:
+            dues[due.number] = due
+    return [dues.get(handed.pop(write.settled.number, 0)) for write in writes]
+
+
+class _Taking:
+    """A claim under way: what it has taken, and where it need not look again."""
+
+    def __init__(self, ledger: "Ledger", ask: Claim) -> None:
+        self._ledger = ledger
+        self._ask = ask
+        self._taken: list[Due] = []
+        self._unreadable: list[int] = []
+        self._by_host: Counter[str] = Counter()
+        self._seen: set[int] = set()
+        self._passed: tuple[list[str], list[str]] = (list(ask.busy), list(ask.busy))
+        self._room = ask.bytes_max
+        self._alone = ask.alone
+        self._large = ask.alone or ask.bytes_max != 0
+
+    def go_on(self) -> bool:
+        """Look at some hosts; whether there may be more."""
+        ask, ledger = self._ask, self._ledger
+        left = ask.limit - len(self._taken)
+        hosts = self._due_hosts(left) if left > 0 else []
+        if not hosts:
+            return False
+        for host, name, large in hosts:
+            self._seen.add(host)
+            self._passed[large].append(name)
+        places = msgspec.json.encode([(host, large) for host, _, large in hosts]).decode()
+        values = (places, ask.now_ms, ask.per_host, left)
+        rows: list[Any] = ledger.cursor.execute(ledger.sql["due_deliveries"], values).fetchall()
+        claims: list[Row] = []
+        for config, size, *facts in rows:
+            if self._may_take(size, facts[3]):
+                claims.append((config, ask.until_ms, facts[0]))
+                self._take(size, facts)
+        ledger.execute_rows("claim_webhooks", claims)
+        return True
+
+    def finished(self) -> tuple[Due, ...]:
+        """What was taken."""
+        ledger = self._ledger
+        if self._seen:
+            ledger.cursor.execute(ledger.sql["align_hosts"], (str(list(self._seen)),))
+        if self._unreadable:
+            _put_aside(ledger, self._unreadable, self._ask.now_ms)
+        return tuple(self._taken)
+
+    def _due_hosts(self, left: int) -> list[tuple[int, str, int]]:
+        small, large = (msgspec.json.encode(names).decode() for names in self._passed)
+        name, values = "due_hosts", (int(self._ask.lane), self._ask.now_ms, small, left)
+        if self._large:
+            name, values = "any_due_hosts", (*values, large)  # type: ignore[assignment]
+        row = self._ledger.cursor.execute(self._ledger.sql[name], values).get
+        return msgspec.json.decode(str(row), type=list[tuple[int, str, int]])
+
+    def _may_take(self, size: int, host: str) -> bool:
+        if self._by_host[host] >= self._ask.per_host:
+            return False
+        if size <= SMALL_BYTES_MAX:
+            return True
+        if not self._large:
+            return False
+        if self._room is None or self._alone or size <= self._room:
+            return True
+        # It waits, and what is as large behind it: else it would wait for ever. What is small and was passed for it is
+        # looked for again.
+        self._large = False
+        full = [name for name, count in self._by_host.items() if count >= self._ask.per_host]
+        self._passed = ([*self._ask.busy, *full], [])
+        return False
+
+    def _take(self, size: int, facts: list[Any]) -> None:
+        if size > SMALL_BYTES_MAX:
+            facts[10] = self._ledger.cursor.execute(self._ledger.sql["body"], (facts[0],)).get
+            self._alone = False
+            if self._room is not None:
+                self._room = max(0, self._room - size)
+        due = _due(self._ledger, facts)
+        if due is None:
+            self._unreadable.append(facts[0])
+        else:
+            self._taken.append(due)
+            self._by_host[due.host] += 1
+
+
+def _put_aside(ledger: "Ledger", numbers: Iterable[int], now_ms: int) -> None:
+    """What was claimed, and cannot be read, is a dead letter."""
+    dead = [Settlement(Settled(number=number, outcome="dead", reason=UNREADABLE)) for number in numbers]
+    settle(ledger, dead, now_ms)
+
+
+def _due(ledger: "Ledger", facts: Sequence[Any]) -> Due | None:
+    """From a row of `due_deliveries`, without its first two; None if the webhook cannot be read."""
+    number, task_id, agent, host, settings, name, config_id, seq, terminal, dialect, body, trace, attempts, made = facts
+    try:
+        config = ledger.push_configs.decode(settings)
+    except msgspec.MsgspecError:
+        return None
+    delivery = Delivery(
+        id=name,
+        config_id=config_id,
+        seq=seq,
+        terminal=bool(terminal),
+        body=body,
+        traceparent=trace,
+        dialect=dialect,
+    )
+    return Due(
+        number=number,
+        task_id=task_id,
+        agent=agent,
+        config=config,
+        host=host,
+        delivery=delivery,
+        attempts=attempts,
+        made_ms=made,
+    )

@@ -1,0 +1,200 @@
+"""Deliveries by size, and those that go out at once behind one that has arrived.
+
+Invariant: a case uses nothing but the Store protocol.
+"""
+
+import asyncio
+
+from msgspec.structs import replace
+
+from dragoman.store.api import Store
+from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
+from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, new_task
+from dragoman.testing.store_cases.pushing import CLAIM_MS, HOST, any_claimed, claimed, telling, told, webhook
+
+LARGE = SMALL_BYTES_MAX + 1
+SILENT = "https://silent.example:443"
+
+
+def sized(seq: int, size: int = LARGE) -> Delivery:
+    """A delivery whose body has so many bytes."""
+    return replace(telling(seq), body=bytes([65 + seq % 26]) * size)
+
+
+async def owing(store: Store, task_id: str, *deliveries: Delivery, host: str = HOST) -> None:
+    """A task to whose webhook these are owed."""
+    await store.create(replace(new_task(task_id), push=webhook(host=host), deliveries=deliveries))
+
+
+async def taken(
+    bench: Bench, store: Store, bytes_max: int | None, *, alone: bool = False, limit: int = 10
+) -> list[str]:
+    """The tasks of what is claimed with so much room."""
+    now, until = bench.clock.ms, bench.clock.ms + CLAIM_MS
+    dues = await store.outbox.claim(Lane.UNKNOWN, now, until, limit, 10, bytes_max=bytes_max, alone=alone)
+    for due in dues:
+        assert len(set(due.delivery.body)) == 1 or due.delivery == telling(due.delivery.seq)
+    return [f"{due.task_id}:{len(due.delivery.body)}" for due in dues]
+
+
+async def arrived(bench: Bench, store: Store, due: Due) -> Due | None:
+    """It has arrived; what went out behind it."""
+    settled = Settled(number=due.number, outcome="delivered")
+    return await store.outbox.settle(settled, bench.clock.ms + CLAIM_MS)
+
+
+async def large_bodies_are_claimed_as_there_is_room(bench: Bench) -> None:
+    async with bench.store() as store:
+        for number, size in enumerate((LARGE, 2 * LARGE, LARGE, SMALL_BYTES_MAX, LARGE)):
+            await owing(store, f"t{number}", sized(1, size), host=f"https://h{number}:443")
+            bench.clock.ms += 1
+        small = f"t3:{SMALL_BYTES_MAX}"
+        assert await taken(bench, store, 0, limit=1) == [small], "a small one passes all that are large"
+        assert await taken(bench, store, 0) == []
+        assert await taken(bench, store, LARGE) == [f"t0:{LARGE}"]
+        assert await taken(bench, store, 2 * LARGE - 1) == [], "what is smaller does not pass what has waited longer"
+        assert await taken(bench, store, 2 * LARGE - 1, alone=True) == [f"t1:{2 * LARGE}"], "alone it goes"
+        assert await taken(bench, store, 2 * LARGE) == [f"t2:{LARGE}", f"t4:{LARGE}"]
+        await owing(store, "t5", sized(1, 9 * LARGE))
+        assert await taken(bench, store, None) == [f"t5:{9 * LARGE}"]
+
+
+async def large_bodies_keep_no_small_ones_waiting(bench: Bench) -> None:
+    async with bench.store() as store:
+        await asyncio.gather(*(owing(store, f"a{n}", sized(1), host=f"https://a{n}:443") for n in range(300)))
+        await asyncio.gather(*(owing(store, f"b{n}", sized(1), host=SILENT) for n in range(300)))
+        bench.clock.ms += 1
+        await owing(store, "s1", telling(1), host=SILENT)
+        await owing(store, "s2", telling(1))
+        for room in (0, 1):
+            bench.clock.ms += 1
+            await owing(store, f"s3{room}", telling(1), host="https://a7:443")
+            found = await taken(bench, store, room)
+            assert {name.partition(":")[0] for name in found} == ({"s1", "s2", "s30"} if room == 0 else {"s31"})
+
+
+async def both_sizes_of_a_host_are_few_at_a_time(bench: Bench) -> None:
+    async with bench.store() as store:
+        for number in range(6):
+            await owing(store, f"t{number}", sized(1, LARGE if number % 2 else 1))
+        assert len(await claimed(bench, store, per_host=4)) == 4
+        assert len(await claimed(bench, store, per_host=4)) == 2
+
+
+async def what_is_owed_next_may_be_of_another_size(bench: Bench) -> None:
+    async with bench.store() as store:
+        ends = [replace(sized(seq, LARGE if seq % 2 else 1), terminal=True) for seq in range(1, 6)]
+        await owing(store, "t1", *ends)
+        (due,) = await claimed(bench, store)
+        assert await store.outbox.next_due_ms() == bench.clock.ms + CLAIM_MS
+        dead = Settled(number=due.number, outcome="dead")
+        for outcome in (dead, replace(dead, outcome="delivered"), replace(dead, outcome="retry")):
+            await store.outbox.settle(replace(outcome, number=due.number, due_ms=bench.clock.ms))
+            assert await store.outbox.next_due_ms() == bench.clock.ms
+            (due,) = await claimed(bench, store, Lane.HEALTHY)
+        assert due.delivery == ends[2]
+        await store.outbox.reclaim(bench.clock.ms)
+        await store.outbox.revive(None, bench.clock.ms)
+        for end in (ends[0], *ends[2:]):
+            (due,) = await claimed(bench, store, Lane.HEALTHY)
+            assert due.delivery == end
+            await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
+        await store.append(replace(by_run("t1", chunk("a")), deliveries=(sized(9), telling(10))))
+        assert await taken_healthy(bench, store, 0) == []
+        assert await taken_healthy(bench, store, LARGE) == ["w-9"]
+
+
+async def taken_healthy(bench: Bench, store: Store, bytes_max: int) -> list[str]:
+    """The ids of what is claimed of hosts that do well, with so much room."""
+    now, until = bench.clock.ms, bench.clock.ms + CLAIM_MS
+    return told(list(await store.outbox.claim(Lane.HEALTHY, now, until, 10, 10, bytes_max=bytes_max)))
+
+
+async def the_next_goes_out_behind_one_that_has_arrived(bench: Bench) -> None:
+    async with bench.store() as store:
+        await owing(store, "t1", *(telling(seq) for seq in range(1, 5)))
+        (due,) = await claimed(bench, store)
+        assert await store.outbox.settle(Settled(number=due.number, outcome="delivered")) is None, "nobody asked for it"
+        (second,) = await claimed(bench, store, Lane.HEALTHY)
+        third = await arrived(bench, store, second)
+        assert third == replace(second, number=second.number + 1, delivery=telling(3))
+        assert await any_claimed(bench, store) == [], "it is in flight"
+        assert await store.outbox.next_due_ms() == bench.clock.ms + CLAIM_MS
+        assert await arrived(bench, store, second) is None, "told once more, nothing changes"
+        bench.clock.ms += CLAIM_MS
+        assert await claimed(bench, store, Lane.HEALTHY) == [third], "its claim ran out"
+        assert await arrived(bench, store, third) is not None
+        assert await store.outbox.owed_count() == (1, 0)
+        (last,) = [one.number for one in await store.outbox.owed()]
+        assert await arrived(bench, store, replace(third, number=last)) is None
+        assert await store.outbox.owed_count() == (0, 0)
+        bench.clock.ms += CLAIM_MS
+        assert await any_claimed(bench, store) == []
+        assert await store.outbox.next_due_ms() is None
+
+
+async def nothing_goes_out_behind_a_failure(bench: Bench) -> None:
+    async with bench.store() as store:
+        await owing(store, "t1", *(telling(seq, terminal=True) for seq in range(1, 4)))
+        (due,) = await claimed(bench, store)
+        until = bench.clock.ms + CLAIM_MS
+        retry = Settled(number=due.number, outcome="retry", due_ms=bench.clock.ms)
+        assert await store.outbox.settle(retry, until) is None
+        await claimed(bench, store, Lane.HEALTHY)
+        assert await store.outbox.settle(replace(retry, outcome="dead"), until) is None
+        (due,) = await claimed(bench, store, Lane.HEALTHY)
+        assert await store.outbox.settle(replace(retry, number=due.number, outcome="gone"), until) is None
+
+
+async def nothing_goes_out_past_what_has_waited_longer_at_its_host(bench: Bench) -> None:
+    async with bench.store() as store:
+        await owing(store, "t1", *(telling(seq) for seq in range(1, 5)))
+        (due,) = await claimed(bench, store)
+        for number, other in enumerate((telling(1), sized(1))):
+            await owing(store, f"o{number}", other)
+            assert await arrived(bench, store, due) is None
+            dues = {one.task_id: one for one in await claimed(bench, store, Lane.HEALTHY)}
+            assert sorted(dues) == [f"o{number}", "t1"]
+            due = dues["t1"]
+        await owing(store, "elsewhere", telling(1), host=SILENT)
+        assert await arrived(bench, store, due) is not None
+
+
+async def what_goes_out_behind_another_has_no_more_need_of_room(bench: Bench) -> None:
+    async with bench.store() as store:
+        sizes = (1, SMALL_BYTES_MAX, LARGE, LARGE, LARGE + 1, 1)
+        await owing(store, "t1", *(sized(seq, size) for seq, size in enumerate(sizes)))
+        (due,) = await claimed(bench, store)
+        handed = []
+        for _ in sizes:
+            following = await arrived(bench, store, due)
+            handed.append(following is not None)
+            if following is None:
+                following = next(iter(await claimed(bench, store, Lane.HEALTHY)), due)
+            due = following
+        assert handed == [True, False, True, False, True, False]
+        assert await store.outbox.owed_count() == (0, 0)
+
+
+async def a_delivery_keeps_its_dialect(bench: Bench) -> None:
+    async with bench.store() as store:
+        await owing(store, "t1", replace(telling(1), dialect="0.3"), telling(2))
+        elsewhere = webhook(path="/new")
+        await store.outbox.register("t1", replace(elsewhere, config=replace(elsewhere.config, dialect="x")), ())
+        for lane, dialect in ((Lane.UNKNOWN, "0.3"), (Lane.HEALTHY, "")):
+            (due,) = await claimed(bench, store, lane)
+            assert (due.delivery.dialect, due.config.dialect) == (dialect, "x")
+            await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
+
+
+HANDING: tuple[Case, ...] = (
+    large_bodies_are_claimed_as_there_is_room,
+    large_bodies_keep_no_small_ones_waiting,
+    both_sizes_of_a_host_are_few_at_a_time,
+    what_is_owed_next_may_be_of_another_size,
+    the_next_goes_out_behind_one_that_has_arrived,
+    nothing_goes_out_behind_a_failure,
+    nothing_goes_out_past_what_has_waited_longer_at_its_host,
+    what_goes_out_behind_another_has_no_more_need_of_room,
+    a_delivery_keeps_its_dialect,
+)

@@ -1,0 +1,72 @@
+"""When calls go out to an upstream that does not answer."""
+
+from dragoman.agents.breaker import PAUSE_S_MAX, Breaker, State
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now_s = 100.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+
+def opened(time: Time, failures: int = 3) -> Breaker:
+    breaker = Breaker(failures, 10.0, time)
+    for _ in range(failures):
+        assert breaker.admit()
+        breaker.failed()
+    return breaker
+
+
+def test_it_opens_after_so_many_failures_in_a_row_and_not_before() -> None:
+    breaker = Breaker(3, 10.0, Time())
+    for outcome in (breaker.failed, breaker.failed, breaker.succeeded, breaker.failed, breaker.failed):
+        assert breaker.admit()
+        outcome()
+    assert breaker.state is State.CLOSED
+    breaker.failed()
+    assert (breaker.state, breaker.admit(), breaker.wait_s) == (State.OPEN, False, 10.0)
+
+
+def test_half_open_one_call_is_tried_and_its_success_closes_it() -> None:
+    time = Time()
+    breaker = opened(time)
+    time.now_s += 10
+    assert breaker.state is State.HALF_OPEN
+    assert [breaker.admit(), breaker.admit()] == [True, False]
+    assert breaker.wait_s > 0
+    breaker.succeeded()
+    assert (breaker.state, breaker.admit(), breaker.wait_s) == (State.CLOSED, True, 0.0)
+
+
+def test_a_trial_that_fails_opens_it_for_longer_up_to_a_limit() -> None:
+    time = Time()
+    breaker = opened(time)
+    waits = []
+    for _ in range(8):
+        time.now_s += breaker.wait_s
+        assert breaker.admit()
+        breaker.failed()
+        waits.append(breaker.wait_s)
+    assert waits[:4] == [20.0, 40.0, 80.0, 160.0]
+    assert waits[-1] == PAUSE_S_MAX
+
+
+def test_calls_that_went_out_before_it_opened_do_not_keep_it_open_for_longer() -> None:
+    time = Time()
+    breaker = opened(time)
+    breaker.failed()
+    breaker.failed()
+    assert breaker.wait_s == 10.0
+
+
+def test_a_trial_that_was_given_up_lets_another_be_made() -> None:
+    time = Time()
+    breaker = opened(time)
+    time.now_s += 10
+    assert breaker.admit()
+    breaker.unknown()
+    assert breaker.admit()
+    time.now_s += 10  # and one that never comes back keeps nobody waiting
+    assert breaker.admit()

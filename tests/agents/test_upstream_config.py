@@ -1,0 +1,66 @@
+"""`run = "a2a:https://…"` in the file, and the agent that it makes."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from dragoman.agents.upstream import UpstreamAgent
+from dragoman.cli.agents import AgentReferenceError, load_agents
+from dragoman.config import Config, ConfigError, load
+
+HEAD = '[[agents]]\nid = "partner"\nrun = "a2a:https://host/agent"\n'
+
+
+def read(tmp_path: Path, text: str) -> Config:
+    (tmp_path / "d.toml").write_text(text)
+    return load(tmp_path / "d.toml", {}, {})
+
+
+def test_its_keys_are_read_and_the_rest_has_defaults(tmp_path: Path) -> None:
+    (entry,) = read(tmp_path, HEAD + 'dedupes = true\nfailures = 3\norigins = ["https://other"]\n').agents
+    assert entry.upstream is not None
+    assert (entry.upstream.url, entry.upstream.dedupes, entry.upstream.failures) == ("https://host/agent", True, 3)
+    assert (entry.upstream.card_s, entry.upstream.credentials) == (300.0, None)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[[agents]]\nid = "p"\nrun = "a2a:ftp://host"\n', "must be a2a: and the http:// or https:// URL"),
+        ('[[agents]]\nid = "p"\nrun = "a2a:"\n', "must be a2a: and the http:// or https:// URL"),
+        ('[[agents]]\nid = "p"\nrun = "a2a:https://u:secret@host/"\n', "must not hold a password"),
+        (HEAD + "failures = 0\n", "must be a whole number from 1 to 1000"),
+        (HEAD + 'dialect = "2.0"\n', "must be one of 1.0, 0.3, beeos"),
+        (HEAD + "lease_s = 5\n", 'is for agents with run = "worker" only'),
+        (HEAD + 'credentials = "secret-key"\n', "must be one of {"),
+        (HEAD + 'credentials = { forward = true, env = "X" }\n', "must be one of {"),
+        (HEAD + 'credentials = { header = "x-api-key" }\n', "must be one of {"),
+        (HEAD + 'credentials = { env = "not a name" }\n', "must be one of {"),
+        (HEAD + 'credentials = { env = "X", token_url = "https://t" }\n', "must be one of {"),
+        (HEAD + 'credentials = { key = "secret-key" }\n', "no such setting"),
+        ('[[agents]]\nid = "p"\nrun = "worker"\ndedupes = true\n', 'is for agents with run = "a2a:https://…" only'),
+    ],
+)
+def test_what_is_wrong_is_named_and_no_secret_is_shown(tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(told)) as raised:
+        read(tmp_path, text)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_secret_that_the_environment_does_not_have_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = read(tmp_path, HEAD + 'credentials = { header = "x-api-key", env = "PARTNER_KEY" }\n')
+    monkeypatch.delenv("PARTNER_KEY", raising=False)
+    with pytest.raises(AgentReferenceError, match="the environment has no PARTNER_KEY"):
+        load_agents(config.agents, (), None)
+    monkeypatch.setenv("PARTNER_KEY", "hidden-value")
+    (agent,) = load_agents(config.agents, (), None)
+    assert isinstance(agent, UpstreamAgent)
+    assert "hidden-value" not in repr(vars(agent))
+
+
+def test_until_its_card_is_read_it_says_what_the_file_says(tmp_path: Path) -> None:
+    text = 'name = "Partner"\ndescription = "Does it"\n[[agents.skills]]\nid = "go"\nname = "Go"\n'
+    (agent,) = load_agents(read(tmp_path, HEAD + text).agents, (), None)
+    assert (agent.profile.id, agent.profile.name, agent.profile.description) == ("partner", "Partner", "Does it")
+    assert [(skill.id, skill.name) for skill in agent.profile.skills] == [("go", "Go")]

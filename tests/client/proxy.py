@@ -1,0 +1,169 @@
+"""A proxy on loopback that does to answers what networks do: cuts, stalls, splits, and sends frames twice.
+
+It speaks HTTP/1.1, one request a connection, and passes on what it does not spoil. A fault is for one answer, in order.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+
+Frames = Callable[[bytes], list[bytes]]
+"""What becomes of a frame of a stream."""
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """What happens to an answer.
+
+    After `cut` bytes, head included, the connection breaks; `politely`: it ends the body there as if that were all, as
+    a proxy does that is restarted. After `stall` bytes nothing comes any more. It is written in pieces of `piece`
+    bytes. `frames` changes the frames of a stream. `refuses` answers in its place, byte for byte.
+    """
+
+    cut: int | None = None
+    politely: bool = False
+    stall: int | None = None
+    piece: int = 0
+    frames: Frames | None = None
+    refuses: bytes = b""
+
+
+class Proxy:
+    """What it does to the next answers; after them, `then` to all. `asked` are the requests, head and body."""
+
+    def __init__(self, host: str, port: int) -> None:
+        self.url = ""
+        self.faults: list[Fault] = []
+        self.then = Fault()
+        self.choose: Callable[[bytes], Fault | None] = lambda asked: None
+        self.asked: list[bytes] = []
+        self.sizes: list[int] = []
+        self._upstream = host, port
+
+    def next(self, *faults: Fault, then: Fault | None = None) -> None:
+        """Begin anew with these."""
+        self.faults, self.then, self.asked, self.sizes = list(faults), then or Fault(), [], []
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One request."""
+        out = _Out(writer)
+        try:
+            head = await reader.readuntil(b"\r\n\r\n")
+            asked = head + await reader.readexactly(_length(head))
+            self.asked.append(asked)
+            fault = self.choose(asked) or (self.faults.pop(0) if self.faults else self.then)
+            out.fault = fault
+            if fault.refuses:
+                await out.write(fault.refuses)
+            else:
+                await self._pass(asked, fault, out)
+        except (ConnectionError, asyncio.IncompleteReadError, _Cut):
+            pass
+        finally:
+            self.sizes.append(out.written)
+            writer.close()
+
+    async def _pass(self, asked: bytes, fault: Fault, out: "_Out") -> None:
+        reader, writer = await asyncio.open_connection(*self._upstream)
+        try:
+            writer.write(asked.replace(b"\r\n", b"\r\nConnection: close\r\n", 1))
+            head = await reader.readuntil(b"\r\n\r\n")
+            lines = [
+                line
+                for line in head.split(b"\r\n")[:-2]
+                if not line.lower().startswith((b"connection:", b"keep-alive"))
+            ]
+            await out.write(b"\r\n".join([*lines, b"Connection: close", b"", b""]))
+            if b"transfer-encoding: chunked" not in head.lower():
+                await out.write(await reader.readexactly(_length(head)))
+                return
+            held = b""
+            while size := int(await reader.readuntil(b"\r\n"), 16):
+                held += (await reader.readexactly(size + 2))[:-2]
+                while b"\n\n" in held:
+                    frame, _, held = held.partition(b"\n\n")
+                    for each in (frame,) if fault.frames is None else fault.frames(frame):
+                        await out.chunk(each + b"\n\n")
+            if held:
+                await out.chunk(held)
+            await out.write(b"0\r\n\r\n")
+        finally:
+            writer.close()
+
+
+class _Cut(Exception):
+    pass
+
+
+class _Out:
+    """Writes what the fault lets through."""
+
+    def __init__(self, writer: asyncio.StreamWriter) -> None:
+        self.fault = Fault()
+        self.written = 0
+        self._writer = writer
+
+    async def chunk(self, data: bytes) -> None:
+        cut = self.fault.cut
+        if self.fault.politely and cut is not None and self.written + len(data) > cut:
+            fit = data[: max(0, cut - self.written)]
+            rest = b"%x\r\n%b\r\n" % (len(fit), fit) if fit else b""
+            self._writer.write(rest + b"0\r\n\r\n")
+            await self._writer.drain()
+            raise _Cut
+        await self.write(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def write(self, data: bytes) -> None:
+        for at in range(0, len(data), self.fault.piece or len(data)):
+            piece = data[at : at + (self.fault.piece or len(data))]
+            end = self.fault.cut if self.fault.stall is None else self.fault.stall
+            if end is not None and not self.fault.politely and self.written + len(piece) >= end:
+                self._writer.write(piece[: end - self.written])
+                self.written = end
+                await self._writer.drain()
+                if self.fault.stall is not None:
+                    await self._writer.wait_closed()
+                raise _Cut
+            self._writer.write(piece)
+            self.written += len(piece)
+            await self._writer.drain()
+
+
+def _length(head: bytes) -> int:
+    return int(next((line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")), b"0"))
+
+
+def twice(frame: bytes) -> list[bytes]:
+    """Each frame comes again."""
+    return [frame, frame]
+
+
+def unnumbered(frame: bytes) -> list[bytes]:
+    """The frame without its id."""
+    return [b"\n".join(line for line in frame.split(b"\n") if not line.startswith(b"id:"))]
+
+
+@asynccontextmanager
+async def before(url: str) -> AsyncIterator[Proxy]:
+    """A proxy before the server at `url`, on a free port."""
+    host, _, port = url.removeprefix("http://").partition(":")
+    proxy = Proxy(host, int(port))
+    connections: set[asyncio.Task[None]] = set()
+
+    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.get_running_loop().create_task(proxy.serve(reader, writer))
+        connections.add(task)
+        task.add_done_callback(connections.discard)
+
+    server = await asyncio.start_server(connected, "127.0.0.1", 0)
+    proxy.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield proxy
+    finally:
+        server.close()
+        left = list(connections)
+        for each in left:
+            each.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+        await server.wait_closed()

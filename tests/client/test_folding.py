@@ -1,0 +1,103 @@
+"""What updates amount to, and what a snapshot tells beyond them: pure, by property."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dragoman import Part
+from dragoman.client.folding import Folding, following, joined, missing
+from dragoman.model.message import Artifact, Message, Role
+from dragoman.model.task import Task, TaskState, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+PARTS = st.lists(st.one_of(st.text("ab", max_size=3).map(lambda text: Part(text=text)), st.just(Part(data=1))))
+STATES = st.sampled_from([TaskState.WORKING, TaskState.INPUT_REQUIRED, TaskState.COMPLETED])
+
+
+@st.composite
+def tasks(draw: st.DrawFn) -> Task:
+    names = draw(st.lists(st.sampled_from("xyz"), unique=True))
+    said = draw(st.none() | st.sampled_from(["One", "Two"]))
+    message = None if said is None else Message(message_id=said, role=Role.AGENT, parts=(Part(text=said),))
+    return Task(
+        id="t",
+        context_id="c",
+        status=TaskStatus(state=draw(STATES), message=message, timestamp=draw(st.sampled_from(["", "later"]))),
+        artifacts=tuple(Artifact(artifact_id=name, parts=tuple(draw(PARTS))) for name in names),
+    )
+
+
+def meant(task: Task | None) -> object:
+    """A task without what may differ: times, and how texts are cut."""
+    assert task is not None
+    status = replace(task.status, timestamp="")
+    return status, {each.artifact_id: joined(each.parts) for each in task.artifacts}
+
+
+def folded(*updates: Update) -> Folding:
+    folding = Folding()
+    for update in updates:
+        folding.add(update)
+    return folding
+
+
+@settings(deadline=None)
+@given(seen=tasks(), now=tasks())
+def test_what_is_missing_leads_to_how_the_task_stands(seen: Task, now: Task) -> None:
+    kept = {each.artifact_id for each in now.artifacts}
+    seen = replace(seen, artifacts=tuple(each for each in seen.artifacts if each.artifact_id in kept))
+    assert meant(folded(seen, *missing(seen, now)).task()) == meant(now)
+
+
+@settings(deadline=None)
+@given(now=tasks())
+def test_nothing_is_missing_of_what_was_seen(now: Task) -> None:
+    assert missing(now, now) == ()
+    folding = folded(now)
+    assert folding.news(now) == ()
+    for artifact in now.artifacts:
+        assert folding.news(ArtifactUpdate(task_id="t", context_id="c", artifact=artifact)) == ()
+    assert folding.news(StatusUpdate(task_id="t", context_id="c", status=now.status)) == ()
+
+
+@settings(deadline=None)
+@given(before=PARTS, more=PARTS)
+def test_what_follows_is_what_was_added(before: list[Part], more: list[Part]) -> None:
+    rest = following(before, [*before, *more])
+    assert rest is not None
+    assert joined([*before, *rest]) == joined([*before, *more])
+
+
+@pytest.mark.parametrize(
+    ("seen", "now", "more"),
+    [
+        (["ab"], ["a", "bc"], ["c"]),
+        (["ab"], ["a"], None),
+        (["ab"], ["b"], None),
+        ([], ["a"], ["a"]),
+        (["a"], ["a"], []),
+    ],
+)
+def test_texts_are_compared_however_they_are_cut(seen: list[str], now: list[str], more: list[str] | None) -> None:
+    rest = following([Part(text=each) for each in seen], [Part(text=each) for each in now])
+    assert (None if rest is None else [part.text for part in rest]) == more
+
+
+def test_chunks_are_joined() -> None:
+    chunks = [
+        ArtifactUpdate(
+            task_id="t",
+            context_id="c",
+            artifact=Artifact(artifact_id="a", parts=(Part(text=text),)),
+            append=text != "1",
+        )
+        for text in "123"
+    ]
+    status = StatusUpdate(task_id="t", context_id="c", status=TaskStatus(state=TaskState.COMPLETED, timestamp=""))
+    folding = folded(*chunks, status)
+    task = folding.task()
+    assert task is not None
+    assert [part.text for part in task.artifacts[0].parts] == ["123"]
+    assert (task.id, task.context_id, folding.state) == ("t", "c", TaskState.COMPLETED)
+    assert folded(*chunks).task() is None

@@ -1,0 +1,432 @@
+"""Streams that mend themselves: however they are cut, what is told is what would have been told."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dragoman import Agent, Context, Part
+from dragoman.client import CallBroken, Retries, StreamLost, Timeouts, connect, text_of
+from dragoman.client.connection import Connection
+from dragoman.client.folding import Folding, joined
+from dragoman.client.messages import message_of
+from dragoman.client.retries import Again
+from dragoman.config import Config
+from dragoman.model.errors import TaskNotFound
+from dragoman.model.operations import StreamMessage
+from dragoman.model.task import Task, TaskState
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+from dragoman.server import serving
+from tests.client.proxy import Fault, Proxy, before, twice, unnumbered
+from tests.net.peer import DEADLINE_S, Peer, hangs, listening, raw, says
+from tests.spec.agents import Gates, house
+
+CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.3)
+NOW = Again(Retries(dedupes=True), pause=lambda seconds: asyncio.sleep(0), chance=lambda: 1.0)
+TIMEOUTS = Timeouts(idle_s=0.3, mend_s=2.0)
+
+
+def player() -> Agent:
+    """Does a list of things: says texts in pieces, gives out artifacts, reports, asks."""
+    agent = Agent("player")
+
+    @agent.skill
+    async def play(ctx: Context) -> AsyncIterator[object]:
+        """Plays what is in the data."""
+        for verb, *rest in ctx.data:
+            match verb:
+                case "say":
+                    yield rest[0]
+                case "give":
+                    yield {"given": rest[0]}
+                case "report":
+                    await ctx.status(rest[0])
+                case "more":
+                    await ctx.artifact(rest[1], id=rest[0], append=True, last=False)
+                case "ask":
+                    yield await ctx.ask(rest[0])
+            await asyncio.sleep(0)
+
+    return agent
+
+
+@pytest.fixture(scope="module")
+async def gates() -> Gates:
+    return Gates()
+
+
+@pytest.fixture(scope="module")
+async def proxy(gates: Gates) -> AsyncIterator[Proxy]:
+    async with serving(CONFIG, [player(), *house(gates)]) as url, before(url) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+async def agent(proxy: Proxy) -> AsyncIterator[Connection]:
+    url = f"{proxy.url}/agents/player"
+    async with connect(url, dialect="1.0", retries=NOW, timeouts=TIMEOUTS) as agent:
+        yield agent
+
+
+def no_subscription(asked: bytes) -> Fault | None:
+    if b'"SubscribeToTask"' not in asked and b'"tasks/resubscribe"' not in asked:
+        return None
+    error = json.dumps({"jsonrpc": "2.0", "id": None, "error": {"code": -32601, "message": "Method not found"}})
+    head = f"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: {len(error)}\r\n\r\n"
+    return Fault(refuses=(head + error).encode())
+
+
+def said(updates: list[Update]) -> dict[str, str]:
+    """All text that was told, in order, by artifact."""
+    texts: dict[str, str] = {}
+    for update in updates:
+        if isinstance(update, ArtifactUpdate):
+            name = update.artifact.artifact_id
+            texts[name] = texts.get(name, "") + "".join(part.text or "" for part in update.artifact.parts)
+    return texts
+
+
+def outcome(updates: list[Update]) -> Any:
+    """What the updates fold to, without ids and times."""
+    folding = Folding()
+    for update in updates:
+        folding.add(update)
+    task = folding.task()
+    assert task is not None
+    said = task.status.message
+    return (
+        task.status.state,
+        () if said is None else said.parts,
+        [(each.artifact_id, joined(each.parts)) for each in task.artifacts],
+    )
+
+
+async def streamed(agent: Connection, script: list[Any]) -> list[Update]:
+    async with asyncio.timeout(DEADLINE_S):
+        return [update async for update in agent.stream(Part(data=script))]
+
+
+SCRIPT = [
+    ["report", "Begun"],
+    ["say", "One, "],
+    ["more", "log", "a"],
+    ["say", "two"],
+    ["more", "log", "b"],
+    ["give", 3],
+]
+
+SHORT = [["say", "One"], ["say", "two"]]
+
+STEP = st.one_of(
+    st.tuples(st.just("say"), st.text(min_size=1, max_size=8)),
+    st.tuples(st.just("give"), st.integers(0, 9)),
+    st.tuples(st.just("report"), st.text("ab", min_size=1, max_size=3)),
+)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    script=st.lists(STEP, min_size=1, max_size=12).map(lambda steps: [list(step) for step in steps]),
+    cuts=st.lists(st.integers(1, 2500), max_size=4),
+    piece=st.sampled_from([0, 1, 5]),
+    politely=st.booleans(),
+    way=st.sampled_from(["numbered", "repeated", "unnumbered", "polled"]),
+)
+async def test_a_stream_that_is_cut_anywhere_folds_to_what_it_would_have(
+    agent: Connection, proxy: Proxy, script: list[Any], cuts: list[int], piece: int, politely: bool, way: str
+) -> None:
+    frames = {"numbered": None, "repeated": twice}.get(way, unnumbered)
+    proxy.choose = lambda asked: None
+    proxy.next()
+    whole = await streamed(agent, script)
+    if way == "polled":
+        proxy.choose = no_subscription
+    faults = [Fault(cut=cut, piece=piece, frames=frames, politely=politely) for cut in cuts]
+    proxy.next(*faults, then=Fault(piece=piece, frames=frames))
+    mended = await streamed(agent, script)
+    assert outcome(mended) == outcome(whole)
+    assert said(mended) == said(whole)
+    if way == "numbered":
+        assert [type(each) for each in mended] == [type(each) for each in whole]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["numbered", "unnumbered", "polled"])
+async def test_a_stream_may_be_cut_at_any_byte(agent: Connection, proxy: Proxy, way: str) -> None:
+    frames = None if way == "numbered" else unnumbered
+    proxy.choose = no_subscription if way == "polled" else lambda asked: None
+    proxy.next(then=Fault(frames=frames))
+    whole = await streamed(agent, SHORT)
+    (size,) = proxy.sizes
+    for cut in range(1, size, 1 if way == "numbered" else 7):
+        proxy.next(Fault(cut=cut, frames=frames), then=Fault(frames=frames))
+        mended = await streamed(agent, SHORT)
+        assert (outcome(mended), said(mended)) == (outcome(whole), said(whole)), cut
+
+
+PLACES = {"1.0": "/", "0.3": "/", "beeos": "/player", "evoai": "/api/v1/a2a/player", "protoagent": "/a2a", "kaos": "/"}
+
+
+@pytest.mark.parametrize("way", ["numbered", "repeated", "unnumbered", "polled"])
+@pytest.mark.parametrize("dialect", PLACES)
+async def test_a_stream_mends_itself_in_every_dialect(proxy: Proxy, dialect: str, way: str) -> None:
+    frames = {"numbered": None, "repeated": twice}.get(way, unnumbered)
+    url = proxy.url + PLACES[dialect]
+    async with connect(url, dialect=dialect, retries=NOW, timeouts=TIMEOUTS) as agent:
+        proxy.choose = lambda asked: None
+        proxy.next()
+        whole = end(await streamed(agent, SCRIPT))
+        (size,) = proxy.sizes
+        proxy.choose = no_subscription if way == "polled" else proxy.choose
+        for cut in range(1, size, size // 7):
+            faults = Fault(cut=cut, frames=frames), Fault(cut=size - cut, frames=frames, politely=True)
+            proxy.next(*faults, then=Fault(frames=frames))
+            assert end(await streamed(agent, SCRIPT)) == whole, cut
+
+
+def end(updates: list[Update]) -> tuple[TaskState, str]:
+    folding = Folding()
+    for update in updates:
+        folding.add(update)
+    task = folding.task()
+    assert task is not None
+    return task.status.state, text_of(task)
+
+
+async def test_a_stream_that_goes_silent_is_taken_up_again(agent: Connection, proxy: Proxy) -> None:
+    proxy.choose = lambda asked: None
+    proxy.next()
+    whole = await streamed(agent, SCRIPT)
+    proxy.next(Fault(stall=proxy.sizes[0] // 2))
+    assert outcome(await streamed(agent, SCRIPT)) == outcome(whole)
+    assert b"Last-Event-ID: " in proxy.asked[1]
+
+
+async def test_what_was_missed_while_the_task_works_comes_before_what_follows(
+    agent: Connection, proxy: Proxy, gates: Gates
+) -> None:
+    name = "missed"
+
+    def choose(asked: bytes) -> None:
+        if b'"SubscribeToTask"' in asked:
+            gates.open[name].set()
+
+    proxy.choose = choose
+    proxy.next(Fault(cut=900, frames=unnumbered), then=Fault(frames=unnumbered))
+    url = f"{proxy.url}/agents/script"
+    async with asyncio.timeout(DEADLINE_S), connect(url, dialect="1.0", retries=NOW, timeouts=TIMEOUTS) as script:
+        got = [update async for update in script.stream(f"wait {name}")]
+    methods = [json.loads(asked.partition(b"\r\n\r\n")[2])["method"] for asked in proxy.asked]
+    assert methods[:3] == ["SendStreamingMessage", "GetTask", "SubscribeToTask"]
+    assert said(got) == {"result": "done"}
+    assert [update.status.state for update in got if isinstance(update, StatusUpdate)][-1] is TaskState.COMPLETED
+
+
+@pytest.mark.parametrize("way", ["numbered", "unnumbered", "polled"])
+async def test_a_stream_that_was_mended_ends_where_the_agent_asks(agent: Connection, proxy: Proxy, way: str) -> None:
+    proxy.choose = no_subscription if way == "polled" else lambda asked: None
+    frames = None if way == "numbered" else unnumbered
+    proxy.next(Fault(cut=700, frames=frames), then=Fault(frames=frames))
+    updates = await streamed(agent, [["say", "a"], ["report", "b"], ["ask", "Which?"]])
+    folding = Folding()
+    for update in updates:
+        folding.add(update)
+    task = folding.task()
+    assert task is not None
+    assert (task.status.state, said(updates)) == (TaskState.INPUT_REQUIRED, {"result": "a"})
+    proxy.next(Fault(cut=700, frames=frames), then=Fault(frames=frames))
+    async with asyncio.timeout(DEADLINE_S):
+        more = [update async for update in agent.stream("this", task_id=task.id, context_id=task.context_id)]
+    assert outcome(more)[0] is TaskState.COMPLETED
+
+
+async def test_a_subscription_goes_on_where_it_broke(agent: Connection, proxy: Proxy) -> None:
+    proxy.choose = lambda asked: None
+    proxy.next()
+    (task, *_) = await streamed(agent, SCRIPT)
+    assert isinstance(task, Task)
+    proxy.next(Fault(cut=500))
+    async with asyncio.timeout(DEADLINE_S):
+        updates = [update async for update in agent.subscribe(task.id, after="1")]
+    assert outcome([task, *updates])[0] is TaskState.COMPLETED
+    assert said(updates) == {"result": "One, two", "log": "ab"}
+    assert len(proxy.asked) == 2
+
+
+async def test_a_stream_outlives_a_restart_of_the_server(tmp_path: Path, gates: Gates) -> None:
+    config = replace(CONFIG, store=f"sqlite:///{tmp_path}/tasks.db")
+    again = Again(Retries(first_s=0.05, longest_s=0.2))
+    async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
+        async with serving(config, house(gates)) as url:
+            agent = await stack.enter_async_context(connect(f"{url}/agents/script", dialect="1.0", retries=again))
+            following = agent.following(StreamMessage(message=message_of("wait restart")))
+            updates = await stack.enter_async_context(aclosing(following.updates()))
+            got = [await anext(updates)]
+            await gates.reached["restart"].wait()
+        async with serving(replace(config, port=int(url.rpartition(":")[2])), house(gates)):
+            got += [update async for update in updates]
+    assert outcome(got)[0] is TaskState.FAILED
+    assert [type(each) for each in got].count(Task) == 1
+    assert following.place.id
+
+
+# Agents that are not ours
+
+
+TASK: dict[str, Any] = {
+    "id": "t",
+    "contextId": "c",
+    "status": {"state": "TASK_STATE_WORKING", "timestamp": "2026-11-20T07:00:00.000Z"},
+}
+DONE = {**TASK, "status": {**TASK["status"], "state": "TASK_STATE_COMPLETED"}}
+SSE = {"Content-Type": "text/event-stream"}
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99999\r\n\r\n"
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+        yield peer
+
+
+def framed(*results: Any) -> bytes:
+    return b"".join(
+        b"data: " + json.dumps({"jsonrpc": "2.0", "id": None, "result": result}).encode() + b"\n\n"
+        for result in results
+    )
+
+
+def answering(peer: Peer, **by_method: list[Any]) -> None:
+    """Answer each method with these, one after the other, the last for ever."""
+
+    async def script(asked: Any, writer: asyncio.StreamWriter) -> None:
+        left = by_method[asked.json["method"].replace("/", "_")]
+        await (left.pop(0) if len(left) > 1 else left[0])(asked, writer)
+
+    peer.scripts["POST /"] = script
+
+
+def result(value: Any) -> Any:
+    return says({"jsonrpc": "2.0", "id": None, "result": value})
+
+
+def refusal(code: int) -> Any:
+    return says({"jsonrpc": "2.0", "id": None, "error": {"code": code, "message": "No"}})
+
+
+async def followed(peer: Peer, *, dialect: str = "1.0", dedupes: bool = False, **more: Any) -> list[Update]:
+    again = Again(Retries(dedupes=dedupes), pause=lambda seconds: asyncio.sleep(0), chance=lambda: 1.0)
+    async with connect(peer.url, dialect=dialect, retries=again, **more) as agent:
+        return [update async for update in agent.stream("hello", message_id="m-1")]
+
+
+async def test_a_send_of_which_nothing_was_heard_is_not_repeated_where_it_may_count_twice(peer: Peer) -> None:
+    peer.scripts["POST /"] = raw(HEAD + b"da")
+    with pytest.raises(CallBroken, match="message m-1 is not known") as caught:
+        await followed(peer)
+    assert (caught.value.message_id, caught.value.sent, len(peer.asked)) == ("m-1", True, 1)
+
+
+async def test_a_send_of_which_nothing_was_heard_is_repeated_where_the_agent_knows_it(peer: Peer) -> None:
+    answering(peer, SendStreamingMessage=[raw(HEAD + b"da"), raw(b""), says(framed({"task": DONE}), headers=SSE)])
+    assert len(await followed(peer, dedupes=True)) == 1
+    assert len(peer.asked) == 3
+    assert {asked.json["params"]["message"]["messageId"] for asked in peer.asked} == {"m-1"}
+
+
+async def test_a_stream_that_nobody_takes_up_is_given_up_by_the_name_of_its_time(peer: Peer) -> None:
+    answering(peer, SendStreamingMessage=[raw(HEAD + b"id: 7\n" + framed({"task": TASK}))], SubscribeToTask=[raw(b"")])
+    with pytest.raises(StreamLost, match=r"\(mend_s\)") as caught:
+        await followed(peer, timeouts=Timeouts(mend_s=0.05))
+    assert (caught.value.task_id, caught.value.event_id, caught.value.timeout) == ("t", "7", "mend_s")
+
+
+async def test_a_server_that_starts_again_with_the_task_is_compared_with_what_was_told(peer: Peer) -> None:
+    part = {"taskId": "t", "contextId": "c", "artifact": {"artifactId": "a", "parts": [{"text": "ab"}]}}
+    whole = {**DONE, "artifacts": [{"artifactId": "a", "parts": [{"text": "a"}, {"text": "bc"}]}]}
+    first = framed({"task": TASK}).replace(b"data", b"id: 1\ndata") + framed({"artifactUpdate": part})
+    answering(
+        peer, SendStreamingMessage=[raw(HEAD + first)], SubscribeToTask=[says(framed({"task": whole}), headers=SSE)]
+    )
+    updates = await followed(peer)
+    assert [type(each) for each in updates] == [Task, ArtifactUpdate, ArtifactUpdate, StatusUpdate]
+    assert said(updates) == {"a": "abc"}
+
+
+async def test_a_subscription_that_begins_in_the_middle_is_not_trusted(peer: Peer) -> None:
+    part = {"taskId": "t", "contextId": "c", "artifact": {"artifactId": "a", "parts": [{"text": "c"}]}, "append": True}
+    working = {**TASK, "artifacts": [{"artifactId": "a", "parts": [{"text": "a"}]}]}
+    done = {**DONE, "artifacts": [{"artifactId": "a", "parts": [{"text": "abc"}]}]}
+    answering(
+        peer,
+        SendStreamingMessage=[raw(HEAD + framed({"task": TASK}))],
+        SubscribeToTask=[says(framed({"artifactUpdate": part}), headers=SSE)],
+        GetTask=[result(working), result(done)],
+    )
+    assert said(await followed(peer)) == {"a": "abc"}
+
+
+async def test_a_mere_acknowledgement_of_a_subscription_leads_to_asking(peer: Peer) -> None:
+    working = {"id": "t", "contextId": "c", "status": {"state": "working"}, "artifacts": []}
+    done = {**working, "status": {"state": "completed"}, "artifacts": [{"parts": [{"type": "text", "text": "ok"}]}]}
+    answering(
+        peer,
+        message_stream=[raw(HEAD + framed({**working, "final": False}))],
+        tasks_resubscribe=[result({"success": True, "message": "resubscribed"})],
+        tasks_get=[result(working), result(working), result(done)],
+    )
+    updates = await followed(peer, dialect="evoai")
+    assert list(said(updates).values()) == ["ok"]
+    assert [asked.json["method"] for asked in peer.asked].count("tasks/resubscribe") == 1
+
+
+async def test_a_dialect_without_streams_gives_its_answer_and_asks_until_it_ends(peer: Peer) -> None:
+    working = {"id": "t", "sessionId": "c", "status": {"state": "working"}}
+    answering(
+        peer,
+        SendMessage=[result(working)],
+        GetTask=[result(working), result({**working, "status": {"state": "completed", "message": "Done"}})],
+    )
+    assert [type(each) for each in await followed(peer, dialect="kaos")] == [Task, StatusUpdate]
+
+
+async def test_a_stream_that_ends_early_with_a_time_to_come_back_is_taken_up_then(peer: Peer) -> None:
+    pauses: list[float] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append(seconds)
+
+    answering(
+        peer,
+        SendStreamingMessage=[says(framed({"task": TASK}) + b"retry: 700\n\n", headers=SSE)],
+        GetTask=[result(DONE)],
+    )
+    async with connect(peer.url, dialect="1.0", retries=Again(pause=pause)) as agent:
+        assert len([update async for update in agent.stream("hello")]) == 2
+    assert pauses == [0.7]
+
+
+async def test_a_task_that_is_gone_is_told(peer: Peer) -> None:
+    answering(peer, SendStreamingMessage=[raw(HEAD + framed({"task": TASK}))], GetTask=[refusal(-32001)])
+    with pytest.raises(TaskNotFound):
+        await followed(peer)
+
+
+async def test_an_agent_that_is_unwell_for_a_while_is_asked_again(peer: Peer) -> None:
+    answering(peer, SendStreamingMessage=[raw(HEAD + framed({"task": TASK}))], GetTask=[refusal(-32603), result(DONE)])
+    assert len(await followed(peer)) == 2
+
+
+async def test_whoever_leaves_is_not_followed(peer: Peer) -> None:
+    answering(peer, SendStreamingMessage=[hangs(HEAD + framed({"task": TASK}))])
+    async with connect(peer.url, dialect="1.0") as agent, aclosing(agent.stream("hello")) as updates:
+        async for _ in updates:
+            break
+    assert len(peer.asked) == 1

@@ -1,0 +1,91 @@
+"""When a call is made again: the waits, and whose asking for patience counts."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from dragoman.client.errors import CallBroken, CallTimedOut, NoAnswer, NotReached
+from dragoman.client.retries import Again, Later, Retries
+
+URL = "http://agent.example/"
+
+
+class Clock:
+    def now_ms(self) -> int:
+        return 1_795_158_000_000  # 2026-11-20T07:00:00Z
+
+
+class Time:
+    def __init__(self) -> None:
+        self.pauses: list[float] = []
+
+    async def pause(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def fails(*errors: Exception) -> Callable[[], Awaitable[str]]:
+    left = list(errors)
+
+    async def make() -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    return make
+
+
+UNSENT = NotReached(URL, "no connection")
+BROKEN = CallBroken(URL, "broke", sent=True)
+LATE = CallTimedOut(URL, "no answer", "answer_s", sent=True)
+NEVER = NotReached(URL, "refused", permanent=True)
+
+
+@pytest.mark.parametrize(
+    ("error", "repeatable", "again"),
+    [
+        (UNSENT, False, True),
+        (BROKEN, False, False),
+        (BROKEN, True, True),
+        (LATE, True, False),
+        (NEVER, True, False),
+        (CallTimedOut(URL, "no connection", "connect_s", sent=False), False, True),
+    ],
+)
+async def test_only_what_is_safe_is_made_again(error: NoAnswer, repeatable: bool, again: bool) -> None:
+    maker = Again(pause=Time().pause)
+    if again:
+        assert await maker.call(fails(error), repeatable=repeatable) == "done"
+    else:
+        with pytest.raises(type(error)):
+            await maker.call(fails(error), repeatable=repeatable)
+
+
+@pytest.mark.parametrize(("chance", "expected"), [(1.0, [1.0, 2.0, 3.0, 3.0]), (0.0, [0.5, 1.0, 1.5, 1.5])])
+async def test_waits_grow_up_to_a_bound_and_are_spread(chance: float, expected: list[float]) -> None:
+    time = Time()
+    again = Again(Retries(attempts=5, first_s=1.0, longest_s=3.0), pause=time.pause, chance=lambda: chance)
+    assert await again.call(fails(*[UNSENT] * 4), repeatable=False) == "done"
+    assert time.pauses == expected
+
+
+async def test_the_error_in_a_later_is_raised_in_the_end() -> None:
+    again = Again(Retries(attempts=2), pause=Time().pause)
+    with pytest.raises(KeyError):
+        await again.call(fails(*[Later(KeyError("busy"), 1.0)] * 2), repeatable=False)
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [
+        ("7", 7.0),
+        ("Fri, 20 Nov 2026 07:00:30 GMT", 30.0),
+        ("Fri, 20 Nov 2026 06:00:00 GMT", 0.0),
+        ("", None),
+        ("soon", None),
+        ("-1", None),
+        ("٧", None),
+        ("Fri, 99 Nov 2026 07:00:30 GMT", None),
+    ],
+)
+def test_what_an_answer_asks_for_is_read(said: str, seconds: float | None) -> None:
+    assert Again(clock=Clock()).after_s({"retry-after": said}) == seconds

@@ -1,0 +1,67 @@
+"""The scalars of other people's answers."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.dialects.heard import SHOWN, Unfit, heard, state, timestamp
+from dragoman.model import ids
+from dragoman.model.errors import InvalidAgentResponse
+from dragoman.model.task import TaskState
+
+
+@pytest.mark.parametrize("known", TaskState)
+def test_a_state_is_known_in_any_spelling(known: TaskState) -> None:
+    short = known.removeprefix("TASK_STATE_")
+    for spelled in (known.value, short, short.lower(), short.lower().replace("_", "-"), known.value.lower()):
+        assert state(spelled) is known
+
+
+@pytest.mark.parametrize("other", ["", "asleep", 9, -1, True, None, {}, 1.0])
+def test_what_is_no_state_is_refused(other: object) -> None:
+    with pytest.raises(Unfit):
+        state(other)
+
+
+def test_both_spellings_of_canceled_are_known() -> None:
+    assert state("cancelled") is state("TASK_STATE_CANCELLED") is state(5) is TaskState.CANCELED
+
+
+@pytest.mark.parametrize(
+    ("given_", "ours"),
+    [
+        ("2026-11-20T07:00:00.000Z", "2026-11-20T07:00:00.000Z"),
+        ("2026-11-20T07:00:00Z", "2026-11-20T07:00:00.000Z"),
+        ("2026-11-20T07:00:00.123456+00:00", "2026-11-20T07:00:00.124Z"),
+        ("2026-11-20T09:00:00+02:00", "2026-11-20T07:00:00.000Z"),
+        ("2026-11-20T07:00:00", "2026-11-20T07:00:00.000Z"),
+        ("2026-11-20 07:00:00.5", "2026-11-20T07:00:00.500Z"),
+        ("0001-01-01T00:00:00Z", ""),
+        ("9999-12-31T23:59:59.9999Z", ""),
+        ("2026-13-20T07:00:00.000Z", ""),
+        ("yesterday", ""),
+        (None, ""),
+        (1763622000, ""),
+    ],
+)
+def test_time_stamps_become_ours(given_: object, ours: str) -> None:
+    assert timestamp(given_) == ours
+
+
+@given(st.datetimes().map(lambda moment: moment.isoformat()) | st.text(max_size=30))
+def test_a_time_stamp_is_ours_or_none(text: str) -> None:
+    found = timestamp(text)
+    assert found == "" or ids.timestamp(ids.timestamp_ms(found)) == found
+
+
+def test_what_came_instead_is_shown_but_not_all_of_it() -> None:
+    with pytest.raises(InvalidAgentResponse) as refused:
+        heard(b'"' + b"x" * 5000 + b'"', state)
+    assert refused.value.message.startswith("expected the state of a task")
+    assert len(refused.value.message) < SHOWN + 100
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 5000, b"[" * 300 + b"]" * 300, b"1e999"])
+def test_what_is_not_json_raises_one_thing(body: bytes) -> None:
+    with pytest.raises(InvalidAgentResponse):
+        heard(body, lambda value: value)

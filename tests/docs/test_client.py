@@ -1,0 +1,46 @@
+"""What docs/client.md shows is what happens: each piece of code runs, and prints what stands below it."""
+
+import ast
+import asyncio
+import inspect
+import io
+import re
+from collections.abc import Iterator
+from contextlib import aclosing, redirect_stdout
+
+import pytest
+
+from dragoman import Part, TaskState, client
+from dragoman.model.errors import TaskNotFound
+from tests.docs.test_readme import ROOT, serving
+
+PAGE = (ROOT / "docs" / "client.md").read_text(encoding="utf-8")
+PIECES = re.findall(r"^```python\n(.*?)^```\n\n```\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What `make serve` serves."""
+    folder = tmp_path_factory.mktemp("examples")
+    with serving("serve", str(ROOT / "examples" / "agents.py"), "--store", "memory:", folder=folder) as url:
+        yield url
+
+
+def test_all_code_of_the_page_is_run() -> None:
+    assert len(PIECES) == PAGE.count("```python\n")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("piece", PIECES, ids=lambda piece: str(piece[0].splitlines()[0]))
+def test_the_code_prints_what_the_page_says(piece: tuple[str, str], url: str) -> None:
+    code, printed = piece
+    names = {name: getattr(client, name) for name in client.__all__}
+    names |= {"Part": Part, "TaskState": TaskState, "TaskNotFound": TaskNotFound, "aclosing": aclosing}
+    placed = code.replace("http://127.0.0.1:7870", url)
+    compiled = compile(placed, "docs/client.md", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    with redirect_stdout(io.StringIO()) as out:
+        if compiled.co_flags & inspect.CO_COROUTINE:
+            asyncio.run(eval(compiled, names))
+        else:
+            exec(compiled, names)
+    assert out.getvalue() == printed

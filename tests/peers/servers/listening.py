@@ -1,0 +1,34 @@
+"""Serves an official SDK's application at a port of its own, and says where.
+
+Nothing but uvicorn: every SDK runs it in an environment of its own. The process ends when its standard input does, so
+that none is left behind by a test run that was killed.
+"""
+
+import asyncio
+import os
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import uvicorn
+
+
+async def serve(made: Callable[[str], Any]) -> None:
+    """Serve what `made` makes of the URL, print the URL, and stop at the end of standard input."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        bound.listen(128)
+        url = f"http://127.0.0.1:{bound.getsockname()[1]}"
+        server = uvicorn.Server(uvicorn.Config(made(url), log_level="warning", timeout_graceful_shutdown=1))
+        asyncio.get_running_loop().run_in_executor(None, _read_to_the_end, server)
+        serving = asyncio.create_task(server.serve(sockets=[bound]))
+        sys.stdout.write(url + "\n")
+        sys.stdout.flush()
+        await serving
+
+
+def _read_to_the_end(server: uvicorn.Server) -> None:
+    while os.read(0, 1024):
+        pass
+    server.should_exit = True

@@ -1,0 +1,128 @@
+"""Server of the official Python SDK 1.3.0: `python sdk1.py` prints its URL.
+
+At `/` a card with everything, at `/old` one with the endpoints of its compatibility mode alone. What the agent does is
+what all the servers here do: the first word of the text says it.
+"""
+
+import asyncio
+import copy
+import uuid
+from typing import Any
+
+import httpx
+from a2a.server.agent_execution import AgentExecutor, RequestContext
+from a2a.server.events import EventQueue
+from a2a.server.request_handlers import DefaultRequestHandler
+from a2a.server.routes import create_agent_card_routes, create_jsonrpc_routes, create_rest_routes
+from a2a.server.tasks import (
+    BasePushNotificationSender,
+    InMemoryPushNotificationConfigStore,
+    InMemoryTaskStore,
+    TaskUpdater,
+)
+from a2a.types import (
+    AgentCapabilities,
+    AgentCard,
+    AgentInterface,
+    AgentSkill,
+    Message,
+    Part,
+    Role,
+    Task,
+    TaskState,
+    TaskStatus,
+)
+from listening import serve
+from starlette.applications import Starlette
+
+
+class Agent(AgentExecutor):
+    """Does what the first word says, else gives the parts back."""
+
+    async def execute(self, context: RequestContext, event_queue: EventQueue) -> None:
+        assert context.message is not None
+        word, _, rest = context.get_user_input().partition(" ")
+        if word == "direct":
+            await event_queue.enqueue_event(
+                Message(
+                    message_id=str(uuid.uuid4()),
+                    role=Role.ROLE_AGENT,
+                    parts=[Part(text=rest)],
+                    context_id=context.context_id,
+                )
+            )
+            return
+        answers = context.current_task is not None
+        if not answers:
+            submitted = TaskStatus(state=TaskState.TASK_STATE_SUBMITTED)
+            await event_queue.enqueue_event(
+                Task(id=context.task_id, context_id=context.context_id, status=submitted, history=[context.message])
+            )
+        updater = TaskUpdater(event_queue, context.task_id or "", context.context_id or "")
+        await updater.start_work()
+        match "answer" if answers else word:
+            case "answer":
+                await updater.add_artifact([Part(text=f"Booked: {context.get_user_input()}")])
+                await updater.complete()
+            case "count":
+                for n in range(int(rest)):
+                    await updater.add_artifact([Part(text=f"{n} ")], artifact_id="count", append=n > 0)
+                await updater.complete()
+            case "ask":
+                await updater.requires_input(updater.new_agent_message([Part(text="Which city?")]))
+            case "fail":
+                await updater.failed(updater.new_agent_message([Part(text="It broke")]))
+            case "slow":
+                for n in range(600):
+                    await updater.add_artifact([Part(text=".")], artifact_id="slow", append=n > 0)
+                    await asyncio.sleep(0.1)
+                await updater.complete()
+            case _:
+                await updater.add_artifact(list(context.message.parts), name="echo")
+                await updater.complete()
+
+    async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
+        await TaskUpdater(event_queue, context.task_id or "", context.context_id or "").cancel()
+
+
+def application(url: str) -> Any:
+    """The agent at `url`, in both versions over both bindings."""
+    bindings = {"JSONRPC": f"{url}/rpc", "HTTP+JSON": f"{url}/rest"}
+    card = AgentCard(
+        name="Official 1.x",
+        description="An agent of the official Python SDK",
+        version="1.3.0",
+        supported_interfaces=[
+            AgentInterface(protocol_binding=binding, url=at, protocol_version=version)
+            for version in ("1.0", "0.3")
+            for binding, at in bindings.items()
+        ],
+        capabilities=AgentCapabilities(streaming=True, push_notifications=True, extended_agent_card=True),
+        default_input_modes=["text/plain"],
+        default_output_modes=["text/plain"],
+        skills=[AgentSkill(id="do", name="Do", description="Does what the first word says", tags=["test"])],
+    )
+    extended, old = copy.deepcopy(card), copy.deepcopy(card)
+    extended.description = "For those who have said who they are"
+    del old.supported_interfaces[:2]
+    configs = InMemoryPushNotificationConfigStore()
+    handler = DefaultRequestHandler(
+        agent_executor=Agent(),
+        task_store=InMemoryTaskStore(),
+        agent_card=card,
+        push_config_store=configs,
+        push_sender=BasePushNotificationSender(httpx.AsyncClient(), configs),
+        extended_agent_card=extended,
+    )
+    return Starlette(
+        routes=[
+            *create_agent_card_routes(card),
+            *create_agent_card_routes(old, card_url="/old/.well-known/agent-card.json"),
+            *create_jsonrpc_routes(handler, "/rpc", enable_v0_3_compat=True),
+            *create_rest_routes(handler, path_prefix="/rest", enable_v0_3_compat=True),
+        ]
+    )
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(application))

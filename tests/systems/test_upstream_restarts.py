@@ -1,0 +1,234 @@
+"""Either server stops, or dies, while a task is between them: the task goes on where it was."""
+
+import asyncio
+import re
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.client import Connection, connect
+from dragoman.config import Config
+from dragoman.model.task import TaskState
+from dragoman.server import serving
+from tests.spec.agents import Gates, house
+from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, asked, partner, said, text_of, until
+
+DRAGOMAN = Path(sys.executable).parent / "dragoman"
+RESUMED = ("1.0", "0.3", "beeos", "evoai", "protoagent")
+
+
+@pytest.fixture
+def gates() -> Gates:
+    return Gates()
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Config:
+    """The server in front, on a store that outlives it."""
+    return replace(CONFIG, store=f"sqlite:///{tmp_path / 'front.db'}")
+
+
+async def ended(connection: Connection, task_id: str) -> str:
+    """The text of the task once it is completed."""
+    async with asyncio.timeout(DEADLINE_S):
+        while (task := await connection.get(task_id)).status.state is TaskState.WORKING:
+            await asyncio.sleep(0.02)
+    assert task.status.state is TaskState.COMPLETED, said(task)
+    return text_of(task)
+
+
+@pytest.mark.parametrize("dialect", RESUMED)
+async def test_a_task_that_works_at_the_upstream_is_taken_up_after_our_restart(
+    kept: Config, gates: Gates, dialect: str
+) -> None:
+    async with serving(CONFIG, house(gates)) as upstream:
+
+        @asynccontextmanager
+        async def front() -> AsyncIterator[Connection]:
+            agent = partner(upstream + AT[dialect], dialect=dialect)
+            async with serving(kept, [agent]) as url, connect(f"{url}/agents/partner") as connection:
+                yield connection
+
+        async with front() as connection:
+            task = await asked(connection, "wait here", return_immediately=True)
+            await asyncio.wait_for(gates.reached["here"].wait(), DEADLINE_S)
+        gates.open["here"].set()
+        async with front() as connection:
+            assert await ended(connection, task.id) == "done"
+        async with connect(upstream + AT["1.0"]) as behind:
+            assert len((await behind.list()).tasks) == 1 or dialect not in ("1.0", "0.3")
+
+
+@pytest.mark.parametrize("dialect", RESUMED)
+async def test_a_question_outlives_our_restart_and_each_answer_is_sent_once(
+    kept: Config, gates: Gates, dialect: str
+) -> None:
+    async with serving(CONFIG, house(gates)) as upstream:
+        task, task_id = None, ""
+        for text, asks in (("ask twice", "Which?"), ("red, ", "Sure?"), ("yes", "")):
+            agent = partner(upstream + AT[dialect], dialect=dialect)
+            async with serving(kept, [agent]) as url, connect(f"{url}/agents/partner") as connection:
+                task = await asked(connection, text, task_id=task_id or None)
+                task_id = task.id
+                assert said(task) == asks
+        assert task is not None
+        assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "red, yes")
+
+
+async def test_what_a_stopped_server_has_given_out_is_not_given_twice(kept: Config, gates: Gates) -> None:
+    from tests.systems.agents import house as desks
+
+    async with serving(CONFIG, desks(gates)) as upstream:
+        async with serving(kept, [partner(f"{upstream}/agents/desk")]) as url, connect(f"{url}/agents/partner") as at:
+            task = await asked(at, "held there", return_immediately=True)
+            await asyncio.wait_for(gates.reached["there"].wait(), DEADLINE_S)
+            async with asyncio.timeout(DEADLINE_S):
+                while text_of(await at.get(task.id)) != "first ":
+                    await asyncio.sleep(0.02)
+        async with serving(kept, [partner(f"{upstream}/agents/desk")]) as url, connect(f"{url}/agents/partner") as at:
+            gates.open["there"].set()
+            assert await ended(at, task.id) == "first second"
+
+
+async def test_a_conversation_goes_on_after_our_restart(kept: Config) -> None:
+    from dragoman import Agent, Context
+
+    elephant = Agent("elephant")
+
+    @elephant.skill
+    async def recall(ctx: Context) -> str:
+        """Says what was said."""
+        return " | ".join(message.text for message in await ctx.history())
+
+    async with serving(CONFIG, [elephant]) as upstream:
+        texts = []
+        for text in ("one", "two"):
+            agent = partner(f"{upstream}/agents/elephant")
+            async with serving(kept, [agent]) as url, connect(f"{url}/agents/partner") as connection:
+                texts.append(text_of(await asked(connection, text, context_id="ours")))
+        assert texts[0] == ""
+        assert texts[1].startswith("one")
+
+
+async def test_an_upstream_that_restarts_goes_on_with_the_question_it_asked(gates: Gates, tmp_path: Path) -> None:
+    behind = replace(CONFIG, store=f"sqlite:///{tmp_path / 'behind.db'}")
+    async with serving(behind, house(gates)) as url:
+        port = int(url.rpartition(":")[2])
+        agent = partner(f"{url}/agents/script")
+        front = serving(CONFIG, [agent])
+        own = await front.__aenter__()
+        opened = connect(f"{own}/agents/partner")
+        connection = await opened.__aenter__()
+        task = await asked(connection, "ask")
+    try:
+        async with serving(replace(behind, port=port), house(gates)):
+            task = await asked(connection, "blue", task_id=task.id)
+            assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "blue")
+    finally:
+        await opened.__aexit__(None, None, None)
+        await front.__aexit__(None, None, None)
+
+
+async def test_a_task_whose_upstream_has_forgotten_it_says_so(gates: Gates) -> None:
+    async with serving(CONFIG, house(gates)) as url:
+        port = int(url.rpartition(":")[2])
+        front = serving(CONFIG, [partner(f"{url}/agents/script")])
+        own = await front.__aenter__()
+        opened = connect(f"{own}/agents/partner")
+        connection = await opened.__aenter__()
+        task = await asked(connection, "wait forever", return_immediately=True)
+        await asyncio.wait_for(gates.reached["forever"].wait(), DEADLINE_S)
+    try:
+        async with serving(replace(CONFIG, port=port), house(gates)), asyncio.timeout(DEADLINE_S):
+            while (found := await connection.get(task.id)).status.state is TaskState.WORKING:
+                await asyncio.sleep(0.02)
+            assert found.status.state is TaskState.FAILED
+    finally:
+        await opened.__aexit__(None, None, None)
+        await front.__aexit__(None, None, None)
+
+
+# -- a process that is killed ------------------------------------------------------------------------------------------
+
+FILE = """
+[[agents]]
+id = "partner"
+run = "a2a:{url}"
+dedupes = {dedupes}
+"""
+
+
+async def listening(server: asyncio.subprocess.Process, log: Path) -> str:
+    """Where it listens, once it does."""
+    assert server.stdout is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while line := await server.stdout.readline():
+            if found := re.search(rb"listens on (http://\S+)/ ", line):
+                return found[1].decode()
+    raise AssertionError(log.read_text())
+
+
+@asynccontextmanager
+async def process(folder: Path) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
+    """`dragoman serve` in a process of its own; it is killed in the end."""
+    command = [str(DRAGOMAN), "serve", "--store", f"sqlite:///{folder / 'tasks.db'}", "--port", "0"]
+    with (folder / "log").open("ab") as log:
+        server = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=log)
+    try:
+        yield await listening(server, folder / "log"), server
+    finally:
+        if server.returncode is None:
+            server.kill()
+        await server.communicate()
+
+
+async def test_a_task_outlives_the_killing_of_our_process(gates: Gates, tmp_path: Path) -> None:
+    async with serving(CONFIG, house(gates)) as upstream:
+        (tmp_path / "dragoman.toml").write_text(FILE.format(url=f"{upstream}/agents/script", dedupes="false"))
+        async with process(tmp_path) as (url, server), connect(f"{url}/agents/partner") as connection:
+            task = await asked(connection, "wait dead", return_immediately=True)
+            await asyncio.wait_for(gates.reached["dead"].wait(), DEADLINE_S)
+            async with asyncio.timeout(DEADLINE_S):
+                while said(await connection.get(task.id)) != "waiting":  # the id came before that
+                    await asyncio.sleep(0.01)
+            server.kill()
+            await server.wait()
+        gates.open["dead"].set()
+        async with process(tmp_path) as (url, _), connect(f"{url}/agents/partner") as connection:
+            assert await ended(connection, task.id) == "done"
+            assert "Traceback" not in (tmp_path / "log").read_text()
+        async with connect(f"{upstream}/agents/script") as behind:
+            assert len((await behind.list()).tasks) == 1
+
+
+@pytest.mark.parametrize("dedupes", [False, True])
+async def test_a_send_that_a_kill_cut_off_is_repeated_only_where_that_is_safe(
+    gates: Gates, tmp_path: Path, dedupes: bool
+) -> None:
+    from tests.client.proxy import Fault, before
+
+    async with serving(CONFIG, house(gates)) as upstream, before(upstream) as between:
+        between.choose = lambda asked: Fault(stall=0) if b"SendStreamingMessage" in asked else None
+        text = FILE.format(url=f"{between.url}/agents/script", dedupes=str(dedupes).lower())
+        (tmp_path / "dragoman.toml").write_text(text)
+        async with process(tmp_path) as (url, server), connect(f"{url}/agents/partner") as connection:
+            task = await asked(connection, "hello", return_immediately=True)
+            await until(lambda: any(b"SendStreamingMessage" in request for request in between.asked))
+            server.kill()
+            await server.wait()
+        between.choose = lambda asked: None
+        async with process(tmp_path) as (url, _), connect(f"{url}/agents/partner") as connection:
+            async with asyncio.timeout(DEADLINE_S):
+                while (found := await connection.get(task.id)).status.state is TaskState.WORKING:
+                    await asyncio.sleep(0.02)
+            if dedupes:
+                assert (found.status.state, text_of(found)) == (TaskState.COMPLETED, "hello")
+            else:
+                assert found.status.message is not None
+                assert found.status.message.metadata == {"reason": "upstream_uncertain"}
+        async with connect(f"{upstream}/agents/script") as behind:
+            assert len((await behind.list()).tasks) == 1
