@@ -15,6 +15,7 @@ from dragoman.store.sqlite.check import check
 from tests.durability.caller import RUNNING, Caller, Refusal, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
 from tests.durability.ledger import text_of
+from tests.push.receiver import receiving
 
 pytestmark = pytest.mark.slow
 
@@ -226,3 +227,29 @@ async def test_killed_while_the_disk_is_full_it_starts_when_there_is_space_and_n
     await caller.replay("again", running["id"])
     task = await caller.get("again", running["id"])
     assert text_of(task) == "".join(f"{number} " for number in range(20))
+
+
+async def test_webhooks_wait_while_there_is_no_space_and_all_arrives_once(
+    serve: Serve, call: Call, store: Path
+) -> None:
+    server = await serve("--push-allowed-cidrs", "127.0.0.0/8")
+    caller, disk = call(server), FileSizeLimit(server, store)
+    async with receiving() as receiver:
+        receiver.hold.clear()
+        body = {"message": message("3 every 0"), "configuration": {"taskPushNotificationConfig": {"url": receiver.url}}}
+        task = (await caller.post("/agents/count/message:send", body))["task"]
+        async with asyncio.timeout(DEADLINE_S):
+            await receiver.came(1)
+        resource.prlimit(server.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))  # not even a little goes
+        receiver.hold.set()  # it has arrived, and that cannot be noted
+        await unready(caller)
+        assert len(receiver.asked) == 1
+        disk.empty()
+        async with asyncio.timeout(DEADLINE_S):
+            while b"TASK_STATE_COMPLETED" not in receiver.bodies[-1]:
+                await receiver.came(len(receiver.asked) + 1)
+        assert await caller.get("count", task["id"]) == task
+    names = [asked.headers["webhook-id"] for asked in receiver.asked]
+    assert len(set(names)) == len(names), "none was called again"
+    server.signalled()
+    assert await server.ended() == 0
