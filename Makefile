@@ -50,7 +50,7 @@ format: $(VENV)/.dev ## rewrite the code as `check` wants it
 test: $(VENV)/.dev peers docs ## everything CI runs: all tests, with the official clients as peers
 	$(BIN)/pytest $(ARGS)
 
-test-fast: $(VENV)/.dev ## the tests that need no peers and kill no processes: under 60 s
+test-fast: $(VENV)/.dev ## the tests of single parts, without whole servers, peers and kills: under 60 s
 	$(BIN)/pytest -m "not slow and not peer" $(ARGS)
 
 serve: $(VENV)/.core ## the server with the example agents; PORT=7870 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
