@@ -45,7 +45,7 @@ def owing(origin: str, now_ms: int) -> NewTask:
         holder=None,
         push=Registration(config=config, host=origin),
         deliveries=(
-            Delivery(id=f"msg_{new_id()}", config_id=config_id, seq=2, terminal=True, body=json.dumps(told).encode()),
+            Delivery(id=f"msg_{new_id()}", config_id=config_id, seq=2, kept=True, body=json.dumps(told).encode()),
         ),
     )
 

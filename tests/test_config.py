@@ -323,3 +323,17 @@ def test_every_default_is_a_value_that_its_setting_allows() -> None:
     for setting in settings():
         if setting.default:
             assert load(None, {}, {setting.name: setting.default}) == Config()
+
+
+@pytest.mark.parametrize("hosts", ["a:80", "*.example.org", "http://a", "a/b", "a,", "-a", "10.0.0.0/8", "a b"])
+def test_what_is_no_host_name_is_no_allowed_host(hosts: str) -> None:
+    if hosts == "a,":
+        assert load(None, {}, {"push_allowed_hosts": hosts}).push_allowed_hosts == ("a",)
+    else:
+        with pytest.raises(ConfigError, match="without port"):
+            load(None, {}, {"push_allowed_hosts": hosts})
+
+
+def test_an_allowed_host_may_be_an_address_in_any_spelling() -> None:
+    hosts = load(None, {}, {"push_allowed_hosts": "[FD00:0::1],10.0.0.5,my_service"}).push_allowed_hosts
+    assert hosts == ("fd00::1", "10.0.0.5", "my_service")

@@ -6,6 +6,7 @@ from typing import Any
 
 import aiohttp
 import pytest
+from msgspec.structs import replace
 
 from dragoman import Agent, Artifact, Context, DelegationFailed, Part, Reject, SyncContext, TaskState
 from dragoman.agents.delegating import Heard
@@ -114,8 +115,15 @@ def test_what_an_agent_repeats_that_is_run_again_is_not_heard_twice() -> None:
         ["e"],
         ["f"],
     ]
-    assert sum(len(parts) for parts in new) == 5
+    assert [len(parts) for parts in new] == [2, 2, 0, 1, 2]
     assert [part.text for part in heard.new(chunk("xyz", append=False))] == ["xyz"]
+
+
+def test_the_same_data_twice_is_heard_twice_unless_it_is_repeated() -> None:
+    heard = Heard()
+    tick = ArtifactChunk(Artifact(artifact_id="a", parts=(Part(data=1),)), True, False)
+    pieces = [replace(tick, append=False), tick, tick, replace(tick, append=False), tick, tick, tick]
+    assert [len(heard.new(piece)) for piece in pieces] == [1, 1, 1, 0, 0, 0, 1]
 
 
 # -- on a server -------------------------------------------------------------------------------------------------------

@@ -53,6 +53,16 @@ def test_a_trial_that_fails_opens_it_for_longer_up_to_a_limit() -> None:
     assert waits[-1] == PAUSE_S_MAX
 
 
+def test_an_upstream_may_be_gone_for_weeks() -> None:
+    time = Time()
+    breaker = opened(time)
+    for _ in range(5000):
+        time.now_s += breaker.wait_s
+        assert breaker.admit()
+        breaker.failed()
+    assert breaker.wait_s == PAUSE_S_MAX
+
+
 def test_calls_that_went_out_before_it_opened_do_not_keep_it_open_for_longer() -> None:
     time = Time()
     breaker = opened(time)

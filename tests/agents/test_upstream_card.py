@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.upstream_card import SKILLS_MAX, profile_of
+from dragoman.agents.upstream_card import BYTES_MAX, DEPTH_MAX, SKILLS_MAX, profile_of
 from dragoman.model.card import AgentSkill, Profile
 
 OURS = Profile(id="partner", name="Ours", description="Says little", version="1", skills=())
@@ -47,6 +47,25 @@ def test_what_a_card_does_not_say_is_as_the_file_says(card: dict[str, Any]) -> N
 def test_a_skill_is_taken_once_and_not_too_many() -> None:
     card = {"name": "x", "skills": [{"id": f"s{number % 500}"} for number in range(1000)]}
     assert len({skill.id for skill in profile_of(card, OURS).skills}) == SKILLS_MAX
+
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "immoderate",
+    [
+        {"description": "d" * BYTES_MAX},
+        {"capabilities": {"extensions": [{"uri": "https://e/x", "params": {"deep": nested(DEPTH_MAX)}}]}},
+        {"capabilities": {"extensions": [{"uri": "https://e/x", "params": {"deep": nested(900)}}]}},
+    ],
+)
+def test_a_card_that_would_be_a_burden_to_our_callers_is_not_taken_over(immoderate: dict[str, Any]) -> None:
+    assert profile_of({"name": "Theirs", **immoderate}, OURS) == OURS
 
 
 VALUES = st.recursive(

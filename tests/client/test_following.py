@@ -413,6 +413,16 @@ async def test_a_stream_that_ends_early_with_a_time_to_come_back_is_taken_up_the
     assert pauses == [0.7]
 
 
+@pytest.mark.parametrize("state", ["TASK_STATE_COMPLETED", "TASK_STATE_INPUT_REQUIRED"])
+async def test_a_stream_that_its_agent_leaves_open_is_over_with_the_task(peer: Peer, state: str) -> None:
+    said = framed({"task": TASK}, {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": {"state": state}}})
+    answering(peer, SendStreamingMessage=[hangs(HEAD + said)])
+    async with asyncio.timeout(DEADLINE_S):
+        updates = await followed(peer, timeouts=Timeouts(idle_s=600))
+    assert [type(update) for update in updates] == [Task, StatusUpdate]
+    assert len(peer.asked) == 1
+
+
 async def test_a_task_that_is_gone_is_told(peer: Peer) -> None:
     answering(peer, SendStreamingMessage=[raw(HEAD + framed({"task": TASK}))], GetTask=[refusal(-32001)])
     with pytest.raises(TaskNotFound):

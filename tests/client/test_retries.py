@@ -68,6 +68,10 @@ async def test_waits_grow_up_to_a_bound_and_are_spread(chance: float, expected: 
     assert time.pauses == expected
 
 
+def test_a_task_may_be_asked_for_any_number_of_times() -> None:
+    assert Again(chance=lambda: 1.0).wait_s(100_000) == Retries().longest_s
+
+
 async def test_the_error_in_a_later_is_raised_in_the_end() -> None:
     again = Again(Retries(attempts=2), pause=Time().pause)
     with pytest.raises(KeyError):

@@ -227,7 +227,7 @@ async def test_closing_cancels_what_is_under_way() -> None:
 
     def call() -> None:
         with pytest.raises(RuntimeError) as caught:
-            thread.run(step())
+            thread.run(step)
         errors.append(str(caught.value))
 
     caller = threading.Thread(target=call)

@@ -16,7 +16,7 @@ from dragoman.model.events import ArtifactChunk, Delegated, StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.operations import ListTasks, SendMessage
 from dragoman.model.principal import Principal
-from dragoman.model.task import Progress, TaskHead, TaskState, Usage
+from dragoman.model.task import TERMINAL, Progress, TaskHead, TaskState, Usage
 from dragoman.store.open import open_store
 from tests.engine.house import (
     DEADLINE_S,
@@ -510,6 +510,29 @@ async def test_another_agent_than_before_the_restart_is_a_mismatch(url: str) -> 
         assert task.state is S.FAILED
         assert task.status.message is not None
         assert task.status.message.metadata == {"reason": "replay_mismatch"}
+
+
+async def test_another_agent_than_the_one_that_still_works_on_it_is_a_mismatch(url: str) -> None:
+    async def script(run: Run) -> None:
+        await run.delegate(order(names[0]))
+
+    names, other = ["other"], Forever()
+    agents = (
+        Scripted(script, restartable=True),
+        Scripted(other, "other", restartable=True),
+        Scripted(echo, "third"),
+    )
+    async with house(*agents, url=url, crashes=True) as h:
+        task_id = await h.begin()
+        await other.at_work.wait()
+        await child(h, task_id, 1, S.WORKING)
+    names[0] = "third"
+    async with house(*agents, url=url) as h:
+        task = await h.reach(task_id, *TERMINAL)
+        assert task.state is S.FAILED
+        assert task.status.message is not None
+        assert task.status.message.metadata == {"reason": "replay_mismatch"}
+        await child(h, task_id, 1, S.CANCELED)
 
 
 async def test_quotas_are_the_callers_and_count_only_what_it_asks_for() -> None:

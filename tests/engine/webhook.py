@@ -50,7 +50,7 @@ class Telling:
                 id=new_id(),
                 config_id=config.id,
                 seq=step.seq,
-                terminal=step.stands().terminal,
+                kept=step.stands().terminal,
                 body=msgspec.json.encode(_body(config, step)),
             )
             for step in steps

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import ssl
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,7 @@ class Line:
     async def asked(self) -> tuple[str, bytes]:
         """The head and the body of the next request. Raises IncompleteReadError if there is none."""
         head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
-        length = int(head.partition("Content-Length: ")[2].partition("\r\n")[0])
+        length = int(head.partition("Content-Length: ")[2].partition("\r\n")[0] or 0)
         return head, await self._reader.readexactly(length)
 
     async def says(self, *pieces: bytes) -> None:
@@ -43,6 +44,8 @@ class Line:
 
     def reset(self) -> None:
         """Hang up without a goodbye."""
+        linger_not = struct.pack("ii", 1, 0)  # then closing resets
+        self._writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger_not)
         self._writer.transport.abort()
 
     @property

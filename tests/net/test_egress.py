@@ -191,7 +191,7 @@ async def test_after_close_a_request_opens_anew(peer: Peer, egress: Egress) -> N
         await egress.close()
 
 
-def test_a_server_starts_without_the_http_client() -> None:
+def test_the_core_has_its_own_http_client() -> None:
     script = "import sys, dragoman.server, dragoman.cli.serve, dragoman.kaos; print('aiohttp' in sys.modules)"
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=30)
     assert shown.stdout.strip() == "False"

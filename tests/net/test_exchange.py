@@ -1,11 +1,11 @@
-"""One POST without a network: the bytes of the request; answers that come whole, byte by byte, or as an enemy likes."""
+"""HTTP/1.1 without a network: the bytes of the request; answers that come whole, byte by byte, or as an enemy likes."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.net.errors import BadUrl
-from dragoman.net.exchange import HEAD_BYTES_MAX, Answer, NotHttp, requested
+from dragoman.net.exchange import HEAD_BYTES_MAX, Answer, NotHttp, Want, requested
 from dragoman.net.target import Target, target
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -50,6 +50,31 @@ def test_a_request_has_its_headers_and_its_length_and_asks_for_plain_bytes() -> 
     lines = head.decode().split("\r\n")[2:]
     assert lines[0].startswith("User-Agent: dragoman/")
     assert lines[1:] == ["Accept: */*", "Accept-Encoding: identity", "Content-Length: 5", "x-a: b ü", "x-c: "]
+
+
+@pytest.mark.parametrize(
+    ("method", "body", "length"),
+    [("GET", None, None), ("DELETE", None, None), ("GET", b"", b"0"), ("PUT", None, b"0"), ("POST", b"12", b"2")],
+)
+def test_a_length_is_said_where_there_is_or_could_be_a_body(
+    method: str, body: bytes | None, length: bytes | None
+) -> None:
+    head, _, sent = requested(target("http://a/"), {}, body, method).partition(b"\r\n\r\n")
+    assert head.startswith(f"{method} / HTTP/1.1\r\n".encode())
+    assert sent == (body or b"")
+    assert (b"Content-Length: %b" % (length or b"") in head) == (length is not None)
+
+
+@pytest.mark.parametrize("method", ["", "GET /x HTTP/1.1\r\nX:", "get", "PO ST"])
+def test_a_method_that_is_none_is_not_written(method: str) -> None:
+    with pytest.raises(BadUrl):
+        requested(target("http://a/"), {}, None, method)
+
+
+def test_what_is_said_of_every_request_is_said_once() -> None:
+    said = {"ACCEPT": "text/plain", "User-agent": "x", "accept-encoding": "identity", "x-accept": "y"}
+    lines = requested(target("http://a/"), said, None, "GET").decode().split("\r\n")[2:-2]
+    assert lines == [f"{name}: {value}" for name, value in said.items()]
 
 
 @pytest.mark.parametrize("value", ["b\r\nX-C: d", "b\n", "\r", "b\0c", "\x7f", "\x1b[0m", "\ud800"])
@@ -262,6 +287,89 @@ def test_what_comes_after_an_answer_is_over_spoils_it() -> None:
     assert (answer.clean, answer.status) == (False, 200)
 
 
+# -- answers of which the body counts ----------------------------------------------------------------------------------
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"
+
+
+@pytest.mark.parametrize("want", [Want.ALL, Want.PIECES])
+@pytest.mark.parametrize(("answer", "status", "body"), CLEAN)
+def test_a_whole_answer_is_whole_for_whoever_wants_its_body(
+    answer: bytes, status: int, body: bytes, want: Want
+) -> None:
+    for pieces in ([answer], one_by_one(answer)):
+        got = Answer(100, want)
+        for piece in pieces:
+            assert not got.whole
+            got.receive(piece)
+        assert (got.status, got.body, got.over, got.whole, got.clean) == (status, body, True, True, True)
+
+
+def test_the_end_of_the_connection_is_the_end_of_a_body_that_has_no_other_and_of_no_other_body() -> None:
+    for head, whole in (
+        (b"HTTP/1.1 200 OK\r\n\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n", False),
+        (b"HTTP/1.1 200 OK\r\nX-A: b\r\n", False),
+    ):
+        answer = Answer(100, Want.ALL)
+        answer.receive(head + (b"ok" if head.endswith((b"\n\r\n", b"3\r\n")) else b""))
+        answer.end()
+        assert (answer.whole, answer.over, answer.clean) == (whole, whole, False)
+
+
+def test_a_body_that_breaks_the_rules_is_over_and_not_whole() -> None:
+    for want in (Want.ALL, Want.PIECES):
+        answer = Answer(100, want)
+        answer.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nzzz\r\n")
+        answer.end()
+        assert (answer.status, answer.over, answer.whole, answer.clean) == (200, True, False, False)
+
+
+def test_a_body_that_is_too_large_is_given_up_at_once_where_its_length_is_said() -> None:
+    told, found, fits = Answer(1, Want.ALL), Answer(1, Want.ALL), Answer(2, Want.ALL)
+    told.receive(HEAD)
+    found.receive(b"HTTP/1.1 200 OK\r\n\r\nab")
+    fits.receive(HEAD + b"ok")
+    assert [(each.large, each.over, each.whole) for each in (told, found, fits)] == [
+        (True, True, False),
+        (True, True, False),
+        (False, True, True),
+    ]
+
+
+@pytest.mark.parametrize("header", [b"Content-Encoding: gzip", b"Transfer-Encoding: gzip, chunked"])
+def test_a_body_that_is_compressed_is_given_up(header: bytes) -> None:
+    answer = Answer(100, Want.ALL)
+    answer.receive(b"HTTP/1.1 200 OK\r\n" + header + b"\r\n\r\n")
+    assert (answer.coded, answer.over, answer.clean) == (True, True, False)
+
+
+@pytest.mark.parametrize("want", list(Want))
+@pytest.mark.parametrize(("after", "clean"), [(b"", True), (b"ok", False)])
+def test_the_answer_to_head_has_no_body_whatever_it_says(want: Want, after: bytes, clean: bool) -> None:
+    for pieces in ([HEAD + after], one_by_one(HEAD + after)):
+        answer = Answer(100, want, method="HEAD")
+        for piece in pieces:
+            answer.receive(piece)
+        assert (answer.status, answer.body, answer.whole, answer.clean) == (200, b"", True, clean)
+
+
+@pytest.mark.parametrize("status", [204, 304])
+def test_answers_that_have_no_body_are_over_with_their_head(status: int) -> None:
+    answer = Answer(100, Want.ALL)
+    answer.receive(b"HTTP/1.1 %d X\r\nContent-Length: 5\r\n\r\n" % status)
+    assert (answer.status, answer.whole, answer.clean) == (status, True, True)
+
+
+def test_what_is_taken_of_an_answer_in_pieces_is_held_no_longer() -> None:
+    answer = Answer(want=Want.PIECES)
+    answer.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n")
+    assert (answer.held, answer.take(), answer.held, answer.take()) == (2, b"ab", 0, b"")
+    answer.receive(b"1\r\nc\r\n0\r\n\r\n")
+    assert (answer.take(), answer.whole, answer.clean) == (b"c", True, True)
+
+
 PIECES = st.binary(max_size=20) | st.sampled_from(
     [
         OK,
@@ -281,6 +389,25 @@ PIECES = st.binary(max_size=20) | st.sampled_from(
         b"3\r\nabc\r\n",
     ]
 )
+
+
+@given(st.lists(PIECES, max_size=8), st.sampled_from([Want.ALL, Want.PIECES]), st.sampled_from(["GET", "HEAD"]))
+def test_what_is_whole_does_not_depend_on_how_it_was_cut(pieces: list[bytes], want: Want, method: str) -> None:
+    data = b"".join(pieces)
+    found = set()
+    for cut in ([data], pieces, one_by_one(data)):
+        answer = Answer(100, want, method=method)
+        try:
+            for piece in cut:
+                if piece:
+                    answer.receive(piece)
+            answer.end()
+        except NotHttp:
+            assert not answer.whole
+        assert answer.over or not answer.whole
+        assert answer.whole or not answer.clean
+        found.add((answer.whole, answer.clean, answer.body if answer.whole else b""))
+    assert len(found) == 1
 
 
 @given(st.lists(PIECES, max_size=8))

@@ -74,7 +74,7 @@ class Rig:
 
 def delivery(body: bytes, seq: int = 1, **facts: Any) -> Delivery:
     """One that is owed."""
-    given = {"id": f"msg_{new_id()}", "config_id": "c", "seq": seq, "terminal": True, "body": body}
+    given = {"id": f"msg_{new_id()}", "config_id": "c", "seq": seq, "kept": True, "body": body}
     return Delivery(**{**given, **facts})
 
 

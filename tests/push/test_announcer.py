@@ -78,7 +78,7 @@ def test_a_status_is_told_to_every_configuration() -> None:
     deliveries = announcer().deliveries(HEAD, [config("w"), config("v")], [status(TaskState.WORKING)], PutOff())
     assert [each.config_id for each in deliveries] == ["w", "v"]
     assert told(deliveries) == ["statusUpdate TASK_STATE_WORKING"] * 2
-    assert {(each.seq, each.terminal, each.traceparent) for each in deliveries} == {(2, False, TRACE)}
+    assert {(each.seq, each.kept, each.traceparent) for each in deliveries} == {(2, False, TRACE)}
     assert len({each.id for each in deliveries}) == 2
 
 
@@ -112,7 +112,7 @@ def test_artifacts_come_before_the_status_that_closed_them() -> None:
     step = status(TaskState.COMPLETED, MADE, whole=("a",))
     deliveries = announcer().deliveries(HEAD, [config()], [step], PutOff())
     assert told(deliveries) == ["artifactUpdate", "statusUpdate TASK_STATE_COMPLETED"]
-    assert [each.terminal for each in deliveries] == [True, True]
+    assert [each.kept for each in deliveries] == [True, True]
 
 
 def test_a_chunk_is_told_only_once_its_artifact_is_whole() -> None:
@@ -137,7 +137,7 @@ def test_the_beginning_of_a_task_and_how_it_stands_are_told_as_the_task() -> Non
     ]
     deliveries = announcer().deliveries(HEAD, [config()], steps, PutOff())
     assert told(deliveries) == ["task TASK_STATE_SUBMITTED", "task TASK_STATE_COMPLETED"]
-    assert [each.terminal for each in deliveries] == [False, True]
+    assert [each.kept for each in deliveries] == [False, True]
 
 
 @pytest.mark.parametrize(
@@ -238,7 +238,7 @@ def test_an_artifact_and_the_end_that_say_the_same_are_one_call() -> None:
     configs = [config("w"), config("old", dialect="0.3"), config("asks", dialect="0.3", events=("artifact",))]
     owed = announcer(None, **{"0.3": v03.JSONRPC.push}).deliveries(HEAD, configs, [ended], PutOff())
     assert [each.config_id for each in owed] == ["w", "old", "asks", "w"]
-    assert all(each.terminal for each in owed)
+    assert all(each.kept for each in owed)
 
 
 def whole_form(rendered: list[int]) -> PushForm:
@@ -359,3 +359,12 @@ def test_after_a_restart_large_artifacts_in_pieces_are_told_once_more_and_small_
 def test_what_is_told_knows_its_dialect() -> None:
     (owed,) = announcer().deliveries(HEAD, [config()], [status(TaskState.WORKING)], PutOff())
     assert owed.dialect == "1.0"
+
+
+def test_an_artifact_that_nothing_tells_again_is_never_merged() -> None:
+    """A receiver that was away for a moment would miss it for good: the end tells of no artifact in 1.0."""
+    whole = step_of(ArtifactChunk(MADE, last_chunk=True), record(TaskState.WORKING, MADE), ("a",))
+    (delivery,) = announcer().deliveries(HEAD, [config()], [whole], PutOff())
+    assert delivery.kept
+    (delivery,) = announcer(old=replace(FORM, whole=True)).deliveries(HEAD, [config(dialect="old")], [whole], PutOff())
+    assert not delivery.kept

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from dragoman import Agent, Context
 from dragoman.agents.upstream import UpstreamAgent
 from dragoman.agents.upstream_way import Address
-from dragoman.client import ApiKey, ClientCredentials, Connection, connect
+from dragoman.client import ApiKey, ClientCredentials, Connection, Timeouts, connect
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
@@ -386,6 +386,37 @@ async def test_an_answer_that_nobody_can_read_fails_the_task(upstream: str) -> N
         assert (task.status.state, said(task)) == (TaskState.FAILED, "partner gave an answer that cannot be read.")
 
 
+async def test_an_upstream_that_cannot_say_how_its_task_stands_fails_it_in_the_end(upstream: str) -> None:
+    unwell = answer({"jsonrpc": "2.0", "id": None, "error": {"code": -32603, "message": "Internal error"}})
+    waits = Timeouts(mend_s=0.5)
+    async with before(upstream) as between, fronted(partner(between.url + AT["1.0"], timeouts=waits)) as connection:
+        between.choose = lambda asked: None if b"SendStreaming" in asked else Fault(refuses=unwell)
+        between.next(then=Fault(cut=600))
+        task = await asked(connection, "chunks 30")
+        assert (task.status.state, said(task)) == (TaskState.FAILED, "partner failed: Internal error")
+
+
+async def test_an_agent_whose_card_never_says_the_same_twice_is_not_followed_for_ever() -> None:
+    asked_for: list[str] = []
+
+    async def card(request: web.Request) -> web.Response:
+        asked_for.append("card")
+        url = f"{request.url.origin()}/{len(asked_for)}"
+        endpoint = {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        return web.json_response({"name": "Restless", "supportedInterfaces": [endpoint]})
+
+    async def nothing(request: web.Request) -> web.Response:
+        asked_for.append(request.path)
+        error = {"code": -32601, "message": "Method not found"}
+        return web.json_response({"jsonrpc": "2.0", "id": None, "error": error})
+
+    routes = (web.get("/.well-known/agent-card.json", card), web.post("/{path:.*}", nothing))
+    async with site(*routes) as url, fronted(partner(url)) as connection:
+        task = await asked(connection, "hello")
+        assert task.status.state is TaskState.FAILED
+        assert len(asked_for) < 20
+
+
 async def test_a_loop_of_servers_is_cut_and_shows_the_way() -> None:
     async with serving(CONFIG, [Agent("none")]) as free:
         port = int(free.rpartition(":")[2])
@@ -490,6 +521,36 @@ async def test_the_callers_own_credentials_are_passed_on_and_asked_for_when_they
                 assert text_of(await asked(mine, "it is me", task_id=task.id)) == "hello"
 
 
+async def test_the_card_is_not_read_with_what_a_caller_shows() -> None:
+    shown: list[str | None] = []
+
+    async def card(request: web.Request) -> web.Response:
+        shown.append(request.headers.get("x-api-key"))
+        endpoint = {"url": f"/{len(shown)}", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+        return web.json_response({"name": f"For {shown[-1]}", "supportedInterfaces": [endpoint]})
+
+    async def moved(request: web.Request) -> web.Response:
+        asked_for = await request.json()
+        if request.path == "/1":
+            error = {"code": -32601, "message": "Method not found"}
+            return web.json_response({"jsonrpc": "2.0", "id": asked_for["id"], "error": error})
+        said = {"messageId": "a", "role": "ROLE_AGENT", "parts": [{"text": request.headers.get("x-api-key")}]}
+        return web.json_response({"jsonrpc": "2.0", "id": asked_for["id"], "result": {"message": said}})
+
+    routes = (web.get("/.well-known/agent-card.json", card), web.post("/{path:.*}", moved))
+    caller = ApiKey("callers-own-key-1")
+    async with (
+        site(*routes) as url,
+        serving(CONFIG, [partner(url, forwards=True)]) as front,
+        connect(f"{front}/agents/partner", credentials=caller) as connection,
+    ):
+        assert text_of(await asked(connection, "hello")) == "callers-own-key-1"
+        await connection.refresh(anew=True)
+        assert connection.card is not None
+        assert connection.card.name == "For None"
+    assert shown == [None, None]
+
+
 async def test_what_callers_show_is_neither_stored_nor_logged(
     gates: Gates, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -572,6 +633,22 @@ async def test_without_a2a_it_is_asked_over_chat_completions(card: dict[str, Any
         await asked(connection, "again", context_id=first.context_id)
         said_so = [(message["role"], message["content"]) for message in heard[1]["messages"]]
         assert said_so == [("user", "hello"), ("assistant", "hi"), ("user", "again")]
+
+
+async def test_over_chat_completions_too_the_callers_credentials_are_passed_on() -> None:
+    shown: list[str | None] = []
+
+    async def complete(request: web.Request) -> web.Response:
+        shown.append(request.headers.get("x-api-key"))
+        return web.json_response({"choices": [{"message": {"content": "hi"}}]})
+
+    async with (
+        site(web.post("/v1/chat/completions", complete)) as url,
+        serving(CONFIG, [partner(url, forwards=True)]) as front,
+        connect(f"{front}/agents/partner", credentials=ApiKey("callers-own-key-1")) as connection,
+    ):
+        assert text_of(await asked(connection, "hello")) == "hi"
+    assert shown == ["callers-own-key-1"]
 
 
 # -- what its operator sees --------------------------------------------------------------------------------------------

@@ -11,6 +11,10 @@ PAUSE_S_MAX = 300.0
 """Longest that an upstream is left alone."""
 
 
+OPENED_MAX = 64
+"""How often the pause may have grown: one of 0.1 s has long been the longest."""
+
+
 class State(StrEnum):
     """Whether calls go out."""
 
@@ -75,7 +79,7 @@ class Breaker:
             return
         if self._opened or self._in_a_row >= self._failures:
             pause_s = min(PAUSE_S_MAX, self._pause_s * PAUSE_GROWTH**self._opened)
-            self._opened += 1
+            self._opened = min(self._opened + 1, OPENED_MAX)
             self._until_s = self._clock() + pause_s
             self._trial_until_s = 0.0
 

@@ -32,25 +32,28 @@ def order_of(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
 class Heard:
     """What was heard of an artifact. One that begins anew, since its agent was run again, repeats what it had said."""
 
-    __slots__ = ("_again", "_files", "_texts")
+    __slots__ = ("_again", "_at", "_files", "_texts")
 
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._files: list[Part] = []
+        self._at = 0  # how many of these have been said, this time
         self._again: str | None = None
 
     def new(self, chunk: ArtifactChunk) -> list[Part]:
         """The parts of a chunk, without what has been heard before. What differs from that is all new."""
         if not chunk.append:
             self._again = "" if self._texts else None
+            self._at = 0
         return [new for part in chunk.artifact.parts if (new := self._new(part)) is not None]
 
     def _new(self, part: Part) -> Part | None:
         text = part.text
         if text is None:
-            if part in self._files:
+            at, self._at = self._at, self._at + 1
+            if self._files[at : at + 1] == [part]:
                 return None
-            self._files.append(part)
+            self._files[at:] = [part]
             return part
         if self._again is None:
             self._texts.append(text)

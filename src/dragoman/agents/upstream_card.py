@@ -6,15 +6,20 @@ Invariant: pure and total; what the card does not say, or says wrongly, is what 
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
-from dragoman.dialects import card_reading
+from dragoman.dialects import card_reading, json_bounds
 from dragoman.dialects.heard import Unfit
 from dragoman.model.card import AgentCard, AgentSkill, Profile
+from dragoman.model.errors import A2AError
 
 SKILLS_MAX = 200
 MODES_MAX = 100
 """How much is taken of a stranger's lists."""
+
+BYTES_MAX, DEPTH_MAX = 1024 * 1024, 64
+"""How large and how deeply nested a card may be that is taken over: whoever asks for ours is given it, signed."""
 
 MODES = {
     "text": "text/plain",
@@ -27,7 +32,7 @@ MODES = {
 
 
 def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
-    """The profile of the agent whose card is `whole`, under the id of `ours`.
+    """The profile of the agent whose card is `whole`, under the id of `ours`; `ours` if the card is immoderate.
 
     It streams in any case: the task is kept here, and whoever follows it is told as it goes on.
     """
@@ -36,7 +41,7 @@ def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
     except Unfit:
         return ours
     skills = tuple(_skills(card)) or ours.skills
-    return replace(
+    profile = replace(
         ours,
         name=card.name or ours.name,
         description=card.description or ours.description,
@@ -49,6 +54,16 @@ def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
         icon_url=card.icon_url or ours.icon_url,
         extensions=card.capabilities.extensions or ours.extensions,
     )
+    return profile if _moderate(profile) else ours
+
+
+def _moderate(profile: Profile) -> bool:
+    try:
+        said = msgspec.json.encode(profile)
+        json_bounds.check(said, DEPTH_MAX)
+    except (A2AError, RecursionError):
+        return False
+    return len(said) <= BYTES_MAX
 
 
 def _skills(card: AgentCard) -> Iterable[AgentSkill]:

@@ -58,6 +58,9 @@ NO_CHAT = frozenset({401, 403, 429})
 TIMED = 13
 """Characters of a UUID of version 7 that tell the time (RFC 9562 §5.7): a context as old as its task has no earlier."""
 
+MOVES_MAX = 2
+"""How often a message follows an agent whose card says that it is elsewhere now."""
+
 _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 
 
@@ -67,7 +70,9 @@ class UpstreamTask:
     `queues`: a task waits for an upstream that cannot be reached.
     """
 
-    __slots__ = ("_context_id", "_due", "_number", "_queues", "_run", "_task_id", "_telling", "_waited", "_way")
+    __slots__ = (
+        "_context_id", "_due", "_moves", "_number", "_queues", "_run", "_task_id", "_telling", "_waited", "_way",
+    )  # fmt: skip
 
     def __init__(self, run: Run, way: UpstreamWay, *, queues: bool) -> None:
         self._run = run
@@ -78,6 +83,7 @@ class UpstreamTask:
         self._context_id = ""
         self._telling = Telling(run)
         self._due = False
+        self._moves = 0
         self._waited = False
 
     async def done(self) -> None:
@@ -140,7 +146,8 @@ class UpstreamTask:
             return None
         if isinstance(error, MethodNotFound) or (isinstance(error, HttpRefusal) and error.status not in NO_CHAT):
             before = spoken.interface
-            if await self._reread() and spoken.interface != before:
+            if self._moves < MOVES_MAX and await self._reread() and spoken.interface != before:
+                self._moves += 1
                 return None
             if self._number == 1 and not self._task_id and (said := await self._chat_instead()) is not None:
                 return said
@@ -299,7 +306,8 @@ class UpstreamTask:
     async def _resumed(self, unsent: Message | None = None) -> TaskStatus | None:
         """Look how the upstream's task stands, and go on from there; `unsent` is an answer that it may not have."""
         run, way = self._run, self._way
-        lost_at = time.monotonic()
+        lost_at: float | None = None
+        pause_s = 0.2
         while True:
             connection = await self._admitted()
             if connection is None:
@@ -307,6 +315,7 @@ class UpstreamTask:
             try:
                 task = await connection.get(self._task_id)
                 way.breaker.succeeded()
+                lost_at, pause_s = None, 0.2
                 sent = message_id(run.head, self._number)
                 if unsent is not None:
                     if task.status.state in INTERRUPTED and all(sent != each.message_id for each in task.history):
@@ -324,12 +333,16 @@ class UpstreamTask:
                 if isinstance(error, Unauthorized | Forbidden) and way.forwards:
                     await self._ask_who(again=True)
                     continue
-                lasting = isinstance(error, A2AError) and not isinstance(error, _FOR_NOW)
-                if isinstance(error, NoAnswer | PeerError):
-                    lasting = not self._queues and time.monotonic() - lost_at > way.timeouts.mend_s
-                if lasting:
+                now = time.monotonic()
+                if lost_at is None:
+                    lost_at = now - (way.timeouts.mend_s if isinstance(error, StreamLost) else 0.0)
+                if isinstance(error, A2AError) and not isinstance(error, _FOR_NOW):
                     raise failures.ending(way.name, error) from error
-                await asyncio.sleep(min(LOOK_AGAIN_S, max(0.2, way.breaker.wait_s)))
+                waits = self._queues and not isinstance(error, InternalError)
+                if not waits and now - lost_at >= way.timeouts.mend_s:
+                    raise failures.ending(way.name, error) from error
+                await asyncio.sleep(min(LOOK_AGAIN_S, max(pause_s, way.breaker.wait_s)))
+                pause_s *= 2
 
     # -- the way there -------------------------------------------------------------------------------------------------
 
@@ -388,10 +401,12 @@ class UpstreamTask:
                 return
 
     def _show(self, connection: Connection) -> None:
+        if (said := self._caller(old=connection.tongue.name == "0.3")) is not None:
+            self._way.said.caller.set(said)
+
+    def _caller(self, *, old: bool) -> Said | None:
         run = self._run
-        if run.extensions or self._way.forwards:
-            old = connection.tongue.name == "0.3"
-            self._way.said.caller.set(Said(run.shown, run.extensions, old))
+        return Said(run.shown, run.extensions, old) if run.extensions or self._way.forwards else None
 
     def _met(self, error: A2AError | NoAnswer | PeerError) -> None:
         """Take note of how a call failed."""
@@ -417,7 +432,13 @@ class UpstreamTask:
     # -- chat completions ----------------------------------------------------------------------------------------------
 
     async def _chatted(self) -> TaskStatus:
-        await self._telling.give((Part(text=await chatted(self._run, self._way)),))
+        caller = self._way.said.caller
+        before = caller.set(self._caller(old=False))
+        try:
+            text = await chatted(self._run, self._way)
+        finally:
+            caller.reset(before)
+        await self._telling.give((Part(text=text),))
         return TaskStatus(state=TaskState.COMPLETED, timestamp="")
 
     async def _chat_instead(self) -> TaskStatus | None:

@@ -7,6 +7,7 @@ at addresses of the open internet.
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
 from typing import Any
 
 from dragoman.auth.signatures import CardNotVerified
@@ -82,6 +83,7 @@ class Choice:
         self._keys = keys
         self._turn = asyncio.Lock()
         self._again_at = float("-inf")
+        self._context = copy_context()
 
     async def begin(self) -> None:
         """Read the card, if it is needed."""
@@ -91,8 +93,8 @@ class Choice:
                 self.transport = self._made(self._candidates(found)[0])
 
     async def read(self, *, anew: bool = False) -> Found:
-        """The card, verified."""
-        found = await self._discovery.find(anew=anew)
+        """The card, verified. It is for all calls: no call's own credentials, in its context, are shown for it."""
+        found = await asyncio.create_task(self._discovery.find(anew=anew), context=self._context.copy())
         if self._keys is not None:
             await asyncio.to_thread(verify, found.card, self._keys)
         self.card = read_card(found.card)

@@ -146,8 +146,8 @@ class ClientCredentials:
     """Tokens by OAuth 2.0 client credentials (RFC 6749 §4.4), each used until shortly before it expires.
 
     `audience` is for servers that want to know what the token is for (Auth0). The secret goes into a header
-    (`client_secret_basic`), or into the body where a server asks for that (`client_secret_post`). Belongs to one event
-    loop. Raises BadUrl.
+    (`client_secret_basic`), or into the body where a server asks for that (`client_secret_post`). Without `egress` each
+    token is fetched over a connection of its own. Belongs to one event loop. Raises BadUrl.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class ClientCredentials:
         client_id: str,
         client_secret: str,
         *,
-        egress: Egress,
+        egress: Egress | None = None,
         scope: str | None = None,
         audience: str | None = None,
         method: Literal["client_secret_basic", "client_secret_post"] = "client_secret_basic",
@@ -210,13 +210,23 @@ class ClientCredentials:
         return bool(self._token) and self._from_ms <= self._clock.now_ms() < self._until_ms
 
     async def _ask(self) -> Reply:
-        """The endpoint's answer. A connection that was kept may have ended meanwhile; to ask twice does no harm."""
+        """The endpoint's answer."""
+        if self._egress is not None:
+            return await self._ask_over(self._egress)
+        own = Egress()
         try:
-            return await self._egress.request(
+            return await self._ask_over(own)
+        finally:
+            await own.close()
+
+    async def _ask_over(self, egress: Egress) -> Reply:
+        """A connection that was kept may have ended meanwhile; to ask twice does no harm."""
+        try:
+            return await egress.request(
                 "POST", self._url, timeout_s=self._timeout_s, headers=self._headers, body=self._body
             )
         except Broken:
-            return await self._egress.request(
+            return await egress.request(
                 "POST", self._url, timeout_s=self._timeout_s, headers=self._headers, body=self._body
             )
 

@@ -35,7 +35,7 @@ from dragoman.model.errors import (
 from dragoman.model.message import Message
 from dragoman.model.operations import GetTask, Operation, SendMessage, StreamMessage, Subscribe
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskStatus
-from dragoman.model.updates import Update
+from dragoman.model.updates import ArtifactUpdate, Update
 
 _LACKING = (UnsupportedOperation, MethodNotFound, MethodNotAllowed, NotFound, InvalidParams)
 """What an agent says that cannot subscribe, or not from an event on."""
@@ -43,6 +43,9 @@ _LACKING = (UnsupportedOperation, MethodNotFound, MethodNotAllowed, NotFound, In
 _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 
 _BROKEN = (NoAnswer, PeerError, A2AError)
+
+LAST_S = 1.0
+"""How long an agent may leave a stream open after its task has ended, or waits for its caller; some never end it."""
 
 
 class Agent(Protocol):
@@ -116,6 +119,7 @@ class Following:
         self._told = False
         self._asked: TaskStatus | None = None
         self._lost_at: float | None = None
+        self._ends_at: float | None = None
         self._attempt = 0
 
     async def updates(self) -> AsyncGenerator[Update, None]:
@@ -127,10 +131,11 @@ class Following:
         folding, place = self.folding, self.place
         while True:
             lost: Exception | None = None
-            self._told = self._checks = False
+            self._told = self._checks = settled = False
             try:
                 async with aclosing(self._events()) as events:
-                    async for event_id, update in events:
+                    while (came := await (self._last(events) if settled else anext(events, None))) is not None:
+                        event_id, update = came
                         if not self._told:
                             self._told = True
                             if not self._fits(update):
@@ -140,6 +145,7 @@ class Following:
                             folding.add(each)
                             yield each
                         place.id = event_id or place.id
+                        settled = self._settled if type(update) is not ArtifactUpdate else settled
                         if not self._first and self._answered:
                             return
             except _BROKEN as error:
@@ -177,6 +183,16 @@ class Following:
             place=place,
         )
 
+    async def _last(self, events: AsyncGenerator[tuple[str, Update], None]) -> tuple[str, Update] | None:
+        """What comes next, although the task is over; None at the end, which is not waited for as long as it takes."""
+        if self._ends_at is None:
+            self._ends_at = asyncio.get_running_loop().time() + LAST_S
+        try:
+            async with asyncio.timeout_at(self._ends_at):
+                return await anext(events, None)
+        except TimeoutError:
+            return None
+
     async def _answer(self, operation: SendMessage | GetTask) -> AsyncGenerator[tuple[str, Update], None]:
         key: dict[str, Any] = {"idempotency_key": self._key} if isinstance(operation, SendMessage) else {}
         answer = await self._agent.ask(operation, traceparent=self._traceparent, **key)
@@ -207,6 +223,12 @@ class Following:
         """Whether a send is over, as its task waits for the caller: with another question than it answers."""
         folding = self.folding
         return self._send is not None and folding.state in INTERRUPTED and folding.status != self._asked
+
+    @property
+    def _settled(self) -> bool:
+        """Whether nothing more is to come of what was asked for: the task has ended, or waits for its caller."""
+        state = self.folding.state
+        return state is not None and (state in TERMINAL or (state in INTERRUPTED and self._answered))
 
     def _over(self, *, clean: bool) -> bool:
         """Whether nothing is to be expected any more, now that a piece is over."""

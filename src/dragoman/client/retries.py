@@ -21,6 +21,10 @@ Pause = Callable[[float], Awaitable[None]]
 """Waits so many seconds."""
 
 
+DOUBLINGS_MAX = 64
+"""A task that is asked for every few seconds is asked for more often in a day than a number can be doubled."""
+
+
 class Retries(Struct, frozen=True, kw_only=True):
     """How often a call is made (`attempts`, 1 is once), and how long is waited in between.
 
@@ -91,7 +95,8 @@ class Again(Struct, frozen=True):
 
     def wait_s(self, attempt: int) -> float:
         """How long to wait after so many attempts."""
-        whole: float = min(self.retries.longest_s, self.retries.first_s * 2.0 ** (attempt - 1))
+        doubled = 2.0 ** min(attempt - 1, DOUBLINGS_MAX)
+        whole: float = min(self.retries.longest_s, self.retries.first_s * doubled)
         return whole * (0.5 + 0.5 * self.chance())
 
 

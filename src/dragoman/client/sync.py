@@ -54,26 +54,36 @@ class Thread:
             self.close()
             raise
 
-    def run(self, call: Coroutine[Any, Any, T]) -> T:
-        """What the coroutine gives, run in the thread. Raises RuntimeError in the thread itself, or after the end."""
+    def run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """What the coroutine gives that `call` makes, which is made and run in the thread: an interrupt leaves none.
+
+        Raises RuntimeError in the thread itself, or after the end.
+        """
         if self._ended.is_set() or threading.current_thread() is self._thread:
-            call.close()
             raise RuntimeError("the agent is closed" if self._ended.is_set() else "here dragoman.client is the client")
         future: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
 
         def begin() -> None:
-            tasks.append(self._loop.create_task(call))
-            tasks[0].add_done_callback(lambda task: _copy(task, future))
+            try:
+                tasks.append(self._loop.create_task(call()))
+            except TypeError as error:  # of its parameters
+                future.set_exception(error)
+            else:
+                tasks[0].add_done_callback(lambda task: _copy(task, future))
 
-        self._loop.call_soon_threadsafe(begin)
+        def end() -> None:
+            if not (tasks and tasks[0].cancel()):
+                future.cancel()
+
         try:
+            self._loop.call_soon_threadsafe(begin)
             return future.result()
         except CancelledError:
             raise RuntimeError("the agent was closed meanwhile") from None
         except BaseException:
             if not future.done():  # an interrupt: the call is not left alone
-                self._loop.call_soon_threadsafe(lambda: tasks[0].cancel())
+                self._loop.call_soon_threadsafe(end)
                 with suppress(BaseException):
                     future.result(CLOSE_S)
             raise
@@ -85,7 +95,7 @@ class Thread:
         if threading.current_thread() is self._thread:  # the garbage collector runs anywhere
             self._loop.create_task(_closed(updates))
             return
-        self.run(_closed(updates))
+        self.run(lambda: _closed(updates))
 
     def close(self) -> None:
         """Leave the context manager, and end the thread."""
@@ -146,7 +156,7 @@ def blocking(
 
     @wraps(method)
     def waits(self: _Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return self._thread.run(method(self._inner, *args, **kwargs))
+        return self._thread.run(lambda: method(self._inner, *args, **kwargs))
 
     return waits
 
@@ -160,7 +170,7 @@ def iterated(
     def iterates(self: _Twin, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
         updates = method(self._inner, *args, **kwargs)
         try:
-            while (update := self._thread.run(_next(updates))) is not None:
+            while (update := self._thread.run(lambda: _next(updates))) is not None:
                 yield update
         finally:
             self._thread.leave(updates)

@@ -137,7 +137,10 @@ def _items(value: Any) -> list[Any]:
 
 
 def _allowed_host(value: Any) -> str:
-    return _host(value).lower().rstrip(".")
+    host = _host(value).lower().rstrip(".")
+    if ":" in host:
+        return str(ipaddress.ip_address(host))
+    return _matched(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", host)
 
 
 def _network(value: Any) -> str:

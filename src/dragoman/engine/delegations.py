@@ -14,6 +14,7 @@ from dragoman.engine.api import Delegation, DelegationFailed, Hear, Runner
 from dragoman.engine.lineage import Origin, check, child_of
 from dragoman.engine.live import LiveTask, wait_until
 from dragoman.engine.registry import Registry
+from dragoman.engine.replay import ReplayMismatch
 from dragoman.engine.tail import Tail
 from dragoman.engine.trail import Trail
 from dragoman.engine.writer import RETRY_S
@@ -82,12 +83,18 @@ class Delegations:
     async def carried_out(
         self, run: "TaskRun", parent: LiveTask, number: int, order: Delegation, hear: Hear | None
     ) -> Delegated:
-        """Make the task, unless it is there, and wait for what it comes to; an agent's failure is one, too."""
+        """Make the task, unless it is there, and wait for what it comes to; an agent's failure is one, too.
+
+        Raises ReplayMismatch if it is there, and another agent's.
+        """
         child_id = child_of(run.head.id, number)
         if parent.children is not None and child_id not in parent.children:
             parent.children = (*parent.children, child_id)
         try:
             known = await self._kept(child_id)
+            if known is not None and known.head.agent != order.agent:
+                self._registry.unpin(known)
+                raise ReplayMismatch
             child = known if known is not None else await self._made(run, child_id, order)
         except A2AError as refused:
             self._note(run.head, order.agent, "", type(refused).__name__)
@@ -184,7 +191,7 @@ class Delegations:
                     parts = status.message.parts if status.message is not None else QUESTION
                     answer = await run.pass_on(child.head.id, parts, auth=child.state is TaskState.AUTH_REQUIRED)
                 given += 1
-                if (refused := await self._answered(run, child, answer, given)) is not None:
+                if (refused := await self._answered(run, child, answer, given, deadline)) is not None:
                     await self._canceled(child)
                     return refused
             return None
@@ -193,14 +200,16 @@ class Delegations:
             if watch is not None:
                 watch.tail.close()
 
-    async def _answered(self, run: "TaskRun", child: LiveTask, answer: Message, number: int) -> str | None:
-        """Hand the caller's answer on. Returns why it was not taken, if it was not."""
+    async def _answered(
+        self, run: "TaskRun", child: LiveTask, answer: Message, number: int, deadline: float | None
+    ) -> str | None:
+        """Hand the caller's answer on, while there is time. Returns why it was not taken, if it was not."""
         head = child.head
         message = Message(
             message_id=_answer_id(child, str(number)), role=Role.USER, parts=answer.parts, task_id=head.id
         )
         send = SendMessage(message=message)
-        while not child.terminal:
+        while not child.terminal and (deadline is None or self._ends.loop.time() < deadline):
             try:
                 taken = await self._takes.take(self._runners[head.agent], self._call(run, head.agent, send), send)
             except (StoreError, AgentOffline, Unavailable):

@@ -1,4 +1,4 @@
-"""A connection of the Poster, and those that are kept between two calls.
+"""A connection to a host, and those that are kept between two requests.
 
 Invariant: a connection carries one exchange at a time, and outlives it only if that was clean; whatever comes while
 nobody asks ends it. HTTP/1.1 does not say whose answer one is: what comes once a request has gone out is taken for its
@@ -10,7 +10,10 @@ import enum
 from collections.abc import Callable
 from typing import cast
 
-from dragoman.net.exchange import Answer, NotHttp
+from dragoman.net.exchange import Answer, NotHttp, Want
+
+HELD_BYTES_MAX = 64 * 1024
+"""With more than that unread of an answer in pieces no more is received; what was on its way comes still."""
 
 Place = tuple[str, str, int]
 """Scheme, host and port: what a connection goes to."""
@@ -28,7 +31,7 @@ class End(enum.Enum):
 class Connection(asyncio.Protocol):
     """A connection to a place. `gone` is called once nothing is left of it."""
 
-    __slots__ = ("_answer", "_gone", "_over", "_transport", "end", "lost", "place")
+    __slots__ = ("_answer", "_gone", "_paused", "_transport", "_waiting", "end", "lost", "place")
 
     def __init__(self, place: Place, gone: Callable[["Connection"], None]) -> None:
         self.place = place
@@ -37,29 +40,54 @@ class Connection(asyncio.Protocol):
         """Done when `gone` has been called."""
         self._gone = gone
         self._answer: Answer | None = None
-        self._over: asyncio.Future[None] | None = None
+        self._waiting: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
+        self._paused = False
 
     async def ask(self, request: bytes, answer: Answer, until_s: float) -> None:
-        """Send a request, and give its answer what comes until it is over, or the connection ends.
+        """Send a request, and give its answer what comes. Returns when it is over, or the connection has ended.
 
-        `until_s` is a time of the loop. Afterwards `end` is None if the connection may be used again.
+        Of an answer that is wanted in pieces it returns when the head has come. `until_s` is a time of the loop.
+        Whoever asked calls `finish` afterwards, in any case.
         """
         if self.end is not None:
             return
         assert self._transport is not None
+        self._answer = answer
         loop = asyncio.get_running_loop()
-        self._answer, self._over = answer, loop.create_future()
         late = loop.call_at(until_s, self.close, End.LATE)
+        self._waiting = loop.create_future()
         try:
             self._transport.write(request)
-            await self._over
+            await self._waiting
         finally:
             late.cancel()
-            self._answer = self._over = None
+            self._waiting = None
+
+    async def more(self) -> None:
+        """Wait until something has come of an answer in pieces, or the connection has ended."""
+        if self._paused:
+            self._receive(True)
+        if self.end is None:
+            self._waiting = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiting
+            finally:
+                self._waiting = None
+
+    def finish(self) -> None:
+        """Nothing more is expected of the answer. Afterwards `end` is None if the connection may be used again."""
+        if (answer := self._answer) is None:
+            return
+        self._answer = None
+        answer.close()
+        if self.end is None:
+            assert self._transport is not None
             # What answers before it has read the whole request would take the rest of it for another one.
             if not answer.clean or self._transport.get_write_buffer_size():
                 self.close(End.CLOSED)
+            elif self._paused:
+                self._receive(True)
 
     def close(self, end: End = End.CLOSED) -> None:
         """End it at once, for a reason."""
@@ -83,9 +111,15 @@ class Connection(asyncio.Protocol):
             self.close(End.GARBLED)
         if answer.over:
             self._wake()
+        elif answer.want is Want.PIECES and answer.status:
+            if answer.held > HELD_BYTES_MAX and not self._paused and self.end is None:
+                self._receive(False)
+            self._wake()
 
     def eof_received(self) -> None:
         """The loop's, which would write what is left to be written before it closes."""
+        if self._answer is not None:
+            self._answer.end()
         self.close(End.LOST)
 
     def connection_lost(self, error: Exception | None) -> None:
@@ -100,9 +134,19 @@ class Connection(asyncio.Protocol):
             self.end = end
             self._wake()
 
+    def _receive(self, on: bool) -> None:
+        assert self._transport is not None
+        self._paused = not on
+        if self.end is not None:
+            return
+        if on:
+            self._transport.resume_reading()
+        else:
+            self._transport.pause_reading()
+
     def _wake(self) -> None:
-        if self._over is not None and not self._over.done():
-            self._over.set_result(None)
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
 
 class Pool:
@@ -117,7 +161,7 @@ class Pool:
         self._per_place_max = per_place_max
         self._max = in_all_max
         self._idle_s = idle_s
-        self._places: dict[Place, list[Connection]] = {}
+        self._places: dict[Place, dict[Connection, None]] = {}
         self._since_s: dict[Connection, float] = {}  # in the order in which they came
         self._timer: asyncio.TimerHandle | None = None
 
@@ -127,7 +171,7 @@ class Pool:
     def take(self, place: Place) -> Connection | None:
         """One to a place, if there is one that has not ended."""
         while (connections := self._places.get(place)) is not None:
-            connection = connections[-1]
+            connection = next(reversed(connections))
             self.drop(connection)
             if connection.end is None:
                 return connection
@@ -136,22 +180,26 @@ class Pool:
     def keep(self, connection: Connection) -> None:
         """One that somebody has used; for one too many, the one that was not used the longest ends."""
         loop = asyncio.get_running_loop()
-        connections = self._places.setdefault(connection.place, [])
-        if len(connections) >= self._per_place_max:
-            self._close(connections[0])
-        elif len(self._since_s) >= self._max:
-            self._close(next(iter(self._since_s)))
-        self._places.setdefault(connection.place, []).append(connection)
+        if len(connections := self._places.get(connection.place, ())) >= self._per_place_max:
+            self._close(next(iter(connections)))
+        else:
+            self.shrink(self._max - 1)
+        self._places.setdefault(connection.place, {})[connection] = None
         self._since_s[connection] = loop.time()
         if self._timer is None:
             self._timer = loop.call_later(self._idle_s, self._expire)
+
+    def shrink(self, kept_max: int) -> None:
+        """End those that were not used the longest, until no more than that are left."""
+        while len(self._since_s) > max(kept_max, 0):
+            self._close(next(iter(self._since_s)))
 
     def drop(self, connection: Connection) -> None:
         """Of this one nothing more is to be known, if anything was."""
         if self._since_s.pop(connection, None) is None:
             return
         connections = self._places[connection.place]
-        connections.remove(connection)
+        del connections[connection]
         if not connections:
             del self._places[connection.place]
 

@@ -1,21 +1,18 @@
 """An answer that is read as it comes: what Egress.stream gives.
 
-Invariant: pieces come in order, as they came; the answer ends without an error only if the peer ended it.
+Invariant: pieces come in order, as they came; the answer ends without an error only if the peer ended it. No more is
+held of it than the connection lets in: whoever does not read, is not written to.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Mapping
 
-from dragoman.net.errors import Broken, EgressError, TooLarge
-
-if TYPE_CHECKING:  # aiohttp takes longer to import than a server may take to start
-    import aiohttp
+from dragoman.net.connection import Connection, End
+from dragoman.net.dialer import silence
+from dragoman.net.errors import Broken, TooLarge
+from dragoman.net.exchange import Answer, coded
 
 NEVER = float("inf")
-
-Translate = Callable[[Exception], EgressError]
-"""From an exception of the driver to what it means."""
 
 
 class Flow:
@@ -25,37 +22,18 @@ class Flow:
     """
 
     __slots__ = (
-        "_answer",
-        "_failures",
-        "_idle_s",
-        "_late_at",
-        "_loop",
-        "_max_bytes",
-        "_shown",
-        "_timer",
-        "_translate",
-        "headers",
-        "status",
-    )
+        "_answer", "_connection", "_idle_s", "_late_at", "_loop", "_max_bytes", "_shown", "_timer",
+        "headers", "status",
+    )  # fmt: skip
 
-    def __init__(
-        self,
-        answer: "aiohttp.ClientResponse",
-        *,
-        shown: str,
-        idle_s: float,
-        max_bytes: int,
-        failures: tuple[type[Exception], ...],
-        translate: Translate,
-    ) -> None:
+    def __init__(self, connection: Connection, answer: Answer, *, shown: str, idle_s: float, max_bytes: int) -> None:
         self.status: int = answer.status
-        self.headers: Mapping[str, str] = {name.lower(): value for name, value in answer.headers.items()}
+        self.headers: Mapping[str, str] = answer.headers
+        self._connection = connection
         self._answer = answer
         self._shown = shown
         self._idle_s = idle_s
         self._max_bytes = max_bytes
-        self._failures = failures
-        self._translate = translate
         self._loop = asyncio.get_running_loop()
         self._late_at = NEVER
         self._timer = self._loop.call_later(idle_s, self._look)
@@ -85,36 +63,36 @@ class Flow:
         return b"".join(pieces)
 
     async def _pieces(self) -> AsyncIterator[bytes]:
-        if self.headers.get("content-encoding", "identity").lower() != "identity":
-            raise Broken(self._shown, "the answer is compressed although the request asked for identity")
-        content = self._answer.content
+        if coded(self.headers):
+            raise compressed(self._shown)
+        answer, connection = self._answer, self._connection
         while True:
-            try:
-                piece = content.read_nowait()  # what is there already costs no timer
-                if not piece:
-                    if content.at_eof():
-                        return
-                    self._late_at = self._loop.time() + self._idle_s
-                    piece = await content.readany()
-            except self._failures as error:
-                raise self._translate(error) from error
-            finally:
-                self._late_at = NEVER
-            if piece:
-                yield piece
+            if answer.held:
+                yield answer.take()
+            elif answer.whole:
+                return
+            elif answer.over or connection.end is not None:
+                raise silence(connection, self._shown, self._idle_s)
+            else:
+                self._late_at = self._loop.time() + self._idle_s
+                try:
+                    await connection.more()
+                finally:
+                    self._late_at = NEVER
 
     def close(self) -> None:
-        """End the connection, unless all of the answer has been read."""
+        """Nobody waits for more of it."""
         self._timer.cancel()
-        if self._answer.content.at_eof():
-            self._answer.release()
-        else:
-            self._answer.close()
 
     def _look(self) -> None:
         """Whether what is waited for is late: one timer for all waits, as one for each would cost a third of a read."""
         now = self._loop.time()
         if now >= self._late_at:
-            self._answer.content.set_exception(TimeoutError())
+            self._connection.close(End.LATE)
             return
         self._timer = self._loop.call_at(min(self._late_at, now + self._idle_s), self._look)
+
+
+def compressed(shown: str) -> Broken:
+    """An answer that nobody unpacks: a small one can become a huge one."""
+    return Broken(shown, "the answer is compressed although the request asked for identity")

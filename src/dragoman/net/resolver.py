@@ -10,7 +10,7 @@ import importlib
 import socket
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
@@ -54,23 +54,6 @@ class Resolver:
 
     async def addresses(self, host: str) -> Sequence[str]:
         """The addresses of a host in the order in which they are to be tried. Raises Unresolved."""
-        return [address for address, _ in await self._look_up(host, socket.AF_UNSPEC)]
-
-    async def resolve(self, host: str, port: int = 0, family: int = socket.AF_INET) -> list[dict[str, Any]]:
-        """The same, in the shape of `aiohttp.abc.AbstractResolver`."""
-        flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-        return [
-            {"hostname": host, "host": address, "port": port, "family": kind, "proto": 0, "flags": flags}
-            for address, kind in await self._look_up(host, family)
-        ]
-
-    async def close(self) -> None:
-        """End what is under way. A later question starts anew."""
-        channels, self._channels = self._channels, []
-        for channel in channels:
-            await channel.driver.close()
-
-    async def _look_up(self, host: str, family: int) -> list[tuple[str, int]]:
         if "aiodns" not in sys.modules:  # it takes a while to load, and the loop has other things to do
             await asyncio.to_thread(importlib.import_module, "aiodns")
         channel = await self._open()
@@ -79,7 +62,7 @@ class Resolver:
 
         try:
             async with asyncio.timeout(self._timeout_s):
-                found = await channel.driver.getaddrinfo(host, socket.AddressFamily(family), type=socket.SOCK_STREAM)
+                found = await channel.driver.getaddrinfo(host, socket.AF_UNSPEC, type=socket.SOCK_STREAM)
         except TimeoutError as error:
             raise Unresolved(f"could not be looked up: no answer from DNS within {self._timeout_s:g} s") from error
         except aiodns.error.DNSError as error:
@@ -88,10 +71,16 @@ class Resolver:
             raise Unresolved("could not be looked up: DNS does not answer, or fails") from error
         finally:
             channel.asking -= 1
-        nodes = {(str(node.addr[0], "ascii"), int(node.family)): None for node in found.nodes}
+        nodes = {str(node.addr[0], "ascii"): None for node in found.nodes}
         if not nodes:
             raise Unresolved("does not exist, or has no address: check its name")
         return list(nodes)[:ADDRESSES_MAX]
+
+    async def close(self) -> None:
+        """End what is under way. A later question starts anew."""
+        channels, self._channels = self._channels, []
+        for channel in channels:
+            await channel.driver.close()
 
     async def _open(self) -> _Channel:
         """A channel, counted as asked: the newest, or a new one if that is old; old ones go once they are idle."""

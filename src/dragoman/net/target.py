@@ -1,10 +1,11 @@
-"""A URL that somebody else gave: taken apart by one strict grammar, or refused with what is wrong with it.
+"""A URL taken apart: that of somebody else by one strict grammar, or refused with what is wrong with it.
 
 Invariant: nothing that two parsers could read differently gets through, so what was checked is what is dialled.
 """
 
 import re
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
+from urllib.parse import quote, unquote, urlsplit
 
 from msgspec import Struct
 
@@ -18,6 +19,7 @@ _PORTS = {"http": 80, "https": 443}
 _SPLIT = re.compile(r"(https?)://([^/?]*)(.*)", re.IGNORECASE | re.ASCII)
 _PLACE = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::([^:]*))?", re.ASCII)
 _PORT = re.compile(r"[1-9][0-9]{0,4}", re.ASCII)
+_PRINTED = "".join(map(chr, range(0x21, 0x7F)))
 _LABEL = re.compile(r"[a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?", re.ASCII)
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 
@@ -67,6 +69,28 @@ def target(url: str) -> Target:
         port=port,
         origin=f"{scheme}://{host.removesuffix('.')}:{port}",
     )
+
+
+def named(url: str, shown: str) -> tuple[Target, str]:
+    """A URL that the operator chose, however it is written; and `user:password` if it holds them.
+
+    What it leads to is for the policy to judge, by the address. Raises BadUrl, which calls it `shown`.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if not host.isascii():
+        try:
+            host = host.encode("idna").decode()
+        except UnicodeError:
+            raise BadUrl(shown, "its host is not a name that can be called") from None
+    port = _PORTS[parts.scheme] if parts.port is None else parts.port
+    place = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    asked = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    plain = quote(asked, safe=_PRINTED)
+    origin = f"{parts.scheme}://{place}"
+    to = Target(url=origin + plain, scheme=parts.scheme, host=host, port=port, origin=origin)
+    user = "" if parts.username is None else f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    return to, user
 
 
 def _odd(url: str) -> str | None:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from dragoman.dialects.api import PushForm
 from dragoman.model.ids import Clock
 from dragoman.net.address import Resolves
-from dragoman.net.egress import Policy
+from dragoman.net.dialer import Policy
 from dragoman.net.poster import Poster
 from dragoman.push.caller import Caller
 from dragoman.push.headers import Token

@@ -54,7 +54,7 @@ class Telling:
                         bodies[dialect] = self._part(form, told, late=late)
                     body = bodies[dialect]
                 if body is not None:
-                    yield self._delivery(config, body)
+                    yield self._delivery(config, body, alone=isinstance(told, Artifact) and not form.whole)
         if self._settles:
             self._put_off.artifacts.clear()
             self._put_off.doubtful.clear()
@@ -122,12 +122,13 @@ class Telling:
         large.add(dialect)
         return body if changes else None
 
-    def _delivery(self, config: PushConfig, body: bytes) -> Delivery:
+    def _delivery(self, config: PushConfig, body: bytes, *, alone: bool) -> Delivery:
+        """`alone`: nothing that follows tells this again."""
         return Delivery(
             id=f"msg_{new_id()}",
             config_id=config.id,
             seq=self._step.seq,
-            terminal=self._step.state in TERMINAL,
+            kept=alone or self._step.state in TERMINAL,
             dialect=config.dialect,
             body=body,
             traceparent=self._head.traceparent,

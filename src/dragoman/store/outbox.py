@@ -20,14 +20,15 @@ SMALL_BYTES_MAX = 16 * 1024
 class Delivery(Struct, frozen=True, kw_only=True):
     """One webhook call that is owed, rendered. `id` is the same in every attempt (`webhook-id`).
 
-    `seq` is that of the event it tells of. A `terminal` one tells of the task's end, and is never merged. `dialect` is
-    that of the body, which its configuration may not have any more; empty: that of the configuration.
+    `seq` is that of the event it tells of. A `kept` one is never merged: it tells of the task's end, or of an artifact,
+    which nothing that follows tells again. `dialect` is that of the body, which its configuration may not have any
+    more; empty: that of the configuration.
     """
 
     id: str
     config_id: str
     seq: int
-    terminal: bool
+    kept: bool
     body: bytes
     traceparent: str | None = None
     dialect: str = ""

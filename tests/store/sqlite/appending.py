@@ -42,7 +42,7 @@ async def main(url: str, first: int) -> None:
             )
             assert isinstance(done, Appended)
             say("wrote", task_id, done.last_seq)
-        await store.append(replace(ending(task_id, 7), deliveries=(telling(8, terminal=True),)))
+        await store.append(replace(ending(task_id, 7), deliveries=(telling(8, kept=True),)))
         say("wrote", task_id, 8)
 
     async def courier() -> None:

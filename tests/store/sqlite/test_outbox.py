@@ -26,7 +26,7 @@ Action = Callable[[Store], Awaitable[object]]
 def any_deliveries(chance: random.Random, number: int) -> tuple[Delivery, ...]:
     """Some, of webhooks that may not be there."""
     some = [
-        telling(number, chance.choice("wwxy"), terminal=chance.random() < 0.3, name=f"{number}.{piece}")
+        telling(number, chance.choice("wwxy"), kept=chance.random() < 0.3, name=f"{number}.{piece}")
         for piece in range(chance.randrange(4))
     ]
     return tuple(replace(one, body=bytes(20_000)) if chance.random() < 0.3 else one for one in some)
@@ -251,7 +251,7 @@ async def test_what_was_owed_before_sizes_were_known_is_claimed_by_its_size(tmp_
             (task, task, 4 + task, settings),
         )
         older.execute(
-            "INSERT INTO deliveries (config, seq, terminal, made_ms, id, body) VALUES (?, 1, 1, 1, ?, ?)",
+            "INSERT INTO deliveries (config, seq, kept, made_ms, id, body) VALUES (?, 1, 1, 1, ?, ?)",
             (task, f"d{task}", bytes(size)),
         )
     older.close()

@@ -153,7 +153,7 @@ def _put_aside(ledger: "Ledger", numbers: Iterable[int], now_ms: int) -> None:
 
 def _due(ledger: "Ledger", facts: Sequence[Any]) -> Due | None:
     """From a row of `due_deliveries`, without its first two; None if the webhook cannot be read."""
-    number, task_id, agent, host, settings, name, config_id, seq, terminal, dialect, body, trace, attempts, made = facts
+    number, task_id, agent, host, settings, name, config_id, seq, kept, dialect, body, trace, attempts, made = facts
     try:
         config = ledger.push_configs.decode(settings)
     except msgspec.MsgspecError:
@@ -162,7 +162,7 @@ def _due(ledger: "Ledger", facts: Sequence[Any]) -> Due | None:
         id=name,
         config_id=config_id,
         seq=seq,
-        terminal=bool(terminal),
+        kept=bool(kept),
         body=body,
         traceparent=trace,
         dialect=dialect,

@@ -56,25 +56,25 @@ SELECT json_group_array(json_array(task, id, config, host, due_ms IS NULL, retri
 FROM push_configs WHERE task IN (SELECT value FROM json_each(?1)) AND NOT stopped;
 
 -- name: merge
--- What waits behind the oldest of webhooks, by a JSON array of their numbers, and tells of no end: something newer follows.
+-- What waits behind the oldest of webhooks, by a JSON array of their numbers, and is not kept: something newer follows.
 DELETE FROM deliveries WHERE delivery IN (
     SELECT d.delivery FROM json_each(?1) j CROSS JOIN push_configs c ON c.config = j.value
-        CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0 AND NOT d.terminal AND d.delivery IS NOT c.claimed
+        CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0 AND NOT d.kept AND d.delivery IS NOT c.claimed
             AND d.delivery > (SELECT o.delivery FROM deliveries o WHERE o.config = c.config AND o.dead = 0
                 ORDER BY o.delivery LIMIT 1));
 
 -- name: merge_waiting
--- The same of webhooks whose oldest has just failed: the newest that tells of no end is kept.
+-- The same of webhooks whose oldest has just failed: of those that are not kept, the newest stays.
 DELETE FROM deliveries WHERE delivery IN (
-    SELECT d.delivery FROM json_each(?1) j CROSS JOIN deliveries d ON d.config = j.value AND d.dead = 0 AND NOT d.terminal
+    SELECT d.delivery FROM json_each(?1) j CROSS JOIN deliveries d ON d.config = j.value AND d.dead = 0 AND NOT d.kept
         AND d.delivery > (SELECT o.delivery FROM deliveries o WHERE o.config = j.value AND o.dead = 0
             ORDER BY o.delivery LIMIT 1)
-        AND d.delivery < (SELECT n.delivery FROM deliveries n WHERE n.config = j.value AND n.dead = 0 AND NOT n.terminal
+        AND d.delivery < (SELECT n.delivery FROM deliveries n WHERE n.config = j.value AND n.dead = 0 AND NOT n.kept
             ORDER BY n.delivery DESC LIMIT 1));
 
 -- name: add_deliveries
 -- What is owed from now on.
-INSERT INTO deliveries (config, seq, terminal, made_ms, id, traceparent, dialect, body) VALUES ROWS(8);
+INSERT INTO deliveries (config, seq, kept, made_ms, id, traceparent, dialect, body) VALUES ROWS(8);
 
 -- name: wake_webhooks
 -- Idle webhooks, by a JSON array of their numbers, are due, with a large delivery or not.
@@ -120,7 +120,7 @@ SELECT json_group_array(json_array(host, name, large)) FROM (
 -- name: due_deliveries
 -- The oldest of each webhook that is due, of hosts by a JSON array of [number, 0 or 1: with large ones], so many of each, so
 -- many in all. Large bodies are left out.
-SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.terminal, d.dialect,
+SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.kept, d.dialect,
     CASE WHEN length(d.body) <= 16384 THEN d.body END, d.traceparent, d.attempts, d.made_ms
 FROM json_each(?1) j CROSS JOIN push_configs c ON c.config IN (
         SELECT k.config FROM push_configs k WHERE k.host = j.value ->> 0 AND k.large = j.value ->> 1 AND k.due_ms <= ?2
@@ -133,7 +133,7 @@ LIMIT ?4;
 
 -- name: some_due
 -- The same of deliveries by a JSON array of their numbers.
-SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.terminal, d.dialect,
+SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.kept, d.dialect,
     d.body, d.traceparent, d.attempts, d.made_ms
 FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value CROSS JOIN push_configs c ON c.config = d.config
     CROSS JOIN push_hosts h ON h.host = c.host CROSS JOIN tasks t ON t.task = c.task CROSS JOIN scopes s ON s.scope = t.scope;

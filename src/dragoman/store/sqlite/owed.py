@@ -149,7 +149,7 @@ def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int) ->
         told = webhooks.get((task, delivery.config_id))
         if told is None:
             continue
-        if told.retries and not delivery.terminal:
+        if told.retries and not delivery.kept:
             if told.config in newest:
                 rows[newest[told.config]] = None
             newest[told.config] = len(rows)
@@ -161,7 +161,7 @@ def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int) ->
             (
                 told.config,
                 delivery.seq,
-                delivery.terminal,
+                delivery.kept,
                 now_ms,
                 delivery.id,
                 delivery.traceparent,

@@ -31,7 +31,7 @@ async def owing(store: Store, host: str, count: int, name: str = "") -> None:
 
 async def a_host_is_in_the_lane_of_how_it_did(bench: Bench) -> None:
     async with bench.store() as store:
-        ends = tuple(telling(seq, terminal=True) for seq in range(1, 8))  # these are never merged
+        ends = tuple(telling(seq, kept=True) for seq in range(1, 8))  # these are never merged
         await store.create(replace(new_task("t1"), push=webhook(), deliveries=ends))
         later = bench.clock.ms
         steps: list[tuple[Lane, Settled, Lane]] = [
@@ -166,7 +166,7 @@ async def a_swept_task_takes_its_webhooks_with_it(bench: Bench) -> None:
             await pushed_task(store, task_id, 1, 2, host=HOST if task_id == "t1" else DEAD)
         (due,) = [due for due in await claimed(bench, store) if due.task_id == "t1"]
         await store.outbox.settle(Settled(number=due.number, outcome="dead"))
-        await store.append(replace(ending("t1", 1), deliveries=(telling(3, terminal=True),)))
+        await store.append(replace(ending("t1", 1), deliveries=(telling(3, kept=True),)))
         await store.create(new_task("t3"))
         await store.append(ending("t3", 1))
         while await store.sweep(START_MS + DAY_MS, DAY_MS // 2, -1, -1):

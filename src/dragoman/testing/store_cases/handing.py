@@ -83,7 +83,7 @@ async def both_sizes_of_a_host_are_few_at_a_time(bench: Bench) -> None:
 
 async def what_is_owed_next_may_be_of_another_size(bench: Bench) -> None:
     async with bench.store() as store:
-        ends = [replace(sized(seq, LARGE if seq % 2 else 1), terminal=True) for seq in range(1, 6)]
+        ends = [replace(sized(seq, LARGE if seq % 2 else 1), kept=True) for seq in range(1, 6)]
         await owing(store, "t1", *ends)
         (due,) = await claimed(bench, store)
         assert await store.outbox.next_due_ms() == bench.clock.ms + CLAIM_MS
@@ -135,7 +135,7 @@ async def the_next_goes_out_behind_one_that_has_arrived(bench: Bench) -> None:
 
 async def nothing_goes_out_behind_a_failure(bench: Bench) -> None:
     async with bench.store() as store:
-        await owing(store, "t1", *(telling(seq, terminal=True) for seq in range(1, 4)))
+        await owing(store, "t1", *(telling(seq, kept=True) for seq in range(1, 4)))
         (due,) = await claimed(bench, store)
         until = bench.clock.ms + CLAIM_MS
         retry = Settled(number=due.number, outcome="retry", due_ms=bench.clock.ms)

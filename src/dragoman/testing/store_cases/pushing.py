@@ -45,15 +45,15 @@ def webhook(config_id: str = "w", *, host: str = HOST, path: str = "/in") -> Reg
     return Registration(config=config, host=host)
 
 
-def telling(seq: int, config_id: str = "w", *, terminal: bool = False, name: str = "") -> Delivery:
+def telling(seq: int, config_id: str = "w", *, kept: bool = False, name: str = "") -> Delivery:
     """A delivery that tells of the event `seq`."""
     return Delivery(
         id=name or f"{config_id}-{seq}",
         config_id=config_id,
         seq=seq,
-        terminal=terminal,
+        kept=kept,
         body=b"\x00body %d" % seq,
-        traceparent="00-trace-span-01" if terminal else None,
+        traceparent="00-trace-span-01" if kept else None,
     )
 
 
@@ -99,9 +99,9 @@ async def a_delivery_is_written_with_its_event(bench: Bench) -> None:
         )
         await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
         assert await store.outbox.owed_count() == (0, 0)
-        await store.append(replace(ending("t1", 1), deliveries=(telling(2, terminal=True),)))
+        await store.append(replace(ending("t1", 1), deliveries=(telling(2, kept=True),)))
         (due,) = await claimed(bench, store, Lane.HEALTHY)
-        assert due.delivery == telling(2, terminal=True)
+        assert due.delivery == telling(2, kept=True)
         assert due.made_ms == START_MS + 5
 
 
@@ -171,7 +171,7 @@ async def what_waits_behind_a_retry_is_merged_but_for_the_end(bench: Bench) -> N
         await store.outbox.settle(Settled(number=due.number, outcome="retry", due_ms=again, reason="HTTP 503"))
         await store.append(replace(by_run("t1", chunk("b")), deliveries=(telling(5), telling(6))))
         assert [owed.id for owed in await store.outbox.owed()] == ["w-1", "w-6"]
-        await store.append(replace(ending("t1", 3), deliveries=(telling(7), telling(8, terminal=True))))
+        await store.append(replace(ending("t1", 3), deliveries=(telling(7), telling(8, kept=True))))
         assert [owed.id for owed in await store.outbox.owed()] == ["w-1", "w-7", "w-8"]
         await store.outbox.register("t1", webhook("w"), (telling(9),))
         owed = await store.outbox.owed()
@@ -190,7 +190,7 @@ async def what_came_during_an_attempt_is_merged_once_it_has_failed(bench: Bench)
     async with bench.store() as store:
         await pushed_task(store, "t1", 1, 2, 3)
         await store.append(replace(by_run("t1", chunk("a")), deliveries=(telling(4), telling(4, "x"))))
-        await store.append(replace(ending("t1", 2), deliveries=(telling(5), telling(6, terminal=True))))
+        await store.append(replace(ending("t1", 2), deliveries=(telling(5), telling(6, kept=True))))
         (due,) = await claimed(bench, store)
         assert await store.outbox.owed_count() == (6, 0)
         retry = Settled(number=due.number, outcome="retry", due_ms=bench.clock.ms + 10, reason="HTTP 503")
@@ -299,10 +299,10 @@ async def a_webhook_that_is_gone_is_owed_nothing_more(bench: Bench) -> None:
         await store.outbox.settle(Settled(number=due.number, outcome="dead"))
         (due,) = await claimed(bench, store, Lane.HEALTHY)
         await store.outbox.settle(Settled(number=due.number, outcome="gone", reason="HTTP 410"))
-        await store.append(replace(ending("t1", 1), deliveries=(telling(4, terminal=True),)))
+        await store.append(replace(ending("t1", 1), deliveries=(telling(4, kept=True),)))
         assert await store.outbox.owed_count() == (0, 0)
         assert store.outbox.configs("t1") == (webhook().config,), "it is still the caller's"
-        await store.outbox.register("t1", webhook(), (telling(5, terminal=True),))
+        await store.outbox.register("t1", webhook(), (telling(5, kept=True),))
         assert await any_claimed(bench, store) == ["w-5"], "until it is registered anew"
 
 

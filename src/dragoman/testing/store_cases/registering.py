@@ -49,12 +49,12 @@ async def a_webhook_is_registered_at_any_time(bench: Bench) -> None:
         loaded(store, "t1")
         await refused(store.outbox.register("t2", webhook(), (telling(1),)), Unknown)
         ended = store.append(ending("t1", 1))
-        await store.outbox.register("t1", webhook(), (telling(2, terminal=True),))
+        await store.outbox.register("t1", webhook(), (telling(2, kept=True),))
         assert ended.done(), "writes land in the order of the calls"
         assert loaded(store, "t1").pushed
         assert loaded(store, "t1").state is D
         (due,) = await claimed(bench, store)
-        assert due.delivery == telling(2, terminal=True)
+        assert due.delivery == telling(2, kept=True)
 
 
 async def a_webhook_comes_with_a_message_to_a_task(bench: Bench) -> None:

@@ -36,7 +36,7 @@ CREATE TABLE deliveries (
     dead INTEGER NOT NULL DEFAULT 0,
     attempts INTEGER NOT NULL DEFAULT 0,
     seq INTEGER NOT NULL,
-    terminal INTEGER NOT NULL,
+    kept INTEGER NOT NULL,
     made_ms INTEGER NOT NULL,
     id TEXT NOT NULL,
     traceparent TEXT,

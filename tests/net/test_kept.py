@@ -1,0 +1,320 @@
+"""Connections of an Egress: which are kept, how often a request is made, and who waits for whom."""
+
+import asyncio
+import base64
+import gc
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+import uvloop
+
+from dragoman.net.connection import HELD_BYTES_MAX
+from dragoman.net.egress import Egress
+from dragoman.net.errors import BadUrl, Broken, Unreachable
+from tests.net.lines import NO_CONTENT, Authority, Line, Lines, obliging, speaking
+from tests.net.peer import DEADLINE_S
+
+OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+@pytest.fixture
+async def egress() -> AsyncIterator[Egress]:
+    egress = Egress()
+    async with asyncio.timeout(DEADLINE_S):
+        yield egress
+    await egress.close()
+
+
+def at(lines: Lines, path: str = "/") -> str:
+    return f"http://127.0.0.1:{lines.port}{path}"
+
+
+async def ask(egress: Egress, lines: Lines, method: str = "GET") -> int:
+    return (await egress.request(method, at(lines), timeout_s=5)).status
+
+
+async def read(egress: Egress, lines: Lines) -> bytes:
+    async with egress.stream("GET", at(lines), head_timeout_s=5, idle_timeout_s=5) as flow:
+        return b"".join([piece async for piece in flow.pieces])
+
+
+async def test_requests_and_streams_use_one_connection_in_turn(egress: Egress) -> None:
+    async def talk(line: Line) -> None:
+        for answer in (OK, HEAD + b"1\r\na\r\n" + END, NO_CONTENT):
+            await line.asked()
+            await line.says(answer)
+        await line.ended()
+
+    async with speaking(talk) as lines:
+        assert await ask(egress, lines) == 200
+        assert await read(egress, lines) == b"a"
+        assert await ask(egress, lines, "DELETE") == 204
+        assert lines.came == 1
+        await egress.close()
+
+
+async def test_head_leaves_a_connection_of_use(egress: Egress) -> None:
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await line.says(OK[:-2])
+        await line.asked()
+        await line.says(OK)
+        await line.ended()
+
+    async with speaking(talk) as lines:
+        reply = await egress.request("HEAD", at(lines), timeout_s=5)
+        assert (reply.status, reply.headers["content-length"], reply.body) == (200, "2", b"")
+        assert await ask(egress, lines) == 200
+        assert lines.came == 1
+        await egress.close()
+
+
+async def test_a_body_that_ends_with_its_connection_is_whole(egress: Egress) -> None:
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await line.says(b"HTTP/1.1 200 OK\r\n\r\n", b"all", b" of it")
+
+    async with speaking(talk) as lines:
+        assert (await egress.request("GET", at(lines), timeout_s=5)).body == b"all of it"
+        assert await read(egress, lines) == b"all of it"
+
+
+async def test_a_body_that_a_reset_ends_is_not_whole(egress: Egress) -> None:
+    seen = asyncio.Event()
+
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await line.says(b"HTTP/1.1 200 OK\r\n\r\n", b"some")
+        await seen.wait()
+        line.reset()
+
+    async with speaking(talk) as lines, egress.stream("GET", at(lines), head_timeout_s=5, idle_timeout_s=5) as flow:
+        pieces = flow.pieces
+        assert await anext(pieces) == b"some"
+        seen.set()
+        with pytest.raises(Broken):
+            await anext(pieces)
+
+
+@pytest.mark.parametrize(("method", "made"), [("GET", 2), ("PUT", 2), ("DELETE", 2), ("POST", 1), ("PATCH", 1)])
+async def test_only_what_may_be_made_twice_is_when_its_kept_connection_ends(
+    egress: Egress, method: str, made: int
+) -> None:
+    asked: list[str] = []
+
+    async def talk(line: Line) -> None:
+        first = not asked
+        while True:
+            head, _ = await line.asked()
+            asked.append(head)
+            if first and len(asked) == 2:
+                return
+            await line.says(OK)
+
+    async with speaking(talk) as lines:
+        assert await ask(egress, lines) == 200
+        if made == 2:
+            assert await ask(egress, lines, method) == 200
+        else:
+            with pytest.raises(Broken) as caught:
+                await ask(egress, lines, method)
+            assert caught.value.sent
+        assert len(asked) == 1 + made
+        await egress.close()
+
+
+async def test_a_stream_whose_kept_connection_ends_is_opened_once_more(egress: Egress) -> None:
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await line.says(OK)
+        await line.asked()
+
+    async with speaking(talk) as lines:
+        assert await ask(egress, lines) == 200
+        assert await read(egress, lines) == b"ok"
+        assert lines.came == 2
+
+
+async def test_a_connection_that_was_ended_meanwhile_costs_nobody_anything(egress: Egress) -> None:
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await line.says(OK)
+
+    async with speaking(talk) as lines:
+        for turn in range(1, 4):
+            assert await ask(egress, lines, "POST") == 200
+            await lines.over(turn)
+            while egress._dialer._open:
+                await asyncio.sleep(0)
+
+
+async def test_whoever_does_not_read_is_not_written_to(egress: Egress) -> None:
+    whole, wrote = 64 * 1024 * 1024, 0
+    piece = b"x" * 65536
+
+    async def talk(line: Line) -> None:
+        nonlocal wrote
+        await line.asked()
+        await line.says(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % whole)
+        while wrote < whole:
+            await line.says(piece)
+            wrote += len(piece)
+        await line.ended()
+
+    async with speaking(talk) as lines, speaking(obliging) as other:
+        async with egress.stream("GET", at(lines), head_timeout_s=5, idle_timeout_s=5) as flow:
+            before = -1
+            while before != wrote:
+                before = wrote
+                for _ in range(20):
+                    await ask(egress, other)
+            assert wrote < whole / 2
+            assert flow._answer.held < HELD_BYTES_MAX * 10
+            size = 0
+            async for got in flow.pieces:
+                size += len(got)
+            assert size == whole
+        assert await ask(egress, other) == 204
+        await egress.close()
+
+
+async def test_a_slow_reader_of_an_answer_that_has_come_whole_gets_it_and_the_connection_is_kept(
+    egress: Egress,
+) -> None:
+    body = b"y" * (HELD_BYTES_MAX + 20_000)
+
+    async def talk(line: Line) -> None:
+        for _ in range(2):
+            await line.asked()
+            await line.says(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        await line.ended()
+
+    async with speaking(talk) as lines:
+        for _ in range(2):
+            assert await read(egress, lines) == body
+        assert lines.came == 1
+        await egress.close()
+
+
+async def test_there_are_never_more_connections_than_allowed_those_that_are_kept_included() -> None:
+    egress = Egress(connections_max=2)
+    async with asyncio.timeout(DEADLINE_S), speaking(obliging) as a, speaking(obliging) as b, speaking(obliging) as c:
+        for lines in (a, b, c, a, b, c):
+            await asyncio.gather(*(ask(egress, lines) for _ in range(3)))
+            assert len(egress._dialer._open) <= 2
+        assert egress._room.free == 2
+        await egress.close()
+
+
+async def test_whatever_goes_wrong_makes_room_again() -> None:
+    egress = Egress(connections_max=1)
+    go = asyncio.Event()
+
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await go.wait()
+        await line.says(b"SSH-2.0\r\n")
+
+    async with asyncio.timeout(DEADLINE_S), speaking(talk) as lines, speaking(obliging) as other:
+        for turns in range(12):  # canceled wherever it is
+            call = asyncio.create_task(ask(egress, lines))
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            call.cancel()
+            await asyncio.gather(call, return_exceptions=True)
+        go.set()
+        with pytest.raises(Broken):
+            await ask(egress, lines)
+        with pytest.raises(Broken):
+            async with egress.stream("GET", at(lines), head_timeout_s=5, idle_timeout_s=5):
+                pass
+        with pytest.raises(BadUrl):
+            await egress.request("GET", at(lines), headers={"x": "a\r\nb"}, timeout_s=5)
+        with pytest.raises(Unreachable):
+            await egress.request("GET", "http://127.0.0.1:1/", timeout_s=5)
+        assert await ask(egress, other) == 204
+        assert egress._room.free == 1
+        await egress.close()
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("", "GET / HTTP/1.1"),
+        ("?x=1", "GET /?x=1 HTTP/1.1"),
+        ("/a b/ü?q=%41 c#d", "GET /a%20b/%C3%BC?q=%41%20c HTTP/1.1"),
+        ("/" + "a" * 3000, "GET /" + "a" * 3000 + " HTTP/1.1"),
+    ],
+)
+async def test_a_url_of_the_operator_may_be_written_in_many_ways(egress: Egress, path: str, line: str) -> None:
+    heads: list[str] = []
+
+    async def talk(peer: Line) -> None:
+        heads.append((await peer.asked())[0])
+        await peer.says(NO_CONTENT)
+        await peer.ended()
+
+    async with speaking(talk) as lines:
+        assert (await egress.request("GET", f"http://LocalHost:{lines.port}{path}", timeout_s=5)).status == 204
+        assert heads[0].split("\r\n")[:2] == [line, f"Host: localhost:{lines.port}"]
+        await egress.close()
+
+
+async def test_a_user_and_password_in_a_url_go_into_a_header(egress: Egress) -> None:
+    heads: list[str] = []
+
+    async def talk(peer: Line) -> None:
+        heads.append((await peer.asked())[0])
+        await peer.says(NO_CONTENT)
+        await peer.ended()
+
+    async with speaking(talk) as lines:
+        await egress.request("GET", f"http://me%40x:se%3Acret@127.0.0.1:{lines.port}/", timeout_s=5)
+        assert f"Authorization: Basic {base64.b64encode(b'me@x:se:cret').decode()}" in heads[0].split("\r\n")
+        await egress.close()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_on_either_loop_nothing_is_left_open(
+    run: Callable[[Awaitable[None]], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.path))
+
+    async def endless(line: Line) -> None:
+        await line.asked()
+        await line.says(HEAD)
+        while True:
+            await line.says(b"4000\r\n" + b"x" * 0x4000 + b"\r\n")
+
+    async def calls() -> None:
+        context = authority.server("localhost")
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            speaking(obliging) as plain,
+            speaking(obliging, tls=context) as secret,
+            speaking(endless) as flood,
+            speaking(endless, tls=context) as secret_flood,
+        ):
+            egress = Egress()
+            urls = (f"http://localhost:{plain.port}/", f"https://localhost:{secret.port}/")
+            for url in urls:
+                for _ in range(3):
+                    assert (await egress.request("POST", url, body=b"{}", timeout_s=5)).status == 204
+            assert (plain.came, secret.came) == (1, 1)
+            for url in (f"http://localhost:{flood.port}/", f"https://localhost:{secret_flood.port}/"):
+                async with egress.stream("GET", url, head_timeout_s=5, idle_timeout_s=5) as flow:
+                    size = 0
+                    async for piece in flow.pieces:
+                        await egress.request("GET", urls[0], timeout_s=5)  # meanwhile more comes than may be held
+                        if (size := size + len(piece)) > 1_000_000:
+                            break
+            with pytest.raises(Unreachable):
+                await egress.request("GET", f"https://127.0.0.1:{secret.port}/", timeout_s=5)
+            await egress.close()
+
+    run(calls())
+    gc.collect()
