@@ -260,3 +260,8 @@ async def test_a_worker_without_token_tries_again_unless_it_is_refused_for_good(
     with pytest.raises(Refused, match="no token") as caught:
         await server.call("lease", worker_wire.TakeRequest("w"), worker_wire.Delivery)
     assert (caught.value.temporary, caught.value.lost) == (temporary, False)
+
+
+async def test_without_an_egress_a_token_is_fetched_over_a_connection_of_its_own(peer: Peer, clock: SetClock) -> None:
+    own = ClientCredentials(f"{peer.url}/token", "me:1", SECRET, clock=clock)
+    assert await own.headers() == {"Authorization": "Bearer t1"}
