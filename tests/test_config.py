@@ -291,7 +291,7 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
         ('[[agents]]\nid = "a"\nrun = "worker"\nlease_s = "5"\n', "agents[0].lease_s", "from 0.5 to 86400"),
         ('[[agents]]\nid = "a"\nrun = "worker"\nlease_s = 0\n', "agents[0].lease_s", "from 0.5 to 86400"),
         ('[[agents]]\nid = "a"\nrun = "m"\n', "agents[0].run", "module:object"),
-        ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "must be a Python agent"),
+        ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "URL of an API"),
         ('[[agents]]\nid = "a/b"\nrun = "m:o"\n', "agents[0].id", "letters, digits"),
         ('[[agents]]\nid = "tasks"\nrun = "m:o"\n', "agents[0].id", "path of the server itself"),
         ('[[agents]]\nid = "a"\nrun = "m:o"\n[[agents]]\nid = "a"\nrun = "m:p"\n', "agents[1].id", "must differ"),

@@ -7,7 +7,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dragoman.agents.context import Answer, Context, SyncContext
+    from dragoman.agents.context import Context, SyncContext
+    from dragoman.agents.facts import Answer
     from dragoman.agents.python import Agent
     from dragoman.engine.api import DelegationFailed, Reject
     from dragoman.model.card import AgentExtension, AgentProvider
@@ -42,7 +43,7 @@ _HOMES = {
     "Agent": "dragoman.agents.python",
     "AgentExtension": "dragoman.model.card",
     "AgentProvider": "dragoman.model.card",
-    "Answer": "dragoman.agents.context",
+    "Answer": "dragoman.agents.facts",
     "Artifact": "dragoman.model.message",
     "Context": "dragoman.agents.context",
     "Delegated": "dragoman.model.events",

@@ -73,8 +73,8 @@ def test_skills_keep_their_type_and_mistakes_are_found(tmp_path: Path, monkeypat
     lines = checked(file)
     revealed = [line.partition("Revealed type is ")[2].strip('"') for line in lines if "Revealed" in line]
     assert revealed == [
-        "dragoman.agents.context.Answer",
-        "dragoman.agents.context.Answer",
+        "dragoman.agents.facts.Answer",
+        "dragoman.agents.facts.Answer",
         "def (ctx: dragoman.agents.context.Context) -> typing.Coroutine[Any, Any, str]",
         "def (ctx: dragoman.agents.context.Context) -> typing.AsyncIterator[dict[str, int]]",
         "def (ctx: dragoman.agents.context.SyncContext) -> typing.Iterator[bytes]",

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.agents.worker import WorkerAgent
-from dragoman.cli.agents import load_agents
+from dragoman.cli.served import load_agents
 from dragoman.config import ConfigError, load
 from dragoman.engine.api import Reported
 
@@ -53,7 +53,7 @@ def test_the_time_of_a_lease_can_be_set(tmp_path: Path) -> None:
         ('run = "agents:echo"\noffline = "queue"\n', 'run = "worker" or "a2a:https://…" only'),
         ('run = "agents:echo"\nlease_s = 5\n', 'run = "worker" only'),
         ('run = "workers"\n', "or worker, for one in other processes"),
-        ('run = "command:cat"\n', "must be a Python agent"),
+        ('run = "command"\n', "must be a Python agent"),
     ],
 )
 def test_what_does_not_fit_is_said(tmp_path: Path, table: str, says: str) -> None:

@@ -3,125 +3,24 @@
 Invariant: SyncContext does nothing of its own; each of its calls is the one of the same name in Context.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
-from typing import Any, Literal, Protocol, TypeVar
-
-from msgspec import UNSET
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from typing import Any, Literal, TypeVar
 
 from dragoman.agents.artifacts import Artifacts
 from dragoman.agents.content import parts_of
 from dragoman.agents.delegating import order_of, streamed
+from dragoman.agents.facts import Answer, Facts
 from dragoman.agents.threads import Crossing
+from dragoman.agents.tool_calls import ToolCall
 from dragoman.engine.api import Run
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
-from dragoman.model.principal import Principal
 from dragoman.model.task import Record, Usage
 
 R = TypeVar("R")
 
 HISTORY_LIMIT = 100
 """How many messages `ctx.history()` looks back, unless told otherwise."""
-
-
-class Answer(str):
-    """The text of what the caller answered; `message` is all of it."""
-
-    __slots__ = ("message",)
-    message: Message
-
-    def __new__(cls, message: Message) -> "Answer":
-        """The answer that `message` gives."""
-        answer = super().__new__(cls, message.text)
-        answer.message = message
-        return answer
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """All parts of the answer, files and data included."""
-        return self.message.parts
-
-    @property
-    def data(self) -> Any:
-        """The first data part, None if there is none."""
-        return _data(self.message)
-
-    @property
-    def files(self) -> tuple[Part, ...]:
-        """The parts that are files: `raw` bytes, or a `url` to get them from."""
-        return _files(self.message)
-
-
-class Facts(Protocol):
-    """What a skill knows of its task; the same in a Context and in a SyncContext."""
-
-    _run: Run
-    _skill: str
-
-    @property
-    def message(self) -> Message:
-        """The message that made the task; also while answers to `ask` come in."""
-        return self._run.message
-
-    @property
-    def text(self) -> str:
-        """The text parts of the message, joined by newlines; empty when there are none."""
-        return self._run.message.text
-
-    @property
-    def parts(self) -> tuple[Part, ...]:
-        """All parts of the message."""
-        return self._run.message.parts
-
-    @property
-    def data(self) -> Any:
-        """The first data part of the message, None if there is none."""
-        return _data(self._run.message)
-
-    @property
-    def files(self) -> tuple[Part, ...]:
-        """The parts of the message that are files: `raw` bytes, or a `url` to get them from."""
-        return _files(self._run.message)
-
-    @property
-    def task_id(self) -> str:
-        """The id of the task."""
-        return self._run.head.id
-
-    @property
-    def context_id(self) -> str:
-        """The id of the conversation that the task belongs to."""
-        return self._run.head.context_id
-
-    @property
-    def principal(self) -> Principal:
-        """Who is asking."""
-        return self._run.principal
-
-    @property
-    def skill(self) -> str:
-        """The id of the skill that runs."""
-        return self._skill
-
-    @property
-    def skills(self) -> tuple[str, ...]:
-        """The skills to which the caller restricts the run; empty when it does not."""
-        return self._run.skills
-
-    @property
-    def extensions(self) -> tuple[str, ...]:
-        """The URIs of the protocol extensions that are active for this task."""
-        return self._run.extensions
-
-    @property
-    def traceparent(self) -> str | None:
-        """The trace that calls to others shall continue, as the header of that name (W3C); None if nobody traces."""
-        return self._run.traceparent
-
-    @property
-    def metadata(self) -> Mapping[str, Any]:
-        """The metadata of the request; that of the message is in `message.metadata`."""
-        return self._run.head.metadata or {}
 
 
 class Context(Facts):
@@ -149,6 +48,24 @@ class Context(Facts):
     async def status(self, content: object, *, metadata: dict[str, Any] | None = None) -> None:
         """Say what is going on, usually in a text. It is seen at once and is no part of the result."""
         await self._run.status(parts_of(content), metadata=metadata)
+
+    async def tool(
+        self,
+        name: str,
+        *,
+        id: str,  # noqa: A002  the field's word
+        arguments: Any = None,
+        result: Any = None,
+        error: str | None = None,
+        done: bool = False,
+    ) -> None:
+        """Say that a tool is being called, and, with the same `id` and `done`, what came of it.
+
+        Callers see a status that says so, and its metadata tell programs of the call (tool-call-v1 of protoLabs).
+        `error` is why it failed; a call that failed is done. Raises TypeError if a value has no JSON form.
+        """
+        call = ToolCall(id=id, name=name, arguments=arguments, result=result, error=error, done=done)
+        await call.told(self._run)
 
     async def artifact(
         self,
@@ -287,6 +204,19 @@ class SyncContext(Facts):
         """As `Context.status`."""
         self._wait(lambda: self._context.status(content, metadata=metadata))
 
+    def tool(
+        self,
+        name: str,
+        *,
+        id: str,  # noqa: A002  the field's word
+        arguments: Any = None,
+        result: Any = None,
+        error: str | None = None,
+        done: bool = False,
+    ) -> None:
+        """As `Context.tool`."""
+        self._wait(lambda: self._context.tool(name, id=id, arguments=arguments, result=result, error=error, done=done))
+
     def artifact(
         self,
         content: object,
@@ -367,11 +297,3 @@ class SyncContext(Facts):
 
     def _wait(self, make: Callable[[], Awaitable[R]]) -> R:
         return self._crossing.call(make)
-
-
-def _data(message: Message) -> Any:
-    return next((part.data for part in message.parts if part.data is not UNSET), None)
-
-
-def _files(message: Message) -> tuple[Part, ...]:
-    return tuple(part for part in message.parts if part.raw is not None or part.url is not None)

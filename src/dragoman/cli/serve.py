@@ -53,7 +53,8 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
         config = load(config_file(file), os.environ, given)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
-    from dragoman.cli.agents import AgentReferenceError, load_agents
+    from dragoman.cli.references import AgentReferenceError
+    from dragoman.cli.served import load_agents
 
     try:
         runners = load_agents(config.agents, agents, config.default)

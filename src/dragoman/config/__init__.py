@@ -7,12 +7,16 @@ from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, Agent
 from dragoman.config.errors import ConfigError
 from dragoman.config.kinds import Kind, store_path
 from dragoman.config.load import FILE, load, loopback
+from dragoman.config.models import OPENAI, Model
+from dragoman.config.programs import COMMAND, Program
 from dragoman.config.settings import Config, Setting, settings, spelled
 from dragoman.config.upstreams import A2A, Upstream, UpstreamCredentials
 
 __all__ = [
     "A2A",
+    "COMMAND",
     "FILE",
+    "OPENAI",
     "RESERVED_AGENT_IDS",
     "WORKER",
     "AgentEntry",
@@ -21,6 +25,8 @@ __all__ = [
     "Config",
     "ConfigError",
     "Kind",
+    "Model",
+    "Program",
     "Setting",
     "Upstream",
     "UpstreamCredentials",

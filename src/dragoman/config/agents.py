@@ -4,12 +4,15 @@ Invariant: every id can be a path segment, and no two entries have the same.
 """
 
 import re
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from dragoman.config.errors import ConfigError, check_keys
+from dragoman.config.models import MODEL_KEYS, OPENAI, Model, model_entry
+from dragoman.config.programs import COMMAND, PROGRAM_KEYS, Program, program_entry
 from dragoman.config.upstreams import A2A, KEYS, Upstream, upstream_entry
 
 RESERVED_AGENT_IDS = frozenset(
@@ -25,8 +28,26 @@ WORKER = "worker"
 """What `run` says of an agent whose tasks are done by worker processes."""
 LEASE_S_MIN, LEASE_S_MAX = 0.5, 86_400.0
 OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
-SHARED = ("offline",)
-"""Keys that are for both, workers and agents of other servers."""
+
+
+class KindOfRun(msgspec.Struct, frozen=True):
+    """A kind of agent that has keys of its own: how its `run` begins and is written, what they are and who reads them.
+
+    `field` is where an AgentEntry has what was read.
+    """
+
+    prefix: str
+    example: str
+    field: str
+    keys: tuple[str, ...]
+    read: Callable[[str, str, dict[str, Any]], Any]
+
+
+KINDS = (
+    KindOfRun(A2A, "a2a:https://…", "upstream", KEYS, upstream_entry),
+    KindOfRun(OPENAI, "openai:https://…", "model", MODEL_KEYS, model_entry),
+    KindOfRun(COMMAND, "command:…", "program", PROGRAM_KEYS, program_entry),
+)
 
 
 class AgentProvider(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,8 +77,8 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`[[agents]]`: an agent to serve. What is None stays as the code has it.
 
     `offline` is for workers and for agents of other servers: whether tasks are taken in while none is there (`queue`,
-    else `error`). `lease_s` is for workers: how long one may be silent before its task goes to another. `upstream` is
-    what the table says of an agent of another server.
+    else `error`). `lease_s` is for workers: how long one may be silent before its task goes to another. `upstream`,
+    `model` and `program` are what the table says of an agent of that kind.
     """
 
     id: str
@@ -75,9 +96,11 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     offline: Literal["queue", "error"] | None = None
     lease_s: Annotated[float, msgspec.Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)] | None = None
     upstream: Upstream | None = None
+    model: Model | None = None
+    program: Program | None = None
 
 
-_TABLE = tuple(name for name in AgentEntry.__struct_fields__ if name != "upstream")
+_TABLE = tuple(name for name in AgentEntry.__struct_fields__ if name not in {kind.field for kind in KINDS})
 
 
 _ALLOWED = {
@@ -120,34 +143,40 @@ def agent_entries(source: str, tables: Any) -> tuple[AgentEntry, ...]:
 
 def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any]) -> None:
     """Raises ConfigError for a `run` that is none, and for keys that are for another kind of agent."""
-    if entry.upstream is None:
-        for name in KEYS:
-            if name in table:
-                allowed = f'is for agents with run = "{A2A}https://…" only'
-                raise ConfigError(source, f"{path}.{name}", None, allowed, shows_value=False)
-    elif entry.lease_s is not None:
-        raise ConfigError(source, f"{path}.lease_s", entry.lease_s, 'is for agents with run = "worker" only')
-    if entry.run != WORKER and entry.upstream is None:
-        _check_python(source, path, entry)
-
-
-def _check_python(source: str, path: str, entry: AgentEntry) -> None:
-    if OTHER_RUN.match(entry.run) or not RUN.fullmatch(entry.run):
+    own = _kind(entry.run)
+    for name in table:
+        kinds = [kind for kind in KINDS if name in kind.keys]
+        if kinds and own not in kinds:
+            allowed = f"is for agents with run = {_either(kind.example for kind in kinds)} only"
+            raise ConfigError(source, f"{path}.{name}", None, allowed, shows_value=False)
+    if entry.lease_s is not None and entry.run != WORKER:
+        raise ConfigError(
+            source, f"{path}.lease_s", entry.lease_s, f"is for agents with run = {_either([WORKER])} only"
+        )
+    if entry.offline is not None and entry.run != WORKER and entry.upstream is None:
+        allowed = f"is for agents with run = {_either([WORKER, KINDS[0].example])} only"
+        raise ConfigError(source, f"{path}.offline", entry.offline, allowed)
+    if entry.run != WORKER and own is None and (OTHER_RUN.match(entry.run) or not RUN.fullmatch(entry.run)):
         raise ConfigError(
             source,
             f"{path}.run",
             entry.run,
             "must be a Python agent: module:object or path/to/file.py:object; or worker, for one in other processes; "
-            "or a2a: and the URL of another server's agent",
+            "or a2a: and the URL of another server's agent; or openai: and the URL of a model's API; or command: and "
+            "a program",
         )
-    for name in ("offline", "lease_s"):
-        if (value := getattr(entry, name)) is not None:
-            kinds = 'run = "worker" or "a2a:https://…"' if name in SHARED else 'run = "worker"'
-            raise ConfigError(source, f"{path}.{name}", value, f"is for agents with {kinds} only")
+
+
+def _kind(run: str) -> KindOfRun | None:
+    return next((kind for kind in KINDS if run.startswith(kind.prefix)), None)
+
+
+def _either(examples: Iterable[str]) -> str:
+    return " or ".join(f'"{example}"' for example in examples)
 
 
 def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
-    check_keys(source, table, (*_TABLE, *KEYS), f"{path}.")
+    check_keys(source, table, (*_TABLE, *dict.fromkeys(key for kind in KINDS for key in kind.keys)), f"{path}.")
     if isinstance(provider := table.get("provider"), dict):
         check_keys(source, provider, AgentProvider.__struct_fields__, f"{path}.provider.")
     skills = table.get("skills")
@@ -161,9 +190,8 @@ def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
         reason, _, place = str(error).partition(" - at `$")
         place = place.rstrip("`")
         raise ConfigError(source, path + place, _found(table, place), _allowed(place, reason)) from error
-    if not entry.run.startswith(A2A):
-        return entry
-    return replace(entry, upstream=upstream_entry(source, path, table))
+    kind = _kind(entry.run)
+    return entry if kind is None else replace(entry, **{kind.field: kind.read(source, path, table)})
 
 
 def _allowed(place: str, reason: str) -> str:

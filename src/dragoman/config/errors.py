@@ -5,6 +5,7 @@ Invariant: the message names the source, the key, the value and what is allowed.
 
 import difflib
 from collections.abc import Iterable, Mapping
+from urllib.parse import urlsplit
 
 
 class ConfigError(Exception):
@@ -28,3 +29,17 @@ def check_keys(source: str, table: Mapping[str, object], known: Iterable[str], p
             # A text under a misspelled name may be a secret: of `apikey`, the value is not printed.
             shown = not isinstance(table[key], str)
             raise ConfigError(source, path + key, table[key], f"no such setting; {hint}", shows_value=shown)
+
+
+def check_url(source: str, key: str, url: str, allowed: str) -> None:
+    """Raises ConfigError for a URL that cannot be called, or holds a password."""
+    try:
+        parts = urlsplit(url)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        sound = False
+        parts = urlsplit("")
+    if not sound:
+        raise ConfigError(source, key, url, allowed)
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(source, key, None, "must not hold a password: use `credentials`", shows_value=False)

@@ -6,11 +6,10 @@ Invariant: no secret is in the file: a table names the environment variable that
 import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman.config.errors import ConfigError, check_keys
+from dragoman.config.errors import ConfigError, check_keys, check_url
 
 A2A = "a2a:"
 """How `run` begins for an agent of another server; its URL follows."""
@@ -90,7 +89,7 @@ _ALLOWED = {
 def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream:
     """What the keys of an agent's table say of the other server. Raises ConfigError."""
     url = str(table["run"]).removeprefix(A2A).strip()
-    _check_url(source, f"{path}.run", url, f"must be {A2A} and the http:// or https:// URL of an agent")
+    check_url(source, f"{path}.run", url, f"must be {A2A} and the http:// or https:// URL of an agent")
     given = {name: table[name] for name in KEYS if name in table}
     credentials = given.get("credentials")
     if isinstance(credentials, dict):
@@ -105,7 +104,7 @@ def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream
             source, f"{path}.{place}", None, _ALLOWED.get(key, "must be text"), shows_value=False
         ) from error
     for origin in entry.origins:
-        _check_url(source, f"{path}.origins", origin, "must be http:// or https:// URLs")
+        check_url(source, f"{path}.origins", origin, "must be http:// or https:// URLs")
     if entry.credentials is not None:
         _check_credentials(source, f"{path}.credentials", entry.credentials)
     return entry
@@ -125,17 +124,4 @@ def _check_credentials(source: str, path: str, given: UpstreamCredentials) -> No
     if not sound:
         raise ConfigError(source, path, None, ONE_OF, shows_value=False)
     if given.token_url is not None:
-        _check_url(source, f"{path}.token_url", given.token_url, "must be an http:// or https:// URL")
-
-
-def _check_url(source: str, key: str, url: str, allowed: str) -> None:
-    try:
-        parts = urlsplit(url)
-        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        sound = False
-        parts = urlsplit("")
-    if not sound:
-        raise ConfigError(source, key, url, allowed)
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError(source, key, None, "must not hold a password: use `credentials`", shows_value=False)
+        check_url(source, f"{path}.token_url", given.token_url, "must be an http:// or https:// URL")

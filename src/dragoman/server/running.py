@@ -32,9 +32,9 @@ from dragoman.model.ids import SystemClock, new_id
 from dragoman.server.callers import Ways, authenticator_of, warn_if_open
 from dragoman.server.errors import StartError
 from dragoman.server.front import app_of
+from dragoman.server.lifetimes import Lifetimes
 from dragoman.server.observing import observer_of, telemetry_of
 from dragoman.server.retention import sweep
-from dragoman.server.upstreams import Upstreams
 from dragoman.server.webhooks import webhooks_of
 from dragoman.store.open import open_store
 from dragoman.telemetry.counts import Counts
@@ -97,8 +97,8 @@ async def running(
         handler = admitted(engine) if telemetry is None else Traced(admitted(engine), telemetry)
         a2a = handler if config.tasks else admitted(Untasked(clock))
         stopping = asyncio.Event()
-        upstreams = Upstreams(agents)
-        health = Health(store, clock, lambda: _unready(stopping, threads), upstreams.degraded)
+        lifetimes = Lifetimes(agents)
+        health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)
         metrics = None
         if counts is not None:
             metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: store.writes)
@@ -108,7 +108,7 @@ async def running(
                 workers = [agent for agent in agents if isinstance(agent, WorkerAgent)]
                 for worker in workers:
                     worker.leases.open()
-                await upstreams.open(tasks, counts)
+                await lifetimes.open(tasks, counts)
                 await engine.start(tasks)
                 webhooks.courier.start(tasks)
                 sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
@@ -124,7 +124,7 @@ async def running(
                     server.should_exit = True
                     await listening
                     await webhooks.close()
-                    await upstreams.close()
+                    await lifetimes.close()
                     await ways.close()
                     await trail.stop()
                     sweeper.cancel()

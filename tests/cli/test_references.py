@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.agents import AgentReferenceError, load_agents, referenced
+from dragoman.cli.references import AgentReferenceError, referenced
+from dragoman.cli.served import load_agents
 from dragoman.config import AgentEntry, AgentProvider, AgentSkill
 
 SOURCE = """

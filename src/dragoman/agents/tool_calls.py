@@ -1,0 +1,65 @@
+"""What callers are told of the tools that an agent calls.
+
+Invariant: a call is told of by two statuses at most, its start and its end, with the same id; both are for people (a
+text) and for programs (tool-call-v1 of protoLabs, in the metadata of the status).
+"""
+
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.agents.content import json_of, parts_of
+from dragoman.dialects.protoagent.extensions import TOOL_CALL
+from dragoman.engine.api import Run
+
+RESULT_CHARS_MAX = 4_000
+"""As much of a result as callers are shown: what a tool finds is for the model, and may be a whole page."""
+
+
+class ToolCall(Struct, frozen=True, kw_only=True):
+    """One call of a tool, as it begins, or, once it is `done`, as it ended. `error` is why it failed."""
+
+    id: str
+    name: str
+    arguments: Any = None
+    result: Any = None
+    error: str | None = None
+    done: bool = False
+
+    async def told(self, run: Run) -> None:
+        """Tell of it. Raises TypeError or ValueError if a value has no JSON form."""
+        await run.status(parts_of(self.text), metadata={TOOL_CALL: self._metadata()})
+
+    @property
+    def phase(self) -> str:
+        """`started`, `completed` or `failed`."""
+        if self.error is not None:
+            return "failed"
+        return "completed" if self.done else "started"
+
+    @property
+    def text(self) -> str:
+        """What a person reads."""
+        match self.phase:
+            case "started":
+                return f"Calling {self.name}"
+            case "completed":
+                return f"{self.name} is done"
+            case _:
+                return f"{self.name} failed: {self.error}"
+
+    def _metadata(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"toolCallId": self.id, "name": self.name, "phase": self.phase}
+        if self.arguments is not None:
+            said["args"] = json_of(self.arguments)
+        if self.result is not None:
+            said["result"] = _shortened(json_of(self.result))
+        if self.error is not None:
+            said["error"] = self.error
+        return said
+
+
+def _shortened(result: Any) -> Any:
+    if isinstance(result, str) and len(result) > RESULT_CHARS_MAX:
+        return result[:RESULT_CHARS_MAX] + "…"
+    return result

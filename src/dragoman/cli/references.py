@@ -1,0 +1,146 @@
+"""From `MODULE:OBJECT` to the agent that it names.
+
+Invariant: whatever is wrong with a reference, the result is an `AgentReferenceError` that names it and the fix.
+"""
+
+import difflib
+import importlib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from dragoman.agents.frameworks import adapted
+from dragoman.engine.api import Runner
+from dragoman.model.card import Profile
+
+
+class AgentReferenceError(Exception):
+    """An agent that cannot be served. The message names the reference and what to do."""
+
+
+def referenced_as(reference: str, agent_id: str) -> Runner:
+    """The agent that a reference with an object names; an object of a framework becomes the agent `agent_id`."""
+    place, name = _split(reference)
+    return _named(reference, _module(reference, place), name, agent_id)
+
+
+def referenced(reference: str) -> list[Runner]:
+    """The agent that `MODULE:OBJECT` or `file.py:OBJECT` names; without an object every agent in the module."""
+    place, name = _split(reference)
+    module = _module(reference, place)
+    if name:
+        return [_named(reference, module, name)]
+    found = _agents_in(module)
+    if not found:
+        raise AgentReferenceError(f'{reference}: no agents in it; make one with agent = Agent("my-agent", …)')
+    return list(found.values())
+
+
+def _split(reference: str) -> tuple[str, str]:
+    place, colon, name = reference.rpartition(":")
+    if not colon:
+        return reference, ""
+    if not place or not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", name):
+        raise AgentReferenceError(f"{reference}: must be MODULE:OBJECT or file.py:OBJECT")
+    return place, name
+
+
+def _module(reference: str, place: str) -> ModuleType:
+    if place.endswith(".py") or "/" in place:
+        return _file(reference, Path(place))
+    if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", place):
+        raise AgentReferenceError(f"{reference}: {place!r} is no module; write MODULE:OBJECT or file.py:OBJECT")
+    try:
+        return importlib.import_module(place)
+    except ModuleNotFoundError as error:
+        if error.name is not None and (place == error.name or place.startswith(error.name + ".")):
+            hint = (
+                f"; did you mean {place.replace('.', '/')}.py?"
+                if Path(place.replace(".", "/") + ".py").exists()
+                else ""
+            )
+            raise AgentReferenceError(
+                f"{reference}: no module {error.name!r} in {Path.cwd()} or among the installed packages{hint}"
+            ) from error
+        raise _broken(reference, error) from error
+    except Exception as error:
+        raise _broken(reference, error) from error
+
+
+def _file(reference: str, path: Path) -> ModuleType:
+    """The module in the file `path`, loaded once; like a script, it finds its neighbours."""
+    if not path.is_file():
+        raise AgentReferenceError(f"{reference}: no file {path} in {Path.cwd()}")
+    name = "dragoman_file_" + re.sub(r"\W", "_", str(path.resolve()))
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise AgentReferenceError(f"{reference}: {path} is no Python file")
+    if (neighbours := str(path.resolve().parent)) not in sys.path:
+        sys.path.append(neighbours)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise _broken(reference, error) from error
+    return module
+
+
+def _broken(reference: str, error: Exception) -> AgentReferenceError:
+    """The user's module raised: say what and where, as its author needs it."""
+    place = ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        if not frame.f_code.co_filename.startswith("<frozen ") and frame.f_globals.get("__name__") != "importlib":
+            place = f" ({frame.f_code.co_filename}:{line})"
+    if isinstance(error, SyntaxError):
+        place = ""  # its text says where
+    return AgentReferenceError(f"{reference}: importing it failed with {type(error).__name__}: {error}{place}")
+
+
+def _named(reference: str, module: ModuleType, name: str, agent_id: str = "") -> Runner:
+    found: Any = module
+    for step in name.split("."):
+        if not hasattr(found, step):
+            raise AgentReferenceError(f"{reference}: {step!r} is not in it; {_choices(step, _agents_in(module))}")
+        found = getattr(found, step)
+    if not _is_agent(found):
+        if (theirs := adapted(found, agent_id or name.rpartition(".")[2])) is not None:
+            return theirs
+        raise AgentReferenceError(
+            f"{reference}: is of type {type(found).__name__}, not an Agent; {_choices(name, _agents_in(module))}"
+        )
+    agent: Runner = found
+    return agent
+
+
+def _choices(name: str, agents: Iterable[str]) -> str:
+    names = list(agents)
+    near = difflib.get_close_matches(name, names, n=1)
+    if near:
+        return f"did you mean {near[0]}?"
+    return f"its agents are {', '.join(names)}" if names else "it has no agents"
+
+
+def _agents_in(module: ModuleType) -> dict[str, Runner]:
+    """The agents of a module by name, in the order of their definition, each once."""
+    found: dict[str, Runner] = {}
+    for name, value in vars(module).items():
+        if _is_agent(value) and not any(value is other for other in found.values()):
+            found[name] = value
+    return found
+
+
+def _is_agent(value: object) -> bool:
+    return (
+        not isinstance(value, type)
+        and isinstance(getattr(value, "profile", None), Profile)
+        and callable(getattr(value, "run", None))
+    )
