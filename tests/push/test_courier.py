@@ -19,7 +19,7 @@ from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
 from tests.net.peer import listening, nobody, says
 from tests.push.receiver import Receiver, receiving
-from tests.push.rig import DEADLINE_S, FORM, delivery, rig
+from tests.push.rig import DEADLINE_S, FORM, QUICK, delivery, rig
 
 
 @pytest.fixture
@@ -392,7 +392,8 @@ async def test_waiting_and_dead_are_counted_at_every_look(receiver: Receiver) ->
 
 
 async def test_many_tasks_of_many_hosts_each_get_theirs_once_and_in_order() -> None:
-    async with asyncio.timeout(DEADLINE_S), receiving() as one, receiving() as two, rig() as it:
+    often = replace(QUICK, schedule=Schedule((0.01,) * 20, jitter=0.0))
+    async with asyncio.timeout(DEADLINE_S), receiving() as one, receiving() as two, rig(settings=often) as it:
         one.answers = lambda number: 500 if number % 7 == 0 else 204
         for number in range(40):
             receiver = (one, two)[number % 2]

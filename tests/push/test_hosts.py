@@ -71,16 +71,3 @@ def test_so_many_hosts_are_remembered_and_no_more() -> None:
         hosts.settled(hosts.busied(str(number)))
     assert len(hosts) == KNOWN_MAX
     assert hosts.busied("late").window == WINDOW_START
-
-
-def test_one_who_asked_for_more_in_vain_asks_less_often() -> None:
-    host = Host("h")
-    asked = []
-    for _ in range(100):
-        asked.append(host.asks())
-        if asked[-1]:
-            host.handed(False)
-    assert [number for number, asks in enumerate(asked) if asks] == [0, 2, 6, 14, 30, 62, 94]
-    host.handed(True)
-    assert host.asks()
-    assert host.asks()

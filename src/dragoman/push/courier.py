@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.dialects.api import PushForm
 from dragoman.model.ids import Clock
@@ -22,7 +23,7 @@ from dragoman.net.poster import Poster
 from dragoman.push.caller import Caller
 from dragoman.push.headers import Token
 from dragoman.push.hosts import SLOW_S, WINDOW_START, Host, Hosts
-from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, SLOTS, Lanes, Slot
+from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, Lanes, Slot
 from dragoman.push.schedule import Schedule
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Due, Lane, Outbox, Settled
@@ -49,9 +50,8 @@ BATCH_MAX = 64
 CLAIM_S = 60.0
 """A claim outlasts an attempt, and the three that may be before it in the queue of a host that has become slow."""
 
-HAND_S = 0.002
-"""So long what has arrived is gathered before it is written, where what is owed next may go out with it: about as long
-as a call takes on one machine, and ten times as long as such a transaction."""
+FOLLOWING_S = 1.0
+"""So long after a claim what is behind goes out without another; then it is the turn of those that have waited."""
 
 LOOK_S = 5.0
 """How often the outbox is looked at although nobody said that anything is due: another process may have sent a dead
@@ -117,8 +117,7 @@ class Courier:
         self._moved = asyncio.Event()
         self._attempts: set[asyncio.Task[None]] = set()
         self._unwritten: list[tuple[Settled, int]] = []
-        self._handing: list[tuple[Settled, Host]] = []
-        self._settling: set[Future[Due | None]] = set()
+        self._settling: set[Future[None]] = set()
         self._stopping = False
         self._tasks: TaskGroup | None = None
         self._running: asyncio.Task[None] | None = None
@@ -243,6 +242,7 @@ class Courier:
             busy,
             bytes_max=LARGE_BYTES_MAX[lane] if room is None else room,
             alone=room is None,
+            with_behind=lane is Lane.HEALTHY,
         )
         for due in claimed:
             self._took(due, lane, until_ms)
@@ -267,58 +267,35 @@ class Courier:
         attempt.add_done_callback(self._attempts.discard)
 
     async def _attempt(self, due: Due, host: Host, slot: Slot, timeout_s: float) -> None:
-        """Call once, and write down what became of it; if it was canceled, nothing: its claim runs out."""
+        """Call once, and on with what is behind as long as it arrives; write down what became of it.
+
+        If it was canceled, nothing is known of the last call: its claim runs out.
+        """
         loop, lingers = asyncio.get_running_loop(), slot.lane in LINGERING
         leaving = loop.call_later(SLOW_S, self._linger, slot) if lingers else None
+        until_s = loop.time() + FOLLOWING_S
+        done: list[Settled] = []
         try:
-            settled = await self._caller.called(due, host, timeout_s)
+            done.append(await self._caller.called(due, host, timeout_s))
+            for following in due.behind:
+                if self._stopping or done[-1].outcome != "delivered" or loop.time() > until_s:
+                    break
+                if not self._outbox.owes(following):
+                    break
+                done.append(await self._caller.called(following, host, self._settings.attempt_s))
         finally:
             if leaving is not None:
                 leaving.cancel()
             self._lanes.end(slot)
             self._lanes.let_go(slot.lane, due.delivery.body)
             host.in_flight -= 1
+            if done:
+                *before, last = done
+                self._unwritten.append((replace(last, before=tuple(one.number for one in before)), 0))
             self._go_on(host)
-        if settled.outcome == "delivered" and self._may_hand(host):
-            self._handing.append((settled, host))
-            if len(self._handing) == 1:
-                loop.call_later(HAND_S, self._hand)
-            if slot.lane is not Lane.HEALTHY:
-                self._ask(slot.lane)
-            return
-        self._unwritten.append((settled, 0))
         self._ask(slot.lane)
-        if settled.reached:
+        if done[-1].reached:
             self._ask(Lane.HEALTHY)
-
-    def _may_hand(self, host: Host) -> bool:
-        """Whether what is owed next may go out at once: while there is room for all others, too."""
-        return (
-            not self._stopping
-            and host.in_flight <= host.window // 2
-            and self._lanes.room(Lane.HEALTHY) > SLOTS[Lane.HEALTHY] // 2
-            and host.asks()
-        )
-
-    def _hand(self) -> None:
-        """Write down what has arrived just now; what is owed next to the same configurations goes out."""
-        until_ms = self._clock.now_ms() + round(self._settings.claim_s * 1000)
-        done, self._handing = self._handing, []
-        for settled, host in done:
-            written = self._outbox.settle(settled, None if self._stopping else until_ms)
-            self._settling.add(written)
-            written.add_done_callback(partial(self._handed, settled, host, until_ms))
-
-    def _handed(self, settled: Settled, host: Host, until_ms: int, written: "Future[Due | None]") -> None:
-        self._settled(settled, 0, written)
-        if written.cancelled():
-            return
-        due = None if written.exception() is not None else written.result()
-        host.handed(due is not None)
-        if due is None:
-            self._ask(Lane.HEALTHY)
-        elif not self._stopping:  # else it is left to its claim
-            self._took(due, Lane.HEALTHY, until_ms)
 
     def _linger(self, slot: Slot) -> None:
         if self._lanes.linger(slot):
@@ -337,7 +314,6 @@ class Courier:
 
     def _write(self) -> None:
         """Write down what became of calls since the last time: together, and before the claims that build on it."""
-        self._hand()
         done, self._unwritten = self._unwritten, []
         for settled, failed in done:
             written = self._outbox.settle(settled)
@@ -348,7 +324,7 @@ class Courier:
         self._unwritten.append((settled, failed))
         self._ask(Lane.HEALTHY)
 
-    def _settled(self, settled: Settled, failed: int, written: "Future[Due | None]") -> None:
+    def _settled(self, settled: Settled, failed: int, written: "Future[None]") -> None:
         self._settling.discard(written)
         if written.cancelled():
             return
@@ -365,6 +341,8 @@ class Courier:
         elif settled.outcome != "delivered":
             log.warning("webhook call %d is given up: %s", settled.number, settled.reason)
         if self._counts is not None:
+            for _ in settled.before:
+                self._counts.pushed("delivered")
             self._counts.pushed(settled.outcome)
 
     def _ask(self, lane: Lane) -> None:

@@ -20,9 +20,6 @@ SLOW_S = 1.0
 TOO_MANY = 429
 """The one status below 500 with which a host asks for less (RFC 6585 §4)."""
 
-ASKS_EACH_MAX = 31
-"""Of so many deliveries at least one is written down at once, to find out whether more is owed."""
-
 KNOWN_MAX = 4096
 """Hosts that are remembered although nothing is in flight to them."""
 
@@ -30,7 +27,7 @@ KNOWN_MAX = 4096
 class Host:
     """One of them. `waiting` has been claimed, each with the time its claim ends, and is beyond the window."""
 
-    __slots__ = ("_quick", "_refrains", "_unhanded", "in_flight", "name", "waiting", "window")
+    __slots__ = ("_quick", "in_flight", "name", "waiting", "window")
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -38,8 +35,6 @@ class Host:
         self.window = WINDOW_START
         self.waiting: deque[tuple[Due, Lane, int]] = deque()
         self._quick = 0
-        self._unhanded = 0
-        self._refrains = 0
 
     @property
     def room(self) -> int:
@@ -65,16 +60,6 @@ class Host:
         """It did not answer."""
         self.window = 1
         self._quick = 0
-
-    def asks(self) -> bool:
-        """Whether to ask for what is owed next with this delivery: the rarer, the more often there was nothing."""
-        self._refrains -= 1
-        return self._refrains < 0 and not self.waiting
-
-    def handed(self, something: bool) -> None:
-        """What came of it."""
-        self._unhanded = 0 if something else min(ASKS_EACH_MAX, 2 * self._unhanded + 1)
-        self._refrains = self._unhanded
 
     def _close(self) -> None:
         self.window = max(1, self.window // 2)

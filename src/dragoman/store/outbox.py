@@ -16,6 +16,9 @@ from dragoman.model.operations import PushConfig
 SMALL_BYTES_MAX = 16 * 1024
 """Bodies that are no larger are small: as many as there are calls at once take little memory. Drivers write it down."""
 
+BEHIND_MAX = 7
+"""So many small deliveries are claimed with the one that they follow at most."""
+
 
 class Delivery(Struct, frozen=True, kw_only=True):
     """One webhook call that is owed, rendered. `id` is the same in every attempt (`webhook-id`).
@@ -53,6 +56,8 @@ class Due(Struct, frozen=True, kw_only=True):
     """A delivery that was claimed: it is in flight until it is settled, or its claim runs out.
 
     `number` is its own, in the store. `attempts` are those that failed before. `made_ms` is when it was written.
+    `behind` are those that follow it to the same configuration, in order: each may go out when the one before it has
+    arrived, and with the last that did all of them are settled.
     """
 
     number: int
@@ -63,6 +68,7 @@ class Due(Struct, frozen=True, kw_only=True):
     delivery: Delivery
     attempts: int
     made_ms: int
+    behind: "tuple[Due, ...]" = ()
 
 
 class Settled(Struct, frozen=True, kw_only=True):
@@ -76,7 +82,7 @@ class Settled(Struct, frozen=True, kw_only=True):
     only to refuse: one that was UNKNOWN becomes HEALTHY, any other stays where it is.
 
     Only what is in flight can fail: a `retry` or `dead` of a claim that ran out, and was settled by who claimed it
-    next, changes nothing.
+    next, changes nothing. `before` are the numbers of those that it was behind, which have arrived.
     """
 
     number: int
@@ -84,6 +90,7 @@ class Settled(Struct, frozen=True, kw_only=True):
     due_ms: int = 0
     reason: str = ""
     reached: bool = True
+    before: tuple[int, ...] = ()
 
 
 class Owed(Struct, frozen=True, kw_only=True):
@@ -137,6 +144,7 @@ class Outbox(Protocol):
         *,
         bytes_max: int | None = None,
         alone: bool = False,
+        with_behind: bool = False,
     ) -> tuple[Due, ...]:
         """Take deliveries that are due, at most `limit`, at most `per_host` of each host, none of a `busy` host.
 
@@ -144,7 +152,8 @@ class Outbox(Protocol):
         by `until_ms` runs out, and it is due again. Costs about what it returns, however many are owed.
 
         Of bodies that are not small it takes at most `bytes_max` together (None: any), but with `alone` the first of
-        them whatever its size; behind one that finds no room it takes only small ones. One of which the configuration
+        them whatever its size; behind one that finds no room it takes only small ones. `with_behind`: also what is owed
+        behind each that is small, as far as that is small and has not failed before. One of which the configuration
         cannot be read is a dead letter.
         """
         ...
@@ -156,12 +165,12 @@ class Outbox(Protocol):
         """
         ...
 
-    def settle(self, settled: Settled, claim_until_ms: int | None = None) -> "Future[Due | None]":
-        """Write what became of an attempt; under way when this returns. Of one that is no longer there, nothing.
+    def owes(self, due: Due) -> bool:
+        """Whether it is still owed, and to the configuration that it was claimed with. A point read."""
+        ...
 
-        With `claim_until_ms`, if it was delivered, the next of its configuration is claimed until then and given back,
-        unless it is larger than that was, and not small, or something else of its host is due.
-        """
+    def settle(self, settled: Settled) -> "Future[None]":
+        """Write what became of an attempt; under way when this returns. Of one that is no longer there, nothing."""
         ...
 
     async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> tuple[Owed, ...]:

@@ -1,4 +1,4 @@
-"""Taking what is due: claims, and what goes out at once behind a delivery that has arrived.
+"""Taking what is due: claims, each with what may go out behind it.
 
 Invariant: a claim costs about what it takes. Large bodies are claimed apart from small ones, and one that finds no room
 keeps no small one waiting. What cannot be read is put aside. Everything here runs inside a transaction of the writer's.
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
+from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
 from dragoman.store.sqlite.owed import Row, settle
 from dragoman.store.sqlite.writes import Settlement
 
@@ -36,6 +37,7 @@ class Claim(Struct, frozen=True):
     busy: tuple[str, ...]
     bytes_max: int | None
     alone: bool
+    with_behind: bool
 
 
 def claim(ledger: "Ledger", ask: Claim) -> tuple[Due, ...]:
@@ -47,21 +49,6 @@ def claim(ledger: "Ledger", ask: Claim) -> tuple[Due, ...]:
     return taking.finished()
 
 
-def settled_together(ledger: "Ledger", writes: Sequence[Settlement], now_ms: int) -> list[Due | None]:
-    """Write what became of attempts; of each what was claimed with it."""
-    handed = settle(ledger, writes, now_ms)
-    if not handed:
-        return [None] * len(writes)
-    dues: dict[int, Due] = {}
-    for _, _, *facts in ledger.cursor.execute(ledger.sql["some_due"], (str(list(handed.values())),)).fetchall():
-        due = _due(ledger, facts)
-        if due is None:
-            _put_aside(ledger, [int(str(facts[0]))], now_ms)
-        else:
-            dues[due.number] = due
-    return [dues.get(handed.pop(write.settled.number, 0)) for write in writes]
-
-
 class _Taking:
     """A claim under way: what it has taken, and where it need not look again."""
 
@@ -69,6 +56,7 @@ class _Taking:
         self._ledger = ledger
         self._ask = ask
         self._taken: list[Due] = []
+        self._configs: list[int] = []
         self._unreadable: list[int] = []
         self._by_host: Counter[str] = Counter()
         self._seen: set[int] = set()
@@ -94,7 +82,7 @@ class _Taking:
         for config, size, *facts in rows:
             if self._may_take(size, facts[3]):
                 claims.append((config, ask.until_ms, facts[0]))
-                self._take(size, facts)
+                self._take(config, size, facts)
         ledger.execute_rows("claim_webhooks", claims)
         return True
 
@@ -105,7 +93,29 @@ class _Taking:
             ledger.cursor.execute(ledger.sql["align_hosts"], (str(list(self._seen)),))
         if self._unreadable:
             _put_aside(ledger, self._unreadable, self._ask.now_ms)
+        if self._ask.with_behind and self._taken:
+            self._follow()
         return tuple(self._taken)
+
+    def _follow(self) -> None:
+        """Find what may go out behind what was taken."""
+        leaders = [index for index, due in enumerate(self._taken) if len(due.delivery.body) <= SMALL_BYTES_MAX]
+        places = [(self._configs[index], self._taken[index].number) for index in leaders]
+        values = (msgspec.json.encode(places).decode(), BEHIND_MAX)
+        behind: dict[int, list[Due]] = {index: [] for index in leaders}
+        ended: set[int] = set()
+        rows: list[Any] = self._ledger.cursor.execute(self._ledger.sql["behind"], values).fetchall()
+        for place, number, name, seq, kept, dialect, body, trace, attempts, made in rows:
+            index = leaders[place]
+            due = self._taken[index]
+            if index in ended or body is None or attempts:
+                ended.add(index)
+                continue
+            delivery = _delivery(name, due.config.id, seq, kept, dialect, body, trace)
+            behind[index].append(replace(due, number=number, delivery=delivery, attempts=0, made_ms=made))
+        for index, dues in behind.items():
+            if dues:
+                self._taken[index] = replace(self._taken[index], behind=tuple(dues))
 
     def _due_hosts(self, left: int) -> list[tuple[int, str, int]]:
         small, large = (msgspec.json.encode(names).decode() for names in self._passed)
@@ -131,7 +141,7 @@ class _Taking:
         self._passed = ([*self._ask.busy, *full], [])
         return False
 
-    def _take(self, size: int, facts: list[Any]) -> None:
+    def _take(self, config: int, size: int, facts: list[Any]) -> None:
         if size > SMALL_BYTES_MAX:
             facts[10] = self._ledger.cursor.execute(self._ledger.sql["body"], (facts[0],)).get
             self._alone = False
@@ -142,6 +152,7 @@ class _Taking:
             self._unreadable.append(facts[0])
         else:
             self._taken.append(due)
+            self._configs.append(config)
             self._by_host[due.host] += 1
 
 
@@ -158,15 +169,7 @@ def _due(ledger: "Ledger", facts: Sequence[Any]) -> Due | None:
         config = ledger.push_configs.decode(settings)
     except msgspec.MsgspecError:
         return None
-    delivery = Delivery(
-        id=name,
-        config_id=config_id,
-        seq=seq,
-        kept=bool(kept),
-        body=body,
-        traceparent=trace,
-        dialect=dialect,
-    )
+    delivery = _delivery(name, config_id, seq, kept, dialect, body, trace)
     return Due(
         number=number,
         task_id=task_id,
@@ -176,4 +179,18 @@ def _due(ledger: "Ledger", facts: Sequence[Any]) -> Due | None:
         delivery=delivery,
         attempts=attempts,
         made_ms=made,
+    )
+
+
+def _delivery(
+    name: str, config_id: str, seq: int, kept: int, dialect: str, body: bytes, traceparent: str | None
+) -> Delivery:
+    return Delivery(
+        id=name,
+        config_id=config_id,
+        seq=seq,
+        kept=bool(kept),
+        body=body,
+        traceparent=traceparent,
+        dialect=dialect,
     )

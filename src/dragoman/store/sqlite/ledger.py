@@ -12,10 +12,9 @@ import msgspec
 
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import Appended, Dedupe, Ended, Fenced, Moved, Refused, Repeat, Unknown
-from dragoman.store.sqlite.claims import settled_together
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import File
-from dragoman.store.sqlite.owed import add_webhooks, keep_webhook, owe, register, remove, remove_all
+from dragoman.store.sqlite.owed import add_webhooks, keep_webhook, owe, register, remove, remove_all, settle
 from dragoman.store.sqlite.quotas import Room
 from dragoman.store.sqlite.statements import for_rows
 from dragoman.store.sqlite.writes import (
@@ -138,7 +137,8 @@ class Ledger:
             case Removal():
                 return remove(self, write)
             case Settlement():
-                return settled_together(self, (write,), now_ms)[0]
+                settle(self, (write,), now_ms)
+                return None
             case Remembrance(dedupe=dedupe):
                 known = self._known(dedupe, now_ms)
                 if known is None:

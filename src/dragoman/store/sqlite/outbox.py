@@ -76,9 +76,10 @@ class OutboxTables:
         *,
         bytes_max: int | None = None,
         alone: bool = False,
+        with_behind: bool = False,
     ) -> tuple[Due, ...]:
         """Two indexes: hosts of a lane by their time, webhooks of a host by theirs; both twice, for large ones too."""
-        ask = Claim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone)
+        ask = Claim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind)
 
         def run(ledger: Ledger, _: int) -> tuple[Due, ...]:
             return claim(ledger, ask)
@@ -95,10 +96,19 @@ class OutboxTables:
             raise translated(error, opened.location) from error
         return found
 
-    def settle(self, settled: Settled, claim_until_ms: int | None = None) -> "asyncio.Future[Due | None]":
+    def owes(self, due: Due) -> bool:
+        """As the protocol says."""
+        opened = self._door()
+        try:
+            settings: bytes | None = opened.reads.point("owes", (due.number,))
+        except apsw.Error as error:
+            raise translated(error, opened.location) from error
+        return settings is not None and settings == msgspec.msgpack.encode(due.config)
+
+    def settle(self, settled: Settled) -> "asyncio.Future[None]":
         """As the protocol says; those of one batch are written together."""
         try:
-            return self._own().submit(Settlement(settled, claim_until_ms))
+            return self._own().submit(Settlement(settled))
         except StoreError as error:
             return _failed(error)
 

@@ -131,12 +131,18 @@ FROM json_each(?1) j CROSS JOIN push_configs c ON c.config IN (
     CROSS JOIN tasks t ON t.task = c.task CROSS JOIN scopes s ON s.scope = t.scope
 LIMIT ?4;
 
--- name: some_due
--- The same of deliveries by a JSON array of their numbers.
-SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.kept, d.dialect,
-    d.body, d.traceparent, d.attempts, d.made_ms
-FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value CROSS JOIN push_configs c ON c.config = d.config
-    CROSS JOIN push_hosts h ON h.host = c.host CROSS JOIN tasks t ON t.task = c.task CROSS JOIN scopes s ON s.scope = t.scope;
+-- name: behind
+-- What is owed behind deliveries, by a JSON array of [webhook, delivery], so many of each, in order; large bodies are left out.
+-- The first value is the place in the array.
+SELECT j.key, d.delivery, d.id, d.seq, d.kept, d.dialect, CASE WHEN length(d.body) <= 16384 THEN d.body END, d.traceparent,
+    d.attempts, d.made_ms
+FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery IN (SELECT o.delivery FROM deliveries o
+    WHERE o.config = j.value ->> 0 AND o.dead = 0 AND o.delivery > j.value ->> 1 ORDER BY o.delivery LIMIT ?2)
+ORDER BY j.key, d.delivery;
+
+-- name: owes
+-- The webhook that a delivery is owed to.
+SELECT c.settings FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config WHERE d.delivery = ?1;
 
 -- name: body
 -- The body of a delivery.
@@ -154,9 +160,9 @@ RETURNING host, large;
 
 -- name: settling
 -- How deliveries stand, by a JSON array of their numbers, as one JSON array of [number, webhook, what is in flight, its size,
--- host, lane, when the host is due, also with large ones, the oldest other that is owed, its size].
-SELECT json_group_array(json_array(d.delivery, d.config, c.claimed, length(d.body), c.host, h.lane, h.due_ms, h.large_ms,
-    n.delivery, coalesce(length(n.body), 0)))
+-- host, lane, the oldest other that is owed, its size].
+SELECT json_group_array(json_array(d.delivery, d.config, c.claimed, length(d.body), c.host, h.lane, n.delivery,
+    coalesce(length(n.body), 0)))
 FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead = 0
     CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN push_hosts h ON h.host = c.host
     LEFT JOIN deliveries n ON n.delivery = (SELECT o.delivery FROM deliveries o
@@ -178,9 +184,9 @@ UPDATE deliveries SET attempts = attempts + 1, dead = v.column2, reason = v.colu
 WHERE delivery = v.column1;
 
 -- name: free_webhooks
--- What is owed to webhooks is due then, the oldest has failed before, is large, and is in flight.
-UPDATE push_configs SET due_ms = v.column2, retries = v.column3, large = v.column4, claimed = v.column5
-FROM (VALUES ROWS(5)) v WHERE config = v.column1;
+-- What is owed to webhooks is due then, the oldest has failed before, is large; nothing is in flight.
+UPDATE push_configs SET due_ms = v.column2, retries = v.column3, large = v.column4, claimed = NULL
+FROM (VALUES ROWS(4)) v WHERE config = v.column1;
 
 -- name: change_lanes
 -- How hosts have done.

@@ -37,7 +37,7 @@ class Told(Struct, frozen=True, array_like=True):
 class Standing(Struct, frozen=True, array_like=True):
     """How a delivery stands: `claimed` is what is in flight to its webhook, `other` the oldest other that is owed.
 
-    `due_ms` and `large_ms` are those of its host, sizes those of the bodies.
+    Sizes are those of the bodies.
     """
 
     number: int
@@ -46,14 +46,8 @@ class Standing(Struct, frozen=True, array_like=True):
     size: int
     host: int
     lane: int
-    due_ms: int | None
-    large_ms: int | None
     other: int | None
     other_size: int
-
-    def at_rest(self, now_ms: int) -> bool:
-        """Whether nothing else of its host is due."""
-        return all(ms is None or ms > now_ms for ms in (self.due_ms, self.large_ms))
 
 
 class _Wakes:
@@ -65,9 +59,6 @@ class _Wakes:
     def add(self, host: int, due_ms: int, size: int) -> None:
         due = self._due[size > SMALL_BYTES_MAX]
         due[host] = min(due_ms, due.get(host, due_ms))
-
-    def due(self, host: int, now_ms: int) -> bool:
-        return any(due.get(host, now_ms + 1) <= now_ms for due in self._due)
 
     def write(self, ledger: "Ledger") -> None:
         small, large = self._due
@@ -183,20 +174,17 @@ def reclaim(ledger: "Ledger", now_ms: int) -> None:
     _wake(ledger, set(_rows(ledger, "void_claims", now_ms)), now_ms)
 
 
-def settle(ledger: "Ledger", writes: Iterable[Settlement], now_ms: int) -> dict[int, int]:
-    """Write what became of attempts. Two of one webhook are settled one after the other.
-
-    Returns what was claimed with them: by the number of one that has arrived, that of the next.
-    """
-    waiting, handed = list(writes), dict[int, int]()
+def settle(ledger: "Ledger", writes: Iterable[Settlement], now_ms: int) -> None:
+    """Write what became of attempts. Two of one webhook are settled one after the other."""
+    waiting = list(writes)
+    before = [number for write in waiting for number in write.settled.before]
+    if before:
+        ledger.cursor.execute(ledger.sql["delete_deliveries"], (str(before),))
     while waiting:
-        waiting = _settle_some(ledger, waiting, handed, now_ms)
-    return handed
+        waiting = _settle_some(ledger, waiting, now_ms)
 
 
-def _settle_some(
-    ledger: "Ledger", writes: Sequence[Settlement], handed: dict[int, int], now_ms: int
-) -> list[Settlement]:
+def _settle_some(ledger: "Ledger", writes: Sequence[Settlement], now_ms: int) -> list[Settlement]:
     """Settle the first of each webhook; returns the rest. What waits behind one that failed is merged (see `owe`)."""
     numbers = {write.settled.number for write in writes}
     standings = {standing.number: standing for standing in _read(ledger, "settling", numbers, list[Standing])}
@@ -218,6 +206,8 @@ def _settle_some(
             rest.append(write)
             continue
         claimed = standing.claimed
+        if claimed in one.before:
+            claimed = one.number
         if claimed != one.number and one.outcome in ("retry", "dead"):
             continue  # its claim ran out; whoever claimed it next told what became of it
         before = lanes.get(host, standing.lane)
@@ -240,10 +230,7 @@ def _settle_some(
         retries = one.outcome == "retry" and (other is None or other > one.number)
         size = standing.size if retries else standing.other_size
         due_ms = one.due_ms if retries else now_ms if other is not None or one.outcome == "retry" else None
-        following = None if wakes.due(host, now_ms) else _handed(write, standing, now_ms)
-        if following is not None:
-            handed[one.number], due_ms = following, write.claim_until_ms
-        freed[config] = (config, due_ms, retries, size > SMALL_BYTES_MAX, following)
+        freed[config] = (config, due_ms, retries, size > SMALL_BYTES_MAX)
         if retries and other is not None:
             crowded.append(config)
         if due_ms is not None:
@@ -260,22 +247,6 @@ def _settle_some(
         hosts = {host for (host,) in _rows(ledger, "measure", _numbers(headless))}
         ledger.cursor.execute(ledger.sql["align_hosts"], (_numbers(hosts),))
     return rest
-
-
-def _handed(write: Settlement, standing: Standing, now_ms: int) -> int | None:
-    """What goes out behind one that has arrived, without another claim; None: nothing, or another has waited longer.
-
-    What is larger than small has the room of the one before it.
-    """
-    if (
-        write.claim_until_ms is not None
-        and write.settled.outcome == "delivered"
-        and standing.claimed == standing.number
-        and standing.other_size <= max(SMALL_BYTES_MAX, standing.size)
-        and standing.at_rest(now_ms)
-    ):
-        return standing.other
-    return None
 
 
 def revive(ledger: "Ledger", numbers: Sequence[int], now_ms: int) -> int:

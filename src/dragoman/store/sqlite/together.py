@@ -13,10 +13,9 @@ import msgspec
 
 from dragoman.store.api import Appended
 from dragoman.store.outbox import Delivery
-from dragoman.store.sqlite.claims import settled_together
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.sqlite.ledger import Ledger, Standing, addition_row, may_append, task_row
-from dragoman.store.sqlite.owed import add_webhooks, owe
+from dragoman.store.sqlite.owed import add_webhooks, owe, settle
 from dragoman.store.sqlite.quotas import Room
 from dragoman.store.sqlite.writes import (
     Addition,
@@ -115,10 +114,7 @@ class Together:
         if webhooks:
             add_webhooks(ledger, webhooks)
         owe(ledger, owing, now_ms)
-        settlements = [(place, write) for place, write in enumerate(writes) if isinstance(write, Settlement)]
-        handed = settled_together(ledger, [write for _, write in settlements], now_ms)
-        for (place, _), due in zip(settlements, handed, strict=True):
-            outcomes[place] = due
+        settle(ledger, [write for write in writes if isinstance(write, Settlement)], now_ms)
         for place, write in sorted(rest, key=lambda one: one[0]):
             outcomes[place] = ledger.write(write, now_ms)
         return outcomes

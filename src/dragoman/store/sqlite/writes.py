@@ -85,10 +85,9 @@ class Removal(Struct, frozen=True):
 
 
 class Settlement(Struct, frozen=True):
-    """What became of an attempt to deliver, and until when the next may be claimed with it."""
+    """What became of an attempt to deliver."""
 
     settled: Settled
-    claim_until_ms: int | None = None
 
 
 class Remembrance(Struct, frozen=True):

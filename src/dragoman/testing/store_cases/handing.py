@@ -1,4 +1,4 @@
-"""Deliveries by size, and those that go out at once behind one that has arrived.
+"""Deliveries by size, and those that are claimed with the one that they are behind.
 
 Invariant: a case uses nothing but the Store protocol.
 """
@@ -8,7 +8,7 @@ import asyncio
 from msgspec.structs import replace
 
 from dragoman.store.api import Store
-from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
+from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
 from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, new_task
 from dragoman.testing.store_cases.pushing import CLAIM_MS, HOST, any_claimed, claimed, telling, told, webhook
 
@@ -37,10 +37,17 @@ async def taken(
     return [f"{due.task_id}:{len(due.delivery.body)}" for due in dues]
 
 
-async def arrived(bench: Bench, store: Store, due: Due) -> Due | None:
-    """It has arrived; what went out behind it."""
-    settled = Settled(number=due.number, outcome="delivered")
-    return await store.outbox.settle(settled, bench.clock.ms + CLAIM_MS)
+async def taken_with_behind(bench: Bench, store: Store) -> list[Due]:
+    """What is claimed of hosts that do well, with what is behind."""
+    now, until = bench.clock.ms, bench.clock.ms + CLAIM_MS
+    return list(await store.outbox.claim(Lane.HEALTHY, now, until, 10, 10, with_behind=True))
+
+
+async def healthy(bench: Bench, store: Store, host: str = HOST) -> None:
+    """The host has taken something."""
+    await owing(store, "first", telling(1), host=host)
+    (due,) = await claimed(bench, store)
+    await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
 
 
 async def large_bodies_are_claimed_as_there_is_room(bench: Bench) -> None:
@@ -110,70 +117,72 @@ async def taken_healthy(bench: Bench, store: Store, bytes_max: int) -> list[str]
     return told(list(await store.outbox.claim(Lane.HEALTHY, now, until, 10, 10, bytes_max=bytes_max)))
 
 
-async def the_next_goes_out_behind_one_that_has_arrived(bench: Bench) -> None:
+async def what_is_behind_comes_with_a_claim(bench: Bench) -> None:
     async with bench.store() as store:
+        await healthy(bench, store)
         await owing(store, "t1", *(telling(seq) for seq in range(1, 5)))
-        (due,) = await claimed(bench, store)
-        assert await store.outbox.settle(Settled(number=due.number, outcome="delivered")) is None, "nobody asked for it"
-        (second,) = await claimed(bench, store, Lane.HEALTHY)
-        third = await arrived(bench, store, second)
-        assert third == replace(second, number=second.number + 1, delivery=telling(3))
+        await owing(store, "t2", telling(9))
+        (due, alone) = await taken_with_behind(bench, store)
+        assert (due.behind[0].number, alone.behind) == (due.number + 1, ())
+        assert [one.delivery for one in due.behind] == [telling(seq) for seq in range(2, 5)]
+        assert replace(due.behind[0], number=due.number, delivery=due.delivery) == replace(due, behind=())
         assert await any_claimed(bench, store) == [], "it is in flight"
-        assert await store.outbox.next_due_ms() == bench.clock.ms + CLAIM_MS
-        assert await arrived(bench, store, second) is None, "told once more, nothing changes"
+        assert store.outbox.owes(due.behind[0])
+        await store.outbox.register("t1", webhook(path="/elsewhere"), ())
+        assert not store.outbox.owes(due.behind[0]), "it goes elsewhere now"
+        await store.outbox.remove("t2", "w")
+        assert not store.outbox.owes(alone)
+        third = Settled(number=due.behind[1].number, outcome="delivered", before=(due.number, due.behind[0].number))
+        await store.outbox.settle(third)
+        assert [one.number for one in await store.outbox.owed()] == [due.behind[2].number]
+        await store.outbox.settle(third)
+        (last,) = await taken_with_behind(bench, store)
+        assert (last.delivery, last.behind) == (telling(4), ())
         bench.clock.ms += CLAIM_MS
-        assert await claimed(bench, store, Lane.HEALTHY) == [third], "its claim ran out"
-        assert await arrived(bench, store, third) is not None
-        assert await store.outbox.owed_count() == (1, 0)
-        (last,) = [one.number for one in await store.outbox.owed()]
-        assert await arrived(bench, store, replace(third, number=last)) is None
-        assert await store.outbox.owed_count() == (0, 0)
-        bench.clock.ms += CLAIM_MS
-        assert await any_claimed(bench, store) == []
-        assert await store.outbox.next_due_ms() is None
+        assert await taken_with_behind(bench, store) == [last], "its claim ran out"
 
 
-async def nothing_goes_out_behind_a_failure(bench: Bench) -> None:
+async def a_failure_is_of_the_one_that_failed(bench: Bench) -> None:
     async with bench.store() as store:
+        await healthy(bench, store)
+        await owing(store, "t1", *(telling(seq, kept=True) for seq in range(1, 5)))
+        (due,) = await taken_with_behind(bench, store)
+        later = bench.clock.ms + 1
+        await store.outbox.settle(
+            Settled(number=due.behind[0].number, outcome="retry", due_ms=later, before=(due.number,))
+        )
+        assert await taken_with_behind(bench, store) == []
+        bench.clock.ms = later
+        (due,) = await taken_with_behind(bench, store)
+        assert (due.delivery.seq, due.attempts, [one.delivery.seq for one in due.behind]) == (2, 1, [3, 4])
+        await store.outbox.settle(Settled(number=due.behind[0].number, outcome="dead", before=(due.number,)))
+        (due,) = await taken_with_behind(bench, store)
+        assert (due.delivery.seq, await store.outbox.owed_count()) == (4, (1, 1))
+        await store.outbox.settle(Settled(number=due.number, outcome="gone"))
+        assert await store.outbox.owed_count() == (0, 0)
+
+
+async def what_is_behind_is_small_and_has_not_failed(bench: Bench) -> None:
+    async with bench.store() as store:
+        await healthy(bench, store)
+        await owing(store, "t1", sized(1, SMALL_BYTES_MAX), sized(2, SMALL_BYTES_MAX), sized(3), telling(4))
+        await owing(store, "t2", sized(1), telling(2))
+        await owing(store, "t3", *(telling(seq, kept=True) for seq in range(1, 20)))
+        found = {due.task_id: len(due.behind) for due in await taken_with_behind(bench, store)}
+        assert found == {"t1": 1, "t2": 0, "t3": BEHIND_MAX}
+
+
+async def one_that_failed_before_does_not_go_out_early(bench: Bench) -> None:
+    async with bench.store() as store:
+        await healthy(bench, store)
         await owing(store, "t1", *(telling(seq, kept=True) for seq in range(1, 4)))
-        (due,) = await claimed(bench, store)
-        until = bench.clock.ms + CLAIM_MS
-        retry = Settled(number=due.number, outcome="retry", due_ms=bench.clock.ms)
-        assert await store.outbox.settle(retry, until) is None
-        await claimed(bench, store, Lane.HEALTHY)
-        assert await store.outbox.settle(replace(retry, outcome="dead"), until) is None
-        (due,) = await claimed(bench, store, Lane.HEALTHY)
-        assert await store.outbox.settle(replace(retry, number=due.number, outcome="gone"), until) is None
-
-
-async def nothing_goes_out_past_what_has_waited_longer_at_its_host(bench: Bench) -> None:
-    async with bench.store() as store:
-        await owing(store, "t1", *(telling(seq) for seq in range(1, 5)))
-        (due,) = await claimed(bench, store)
-        for number, other in enumerate((telling(1), sized(1))):
-            await owing(store, f"o{number}", other)
-            assert await arrived(bench, store, due) is None
-            dues = {one.task_id: one for one in await claimed(bench, store, Lane.HEALTHY)}
-            assert sorted(dues) == [f"o{number}", "t1"]
-            due = dues["t1"]
-        await owing(store, "elsewhere", telling(1), host=SILENT)
-        assert await arrived(bench, store, due) is not None
-
-
-async def what_goes_out_behind_another_has_no_more_need_of_room(bench: Bench) -> None:
-    async with bench.store() as store:
-        sizes = (1, SMALL_BYTES_MAX, LARGE, LARGE, LARGE + 1, 1)
-        await owing(store, "t1", *(sized(seq, size) for seq, size in enumerate(sizes)))
-        (due,) = await claimed(bench, store)
-        handed = []
-        for _ in sizes:
-            following = await arrived(bench, store, due)
-            handed.append(following is not None)
-            if following is None:
-                following = next(iter(await claimed(bench, store, Lane.HEALTHY)), due)
-            due = following
-        assert handed == [True, False, True, False, True, False]
-        assert await store.outbox.owed_count() == (0, 0)
+        (due,) = await taken_with_behind(bench, store)
+        await store.outbox.settle(Settled(number=due.number, outcome="dead"))
+        (second,) = await taken_with_behind(bench, store)
+        await store.outbox.settle(Settled(number=second.number, outcome="retry", due_ms=bench.clock.ms + CLAIM_MS))
+        await store.outbox.revive(None, bench.clock.ms)
+        (due,) = await taken_with_behind(bench, store)
+        assert (due.delivery.seq, due.behind) == (1, ())
 
 
 async def a_delivery_keeps_its_dialect(bench: Bench) -> None:
@@ -192,9 +201,9 @@ HANDING: tuple[Case, ...] = (
     large_bodies_keep_no_small_ones_waiting,
     both_sizes_of_a_host_are_few_at_a_time,
     what_is_owed_next_may_be_of_another_size,
-    the_next_goes_out_behind_one_that_has_arrived,
-    nothing_goes_out_behind_a_failure,
-    nothing_goes_out_past_what_has_waited_longer_at_its_host,
-    what_goes_out_behind_another_has_no_more_need_of_room,
+    what_is_behind_comes_with_a_claim,
+    a_failure_is_of_the_one_that_failed,
+    what_is_behind_is_small_and_has_not_failed,
+    one_that_failed_before_does_not_go_out_early,
     a_delivery_keeps_its_dialect,
 )
