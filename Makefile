@@ -21,6 +21,10 @@ COMPILE := $(UV) pip compile --quiet --upgrade --universal --python-version 3.11
 CODE := $(wildcard src examples tests scripts bench)
 TYPED := $(wildcard src examples scripts)
 
+# Agent frameworks, each in an environment of its own; `make test` tries those that install quickly.
+FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/framework-*.txt))
+FRAMEWORKS_QUICK := agno crewai google-adk langgraph openai-agents pydantic-ai strands
+
 PORT ?= 7870
 STORE ?= sqlite:///data/dragoman.db
 AGENTS ?= examples/agents.py
@@ -29,7 +33,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast serve bench docs peers requirements clean
+.PHONY: help setup check format test test-fast test-frameworks serve bench docs peers frameworks requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
@@ -47,11 +51,17 @@ format: $(VENV)/.dev ## rewrite the code as `check` wants it
 	$(BIN)/ruff check --fix-only $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-test: $(VENV)/.dev peers docs ## everything CI runs: all tests, with the official clients as peers
+test: $(VENV)/.dev peers frameworks docs ## everything CI runs: all tests, with the official clients as peers
 	$(BIN)/pytest $(ARGS)
 
 test-fast: $(VENV)/.dev ## the tests of single parts, without whole servers, peers and kills: under 60 s
 	$(BIN)/pytest -m "not slow and not peer" $(ARGS)
+
+test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real packages; FRAMEWORKS="langgraph agno" chooses
+	@for name in $(FRAMEWORKS); do \
+		$(MAKE) --no-print-directory .venv-fw-$$name/.ready || echo "$$name could not be installed" >&2; \
+	done
+	FRAMEWORKS="$(FRAMEWORKS)" $(BIN)/pytest -v tests/frameworks/test_frameworks.py $(ARGS)
 
 serve: $(VENV)/.core ## the server with the example agents; PORT=7870 STORE=sqlite:///data/dragoman.db AGENTS=… ARGS=…
 	@exec $(BIN)/dragoman serve $(AGENTS) --port $(PORT) --store $(STORE) $(ARGS)
@@ -62,16 +72,19 @@ bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server a
 docs: $(VENV)/.core ## every link in the documentation leads somewhere
 	$(BIN)/python scripts/check_links.py
 
-peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
+peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-mcp/.ready .venv-s3/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
+
+frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the agent frameworks that install quickly
 
 requirements: $(VENV)/.build ## look up newer versions and write requirements/*.txt anew
 	$(COMPILE) pyproject.toml -o requirements/core.txt
-	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a bench; do \
+	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
+	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-mcp peers-s3 bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-bench tests/peers/js/node_modules dist build
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-mcp .venv-s3 .venv-bench tests/peers/js/node_modules dist build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -97,7 +110,16 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 .venv-sdk03/.ready: requirements/peers-sdk03.txt
 .venv-openai/.ready: requirements/peers-openai.txt
 .venv-fasta2a/.ready: requirements/peers-fasta2a.txt
+.venv-mcp/.ready: requirements/peers-mcp.txt
+.venv-s3/.ready: requirements/peers-s3.txt
 .venv-bench/.ready: requirements/bench.txt
+.venv-fw-%/.ready: requirements/framework-%.txt | $(VENV)/.core
+	rm -rf .venv-fw-$*
+	$(UV) venv --quiet -p $(BIN)/python .venv-fw-$*
+	$(UV) pip install --quiet -p .venv-fw-$* --require-hashes -r $<
+	$(UV) pip install --quiet -p .venv-fw-$* --no-build-isolation --no-deps -e .
+	@touch $@
+
 .venv-%/.ready: | $(VENV)/.build
 	rm -rf .venv-$*
 	$(UV) venv --quiet -p $(BIN)/python .venv-$*

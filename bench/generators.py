@@ -75,11 +75,12 @@ class Generators:
         self.blast = directory / "blast"
         self.hooks = directory / "hooks"
         self.peer = directory / "peer"
+        self.tokens = directory / "tokens"
         self.wrk = shutil.which("wrk")
         compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
         if compiler is None:
             raise Broken("the load generator needs a C compiler: apt-get install gcc libc6-dev")
-        for program in (self.load, self.blast, self.hooks, self.peer):
+        for program in (self.load, self.blast, self.hooks, self.peer, self.tokens):
             subprocess.run([compiler, "-O2", "-o", program, HERE / f"{program.name}.c"], check=True)
 
     def write(self, text: str) -> Path:

@@ -1,7 +1,8 @@
 """The rows of the benchmark: what each does to a server, and which figures come out.
 
 A row is a function of (generators, server kind, plan); it starts its own server and returns named figures. Those of
-SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py.
+SendMessage are in sends.py, those of webhooks in webhooks.py, those of calling other agents in upstream.py,
+that of programs in command.py, that of models in tokens.py.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import time
 import uuid
 from dataclasses import dataclass
 
+from command import command
 from generators import ID_SLOT, Generators, Measured, ids_of, message, rpc, stream_rpc
 from install import packages
 from plan import ECHO, QUESTION, Figures, Plan, Row, answered, clocked
 from sends import auth, dialects, send
 from servers import Broken, Kind, Server, running
+from tokens import answers
 from upstream import client, upstream
 from webhooks import live, push
 
@@ -257,5 +260,7 @@ ROWS = (
     Row("live", "a webhook beside others at dead hosts", ("dragoman",), live, 2),
     Row("client", "a client that calls a fast agent", ("dragoman", "sdk"), client),
     Row("upstream", "a remote agent behind Dragoman's card, to a local one", ("dragoman",), upstream, 2),
+    Row("tokens", "1,000 answers of a model at once, 50 tokens a second each", ("dragoman",), answers, 2),
+    Row("command", "a program that is started for a task, to its own start", ("dragoman",), command),
     Row("start", "start to first card, packages", ("dragoman", "sdk"), start),
 )

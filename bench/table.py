@@ -64,6 +64,10 @@ REQUIRED = (
     Requirement(
         "upstream", "a streamed event through a2a:, to a local agent's", "event", 1.5, at_least=False, unit=" ×"
     ),
+    Requirement("tokens", "1,000 answers at once: tokens that came", "kept", 1.0, unit=" ×"),
+    Requirement("tokens", "the same: a token on its way, p99", "p99_ms", 150, at_least=False, unit=" ms"),
+    Requirement("tokens", "the same: memory of each", "each_kb", 200, at_least=False, unit=" KB"),
+    Requirement("command", "a program: what its task adds to its own start", "adds_ms", 15, at_least=False, unit=" ms"),
     Requirement("start", "start to first card", "seconds", 0.5, at_least=False, unit=" s"),
     Requirement("start", "packages of the core install", "packages", 40, at_least=False),
 )

@@ -51,10 +51,10 @@ async def book(ctx: Context) -> str:
 
 
 # Files: as parts of the message, and as artifacts with names.
-files = Agent("files", description="Takes files and gives files")
+papers = Agent("papers", description="Takes files and gives files")
 
 
-@files.skill("files", tags=["example", "files"], examples=["Give me a file"])
+@papers.skill("files", tags=["example", "files"], examples=["Give me a file"])
 async def give_files(ctx: Context) -> AsyncIterator[Artifact]:
     """Gives each file back with its name, size and SHA-256; without one, a small text file."""
     given = ctx.files or (Part(raw=b"Hello from Dragoman.\n", filename="hello.txt", media_type="text/plain"),)

@@ -195,6 +195,46 @@ def test_a_store_url_of_another_kind_is_refused(url: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "files",
+    [
+        "folder:data/files",
+        "folder:/srv/files with spaces",
+        "s3://bucket",
+        "s3://bucket/some/prefix",
+        "s3://my.bucket-1/p?region=eu-central-1",
+        "s3://bucket?endpoint=http://127.0.0.1:9000&region=us-east-1&path_style=false",
+    ],
+)
+def test_files_are_in_a_folder_or_a_bucket(files: str) -> None:
+    assert load(None, {}, {"files": files}).files == files
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        "data/files",
+        "folder:",
+        "s3:bucket",
+        "s3://",
+        "s3://B",
+        "s3://key:secret@bucket",
+        "s3://bucket?key=x",
+        "gs://bucket",
+        "s3://bucket?endpoint=minio:9000",
+        "s3://bucket?region=",
+        [
+            "s3://bucket?path_style=no",
+        ],
+        "s3://bucket?x",
+        "s3://b c",
+    ],
+)
+def test_files_elsewhere_or_with_a_secret_are_refused(files: str) -> None:
+    with pytest.raises(ConfigError, match="AWS_ACCESS_KEY_ID"):
+        load(None, {}, {"files": files})
+
+
+@pytest.mark.parametrize(
     "url", ["example.org", "ftp://x", "https://", "https://x?y=1", "https://x#y", "https://u@x", "https://x:0"]
 )
 def test_a_public_url_is_a_base_url(url: str) -> None:

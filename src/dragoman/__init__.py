@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from dragoman.agents.context import Context, SyncContext
     from dragoman.agents.facts import Answer
     from dragoman.agents.python import Agent
-    from dragoman.engine.api import DelegationFailed, Reject
+    from dragoman.engine.api import DelegationFailed, Reject, Unreadable
     from dragoman.model.card import AgentExtension, AgentProvider
     from dragoman.model.events import Delegated
     from dragoman.model.message import Artifact, Message, Part, Role
@@ -35,6 +35,7 @@ __all__ = [
     "Role",
     "SyncContext",
     "TaskState",
+    "Unreadable",
     "Usage",
     "__version__",
 ]
@@ -55,6 +56,7 @@ _HOMES = {
     "Role": "dragoman.model.message",
     "SyncContext": "dragoman.agents.context",
     "TaskState": "dragoman.model.task",
+    "Unreadable": "dragoman.engine.api",
     "Usage": "dragoman.model.task",
 }
 

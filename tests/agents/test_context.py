@@ -228,3 +228,20 @@ async def test_an_artifact_of_an_id_given_by_the_agent_is_not_overwritten_by_a_m
         yield "b"
 
     assert [a.artifact_id for a in (await of(talk)).artifacts] == ["result", "result-2"]
+
+
+async def remembering(ctx: Context) -> list[str | None]:
+    before = ctx.noted("place")
+    ctx.note("place", "page 3")
+    return [before, ctx.noted("place")]
+
+
+def remembering_in_a_thread(ctx: SyncContext) -> list[str | None]:
+    before = ctx.noted("place")
+    ctx.note("place", "page 3")
+    return [before, ctx.noted("place")]
+
+
+@pytest.mark.parametrize("skill", [remembering, remembering_in_a_thread])
+async def test_what_is_noted_can_be_read_again(skill: Any) -> None:
+    assert (await of(skill)).data == [[None, "page 3"]]

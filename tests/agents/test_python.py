@@ -446,3 +446,13 @@ async def test_a_plain_function_that_returns_a_coroutine_is_told_to_be_async(age
     with pytest.raises(TypeError, match="skill forgetful returned something to await: write it as `async def`"):
         await run(agent)
     made.close()
+
+
+async def test_an_agent_with_one_skill_does_it_whatever_its_card_calls_it() -> None:
+    agent = Agent("test")
+
+    @agent.skill
+    async def say(ctx: Context) -> str:
+        return ctx.skill
+
+    assert (await run(agent, "Hi", skill="talk")).text == "say"

@@ -417,3 +417,20 @@ def test_what_was_seen_is_bounded_in_bytes_and_the_oldest_goes_first() -> None:
     for _ in range(100):
         seen.put(b"aaaaaaaaaa", who, 0, 10)
     assert len(seen) == 1
+
+
+async def test_agents_keys_are_replaced_at_once_and_the_shared_one_stays(clock: SetClock) -> None:
+    authenticator = Authenticator(None, clock, shared="all", agent_keys={"a": "old", "b": "both"})
+    assert (await authenticator.identify(key("old"), PEER)).reaches("a")
+    authenticator.replace_agent_keys({"a": "new", "b": "both"})
+    await refusal(authenticator, key("old"))  # though it was believed a moment ago
+    assert (await authenticator.identify(key("new"), PEER)).agents == {"a"}
+    assert (await authenticator.identify(key("all"), PEER)).id == "shared"
+
+
+def test_with_the_last_key_of_an_agent_goes_the_question(clock: SetClock) -> None:
+    authenticator = Authenticator(None, clock, agent_keys={"a": "key"})
+    assert authenticator.required_for("a")
+    authenticator.replace_agent_keys({})
+    assert not authenticator.required_for("a")
+    assert authenticator.known({}, PEER) is ANONYMOUS

@@ -155,3 +155,16 @@ def test_any_path_is_a_route_or_not_found(path: bytes) -> None:
         assert isinstance(ROUTES.find(b"/" + path), Route)
     except NotFound:
         pass
+
+
+def test_a_file_is_found_by_its_place_whatever_the_mounts() -> None:
+    for routes in (ROUTES, Routes(["echo"], "echo", [Mount.TENANT]), Routes(["echo"], "echo", [Mount.ROOT])):
+        route = routes.find(b"/files/task-1/abc")
+        assert (route.endpoint, dict(route.ids), [*route.methods]) == (
+            "files",
+            {"task_id": "task-1", "digest": "abc"},
+            ["GET", "HEAD"],
+        )
+        for path in (b"/files", b"/files/task-1", b"/files/task-1/abc/more"):
+            with pytest.raises(NotFound):
+                routes.find(path)

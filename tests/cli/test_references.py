@@ -192,3 +192,15 @@ def test_a_table_says_which_skills_are_on_the_extended_card_only() -> None:
     (worker,) = load_agents((AgentEntry(id="far", run="worker", skills=skills),), (), None)
     assert [skill.id for skill in worker.profile.skills] == ["open"]
     assert [skill.id for skill in worker.profile.extended_skills] == ["closed"]
+
+
+def test_an_id_before_it_is_the_id_it_is_served_under(directory: Path) -> None:
+    (agent,) = referenced("rain=forecasts.py:weather")
+    assert (agent.profile.id, agent.profile.name) == ("rain", "weather")
+    (same,) = referenced("forecasts.py:weather")
+    assert same.profile.id == "weather"
+
+
+def test_an_id_before_a_module_of_several_is_refused(directory: Path) -> None:
+    with pytest.raises(AgentReferenceError, match=r"rain=forecasts.py: has 2 agents: write rain=forecasts.py:OBJECT"):
+        referenced("rain=forecasts.py")

@@ -110,7 +110,7 @@ async def history(chat: AsyncOpenAI) -> None:
     """A conversation with a picture, as chat programs send it."""
     picture = "data:image/png;base64,iVBORw0KGgo="
     answer = await chat.chat.completions.create(
-        model="files",
+        model="papers",
         messages=[
             {"role": "system", "content": "be brief"},
             {"role": "user", "content": "hi"},

@@ -273,7 +273,7 @@ async def file_round_trip(lane: Lane) -> None:
     content = b"%PDF" + bytes(range(256))
     encoded = base64.b64encode(content).decode()
     file = FilePart(file=FileWithBytes(bytes=encoded, name="report.pdf", mime_type="application/pdf"))
-    task = await send(await lane.client("files"), text(parts=[Part(root=TextPart(text="keep")), Part(root=file)]))
+    task = await send(await lane.client("papers"), text(parts=[Part(root=TextPart(text="keep")), Part(root=file)]))
     state_is(task, TaskState.completed)
     back = [part.file for part in parts_of(task) if isinstance(part, FilePart)]
     assert [(f.bytes, f.name, f.mime_type) for f in back if isinstance(f, FileWithBytes)] == [
@@ -285,7 +285,7 @@ async def file_round_trip(lane: Lane) -> None:
 
 
 async def file_received(lane: Lane) -> None:
-    task = await send(await lane.client("files"), text("any file"))
+    task = await send(await lane.client("papers"), text("any file"))
     files = [part.file for part in parts_of(task) if isinstance(part, FilePart)]
     assert any(isinstance(file, FileWithBytes) and file.bytes for file in files), f"no file in {parts_of(task)}"
 
@@ -305,7 +305,7 @@ async def unknown_task(lane: Lane) -> None:
 
 async def foreign_mount(lane: Lane) -> None:
     task = await send(await lane.client("echo"), text("mine"))
-    await refused(NOT_FOUND, get(await lane.client("files"), task.id))
+    await refused(NOT_FOUND, get(await lane.client("papers"), task.id))
 
 
 async def terminal_task(lane: Lane) -> None:

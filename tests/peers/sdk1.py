@@ -272,7 +272,7 @@ async def rejected(lane: Lane) -> None:
 async def file_round_trip(lane: Lane) -> None:
     content = b"%PDF" + bytes(range(256))
     part = Part(raw=content, filename="report.pdf", media_type="application/pdf")
-    client = await lane.client("files")
+    client = await lane.client("papers")
     task = await send(client, text(parts=[Part(text="keep this"), part]))
     state_is(task, COMPLETED)
     parts = [part for artifact in task.artifacts for part in artifact.parts]
@@ -288,7 +288,7 @@ async def file_round_trip(lane: Lane) -> None:
 async def file_received(lane: Lane) -> None:
     if lane.encodes_twice:
         return
-    task = await send(await lane.client("files"), text("any file"))
+    task = await send(await lane.client("papers"), text("any file"))
     parts = [part for artifact in task.artifacts for part in artifact.parts]
     assert any(p.raw or (p.text and p.media_type.startswith("text/")) for p in parts), f"no file in {parts}"
 
@@ -303,7 +303,7 @@ async def unknown_task(lane: Lane) -> None:
 
 async def foreign_mount(lane: Lane) -> None:
     task = await send(await lane.client("echo"), text("mine"))
-    await refused(TaskNotFoundError, get(await lane.client("files"), task.id))
+    await refused(TaskNotFoundError, get(await lane.client("papers"), task.id))
 
 
 async def terminal_task(lane: Lane) -> None:

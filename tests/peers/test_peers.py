@@ -59,8 +59,13 @@ def _python(variable: str, environment: str) -> Path:
 SDK1, SDK03 = _python("DRAGOMAN_PEER_SDK1", ".venv-sdk1"), _python("DRAGOMAN_PEER_SDK03", ".venv-sdk03")
 OPENAI = _python("DRAGOMAN_PEER_OPENAI", ".venv-openai")
 FASTA2A = _python("DRAGOMAN_PEER_FASTA2A", ".venv-fasta2a")
+MCP = _python("DRAGOMAN_PEER_MCP", ".venv-mcp")
 CHAT = frozenset(
     {"models", "completion", "stream", "question", "unknown_model", "failed", "failed_stream", "rejected", "history"}
+)
+TOOLS = frozenset(
+    {"tools", "call", "progress", "logs", "cancel", "leave", "question", "elicitation", "declined", "files", "failed"}
+    | {"unknown_tool"}
 )
 NODE = Path(shutil.which("node") or "node")
 
@@ -68,6 +73,7 @@ PEERS = {
     "python-1": Peer(HERE / "sdk1.py", SDK1, SDK1, BOTH_VERSIONS),
     "python-0.3": Peer(HERE / "sdk03.py", SDK03, SDK03, ONLY_0_3),
     "openai": Peer(HERE / "openai_client.py", OPENAI, OPENAI, ("chat",), CHAT),
+    "mcp": Peer(HERE / "mcp_client.py", MCP, MCP, ("mcp",), TOOLS),
     "js-1": Peer(HERE / "js" / "sdk1.mjs", NODE, MODULES / "a2a-js-1", BOTH_VERSIONS),
     "js-0.3": Peer(HERE / "js" / "sdk03.mjs", NODE, MODULES / "a2a-js-0.3", ONLY_0_3),
 }

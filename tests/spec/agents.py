@@ -27,7 +27,7 @@ def house(gates: Gates) -> list[Agent]:
 
 
 def _examples() -> list[Agent]:
-    return [examples.echo, examples.trip, examples.files, examples.login, examples.fail, examples.reject]
+    return [examples.echo, examples.trip, examples.papers, examples.login, examples.fail, examples.reject]
 
 
 def _script(gates: Gates) -> Agent:

@@ -216,7 +216,7 @@ def message() -> dict[str, Any]:
 EXAMPLES = {
     "echo": ("hi", "completed"),
     "trip": ("book", "input-required"),
-    "files": ("a file", "completed"),
+    "papers": ("a file", "completed"),
     "login": ("mail", "auth-required"),
     "fail": ("try", "failed"),
     "reject": ("try", "rejected"),

@@ -23,7 +23,7 @@ def test_there_is_one_definition() -> None:
 
 
 def test_the_agents_are_those_of_the_documentation_and_echo_comes_first() -> None:
-    assert agents(examples) == ["echo", "countdown", "trip", "files", "login", "fail", "reject"]
+    assert agents(examples) == ["echo", "countdown", "trip", "papers", "login", "fail", "reject"]
 
 
 def test_every_agent_has_an_example_to_paste() -> None:
@@ -64,7 +64,7 @@ async def test_trip_asks_twice_then_books() -> None:
 
 async def test_files_gives_each_file_back_with_its_facts() -> None:
     second = Part(url="https://example.org/b", filename="b")
-    ran = await run(examples.files, Message(message_id="m", role=Role.USER, parts=(Part(text="keep"), FILE, second)))
+    ran = await run(examples.papers, Message(message_id="m", role=Role.USER, parts=(Part(text="keep"), FILE, second)))
     one, two = ran.artifacts
     facts = {"name": "report.pdf", "size": 4, "sha256": hashlib.sha256(b"%PDF").hexdigest()}
     assert (one.name, one.parts) == ("report.pdf", (FILE, Part(data=facts)))
@@ -72,7 +72,7 @@ async def test_files_gives_each_file_back_with_its_facts() -> None:
 
 
 async def test_files_without_a_file_gives_a_small_text_file() -> None:
-    (file,) = (await run(examples.files, "any file")).files
+    (file,) = (await run(examples.papers, "any file")).files
     assert (file.media_type, file.filename, file.raw) == ("text/plain", "hello.txt", b"Hello from Dragoman.\n")
 
 

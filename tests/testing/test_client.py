@@ -40,8 +40,8 @@ async def test_the_agent_is_asked_in_any_dialect(dialect: str) -> None:
 
 
 async def test_the_first_is_asked_unless_another_is_named() -> None:
-    async with client([agents.files, agents.echo], binding="HTTP+JSON") as files:
-        assert files.interface.url.endswith("/agents/files")
+    async with client([agents.papers, agents.echo], binding="HTTP+JSON") as files:
+        assert files.interface.url.endswith("/agents/papers")
         assert files.interface.binding == "HTTP+JSON"
 
 

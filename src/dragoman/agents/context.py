@@ -37,6 +37,14 @@ class Context(Facts):
         """The newest `limit` messages of the conversation before this task, oldest first, the agent's own included."""
         return await self._run.history(limit)
 
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part: its own, or those that its `url` leads to.
+
+        What a caller linked to is fetched only from the open internet, and only so much of it, as the `fetch_` settings
+        say. Raises Unreadable, which says why.
+        """
+        return await self._run.read(part)
+
     async def references(self) -> tuple[Record, ...]:
         """The tasks that the message names in `referenceTaskIds`, those of them that are the caller's own."""
         return await self._run.references()
@@ -164,6 +172,14 @@ class Context(Facts):
         )
         return streamed(self._run, order)
 
+    def note(self, name: str, text: str) -> None:
+        """Write something down for a later run of this task, under a name; no caller is told of it."""
+        self._run.note(**{name: text})
+
+    def noted(self, name: str) -> str | None:
+        """What this run or an earlier one of this task wrote down last under that name; None if nothing."""
+        return (self._run.record.note or {}).get(name)
+
     def usage(self, *, input: int = 0, output: int = 0, total: int | None = None) -> None:  # noqa: A002
         """Add to the tokens this task has used; `total` is the sum unless given."""
         self._run.usage(Usage(input, output, input + output if total is None else total))
@@ -191,6 +207,10 @@ class SyncContext(Facts):
     def history(self, limit: int = HISTORY_LIMIT) -> tuple[Message, ...]:
         """As `Context.history`."""
         return self._wait(lambda: self._context.history(limit))
+
+    def read(self, part: Part) -> bytes:
+        """As `Context.read`."""
+        return self._wait(lambda: self._context.read(part))
 
     def references(self) -> tuple[Record, ...]:
         """As `Context.references`."""
@@ -286,6 +306,22 @@ class SyncContext(Facts):
         )
         while (piece := self._wait(lambda: anext(stream, None))) is not None:
             yield piece
+
+    def note(self, name: str, text: str) -> None:
+        """As `Context.note`."""
+
+        async def note() -> None:
+            self._context.note(name, text)
+
+        self._wait(note)
+
+    def noted(self, name: str) -> str | None:
+        """As `Context.noted`."""
+
+        async def noted() -> str | None:
+            return self._context.noted(name)
+
+        return self._wait(noted)
 
     def usage(self, *, input: int = 0, output: int = 0, total: int | None = None) -> None:  # noqa: A002
         """As `Context.usage`."""

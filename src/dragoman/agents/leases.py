@@ -44,11 +44,12 @@ class Give(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """A question to the caller; `number` counts those of a lease, 0: it is a new one."""
+    """A question to the caller; `number` counts those of a lease, 0: it is a new one. `note` is kept with it."""
 
     parts: tuple[Part, ...]
     auth: bool = False
     number: int = 0
+    note: dict[str, str] | None = None
 
 
 class Hand(Struct, frozen=True):

@@ -10,6 +10,7 @@ from typing import Any, TypeVar, assert_never, overload
 from msgspec.structs import replace
 
 from dragoman.agents.artifacts import Artifacts
+from dragoman.agents.checks import Finding
 from dragoman.agents.context import Context, SyncContext
 from dragoman.agents.signature import Kind, checked_kind
 from dragoman.agents.threads import Crossing, Threads
@@ -82,6 +83,8 @@ class Agent:
         self.one_message = one_message
         self.offline = False
         self.threads = Threads()
+        self.checks: Callable[[], AsyncIterator[Finding]] | None = None
+        """What `check` looks at besides, for an agent that stands for something else."""
         self._skills: dict[str, tuple[Callable[..., Any], Kind]] = {}
 
     def __repr__(self) -> str:
@@ -139,10 +142,21 @@ class Agent:
             case _:
                 assert_never(kind)
 
+    async def check(self) -> AsyncIterator[Finding]:
+        """Its functions were looked at when they were declared; so what is left to find is that there are none."""
+        skills = ", ".join(self._skills)
+        fix = "write @agent.skill above a function"
+        yield Finding(bool(skills), f"its skills are {skills}" if skills else "it has no skills", "" if skills else fix)
+        if self.checks is not None:
+            async for finding in self.checks():
+                yield finding
+
     def _chosen(self, run: Run) -> str:
         """The skill that the caller names, or the first of those it restricts the run to, else the agent's first."""
         shown = tuple(skill.id for skill in self.profile.skills)
         skill_id = run.skill or next(iter(run.skills or shown or self._skills), None)
+        if skill_id not in self._skills and len(self._skills) == 1:
+            (skill_id,) = self._skills  # whatever the card calls it that the agent is served under
         if skill_id not in self._skills:
             known = ", ".join(self._skills) or "none: write @agent.skill above a function"
             raise LookupError(f"agent {self.profile.id} has no skill {skill_id!r}; it has {known}")

@@ -10,15 +10,17 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.agents import worker_wire as wire
+from dragoman.agents.reading import read_here
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.client.wire import Requester
 from dragoman.engine.api import Delegation, Hear
 from dragoman.engine.delegations import came_to
 from dragoman.engine.lifecycle import Fold
-from dragoman.model.events import ArtifactChunk, Delegated, Event, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import Progress, Record, Task, TaskHead, TaskState, Usage
@@ -106,7 +108,8 @@ class RemoteRun:
             extensions=delivery.extensions,
         )
         self._server = server
-        self._fold = Fold(self.head, _record(self.head, task))
+        self._fold = Fold(self.head, replace(_record(self.head, task), note=delivery.note))
+        self._notes: dict[str, str] = {}
         self._numbers = 0
         self._questions = 0
         self._orders = 0
@@ -161,11 +164,17 @@ class RemoteRun:
     shown = None
 
     def note(self, **note: str) -> None:
-        """A worker keeps nothing on the server."""
+        """It is kept on the server from the next question on."""
+        self._notes |= note
+        self._add(Noted(note))
 
     async def noted(self) -> dict[str, str]:
         """Nothing is."""
         return {}
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part, fetched from here: see `engine.api.Run.read`."""
+        return await read_here(part)
 
     def caught_up(self) -> None:
         """The server replays."""
@@ -179,7 +188,8 @@ class RemoteRun:
                 )
             self._questions += 1
             wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
-            question = wire.Question(self.lease, wire.Said(tuple(parts)), auth, self._questions, wait_s)
+            note, self._notes = self._notes or None, {}
+            question = wire.Question(self.lease, wire.Said(tuple(parts)), auth, self._questions, wait_s, note)
             while True:
                 reply = await self.tell("ask", question, wire.Reply, wait_s)
                 if reply is not None and reply.answer is not None:

@@ -7,19 +7,23 @@ taken up again where it left them.
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from dragoman.agents.breaker import Breaker, State
+from dragoman.agents.checks import Finding
 from dragoman.agents.upstream_card import profile_of
 from dragoman.agents.upstream_task import UpstreamTask
-from dragoman.agents.upstream_way import Address, Made, UpstreamWay
+from dragoman.agents.upstream_way import FIXES, LATE, Address, Made, UpstreamWay
 from dragoman.engine.api import Run
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.task import Record
 
 log = logging.getLogger("dragoman.upstreams")
+
+CHECK_S = 8.0
+"""How long a check may take."""
 
 STOP_S = 5.0
 """How long an upstream may take to cancel a task that nobody here runs any more."""
@@ -82,6 +86,24 @@ class UpstreamAgent:
         """Read the upstream's card, for a bounded time, and look after it as long as `group` lasts."""
         self._group = group
         await self.way.open(group)
+
+    async def check(self) -> AsyncIterator[Finding]:
+        """Whether its card is there, and how it would be spoken to; it is sent nothing."""
+        try:
+            async with asyncio.timeout(CHECK_S):
+                fault, told = await self.way.looked_for()
+        except TimeoutError:
+            fault, told = LATE, f"nothing was heard within {CHECK_S:g} s"
+        finally:
+            await self.way.close()
+        if fault:
+            yield Finding(False, f"{fault}: {told}" if told else fault, FIXES.get(fault, ""))
+            return
+        skills = ", ".join(skill.id for skill in self.profile.skills)
+        yield Finding(
+            True, f"its card was read: {self.profile.name}" + (f", with the skills {skills}" if skills else "")
+        )
+        yield Finding(True, f"it is spoken to {told}")
 
     async def close(self) -> None:
         """End what is open."""

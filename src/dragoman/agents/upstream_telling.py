@@ -12,6 +12,7 @@ from dragoman.client.folding import joined
 from dragoman.dialects.hearing import beyond
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
+from dragoman.engine.links import same_parts
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Task, TaskState, TaskStatus, Usage
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
@@ -77,7 +78,8 @@ class Telling:
             if not artifact.parts:
                 continue
             self.gave = True
-            if known.get(artifact.artifact_id) != joined(artifact.parts):
+            told = known.get(artifact.artifact_id)
+            if told is None or not same_parts(told, joined(artifact.parts)):
                 await self._run.artifact(artifact, append=False, last_chunk=ended)
         _, progress, usage = beyond(task.metadata)
         if usage is not None:

@@ -43,6 +43,22 @@ CONTEXTS_MAX = 10_000
 """Conversations whose names at an upstream are kept in memory; the store has all."""
 
 
+LATE = "its card did not come in time"
+NO_CARD = "it has no card where one may be"
+NO_TOKEN = "there is no token for it"
+NOT_SIGNED = "its card is not signed by a key that is known"
+NOT_HAD = "its card cannot be had"
+
+FIXES = {
+    LATE: "see whether it runs, and whether a firewall is in between",
+    NO_CARD: "see whether the URL is right; `card` says where the card is, `dialect` does without one",
+    NO_TOKEN: "see whether `credentials` are right: `token_url`, `client_id`, and the secret in the environment",
+    NOT_SIGNED: "see who signed it, and which keys its server publishes",
+    NOT_HAD: "see whether it runs and the URL is right, and whether it wants `credentials`",
+}
+"""What to do about each of the faults."""
+
+
 class Address(Struct, frozen=True, kw_only=True):
     """Where an agent is, and how it is spoken to; what is None is found out. See `config.Upstream`."""
 
@@ -51,7 +67,7 @@ class Address(Struct, frozen=True, kw_only=True):
     dialect: str | None = None
     binding: str | None = None
     origins: tuple[str, ...] = ()
-    dedupes: bool = False
+    dedupes: bool | None = None
     card_s: float = 300.0
     timeouts: Timeouts = Timeouts()
 
@@ -143,6 +159,7 @@ class UpstreamWay:
         self._card: dict[str, Any] | None = None
         self._turn = asyncio.Lock()
         self._look = asyncio.Event()
+        self._told_why = ""
         self._mute = False
         self._watching: asyncio.Task[None] | None = None
         self._contexts: OrderedDict[tuple[str, str], str] = OrderedDict()
@@ -156,8 +173,19 @@ class UpstreamWay:
             async with asyncio.timeout(START_S):
                 await self._attempt()
         except TimeoutError:
-            self._missing("its card did not come in time", None)
+            self._missing(LATE, None)
         self._watching = group.create_task(self._watch(), name=f"upstream {self.name}")
+
+    async def looked_for(self) -> tuple[str, str]:
+        """What was found, looking once: the fault, empty if it can be called; and how it is spoken to, or why not."""
+        self._begin()
+        await self._attempt()
+        if self.fault is not None:
+            return self.fault, self._told_why
+        if self._connection is None:
+            return "", "by chat completions, since it speaks no A2A"
+        at = self._connection.interface
+        return "", f"in dialect {at.dialect} over {at.binding} at {at.url}"
 
     async def close(self) -> None:
         """End what is open."""
@@ -188,6 +216,11 @@ class UpstreamWay:
             self._begin()
             await self._connect()
         return self._connection
+
+    def repeats(self, sent_ms: int, now_ms: int) -> bool:
+        """Whether a message may be sent again that may have arrived since."""
+        said_s = 0.0 if self._connection is None else self._connection.interface.dedupes_s
+        return (now_ms - sent_ms) / 1000 < self.again.retries.repeats_s(said_s)
 
     def context(self, head: TaskHead) -> str:
         """The upstream's own id of the conversation of a task, if it has one and that is in memory, else empty."""
@@ -275,13 +308,13 @@ class UpstreamWay:
                     await self._connection.refresh()
                 self.looked()
         except NoCard as error:
-            self._missing("it has no card where one may be", error)
+            self._missing(NO_CARD, error)
         except NoToken as error:
-            self._missing("there is no token for it", error)
+            self._missing(NO_TOKEN, error)
         except CardNotVerified as error:
-            self._missing("its card is not signed by a key that is known", error)
+            self._missing(NOT_SIGNED, error)
         except (NoAnswer, PeerError) as error:
-            self._missing("its card cannot be had", error)
+            self._missing(NOT_HAD, error)
         else:
             self.fault = None
         return self.fault is None
@@ -346,6 +379,7 @@ class UpstreamWay:
             log.warning("upstream %s: %s%s", self.name, fault, "" if error is None else f": {error}")
         if self._connection is None:
             self.fault = fault
+            self._told_why = "" if error is None else str(error)
 
     def count(self, outcome: str, waited_s: float | None = None) -> None:
         """A call is over; `waited_s` is how long the first word of its answer took."""

@@ -5,14 +5,16 @@ only as long as the run lives.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
 
+from dragoman.agents.checks import Finding
 from dragoman.agents.content import parts_of, sound_artifact
 from dragoman.agents.leases import LEASE_S, SEEN_S, Ask, End, Give, Hand, Leases, Lost, Offer, Say, Told, Word
 from dragoman.engine.api import Delegation, DelegationFailed, Ended, Run, RunAgain
+from dragoman.engine.links import same_parts
 from dragoman.engine.replay import ReplayMismatch
 from dragoman.model.card import Profile
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable
@@ -51,6 +53,18 @@ class WorkerAgent:
     def offline(self) -> bool:
         """Whether sends are refused, since no worker has been seen lately."""
         return not (self._queues or self.leases.seen)
+
+    async def check(self) -> AsyncIterator[Finding]:
+        """Whether its worker works is to be seen only where it runs, or on the server that it asks for work."""
+        runs = "dragoman worker MODULE:OBJECT --server URL"
+        yield Finding(True, f"worker processes do its tasks: {runs}, where the object has the id {self.profile.id}")
+        if not self._queues:
+            yield Finding(True, 'while none is there, sends are refused (offline = "queue" would keep them)')
+
+    def succeed(self, former: "WorkerAgent") -> None:
+        """Take the place of an agent of the same id: with its workers, its leases and its tasks."""
+        former.leases.lease_s = self.leases.lease_s
+        self.leases = former.leases
 
     async def run(self, run: Run) -> None:
         """Offer the task to workers until one has ended it."""
@@ -135,6 +149,8 @@ class WorkerAgent:
     async def _ask(self, offer: Offer, question: Ask) -> None:
         """Wait for the caller's answer, for the worker's next heartbeat; if there is no worker, the run is over."""
         try:
+            if question.note:
+                offer.run.note(**question.note)
             answer = await offer.run.ask(question.parts, auth=question.auth)
         except ReplayMismatch as mismatch:
             offer.inbox.put_nowait(mismatch)
@@ -252,7 +268,9 @@ def sound_parts(parts: Sequence[Part], field: str) -> tuple[Part, ...]:
 
 def _unbound(parts: Sequence[Part]) -> tuple[Part, ...]:
     """The parts without what only the store may say: which of its files they are."""
-    return tuple(part if part.blob is None else replace(part, blob=None) for part in parts)
+    return tuple(
+        part if part.blob is None and part.file is None else replace(part, blob=None, file=None) for part in parts
+    )
 
 
 def _says(word: Say) -> bool:
@@ -267,7 +285,7 @@ def _adds(run: Run, word: Say) -> bool:
     at = None if record.progress is None else (record.progress.current, record.progress.total)
     return (
         record.state is not TaskState.WORKING
-        or said != word.parts
+        or not same_parts(said, word.parts)
         or (word.progress is not None and at != word.progress)
         or word.metadata is not None
     )

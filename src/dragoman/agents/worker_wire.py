@@ -67,7 +67,7 @@ class TakeRequest(Struct, omit_defaults=True):
 class Delivery(Struct):
     """The answer to `lease`: a task, and what came with it.
 
-    `message` is the one that made the task; `metadata` is that of its request.
+    `message` is the one that made the task; `metadata` is that of its request. `note` is what earlier workers noted.
     """
 
     lease: str
@@ -82,6 +82,7 @@ class Delivery(Struct):
     principal: str = ""
     traceparent: str | None = None
     lineage: tuple[str, ...] = ()
+    note: dict[str, str] | None = None
 
 
 class Heartbeat(Struct, omit_defaults=True):
@@ -165,13 +166,17 @@ class Chunk(Struct, omit_defaults=True):
 
 
 class Question(Struct, omit_defaults=True):
-    """`ask`: put a question to the caller and wait for the answer. `question` counts a lease's questions from 1."""
+    """`ask`: put a question to the caller and wait for the answer. `question` counts a lease's questions from 1.
+
+    `note` is kept for a later worker of the task; what is noted under a name replaces what was.
+    """
 
     lease: str
     message: Words = None
     auth: bool = False
     question: Count = 0
     wait_s: Seconds = 0.0
+    note: dict[str, str] | None = None
 
 
 class Reply(Struct):

@@ -62,11 +62,19 @@ class Authenticator:
         self._fixed = always or shared is not None or tokens is not None or certificates is not None
         self._asks = self._fixed or bool(agent_keys)
         self._shared = shared is not None
-        self._configured = _configured(shared, agent_keys)
+        self._common = _configured(shared, {})
+        self._configured = _configured(None, agent_keys) | self._common
         self._keyed = False
         self._unsure = False
         self._looked_ms: int | None = None
         self._seen = {name: Seen() for name in (*KEY_HEADERS, AUTHORIZATION)}
+
+    def replace_agent_keys(self, agent_keys: Mapping[str, str]) -> None:
+        """Agents have these keys of their own from now on, and no others."""
+        self._agents = frozenset(agent_keys)
+        self._asks = self._fixed or bool(agent_keys)
+        self._configured = _configured(None, agent_keys) | self._common
+        self._seen = {name: Seen() for name in self._seen}
 
     @property
     def required(self) -> bool:

@@ -11,9 +11,11 @@ from dragoman.bindings import http
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors
+from dragoman.bindings.files import FileDoor
 from dragoman.bindings.health import Health
-from dragoman.bindings.http import Answer, Gone, Receive, Request, Scope, Send, Streaming
+from dragoman.bindings.http import Answer, Gone, Pieces, Receive, Request, Scope, Send, Streaming
 from dragoman.bindings.jsonrpc import JsonRpc
+from dragoman.bindings.mcp import Mcp
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.rest import Rest
@@ -27,12 +29,12 @@ from dragoman.model.ids import new_id
 
 log = logging.getLogger(__name__)
 
-ASKED = frozenset({"rpc", "rest", "chat", "workers", "metrics"})
+ASKED = frozenset({"rpc", "rest", "chat", "mcp", "workers", "metrics"})
 """Endpoints whose callers are asked who they are; what the others tell is public."""
 
 
 class App:
-    """The server's HTTP side. `default` is the agent that answers at the root."""
+    """The server's HTTP side. `default` is the agent that answers at the root; `streams` are those of the server."""
 
     def __init__(
         self,
@@ -45,8 +47,11 @@ class App:
         cors: Cors | None,
         mounts: Collection[Mount] = ALL_MOUNTS,
         openai: OpenAi | None = None,
+        mcp: Mcp | None = None,
         metrics: Exposition | None = None,
         workers: Workers | None = None,
+        streams: Streams | None = None,
+        files: FileDoor | None = None,
     ) -> None:
         self._profiles = reception.profiles
         self._callers = reception.callers
@@ -57,10 +62,12 @@ class App:
         self._health = health
         self._cors = cors
         self._openai = openai
+        self._mcp = mcp
         self._metrics = metrics
         self._workers = workers
+        self._files = files
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.streams = Streams()
+        self.streams = Streams() if streams is None else streams
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI 3.0."""
@@ -78,12 +85,14 @@ class App:
             del request  # a stream may stay open for hours
             if isinstance(answer, Answer):
                 await http.respond(answer, receive, send)
+            elif isinstance(answer, Pieces):
+                await http.respond_in_pieces(answer, receive, send)
             else:
                 await self.streams.respond(answer, receive, send)
         except Gone:
             return
 
-    async def _answer(self, request: Request) -> Answer | Streaming:
+    async def _answer(self, request: Request) -> Answer | Pieces | Streaming:
         """The one door for errors: those that A2A knows are told, all others only logged."""
         try:
             return await self._routed(request)
@@ -96,13 +105,15 @@ class App:
             log.exception("%s %s failed: reference %s", request.method, request.scope["path"], reference)
             return self._refused(request, InternalError(reference))
 
-    async def _routed(self, request: Request) -> Answer | Streaming:
+    async def _routed(self, request: Request) -> Answer | Pieces | Streaming:
         if self._cors is not None and (preflight := self._cors.preflight(request)) is not None:
             return preflight
         scope = request.scope
         route = request.route = self._routes.find(scope.get("raw_path") or scope["path"].encode())
         if route.agent and route.agent not in self._profiles:
-            if route.endpoint != "rpc":
+            if route.endpoint == "workers" and self._workers is not None and self._workers.serves(route.agent):
+                pass  # it is served no more, and what was begun is done
+            elif route.endpoint != "rpc":
                 raise AgentNotFound(route.agent)
             if request.method not in route.methods and mount_of(route.mount) is Mount.TENANT:
                 request.route = http.NOWHERE
@@ -136,23 +147,29 @@ class App:
                 return await self._openai.answer(request)
             case "models" if self._openai is not None:
                 return self._openai.models(request)
+            case "mcp" if self._mcp is not None:
+                return await self._mcp.answer(request)
             case "metrics" if self._metrics is not None:
                 self._callers.admit_operator(request)
                 return await self._metrics.answer(request, self.streams.open)
             case "workers" if self._workers is not None:
                 self._callers.admit_worker(request, route.agent)
                 return await self._workers.answer(request)
+            case "files" if self._files is not None:
+                return await self._files.answer(request)
             case "workers":
                 raise NotFound(f'{request.route.agent} is not served by workers: declare it with run = "worker"')
-            case "chat" | "models" | "metrics":
+            case "chat" | "files" | "models" | "mcp" | "metrics":
                 raise NotFound("no such path here: this server was started without it")
 
     def _refused(self, request: Request, error: A2AError) -> Answer:
-        binding: JsonRpc | Rest | OpenAi | Workers = self._rest
+        binding: JsonRpc | Rest | OpenAi | Mcp | Workers = self._rest
         if request.route.endpoint == "rpc":
             binding = self._rpc
         elif request.route.endpoint in ("chat", "models") and self._openai is not None:
             binding = self._openai
+        elif request.route.endpoint == "mcp" and self._mcp is not None:
+            binding = self._mcp
         elif request.route.endpoint == "workers" and self._workers is not None:
             binding = self._workers
         answer = binding.refuse(request, error)

@@ -123,6 +123,18 @@ class Callers:
         self._refused(request, error, agent)
         raise error
 
+    def admits(self, request: Request, agent: str) -> bool:
+        """Whether the caller may use the agent; nobody is told."""
+        principal = request.principal
+        return not self._authenticator.required_for(agent) if principal is ANONYMOUS else principal.reaches(agent)
+
+    def admit_any(self, request: Request) -> None:
+        """Raises Unauthorized if all agents want to know who calls and the caller has not said."""
+        if request.principal is ANONYMOUS and self._asks_all:
+            error = Unauthorized(SAY, missing=True)
+            self._refused(request, error, "")
+            raise error
+
     def admit_worker(self, request: Request, agent: str) -> None:
         """Raises Forbidden unless the caller may do the agent's tasks."""
         if not request.principal.works_for(agent):

@@ -4,7 +4,7 @@ Invariant: a tenant is an agent id in every binding; below an agent's own mount 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import Struct
 
@@ -32,13 +32,15 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!
 class Reception(Struct, frozen=True):
     """What every binding needs to make a call of a request: the agents, who may call them, and the limits.
 
-    `forwards` are the agents that pass on what their callers show.
+    `forwards` are the agents that pass on what their callers show. `base` says under which URL a request reached the
+    server, where answers lead back to it.
     """
 
     profiles: Mapping[str, Profile]
     callers: Callers
     limits: Limits
     forwards: frozenset[str] = frozenset()
+    base: Callable[[Request], str] | None = None
 
 
 def version(request: Request) -> str | None:
@@ -88,6 +90,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
         traceparent=_traceparent(request),
         peer=request.peer,
         shown=_shown(request) if agent in reception.forwards else None,
+        base="" if reception.base is None else reception.base(request),
     )
 
 

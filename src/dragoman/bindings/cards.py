@@ -4,7 +4,6 @@ Invariant: a card is the same bytes, and so has the same ETag, as long as the ag
 asked are the same; it names only endpoints of the mount it was asked at.
 """
 
-import re
 from collections.abc import Mapping
 from hashlib import sha256
 
@@ -16,12 +15,11 @@ from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import Signer, SigningRoom
 from dragoman.bindings.catalogue import entry, matching, search_of
 from dragoman.bindings.http import JSON, Answer, Header, Request
+from dragoman.bindings.reached import reached
 from dragoman.dialects import cards, protoagent
 from dragoman.dialects.mounts import SERVED, Mount, mount_of
 from dragoman.model.card import AgentCard, AgentInterface, Profile
 from dragoman.model.errors import AgentNotFound, NotFound
-
-HOST = re.compile(rb"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](:[0-9]{1,5})?")
 
 JWKS_PATH = "/.well-known/jwks.json"
 """Where the server's public keys are."""
@@ -82,7 +80,7 @@ class Cards:
 
     async def card(self, request: Request) -> Answer:
         """The card of the mount."""
-        base, mount, agent = self._base(request), request.route.mount, request.route.agent
+        base, mount, agent = reached(request, self._public_url), request.route.mount, request.route.agent
         if mount == "/":
             mount = self._root.replace("{id}", agent)
             if self._tenants and (named := request.query().get("id")) is not None:  # how BeeOS's first clients asked
@@ -101,7 +99,7 @@ class Cards:
 
     async def extended(self, request: Request, profile: Profile) -> AgentCard:
         """The card for callers who have said who they are (A2A 1.0 §3.1.11), of the mount they asked at."""
-        base, mount = self._base(request), request.route.mount
+        base, mount = reached(request, self._public_url), request.route.mount
         if profile.id != request.route.agent:  # the tenant named another agent than the one at the root
             mount = f"/agents/{profile.id}"
         offer = self._offer(mount, profile.id)
@@ -143,21 +141,12 @@ class Cards:
 
     def directory(self, request: Request) -> Answer:
         """`GET /agents`: who is here, and where their cards are; as the query asks. Raises InvalidParams."""
-        base, search = self._base(request), search_of(request.query())
+        base, search = reached(request, self._public_url), search_of(request.query())
         found = matching(self._profiles.values(), search)
         page = [entry(base, profile) for profile in found[search.offset :][: search.limit]]
         listed = {"agents": page, "total": len(found), "limit": search.limit, "offset": search.offset}
         body = msgspec.json.encode(listed)
         return _answer(request, self._document(body, body))
-
-    def _base(self, request: Request) -> str:
-        if self._public_url is not None:
-            return self._public_url
-        scheme, host = request.scope.get("scheme", "http"), request.headers.get(b"host", b"")
-        if HOST.fullmatch(host):
-            return f"{scheme}://{host.decode()}"
-        address, port = request.scope.get("server") or ("127.0.0.1", 80)
-        return f"{scheme}://[{address}]:{port}" if ":" in address else f"{scheme}://{address}:{port}"
 
     def _document(self, body: bytes, served: bytes, asks: tuple[str, ...] = (), of: Profile | None = None) -> Document:
         # Of the unsigned bytes, and weak: a signature of the same is another each time it is made.

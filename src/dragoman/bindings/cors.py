@@ -11,12 +11,14 @@ ALLOWED_METHODS = b"GET, POST, DELETE, HEAD, OPTIONS"
 ALLOWED_HEADERS = (
     b"content-type, accept, authorization, x-api-key, x-agent-api-key, a2a-version, a2a-extensions, x-a2a-extensions, "
     b"idempotency-key, last-event-id, traceparent, tracestate, cache-control, if-none-match, "
-    b"x-dragoman-task-id, x-dragoman-context-id, x-stainless-arch, x-stainless-lang, x-stainless-os, "
+    b"x-dragoman-task-id, x-dragoman-context-id, mcp-protocol-version, mcp-session-id, "
+    b"x-stainless-arch, x-stainless-lang, x-stainless-os, "
     b"x-stainless-package-version, x-stainless-retry-count, x-stainless-runtime, x-stainless-runtime-version, "
     b"x-stainless-timeout, x-stainless-helper-method, x-stainless-async, openai-organization, openai-project"
 )
 EXPOSED_HEADERS = (
-    b"a2a-extensions, x-a2a-extensions, etag, retry-after, x-dragoman-task-id, x-dragoman-context-id, x-should-retry"
+    b"a2a-extensions, x-a2a-extensions, etag, retry-after, x-dragoman-task-id, x-dragoman-context-id, x-should-retry, "
+    b"mcp-session-id"
 )
 PREFLIGHT_MAX_AGE_S = b"600"
 

@@ -4,7 +4,8 @@ Invariant: an answer leaves as one start message and body messages of at most `S
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import aclosing
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -57,6 +58,14 @@ class Answer(Struct, frozen=True):
     headers: list[Header]
     body: bytes
     lingers: bool = False
+
+
+class Pieces(Struct, frozen=True):
+    """An answer whose body is read as it is sent; its headers say how long it is."""
+
+    status: int
+    headers: list[Header]
+    body: AsyncGenerator[bytes, None]
 
 
 class Streaming(Struct, frozen=True):
@@ -161,6 +170,26 @@ async def respond(answer: Answer, receive: Receive, send: Send) -> None:
             await send({"type": "http.response.body", "body": body[start : start + SLICE_BYTES], "more_body": True})
         body = b""
     await send({"type": "http.response.body", "body": body})
+
+
+async def respond_in_pieces(answer: Pieces, receive: Receive, send: Send) -> None:
+    """Send an answer piece by piece, as fast as its reader takes it; one who left ends it."""
+    gone = asyncio.ensure_future(_left(receive))
+    try:
+        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
+        async with aclosing(answer.body) as pieces:
+            async for piece in pieces:
+                if gone.done():
+                    return
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+    finally:
+        gone.cancel()
+
+
+async def _left(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 async def _linger(receive: Receive) -> None:

@@ -10,7 +10,7 @@ from contextlib import nullcontext
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from dragoman.bindings.app import App
+from dragoman.bindings.door import Door
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: a few thousand clients come back at once after a restart."""
@@ -126,7 +126,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_at(self.transport.head_until, self.timeout_keep_alive_handler)
 
 
-def listener(app: App) -> uvicorn.Server:
+def listener(app: Door) -> uvicorn.Server:
     """A server for sockets that are bound already. It takes no signals: whoever runs it drains first."""
     server = uvicorn.Server(
         uvicorn.Config(

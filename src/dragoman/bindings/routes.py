@@ -16,7 +16,20 @@ from dragoman.dialects.mounts import SERVED, Mount
 from dragoman.model.errors import NotFound
 
 EndpointName = Literal[
-    "rpc", "rest", "card", "agents", "health", "ready", "metrics", "chat", "models", "workers", "evoai-health", "jwks"
+    "rpc",
+    "rest",
+    "card",
+    "agents",
+    "health",
+    "ready",
+    "metrics",
+    "chat",
+    "models",
+    "mcp",
+    "workers",
+    "files",
+    "evoai-health",
+    "jwks",
 ]
 
 Methods = Mapping[str, str]
@@ -42,6 +55,8 @@ class Route(Struct, frozen=True):
 
 READ: Methods = MappingProxyType({"GET": "", "HEAD": ""})
 CALL: Methods = MappingProxyType({"POST": ""})
+# MCP 2025-11-25, Transports: GET would open a stream of what no call asked for, of which there is nothing here.
+TOOLS: Methods = MappingProxyType({"POST": "", "DELETE": ""})
 
 SEND: Methods = MappingProxyType({"POST": "SendMessage"})
 STREAM: Methods = MappingProxyType({"POST": "SendStreamingMessage"})
@@ -101,13 +116,16 @@ SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
         (".well-known", "jwks.json"): Route("jwks", READ),
         ("v1", "chat", "completions"): Route("chat", CALL),
         ("v1", "models"): Route("models", READ),
+        ("mcp",): Route("mcp", TOOLS),
         (*EVOAI, "health"): Route("evoai-health", READ),
     }
 )
 """Paths of the server itself."""
 
-ONLY_WITH: Mapping[str, Mount] = MappingProxyType({"agents": Mount.AGENT, "evoai-health": Mount.EVOAI})
-"""Endpoints of the server that are there only with a mount."""
+ONLY_WITH: Mapping[str, frozenset[Mount]] = MappingProxyType(
+    {"agents": frozenset({Mount.AGENT}), "evoai-health": frozenset({Mount.EVOAI}), "mcp": ALL_MOUNTS}
+)
+"""Endpoints of the server that are there only with certain mounts."""
 
 
 class Routes:
@@ -141,11 +159,13 @@ class Routes:
 
     def _find(self, segments: list[str]) -> Route:
         own = SERVER.get(tuple(segments))
-        if own is not None and ((needs := ONLY_WITH.get(own.endpoint)) is None or needs in self._mounts):
+        if own is not None and ONLY_WITH.get(own.endpoint, frozenset()) <= self._mounts:
             return own
         match segments:
             case ["v1", "models", model] if model:
                 return Route("models", READ, ids={"id": model})
+            case ["files", task_id, digest]:
+                return Route("files", READ, ids={"task_id": task_id, "digest": digest})
             case ["workers", agent, action] if agent and action in WORKER_ACTIONS:
                 return Route("workers", CALL, "/workers", agent, {"action": action})
             case ["agents", agent, *rest] if agent:

@@ -119,13 +119,14 @@ class Streams:
         record = item.record
         subscribed = item.subscribed and dialect.encode_subscription is not None
         key = (record.head.id, record.seq, dialect.key, item.history_length, subscribed)
-        encoded = self._snapshots.get(key)
+        encoded = None if item.own else self._snapshots.get(key)
         if encoded is None:
             if subscribed and dialect.encode_subscription is not None:
                 encoded = Encoded(*dialect.encode_subscription(record))
             else:
                 encoded = Encoded(dialect.encode_snapshot(record, item.history_length))
-            self._snapshots[key] = encoded
+            if not item.own:
+                self._snapshots[key] = encoded
         return record.seq, encoded
 
 

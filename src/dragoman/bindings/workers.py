@@ -34,7 +34,7 @@ NO_CONTENT = Answer(204, [], b"")
 
 
 class Workers:
-    """The endpoint of all agents that workers serve: `agents` by id."""
+    """The endpoint of all agents that workers serve: `agents` by id, which may come and go."""
 
     def __init__(self, handler: Handler, agents: Mapping[str, WorkerAgent], limits: Limits) -> None:
         self._handler = handler
@@ -53,6 +53,10 @@ class Workers:
             "history": self._history,
             "references": self._references,
         }
+
+    def serves(self, agent: str) -> bool:
+        """Whether workers may do that agent's tasks here."""
+        return agent in self._agents
 
     async def answer(self, request: Request) -> Answer:
         """Answer one call of a caller who may do the agent's tasks; the route's `ids` name the action.
@@ -98,6 +102,7 @@ class Workers:
                 principal=run.principal.id,
                 traceparent=run.traceparent,
                 lineage=run.lineage,
+                note=run.record.note,
             )
         )
 
@@ -153,7 +158,7 @@ class Workers:
         parts = sound_parts(wire.parts_in(asked.message), "message")
         if not parts:
             raise InvalidParams("message", "is required: say what you want to know")
-        answer = await agent.ask(asked.lease, Ask(parts, asked.auth), asked.question, asked.wait_s)
+        answer = await agent.ask(asked.lease, Ask(parts, asked.auth, note=asked.note), asked.question, asked.wait_s)
         return _json(wire.Reply(answer, agent.leases.lease_s))
 
     async def _delegate(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:

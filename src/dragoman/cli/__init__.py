@@ -6,6 +6,7 @@ Invariant: what a command needs is imported when it runs, so that `--help` answe
 import click
 
 from dragoman import __version__
+from dragoman.cli.agents import agents
 from dragoman.cli.audit import audit
 from dragoman.cli.keys import keys
 from dragoman.cli.push import push
@@ -21,6 +22,7 @@ def main() -> None:
 
 main.add_command(serve)
 main.add_command(worker)
+main.add_command(agents)
 main.add_command(keys)
 main.add_command(audit)
 main.add_command(push)

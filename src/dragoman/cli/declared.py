@@ -10,13 +10,22 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from dragoman.agents.chat import ChatAgent, Policy
+from dragoman.agents.chat_answer import Trying
+from dragoman.agents.chat_content import input_modes
+from dragoman.agents.chat_endpoint import Address as ModelAddress
+from dragoman.agents.chat_endpoint import endpoint, limit_name
+from dragoman.agents.chat_request import Asking
 from dragoman.agents.leases import LEASE_S
+from dragoman.agents.program import ProgramAgent
+from dragoman.agents.program_place import findings
 from dragoman.agents.upstream import UpstreamAgent
 from dragoman.agents.upstream_way import Address, Made
 from dragoman.agents.worker import WorkerAgent
 from dragoman.cli.references import AgentReferenceError, referenced_as
+from dragoman.cli.tool_servers import tools_of
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
-from dragoman.config import WORKER, AgentEntry, Upstream, UpstreamCredentials
+from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
 from dragoman.engine.api import Runner
 from dragoman.model.card import AgentProvider, AgentSkill, Profile
 
@@ -29,6 +38,10 @@ def declared(entry: AgentEntry) -> Runner:
         return worker_agent(entry)
     if entry.upstream is not None:
         return upstream_agent(entry, entry.upstream, os.environ)
+    if entry.model is not None:
+        return model_agent(entry, entry.model, os.environ)
+    if entry.program is not None:
+        return program_agent(entry, entry.program, os.environ)
     return configured(referenced_as(entry.run.removeprefix("python:"), entry.id), entry)
 
 
@@ -114,6 +127,84 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
         failures=upstream.failures,
         pause_s=upstream.pause_s,
     )
+
+
+def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> ChatAgent:
+    """A model: its card says what the table says, and, unless that names skills, has one, of the agent's own id.
+
+    Raises AgentReferenceError if the environment has no key.
+    """
+    key = ""
+    if (shown := model.credentials) is not None and not (key := environ.get(shown.env, "").strip()):
+        raise AgentReferenceError(f"agent {entry.id!r}: credentials: the environment has no {shown.env}: set it")
+    name = entry.name or entry.id
+    description = entry.description or name
+    skills = () if entry.skills else (AgentSkill(id=entry.id, name=name, description=description, tags=()),)
+    profile = Profile(
+        id=entry.id,
+        name=name,
+        description=description,
+        version=entry.version or "1.0.0",
+        skills=skills,
+        input_modes=input_modes(model.takes),
+        output_modes=("text/plain",) if model.schema is None else ("application/json",),
+    )
+    return ChatAgent(
+        said(profile, entry, anew=True),
+        Asking(
+            settings=_settings(model),
+            system=model.system,
+            schema=model.schema,
+            schema_strict=model.schema_strict,
+            takes=model.takes,
+            history_messages=model.history_messages,
+            history_tokens=model.history_tokens,
+        ),
+        endpoint(
+            ModelAddress(
+                url=model.url,
+                key=key,
+                header=None if shown is None else shown.header,
+                answer_s=model.answer_s,
+                idle_s=model.idle_s,
+            ),
+            model.failures,
+            model.pause_s,
+        ),
+        trying=Trying(retries=model.retries, wait_max_s=model.retry_wait_s, on_refusal=model.on_refusal),
+        policy=Policy(on_refusal=model.on_refusal, on_length=model.on_length, tool_rounds=model.tool_rounds),
+        tools=tools_of(entry.id, model.tools, environ, lambda shown: _credentials(entry, shown, environ)),
+        coalesce_s=model.coalesce_ms / 1000,
+    )
+
+
+def _settings(model: Model) -> dict[str, Any]:
+    """What is the same in the body of every request."""
+    names = ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "reasoning_effort")
+    settings: dict[str, Any] = {"model": model.model, "stream": True}
+    if model.usage:
+        settings["stream_options"] = {"include_usage": True}
+    settings |= {name: value for name in names if (value := getattr(model, name)) is not None}
+    if model.max_tokens is not None:
+        settings[limit_name(model.url)] = model.max_tokens
+    if model.stop:
+        settings["stop"] = model.stop
+    return settings | model.extra
+
+
+def program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str]) -> ProgramAgent:
+    """A program: its card says what the table says, and, unless that names skills, has one, of the agent's own id.
+
+    Raises AgentReferenceError if the program, its interpreter, its folder or one of its variables is not there.
+    """
+    for finding in findings(program, environ):
+        if not finding.ok:
+            raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
+    name = entry.name or entry.id
+    description = entry.description or name
+    skills = () if entry.skills else (AgentSkill(id=entry.id, name=name, description=description, tags=()),)
+    profile = Profile(id=entry.id, name=name, description=description, version=entry.version or "1.0.0", skills=skills)
+    return ProgramAgent(said(profile, entry, anew=True), program, environ)
 
 
 def _credentials(entry: AgentEntry, shown: UpstreamCredentials | None, environ: Mapping[str, str]) -> Made:

@@ -1,8 +1,9 @@
-"""From `MODULE:OBJECT` to the agent that it names.
+"""From `MODULE:OBJECT`, or `ID=MODULE:OBJECT`, to the agent that it names.
 
 Invariant: whatever is wrong with a reference, the result is an `AgentReferenceError` that names it and the fix.
 """
 
+import copy
 import difflib
 import importlib
 import importlib.util
@@ -14,7 +15,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from dragoman.agents.frameworks import adapted
+from msgspec.structs import replace
+
+from dragoman.agents.frameworks import adaptable, adapted
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
 
@@ -30,15 +33,59 @@ def referenced_as(reference: str, agent_id: str) -> Runner:
 
 
 def referenced(reference: str) -> list[Runner]:
-    """The agent that `MODULE:OBJECT` or `file.py:OBJECT` names; without an object every agent in the module."""
-    place, name = _split(reference)
+    """The agent that `MODULE:OBJECT` or `file.py:OBJECT` names; without an object every agent in the module.
+
+    With `ID=` before it there is one, and it is served under that id. An object of a framework has the name of its
+    variable as id otherwise; without an object, a module that has none of our agents is looked through for one.
+    """
+    agent_id, place = _labelled(reference)
+    place, name = _split(place)
     module = _module(reference, place)
     if name:
-        return [_named(reference, module, name)]
-    found = _agents_in(module)
+        found = [_named(reference, module, name, agent_id)]
+    else:
+        found = list(_agents_in(module).values()) or _adapted_in(reference, module, agent_id)
     if not found:
         raise AgentReferenceError(f'{reference}: no agents in it; make one with agent = Agent("my-agent", …)')
-    return list(found.values())
+    if not agent_id:
+        return found
+    if len(found) > 1:
+        raise AgentReferenceError(f"{reference}: has {len(found)} agents: write {agent_id}={place}:OBJECT")
+    return [_under(found[0], agent_id)]
+
+
+def _labelled(reference: str) -> tuple[str, str]:
+    """The id before `=`, or none, and the rest."""
+    agent_id, equals, rest = reference.partition("=")
+    return (agent_id, rest) if equals and re.fullmatch(r"[\w.-]+", agent_id) else ("", reference)
+
+
+def _under(agent: Runner, agent_id: str) -> Runner:
+    """The agent under another id."""
+    served = copy.copy(agent)
+    served.profile = replace(agent.profile, id=agent_id)
+    return served
+
+
+def _adapted_in(reference: str, module: ModuleType, agent_id: str) -> list[Runner]:
+    """The one object of a framework in a module that can be an agent. Its sub-agents are objects, too: no guessing."""
+    found: dict[str, Any] = {}
+    for name, value in vars(module).items():
+        if adaptable(value) and not any(value is other for other in found.values()):
+            found[name] = value
+    if len(found) > 1:
+        raise AgentReferenceError(f"{reference}: has several agents: write one of them as :{', :'.join(found)}")
+    return [
+        agent for name, value in found.items() if (agent := _adapted(reference, value, agent_id or name)) is not None
+    ]
+
+
+def _adapted(reference: str, value: object, agent_id: str) -> Runner | None:
+    """The object of a framework as an agent, None if it is none; what its adapter has against it is said."""
+    try:
+        return adapted(value, agent_id)
+    except ValueError as error:
+        raise AgentReferenceError(f"{reference}: {error}") from error
 
 
 def _split(reference: str) -> tuple[str, str]:
@@ -112,7 +159,7 @@ def _named(reference: str, module: ModuleType, name: str, agent_id: str = "") ->
             raise AgentReferenceError(f"{reference}: {step!r} is not in it; {_choices(step, _agents_in(module))}")
         found = getattr(found, step)
     if not _is_agent(found):
-        if (theirs := adapted(found, agent_id or name.rpartition(".")[2])) is not None:
+        if (theirs := _adapted(reference, found, agent_id or name.rpartition(".")[2])) is not None:
             return theirs
         raise AgentReferenceError(
             f"{reference}: is of type {type(found).__name__}, not an Agent; {_choices(name, _agents_in(module))}"

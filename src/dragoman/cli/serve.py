@@ -54,20 +54,40 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
     from dragoman.cli.references import AgentReferenceError
-    from dragoman.cli.served import load_agents
+    from dragoman.cli.served import load_served
 
     try:
-        runners = load_agents(config.agents, agents, config.default)
+        served = load_served(config.agents, agents, config.default)
     except AgentReferenceError as error:
         raise click.UsageError(str(error)) from error
-    from dragoman.server import run
+    from dragoman.server import Loaded, ReloadError, run
     from dragoman.telemetry.logs import log_to
+
+    def again() -> Loaded:
+        nonlocal served
+        before = served
+        try:
+            anew = load(config_file(file), os.environ, given)
+            made = load_served(anew.agents, agents, anew.default, before)
+        except (ConfigError, AgentReferenceError) as error:
+            raise ReloadError(str(error)) from error
+        except SystemExit as error:
+            raise ReloadError("importing the modules ends the process (SystemExit)") from error
+        served = made.settled()
+
+        def undo() -> None:
+            nonlocal served
+            made.undo()
+            served = before
+
+        return Loaded(anew, made.agents, undo)
 
     log_to(sys.stderr, config.log_level, config.log_format)
     run(
         config,
-        runners,
-        on_ready=lambda ready: click.echo(banner(ready.config, runners, asks_callers=ready.asks_callers)),
+        served.agents,
+        on_ready=lambda ready: click.echo(banner(ready.config, served.agents, asks_callers=ready.asks_callers)),
+        again=again,
     )
 
 

@@ -27,8 +27,10 @@ ANSWER_BYTES_MAX = 512 * 1024 * 1024
     epilog='The server declares each agent as [[agents]] with run = "worker" and the id that the agent has here. '
     "docs/workers.md tells more.",
 )
-@click.argument("references", nargs=-1, metavar="[MODULE:AGENT]...")
-@click.option("--agents", "more", multiple=True, metavar="MODULE:AGENT", help="An agent to run; the same as above.")
+@click.argument("references", nargs=-1, metavar="[[ID=]MODULE:AGENT]...")
+@click.option(
+    "--agents", "more", multiple=True, metavar="[ID=]MODULE:AGENT", help="An agent to run; the same as above."
+)
 @click.option("--server", required=True, envvar=SERVER_ENV, metavar="URL", help=f"The server's URL.  [{SERVER_ENV}]")
 @click.option("--key", envvar=KEY_ENV, metavar="KEY", help=f"The agents' api_key, if they have one.  [{KEY_ENV}]")
 @click.option("--name", metavar="NAME", help="What the server is told of this worker.  [default: host and process id]")
@@ -57,8 +59,9 @@ def worker(
 ) -> None:
     """Do the tasks of agents whose server is elsewhere.
 
-    An agent is MODULE:AGENT or path/to/file.py:AGENT; without :AGENT, every agent in the module is run. Any number of
-    workers may run the same agent: each task goes to one of them.
+    An agent is MODULE:AGENT or path/to/file.py:AGENT, of Dragoman or of an agent framework; without :AGENT, every agent
+    in the module is run. ID=MODULE:AGENT runs it as the server's agent ID. Any number of workers may run the same
+    agent: each task goes to one of them.
     """
     parts = urlsplit(server)
     if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -90,6 +93,7 @@ async def _work(
     import asyncio
 
     from dragoman.agents.lessee import Lessee
+    from dragoman.agents.lifetime import Living
     from dragoman.agents.remote import Server
     from dragoman.net.egress import Egress
 
@@ -98,12 +102,18 @@ async def _work(
         loop.add_signal_handler(number, stop.set)
     egress = Egress(max_answer_bytes=ANSWER_BYTES_MAX, connections_max=0)  # each task has a call that waits for news
     try:
-        async with asyncio.TaskGroup() as group:
-            for agent in agents:
-                lessee = Lessee(agent, Server(egress, server, agent.profile.id, key), name=name, tasks=tasks)
-                group.create_task(lessee.work(stop, grace_s))
-            ids = ", ".join(agent.profile.id for agent in agents)
-            click.echo(f"Working for {server} as {name}: {ids}. Ctrl-C stops it.")
+        living = [agent for agent in agents if isinstance(agent, Living)]
+        async with asyncio.TaskGroup() as beside:
+            await asyncio.gather(*(agent.open(beside) for agent in living))
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for agent in agents:
+                        lessee = Lessee(agent, Server(egress, server, agent.profile.id, key), name=name, tasks=tasks)
+                        group.create_task(lessee.work(stop, grace_s))
+                    ids = ", ".join(agent.profile.id for agent in agents)
+                    click.echo(f"Working for {server} as {name}: {ids}. Ctrl-C stops it.")
+            finally:
+                await asyncio.gather(*(agent.close() for agent in living))
     finally:
         await egress.close()
 

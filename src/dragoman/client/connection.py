@@ -74,6 +74,11 @@ class Connection:
         """The dialect that is spoken, and what it has."""
         return self._transport.tongue
 
+    @property
+    def repeats_s(self) -> float:
+        """For how long a send that may have arrived is made again: see Retries."""
+        return self._transport.repeats_s
+
     async def send(
         self,
         content: Content,
@@ -178,6 +183,7 @@ class Connection:
             again=self._again,
             timeouts=self._timeouts,
             streams=self.card is None or self.card.streams,
+            repeats_s=self.repeats_s,
             after=after,
             idempotency_key=idempotency_key,
             traceparent=traceparent,

@@ -129,7 +129,7 @@ def fate_unknown(error: NoAnswer, message_id: str) -> NoAnswer:
     error.message_id = message_id
     error.args = (
         f"{error}; whether the agent has taken message {message_id} is not known. An agent that knows repeated "
-        "messages takes it once if it is sent again with this id; Retries(dedupes=True) does so",
+        "messages takes it once if it is sent again with this id; Retries(dedupes=True) does so where no card says it",
     )
     return error
 

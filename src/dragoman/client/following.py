@@ -87,7 +87,8 @@ class _Step(Enum):
 class Following:
     """One stream. `folding` is what it amounts to so far, `place` where it stands.
 
-    `streams` False: the agent is known to have no streams, so that a send is answered once, and then asked for.
+    `streams` False: the agent is known to have no streams, so that a send is answered once, and then asked for. For
+    `repeats_s` it takes a send that comes again for the same.
     """
 
     def __init__(
@@ -98,6 +99,7 @@ class Following:
         again: Again,
         timeouts: Timeouts,
         streams: bool = True,
+        repeats_s: float = 0.0,
         after: str | None = None,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
@@ -109,6 +111,8 @@ class Following:
         self._send = operation if isinstance(operation, StreamMessage) else None
         self._again = again
         self._mend_s = timeouts.mend_s
+        self._repeats_s = repeats_s
+        self._began_ms = again.clock.now_ms()
         self._streams = streams and agent.tongue.streams
         self._key = idempotency_key
         self._traceparent = traceparent
@@ -243,6 +247,11 @@ class Following:
             return not self._subscribes and self._asked is None
         return self.place.retry_ms is None or not self._told
 
+    @property
+    def _knows(self) -> bool:
+        """Whether the agent takes the send for the same if it comes again now."""
+        return (self._again.clock.now_ms() - self._began_ms) / 1000 < self._repeats_s
+
     def _mendable(self, error: Exception) -> Exception:
         """The error, if the stream may be taken up after it; else it is raised."""
         begun = self.folding.status is not None or not self._first
@@ -250,7 +259,7 @@ class Following:
             case NoAnswer() if self._step is _Step.SAID and self._send is not None and not self.folding.task_id:
                 if not (begun or error.sent):
                     raise error
-                knows = self._again.retries.dedupes and not (isinstance(error, CallTimedOut) and not begun)
+                knows = self._knows and not (isinstance(error, CallTimedOut) and not begun)
                 if error.sent and not knows:
                     raise fate_unknown(error, self._send.message.message_id) from error
                 return error
@@ -287,7 +296,7 @@ class Following:
             self._step = _Step.RESUMED
         elif not task_id:
             self._step = _Step.SAID
-            if self._send is None or not self._again.retries.dedupes:
+            if self._send is None or not self._knows:
                 raise StreamLost(self._where(lost), "the stream ended before it named a task", task_id, "")
         elif before is _Step.ASKED and lost is None and self._subscribes:
             self._step = _Step.SUBSCRIBED

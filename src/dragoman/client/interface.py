@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.dialects.cards import HTTP_JSON, JSONRPC
+from dragoman.dialects.extensions import dedupes_s
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import Target, target
 
@@ -33,12 +34,16 @@ _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\..*)?", re.ASCII)
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """An endpoint and how to speak there. `dialect` is a name of `tongues`; `tenant` goes with every operation."""
+    """An endpoint and how to speak there. `dialect` is a name of `tongues`; `tenant` goes with every operation.
+
+    `dedupes_s`: for so long the agent takes a message that is sent again for the same, as its card says.
+    """
 
     url: str
     binding: str
     dialect: str
     tenant: str = ""
+    dedupes_s: float = 0.0
 
     @property
     def to(self) -> Target:
@@ -75,11 +80,15 @@ class Seen(Struct, frozen=True):
         return schemes if isinstance(schemes, dict) else {}
 
     @property
-    def extensions(self) -> list[str]:
-        """The URIs of the extensions that the agent has."""
+    def extensions(self) -> list[Json]:
+        """The extensions that the agent has."""
         capabilities = self.card.get("capabilities")
-        listed = _objects(capabilities.get("extensions")) if isinstance(capabilities, dict) else []
-        return [uri for each in listed if isinstance(uri := each.get("uri"), str)]
+        return _objects(capabilities.get("extensions")) if isinstance(capabilities, dict) else []
+
+    @property
+    def uris(self) -> list[str]:
+        """Their URIs."""
+        return [uri for each in self.extensions if isinstance(uri := each.get("uri"), str)]
 
 
 class Row(Struct, frozen=True):
@@ -97,7 +106,10 @@ def interfaces(card: Json, card_url: str, base: str, *, binding: str | None = No
     """
     seen = Seen(card, card_url, base)
     found = next((row.then(seen) for row in CARDS if row.when(seen)), ())
-    valid = [replace(each, url=_at_home(each.url, card_url)) for each in found if _valid(each.url)]
+    knows_s = dedupes_s(seen.extensions)
+    valid = [
+        replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s) for each in found if _valid(each.url)
+    ]
     origin = target(card_url).origin
     valid.sort(key=lambda each: (each.dialect != "1.0", each.to.origin != origin))
     if binding is not None:
@@ -167,7 +179,7 @@ CARDS: tuple[Row, ...] = (
     Row("KAOS, by its list", lambda seen: isinstance(seen.card.get("supportedProtocols"), list), _kaos),
     Row(
         "protoAgent, by its extensions",
-        lambda seen: any(PROTOLABS.match(uri) for uri in seen.extensions),
+        lambda seen: any(PROTOLABS.match(uri) for uri in seen.uris),
         lambda seen: _rpc(seen.at or f"{seen.base.removesuffix('/a2a')}/a2a", "protoagent"),
     ),
     # Cards of 0.3 must name their version (§5.5); neither protoAgent's nor Evo AI's does.

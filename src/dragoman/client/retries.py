@@ -5,6 +5,7 @@ knows a repeated call (DESIGN: dedupe); a wait that a server asks for is kept to
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from email.utils import parsedate_to_datetime
@@ -30,14 +31,21 @@ class Retries(Struct, frozen=True, kw_only=True):
 
     Waits grow from `first_s` twofold up to `longest_s`, each a random share of that, at least half. A server that asks
     for more than `patience_s` gets no further call. `dedupes`: the agent is known to take a repeated message, of the
-    same id or `Idempotency-Key`, for the same.
+    same id or `Idempotency-Key`, for the same; None: if its card says so, and for as long as that says.
     """
 
     attempts: int = 4
     first_s: float = 0.2
     longest_s: float = 5.0
     patience_s: float = 30.0
-    dedupes: bool = False
+    dedupes: bool | None = None
+
+    def repeats_s(self, said_s: float) -> float:
+        """For how long a send that may have arrived is made again, where the card says `said_s`.
+
+        A tenth less than that: the repeat needs time to arrive.
+        """
+        return 0.9 * said_s if self.dedupes is None else math.inf if self.dedupes else 0.0
 
 
 RETRIES = Retries()
@@ -63,25 +71,30 @@ class Again(Struct, frozen=True):
     chance: Callable[[], float] = random.random
     clock: Clock = SystemClock()
 
-    async def call(self, make: Callable[[], Awaitable[T]], *, repeatable: bool) -> T:
-        """What `make` gives, made again after Later, and after a NoAnswer if that is safe.
+    async def call(self, make: Callable[[], Awaitable[T]], *, repeatable: bool, within_s: float = math.inf) -> T:
+        """What `make` gives, made again after Later, and after a NoAnswer if that is safe: for `within_s`.
 
         What was waited for as long as it may be is not asked for again. Raises the last error; of a Later, that in it.
         """
-        attempt = 1
+        attempt, began_ms = 1, self.clock.now_ms()
         while True:
             try:
                 return await make()
             except Later as later:
-                if attempt >= self.retries.attempts or (later.after_s or 0.0) > self.retries.patience_s:
+                wait_s = self.wait_s(attempt) if later.after_s is None else later.after_s
+                late = later.after_s is None and self._late(began_ms, wait_s, within_s)
+                if attempt >= self.retries.attempts or (later.after_s or 0.0) > self.retries.patience_s or late:
                     raise later.error from later.error.__cause__
-                wait_s = later.after_s
             except NoAnswer as error:
-                if attempt >= self.retries.attempts or not _worthwhile(error, repeatable):
+                wait_s = self.wait_s(attempt)
+                safe = repeatable and not self._late(began_ms, wait_s, within_s)
+                if attempt >= self.retries.attempts or not _worthwhile(error, safe):
                     raise
-                wait_s = None
-            await self.pause(self.wait_s(attempt) if wait_s is None else wait_s)
+            await self.pause(wait_s)
             attempt += 1
+
+    def _late(self, began_ms: int, wait_s: float, within_s: float) -> bool:
+        return (self.clock.now_ms() - began_ms) / 1000 + wait_s > within_s
 
     def after_s(self, headers: Mapping[str, str]) -> float | None:
         """How long an answer asks to wait (RFC 9110 §10.2.3), None if it does not. Names are in lower case."""

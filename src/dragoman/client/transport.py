@@ -4,6 +4,7 @@ Invariant: what is raised is an A2AError (the agent's own, or InvalidAgentRespon
 that may have been carried out is not made twice, unless that does no harm.
 """
 
+import math
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -59,7 +60,12 @@ class _Call(Struct, frozen=True):
     headers: Mapping[str, str]
     body: bytes | None
     reading: Reading
-    repeatable: bool
+    repeats_s: float
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether it may be made again after it may have been carried out: for `repeats_s`."""
+        return self.repeats_s > 0
 
 
 class Transport:
@@ -94,12 +100,19 @@ class Transport:
             **headers,
         }
 
+    @property
+    def repeats_s(self) -> float:
+        """For how long a send that may have arrived is made again."""
+        return self._again.retries.repeats_s(self.interface.dedupes_s)
+
     async def call(
         self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
     ) -> Answer:
         """The answer to an operation that is not a stream."""
         call = self._encoded(operation, idempotency_key, traceparent)
-        return await self._again.call(partial(self._made, call), repeatable=call.repeatable)
+        return await self._again.call(
+            partial(self._made, call), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
+        )
 
     async def stream(
         self,
@@ -121,7 +134,9 @@ class Transport:
             raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: send, and ask with get")
         call = self._encoded(operation, idempotency_key, traceparent, after)
         async with AsyncExitStack() as open_:
-            opened = await self._again.call(partial(self._opened, call, open_), repeatable=call.repeatable)
+            opened = await self._again.call(
+                partial(self._opened, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
+            )
             if isinstance(opened, tuple):
                 for update in opened:
                     yield "", update
@@ -217,11 +232,11 @@ class Transport:
             verb, to, body = asked.verb, _below(self._to, asked.path), asked.body
         if body:
             headers.setdefault("Content-Type", "application/json")
-        repeatable = isinstance(operation, _READS) or (
-            isinstance(operation, SendMessage) and self._again.retries.dedupes
-        )
+        repeats_s = math.inf if isinstance(operation, _READS) else 0.0
+        if isinstance(operation, SendMessage):
+            repeats_s = self.repeats_s
         reading = Reading(self.tongue, operation, to.shown, call_id)
-        return _Call(verb, to, headers, body or None, reading, repeatable)
+        return _Call(verb, to, headers, body or None, reading, repeats_s)
 
 
 def _below(base: Target, path: str) -> Target:

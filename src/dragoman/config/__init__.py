@@ -6,7 +6,7 @@ Invariant: nothing here imports anything else of Dragoman.
 from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, AgentProvider, AgentSkill, agent_id_fault
 from dragoman.config.errors import ConfigError
 from dragoman.config.kinds import Kind, store_path
-from dragoman.config.load import FILE, load, loopback
+from dragoman.config.load import FILE, Apart, Fault, load, load_apart, loopback
 from dragoman.config.models import OPENAI, Model
 from dragoman.config.programs import COMMAND, Program
 from dragoman.config.settings import Config, Setting, settings, spelled
@@ -22,8 +22,10 @@ __all__ = [
     "AgentEntry",
     "AgentProvider",
     "AgentSkill",
+    "Apart",
     "Config",
     "ConfigError",
+    "Fault",
     "Kind",
     "Model",
     "Program",
@@ -32,6 +34,7 @@ __all__ = [
     "UpstreamCredentials",
     "agent_id_fault",
     "load",
+    "load_apart",
     "loopback",
     "settings",
     "spelled",

@@ -16,7 +16,19 @@ from dragoman.config.programs import COMMAND, PROGRAM_KEYS, Program, program_ent
 from dragoman.config.upstreams import A2A, KEYS, Upstream, upstream_entry
 
 RESERVED_AGENT_IDS = frozenset(
-    {".well-known", "a2a", "admin", "agents", "api", "console", "extendedAgentCard", "health", "healthz", "mcp"}
+    {
+        ".well-known",
+        "a2a",
+        "admin",
+        "agents",
+        "api",
+        "console",
+        "extendedAgentCard",
+        "files",
+        "health",
+        "healthz",
+        "mcp",
+    }
     | {"memory", "message:send", "message:stream", "metrics", "openapi.json", "ready", "static", "stream", "tasks"}
     | {"tools", "v1", "workers"}
 )
@@ -124,21 +136,30 @@ def agent_id_fault(agent_id: str) -> str | None:
 
 
 def agent_entries(source: str, tables: Any) -> tuple[AgentEntry, ...]:
+    entries: list[AgentEntry] = []
+    for index, table in enumerate(agent_tables(source, tables)):
+        entries.append(agent_entry(source, index, table, entries))
+    return tuple(entries)
+
+
+def agent_tables(source: str, tables: Any) -> list[dict[str, Any]]:
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(source, "agents", tables, "must be tables: write [[agents]]")
-    entries: list[AgentEntry] = []
-    for index, table in enumerate(tables):
-        path = f"agents[{index}]"
-        entry = _agent(source, path, table)
-        if fault := agent_id_fault(entry.id):
-            raise ConfigError(source, f"{path}.id", entry.id, fault)
-        if any(entry.id == other.id for other in entries):
-            raise ConfigError(source, f"{path}.id", entry.id, "is the id of an earlier agent: ids must differ")
-        if entry.api_key is not None and not entry.api_key.strip():  # else the agent would be open to all
-            raise ConfigError(source, f"{path}.api_key", entry.api_key, "must be text that is not empty")
-        _check_run(source, path, entry, table)
-        entries.append(entry)
-    return tuple(entries)
+    return tables
+
+
+def agent_entry(source: str, index: int, table: dict[str, Any], others: Iterable[AgentEntry]) -> AgentEntry:
+    """The entry that the table at `index` declares. Raises ConfigError, also for an id that one of `others` has."""
+    path = f"agents[{index}]"
+    entry = _agent(source, path, table)
+    if fault := agent_id_fault(entry.id):
+        raise ConfigError(source, f"{path}.id", entry.id, fault)
+    if any(entry.id == other.id for other in others):
+        raise ConfigError(source, f"{path}.id", entry.id, "is the id of an earlier agent: ids must differ")
+    if entry.api_key is not None and not entry.api_key.strip():  # else the agent would be open to all
+        raise ConfigError(source, f"{path}.api_key", entry.api_key, "must be text that is not empty")
+    _check_run(source, path, entry, table)
+    return entry
 
 
 def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any]) -> None:

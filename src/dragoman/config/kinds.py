@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
 
@@ -111,6 +111,19 @@ def store_path(url: str) -> Path | None:
     raise ValueError(f"store url {url!r}: {STORE.allowed}")
 
 
+def _files(value: Any) -> str:
+    found = _matched(r"folder:[^\0]+|s3://[a-z0-9][a-z0-9._-]{1,62}(/[^\s?#]*)?(\?[^\s#]*)?", value)
+    if found.startswith("s3:"):
+        for name, given in parse_qsl(urlsplit(found).query, keep_blank_values=True, strict_parsing="?" in found):
+            if name not in S3_OPTIONS or not given:
+                raise ValueError
+            if name == "endpoint":
+                _http_url(given)
+            if name == "path_style" and given not in ("true", "false"):
+                raise ValueError
+    return found
+
+
 def _http_url(value: Any) -> str:
     url = _matched(r"https?://[^\s?#@\\]+", value)
     parts = urlsplit(url)
@@ -155,6 +168,9 @@ def _algorithm(value: Any) -> str:
     return ALGORITHMS_KNOWN[ALGORITHMS_KNOWN.index(_text(value))]
 
 
+S3_OPTIONS = ("endpoint", "region", "path_style")
+"""What may be said of a bucket."""
+
 TEXT = Kind("must be text that is not empty", _text)
 NAME = Kind(
     "must be 1 to 64 letters, digits or '_', and not begin with a digit",
@@ -168,6 +184,11 @@ HEADER = Kind(
 BOOLEAN = Kind("must be true or false", _boolean)
 DURATION = Kind("must be a whole number with a unit, like 90s, 15m, 12h, 30d or 4w, or forever", _duration)
 STORE = Kind("use sqlite:///path (sqlite:////path from the root) or memory:", _store)
+FILES = Kind(
+    "use folder:path, or s3://bucket/prefix?endpoint=https://…&region=… (both may be left out), without a key: that is "
+    "taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+    _files,
+)
 URL = Kind("must be a base URL like https://agents.example.org, without query", _http_url)
 ORIGINS = Kind(
     "must be origins like https://app.example.org (in a file a list, else separated by commas), or *", _origins

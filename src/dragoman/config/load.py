@@ -9,13 +9,33 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from dragoman.config.agents import agent_entries
+from msgspec import Struct
+
+from dragoman.config.agents import AgentEntry, agent_entries, agent_entry, agent_tables
 from dragoman.config.errors import ConfigError, check_keys
 from dragoman.config.profiles import SYSTEMS, variables
 from dragoman.config.settings import Config, Setting, settings
 
 FILE = "dragoman.toml"
 """The file that is read when no other is named and it exists in the working directory."""
+
+
+class Fault(Struct, frozen=True):
+    """A table `[[agents]]` that cannot be used; `id` is where it stands, if it has none."""
+
+    id: str
+    error: ConfigError
+
+
+class Apart(Struct, frozen=True):
+    """A configuration in its parts: what can be used of it, and what cannot.
+
+    `config` None: its settings cannot. `faults` are those of the file and its settings, `tables` what the agents are.
+    """
+
+    config: Config | None
+    tables: tuple[AgentEntry | Fault, ...]
+    faults: tuple[ConfigError, ...]
 
 
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
@@ -25,8 +45,41 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     setting are ignored: platforms inject some of their own.
     """
     table = _read(file) if file else {}
+    values = _values(str(file), table, environ, flags)
+    return Config(**values, agents=agent_entries(str(file), table.get("agents", [])))
+
+
+def load_apart(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Apart:
+    """What `load` reads, as far as it can be read: one table that cannot be used does not hide the others."""
+    faults: list[ConfigError] = []
+    found: list[AgentEntry | Fault] = []
+    try:
+        table = _read(file) if file else {}
+    except ConfigError as error:
+        return Apart(None, (), (error,))
+    values: dict[str, Any] | None = None
+    try:
+        values = _values(str(file), table, environ, flags)
+    except ConfigError as error:
+        faults.append(error)
+    try:
+        tables = agent_tables(str(file), table.get("agents", []))
+    except ConfigError as error:
+        faults.append(error)
+        tables = []
+    for index, each in enumerate(tables):
+        try:
+            found.append(agent_entry(str(file), index, each, [one for one in found if isinstance(one, AgentEntry)]))
+        except ConfigError as error:
+            named = each.get("id")
+            found.append(Fault(named if isinstance(named, str) and named else f"agents[{index}]", error))
+    entries = tuple(one for one in found if isinstance(one, AgentEntry))
+    return Apart(None if values is None else Config(**values, agents=entries), tuple(found), tuple(faults))
+
+
+def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
+    """The settings that are given, by name. Raises ConfigError."""
     known = {setting.name: setting for setting in settings()}
-    where = str(file)
     check_keys(where, table, [*known, "agents"], "")
     profile = flags.get("profile") or environ.get("DRAGOMAN_PROFILE") or table.get("profile")
     system = SYSTEMS.get(profile) if isinstance(profile, str) else None
@@ -42,7 +95,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
         ):
             if given is not None:
                 values[name] = _parsed(setting, source, key, given)
-    return Config(**values, agents=agent_entries(where, table.get("agents", [])))
+    return values
 
 
 def loopback(host: str) -> bool:

@@ -3,8 +3,10 @@
 Invariant: no shell reads the command: it is split into words once, when the configuration is read.
 """
 
+import re
+import shlex
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -13,22 +15,86 @@ from dragoman.config.errors import ConfigError
 COMMAND = "command:"
 """How `run` begins for a program; the command follows."""
 
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+
+MIB = 1024 * 1024
+MEMORY_BYTES_MIN = 16 * MIB
+"""Below this hardly a program gets as far as its first line."""
+
+Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
+Bytes = Annotated[int, msgspec.Meta(ge=1024, le=2**40)]
+
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of an agent that is a program. `command` is what `run` says."""
+    """The keys of an agent that is a program. `command` are the words of `run`.
 
-    command: str = ""
+    `env` names variables that it gets beside the usual ones. `input` and `output` say what is written to it and what
+    it writes; with `history` so many earlier messages of the conversation come along. `timeout_s` is for its work,
+    without the time in which its caller thinks; it is kept for an answer for `keep_s`. From SIGTERM to SIGKILL it has
+    `grace_s`. At most `concurrency` run at once; further tasks wait. With `reject_code` as its exit code it rejects its
+    task. `restartable`: it may be started again for a task that a crash of the server cut off.
+    """
+
+    command: tuple[str, ...] = ()
     env: tuple[str, ...] = ()
+    cwd: str | None = None
+    input: Literal["json", "lines", "text"] = "json"
+    output: Literal["auto", "lines", "text"] = "auto"
+    history: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 0
+    timeout_s: Seconds = 600.0
+    keep_s: Seconds = 60.0
+    grace_s: Seconds = 3.0
+    max_output_bytes: Bytes = 64 * MIB
+    max_line_bytes: Bytes = 16 * MIB
+    max_memory_bytes: Annotated[int, msgspec.Meta(ge=MEMORY_BYTES_MIN, le=2**50)] | None = None
+    max_cpu_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] | None = None
+    concurrency: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 16
+    reject_code: Annotated[int, msgspec.Meta(ge=1, le=255)] | None = None
+    restartable: bool = False
 
 
 PROGRAM_KEYS = tuple(name for name in Program.__struct_fields__ if name != "command")
+
+_ALLOWED = {
+    "env": "must be a list of names of environment variables",
+    "cwd": "must be the path of a folder",
+    "input": "must be json, lines or text",
+    "output": "must be auto, lines or text",
+    "history": "must be a whole number from 0 to 1000",
+    **dict.fromkeys(("timeout_s", "keep_s", "grace_s"), "must be a number of seconds from 0.1 to 86400"),
+    **dict.fromkeys(("max_output_bytes", "max_line_bytes"), "must be a whole number of bytes, at least 1024"),
+    "max_memory_bytes": f"must be a whole number of bytes, at least {MEMORY_BYTES_MIN}",
+    "max_cpu_s": "must be a whole number of seconds from 1 to 86400",
+    "concurrency": "must be a whole number from 1 to 10000",
+    "reject_code": "must be an exit code from 1 to 255",
+    "restartable": "must be true or false",
+}
 
 
 def program_entry(source: str, path: str, table: Mapping[str, Any]) -> Program:
     """What the keys of an agent's table say of the program. Raises ConfigError."""
     given = {name: table[name] for name in PROGRAM_KEYS if name in table}
     try:
-        return msgspec.convert({**given, "command": str(table["run"]).removeprefix(COMMAND).strip()}, Program)
+        program = msgspec.convert({**given, "command": _words(source, path, str(table["run"]))}, Program)
     except msgspec.ValidationError as error:
         place = str(error).partition(" - at `$.")[2].rstrip("`")
-        raise ConfigError(source, f"{path}.{place}", None, "must be a list of texts", shows_value=False) from error
+        key = re.split(r"[.\[]", place)[0]
+        raise ConfigError(source, f"{path}.{place}", table.get(key), _ALLOWED[key]) from error
+    for name in program.env:
+        if not VARIABLE.fullmatch(name):  # it may be NAME=secret, by mistake
+            raise ConfigError(source, f"{path}.env", None, _ALLOWED["env"], shows_value=False)
+    if program.cwd is not None and (not program.cwd or "\0" in program.cwd):
+        raise ConfigError(source, f"{path}.cwd", program.cwd, _ALLOWED["cwd"])
+    return program
+
+
+def _words(source: str, path: str, run: str) -> tuple[str, ...]:
+    """The words of the command, quoted as for a shell (POSIX shlex), without anything else that a shell does."""
+    allowed = f'must be {COMMAND} and a program with its arguments, such as "command:node summary.mjs --short"'
+    try:
+        words = tuple(shlex.split(run.removeprefix(COMMAND)))
+    except ValueError as error:
+        raise ConfigError(source, f"{path}.run", run, f"{allowed}; a quotation is not closed") from error
+    if not words or not words[0] or any("\0" in word for word in words):
+        raise ConfigError(source, f"{path}.run", run, allowed)
+    return words

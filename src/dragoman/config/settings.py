@@ -15,6 +15,7 @@ from dragoman.config.kinds import (
     ALGORITHMS,
     BOOLEAN,
     DURATION,
+    FILES,
     HEADER,
     HOST,
     HOSTS,
@@ -66,6 +67,29 @@ class Config(Struct, frozen=True, kw_only=True):
     host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"
     port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 takes a free one."] = 7870
     store: Annotated[str, STORE, "Where tasks are kept: sqlite:///path or memory:."] = "sqlite:///data/dragoman.db"
+    files: Annotated[
+        str | None,
+        FILES,
+        "Where the bytes of large files are kept, which callers then get as URLs: folder:path or "
+        "s3://bucket/prefix?endpoint=…&region=…; unset, all are kept with their task and sent within it.",
+    ] = None
+    files_above: Annotated[int, whole(0, 1 << 31), "With files: how many bytes a file has to have for that."] = 262_144
+    files_expire_s: Annotated[
+        int, whole(1, 604_800), "How long such a URL holds; whoever reads the task again gets a fresh one."
+    ] = 3600
+    files_redirect: Annotated[
+        bool, BOOLEAN, "Send readers of such a URL on to the bucket, which they must be able to reach."
+    ] = False
+    fetch_max_bytes: Annotated[
+        int, whole(1024, 1 << 31), "Largest file that agents fetch (ctx.read) from a URL that a caller gave."
+    ] = 32 * 1024 * 1024
+    fetch_timeout_s: Annotated[float, seconds(0.1, 3600), "How long that may take, redirects included."] = 30.0
+    fetch_allowed_hosts: Annotated[
+        tuple[str, ...], HOSTS, "Hosts that agents may fetch files from whatever their address."
+    ] = ()
+    fetch_allowed_cidrs: Annotated[
+        tuple[str, ...], NETWORKS, "Networks that agents may fetch files from although they are not public."
+    ] = ()
     public_url: Annotated[
         str | None, URL, "Base URL in cards; unset, it is taken from the address and Host header of each request."
     ] = None

@@ -51,7 +51,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 
     `card` is where its card is, if it is at none of the usual places; with a `dialect` that is spoken, whatever the
     card says. `origins` are others that its card may name, and that get the credentials, too. `dedupes`: it takes a
-    repeated message of the same id for the same. After `failures` calls in a row that did not get through none is made
+    repeated message of the same id for the same; None: if its card says so. After `failures` calls in a row that did not get through none is made
     for `pause_s`. Its card is looked at again every `card_s`. `answer_s` is for the beginning
     of an answer, `idle_s` for what comes next; a task whose upstream is gone waits `wait_s` for it.
     """
@@ -62,7 +62,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     dialect: Literal["1.0", "0.3", "beeos", "kaos", "evoai", "protoagent"] | None = None
     binding: Literal["JSONRPC", "HTTP+JSON"] | None = None
     origins: tuple[str, ...] = ()
-    dedupes: bool = False
+    dedupes: bool | None = None
     failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     pause_s: Seconds = 10.0
     card_s: Seconds = 300.0
@@ -106,11 +106,12 @@ def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream
     for origin in entry.origins:
         check_url(source, f"{path}.origins", origin, "must be http:// or https:// URLs")
     if entry.credentials is not None:
-        _check_credentials(source, f"{path}.credentials", entry.credentials)
+        check_credentials(source, f"{path}.credentials", entry.credentials, ONE_OF)
     return entry
 
 
-def _check_credentials(source: str, path: str, given: UpstreamCredentials) -> None:
+def check_credentials(source: str, path: str, given: UpstreamCredentials, allowed: str) -> None:
+    """Raises ConfigError, with what is `allowed`, for credentials of no known kind."""
     tokens = given.token_url is not None or given.client_id is not None
     extra = given.scope is not None or given.audience is not None
     sound = (
@@ -122,6 +123,6 @@ def _check_credentials(source: str, path: str, given: UpstreamCredentials) -> No
         and (bool(given.token_url and given.client_id) if tokens else not extra)
     )
     if not sound:
-        raise ConfigError(source, path, None, ONE_OF, shows_value=False)
+        raise ConfigError(source, path, None, allowed, shows_value=False)
     if given.token_url is not None:
         check_url(source, f"{path}.token_url", given.token_url, "must be an http:// or https:// URL")

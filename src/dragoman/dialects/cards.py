@@ -70,7 +70,7 @@ def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -
             streaming=profile.streams,
             push_notifications=offer.pushes,
             extended_agent_card=offer.extended,
-            extensions=(*profile.extensions, *offer.extensions),
+            extensions=(*_further(profile, offer), *offer.extensions),
         ),
         default_input_modes=profile.input_modes,
         default_output_modes=profile.output_modes,
@@ -81,6 +81,12 @@ def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -
         security_schemes=dict(offer.schemes) or None,
         security_requirements=tuple(offer.requirements),
     )
+
+
+def _further(profile: Profile, offer: Offer) -> list[AgentExtension]:
+    """What the agent names beside what the server does: an agent of another server may name the same."""
+    ours = {each.uri for each in offer.extensions}
+    return [each for each in profile.extensions if each.uri not in ours]
 
 
 def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:

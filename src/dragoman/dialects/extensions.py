@@ -4,8 +4,11 @@ Invariant: a URI names one shape for ever; a changed shape gets a new version. `
 A2A 1.0 §4.6.
 """
 
+import re
+from collections.abc import Sequence
 from typing import Any
 
+from dragoman.model.card import AgentExtension
 from dragoman.model.task import Progress, TaskHead, Usage
 
 PROGRESS = "urn:dragoman:progress:v1"
@@ -20,6 +23,32 @@ PARENT = "urn:dragoman:parent:v1"
 
 LINEAGE = "urn:dragoman:lineage:v1"
 """`["server/agent", …]`, in the metadata of messages from agent to agent: through whom it came, the first one first."""
+
+DEDUPE = "urn:dragoman:dedupe:v1"
+"""On cards: a message that is sent again is taken for the same one. `params.window` (`600s`) is for how long."""
+
+DEDUPES_S = 600
+"""What is meant where the window is not named, and what is offered (DESIGN: dedupe)."""
+
+DEDUPES = AgentExtension(
+    uri=DEDUPE,
+    description="A message sent again with the same Idempotency-Key, or the same id if that is a UUID, is taken once",
+    params={"window": f"{DEDUPES_S}s"},  # text, as protobuf spells a duration: its numbers come back as 600.0
+)
+"""For `capabilities.extensions` of our own cards."""
+
+_WINDOW = re.compile(r"([0-9]{1,9})s", re.ASCII)
+
+
+def dedupes_s(extensions: Sequence[dict[str, Any]]) -> float:
+    """For how long the agent that lists these takes a message that is sent again for the same; 0: it does not say so."""
+    for each in extensions:
+        if each.get("uri") == DEDUPE:
+            params = each.get("params")
+            window = params.get("window", f"{DEDUPES_S}s") if isinstance(params, dict) else f"{DEDUPES_S}s"
+            match = _WINDOW.fullmatch(window) if isinstance(window, str) else None
+            return float(match[1]) if match else 0.0
+    return 0.0
 
 
 def parent_metadata(head: TaskHead) -> dict[str, Any]:

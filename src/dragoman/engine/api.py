@@ -22,12 +22,14 @@ from dragoman.store.outbox import Delivery, Registration
 class Snapshot(Struct, frozen=True):
     """A stream's first item, the task as it stands at `record.seq`; `history_length` as the caller asked.
 
-    `subscribed`: the caller follows a task that was there before, rather than one it has just made.
+    `subscribed`: the caller follows a task that was there before, rather than one it has just made. `own`: it is for
+    this caller only, and nobody else is sent its bytes.
     """
 
     record: Record
     history_length: int | None = None
     subscribed: bool = False
+    own: bool = False
 
 
 class Direct(Struct, frozen=True):
@@ -147,6 +149,10 @@ class Delegation(Struct, frozen=True, kw_only=True):
     number: int = 0
 
 
+class Unreadable(Exception):
+    """The bytes of a file part are not to be had; the message says why."""
+
+
 class DelegationFailed(Exception):
     """The other agent did not do it: it failed, rejected the task or was canceled, asks, or was not to be had.
 
@@ -255,6 +261,10 @@ class Run(Protocol):
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first, agents' answers included, this run's own not."""
+        ...
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part; what a stranger's `url` leads to is fetched with care. Raises Unreadable."""
         ...
 
 

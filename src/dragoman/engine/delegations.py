@@ -5,12 +5,14 @@ made it is run again. A task that was delegated does not outlast its parent, unl
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Delegation, DelegationFailed, Hear, Runner
+from dragoman.engine.api import Delegation, DelegationFailed, Hear
+from dragoman.engine.files import Files
+from dragoman.engine.generation import Generation
 from dragoman.engine.lineage import Origin, check, child_of
 from dragoman.engine.live import LiveTask, wait_until
 from dragoman.engine.registry import Registry
@@ -30,7 +32,7 @@ from dragoman.store.audit import AuditEntry
 
 if TYPE_CHECKING:
     from dragoman.engine.dispatch import Dispatch
-    from dragoman.engine.intake import Intake
+    from dragoman.engine.intake import Intake, Taken
     from dragoman.engine.runs import TaskRun
 
 ACTION = "Delegate"
@@ -47,12 +49,15 @@ QUESTION = (Part(text="More input is needed."),)
 
 
 class Delegations:
-    """Makes the tasks that agents delegate, waits for them, and sees that they end with their parents."""
+    """Makes the tasks that agents delegate, waits for them, and sees that they end with their parents.
+
+    `serving` are the agents that may be asked.
+    """
 
     def __init__(
-        self, runners: Mapping[str, Runner], registry: Registry, store: Store, clock: Clock, trail: Trail | None
+        self, serving: Generation, registry: Registry, store: Store, clock: Clock, trail: Trail | None
     ) -> None:
-        self._runners = runners
+        self.serving = serving
         self._registry = registry
         self._store = store
         self._clock = clock
@@ -110,7 +115,8 @@ class Delegations:
             if late is not None and record.state is TaskState.CANCELED and message is None:
                 message = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=late),))
             at = timestamp(self._clock.now_ms())
-            return Delegated(number, order.agent, child_id, record.state, at, message, record.artifacts, record.usage)
+            came = Delegated(number, order.agent, child_id, record.state, at, message, record.artifacts, record.usage)
+            return await self._ends.files.delegated(came)
         finally:
             self._registry.unpin(child)
 
@@ -131,8 +137,7 @@ class Delegations:
         head = run.head
         lineage = (*head.lineage, head.agent)
         check(lineage, order.agent)
-        runner = self._runners.get(order.agent)
-        if runner is None:
+        if order.agent not in self.serving.runners:
             raise AgentNotFound(order.agent)
         deadlines = [head.deadline_ms] if head.deadline_ms is not None else []
         if order.timeout_s is not None:
@@ -143,13 +148,25 @@ class Delegations:
         send = SendMessage(message=message, skill=order.skill)
         while True:
             try:
-                taken = await self._takes.take(runner, self._call(run, order.agent, send), send, origin)
+                taken = await self._taken(run, order.agent, send, origin)
             except StoreError:
                 await asyncio.sleep(RETRY_S)
                 continue
-            assert not isinstance(taken, Message)  # by WORKS
             self._note(head, order.agent, child_id, "")
             return taken.live
+
+    async def _taken(self, run: "TaskRun", agent: str, send: SendMessage, origin: Origin | None = None) -> "Taken":
+        """Send as the parent's caller, to the agent as it is now. Raises A2AError or StoreError."""
+        serving = self.serving
+        if (runner := serving.runners.get(agent)) is None:
+            raise AgentNotFound(agent)
+        serving.busy += 1
+        try:
+            taken = await self._takes.take(runner, self._call(run, agent, send), send, origin)
+        finally:
+            serving.done()
+        assert not isinstance(taken, Message)  # by WORKS
+        return taken
 
     def _call(self, run: "TaskRun", agent: str, send: SendMessage) -> Call:
         return Call(
@@ -174,7 +191,11 @@ class Delegations:
         for _ in range(min(given, len(passed))):
             passed.popleft()
         heard = after if hear is None else 0  # an agent that is run again is given all chunks again
-        watch = _Watch(run, self._tail(child, heard), order, hear, after) if order.progress or hear else None
+        watch = (
+            _Watch(run, self._tail(child, heard), self._ends.files, order, hear, after)
+            if order.progress or hear
+            else None
+        )
         try:
             while not child.terminal:
                 if not await _moved(child, watch, loop, deadline):
@@ -189,6 +210,7 @@ class Delegations:
                 else:
                     status = child.record().status
                     parts = status.message.parts if status.message is not None else QUESTION
+                    parts = await self._ends.files.parts(parts)
                     answer = await run.pass_on(child.head.id, parts, auth=child.state is TaskState.AUTH_REQUIRED)
                 given += 1
                 if (refused := await self._answered(run, child, answer, given, deadline)) is not None:
@@ -211,13 +233,12 @@ class Delegations:
         send = SendMessage(message=message)
         while not child.terminal and (deadline is None or self._ends.loop.time() < deadline):
             try:
-                taken = await self._takes.take(self._runners[head.agent], self._call(run, head.agent, send), send)
+                taken = await self._taken(run, head.agent, send)
             except (StoreError, AgentOffline, Unavailable):
                 await asyncio.sleep(RETRY_S)
             except A2AError as refused:
                 return None if child.terminal else str(refused)
             else:
-                assert not isinstance(taken, Message)
                 self._registry.unpin(taken.live)
                 return None
         return None
@@ -307,10 +328,13 @@ class Delegations:
 class _Watch:
     """Tells of a task what has come of it: its progress to the parent's caller, its chunks to the parent's agent."""
 
-    def __init__(self, run: "TaskRun", tail: Tail, order: Delegation, hear: Hear | None, reported: int) -> None:
+    def __init__(
+        self, run: "TaskRun", tail: Tail, files: Files, order: Delegation, hear: Hear | None, reported: int
+    ) -> None:
         """What came up to seq `reported` has been reported in the parent, by an earlier run."""
         self.tail = tail
         self._run = run
+        self._files = files
         self._order = order
         self._hear = hear
         self._reported = reported
@@ -331,11 +355,11 @@ class _Watch:
     async def _tell(self, logged: Logged) -> None:
         event = logged.event
         if isinstance(event, ArtifactChunk) and self._hear is not None:
-            await self._hear(event)
+            await self._hear(await self._files.chunk(event))
         elif isinstance(event, StatusChanged) and event.state is TaskState.WORKING and self._order.progress:
             if logged.seq <= self._reported or (event.message is None and event.progress is None):
                 return
-            parts = event.message.parts if event.message is not None else ()
+            parts = await self._files.parts(event.message.parts) if event.message is not None else ()
             steps = None if event.progress is None else (event.progress.current, event.progress.total)
             await self._run.status(_marked(self._order.agent, parts), progress=steps)
 

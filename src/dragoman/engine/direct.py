@@ -124,8 +124,12 @@ class DirectRun:
 
     async def references(self) -> tuple[Record, ...]:
         """The tasks that the message names, those of them that are the caller's."""
-        return self._past.references(self.head, self.message.reference_task_ids)
+        return await self._past.references(self.head, self.message.reference_task_ids)
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first."""
         return await self._past.messages(self.head, limit)
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part. Raises Unreadable."""
+        return await self._past.read(part)

@@ -11,6 +11,7 @@ from dragoman.engine.api import EngineSettings, Observer, Outreaching, Runner
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.endings import closing
 from dragoman.engine.errands import Errands
+from dragoman.engine.files import Files
 from dragoman.engine.lifecycle import SPELLED
 from dragoman.engine.live import LiveTask, wait_until
 from dragoman.engine.past import Past
@@ -23,6 +24,7 @@ from dragoman.model.ids import Clock, timestamp
 from dragoman.model.message import Message
 from dragoman.model.task import TERMINAL, TaskState
 from dragoman.store.api import Append, Moved, Refused, Store, Stored, StoreError
+from dragoman.store.blobs.api import BlobMissing
 
 log = logging.getLogger("dragoman.runs")
 
@@ -33,8 +35,15 @@ INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """What the caller of a task reads whose run died with its process and cannot be repeated (DESIGN §5)."""
 
 
+GONE_TEXT = "The run was interrupted, and its agent is not served any more."
+"""The same, of a run that would have begun anew."""
+
+
 class Dispatch:
-    """The runs of this process. `holder` is the name under which it leases tasks."""
+    """The runs of this process. `holder` is the name under which it leases tasks.
+
+    Runs begin with those of `runners`, and keep the one that they began with.
+    """
 
     def __init__(
         self,
@@ -48,10 +57,12 @@ class Dispatch:
         observer: Observer | None = None,
         *,
         server: str = "",
+        files: Files | None = None,
     ) -> None:
         self.holder = holder
-        self.past = Past(store)
-        self._runners = runners
+        self.files = Files() if files is None else files
+        self.past = Past(store, self.files)
+        self.runners = runners
         self._registry = registry
         self._store = store
         self._clock = clock
@@ -107,6 +118,7 @@ class Dispatch:
             loop=self.loop,
             past=self.past,
             delegations=self._delegations,
+            files=self.files,
             server=self._server,
             announce=announce,
             suspend_max_s=self._settings.suspend_max_s,
@@ -173,13 +185,18 @@ class Dispatch:
             whole = await self._log(live)
         message, replay = replay_of(live.head, whole, crashed=crashed)
         if live.run is None and live.tip_state not in TERMINAL and not self._over:
-            runner = self._runners[live.head.agent]
+            runner = self.runners.get(live.head.agent)
+            if runner is None:
+                await self._end(live, TaskState.FAILED, GONE_TEXT, "interrupted")
+                return
             self._launch(self._run(runner, live, message, replay, announce=False), live)
 
     async def _log(self, live: LiveTask) -> tuple[Logged, ...]:
         while True:
             try:
-                return await self._registry.log(live.head.id)
+                return await self.files.log(await self._registry.log(live.head.id))
+            except BlobMissing:
+                raise
             except StoreError as error:
                 log.warning("task %s waits: its log cannot be read: %s", live.head.id, error)
                 await asyncio.sleep(RETRY_S)
@@ -232,8 +249,8 @@ class Dispatch:
     def _tell_stopped(self, live: LiveTask) -> None:
         """A task that no run of this process ended is canceled: its runner may have something of it elsewhere."""
         agent = live.head.agent
-        if agent in self._runners and live.state is TaskState.CANCELED:
-            runner = self._runners[agent]
+        if agent in self.runners and live.state is TaskState.CANCELED:
+            runner = self.runners[agent]
             if isinstance(runner, Outreaching):
                 runner.stopped(live.record())
 
@@ -290,7 +307,7 @@ class Dispatch:
         self._registry.add(live)
         live.pins += 1
         try:
-            runner = self._runners.get(stored.head.agent)
+            runner = self.runners.get(stored.head.agent)
             if stored.cancel_requested or self._delegations.orphaned(stored.head):
                 await self._end(live, TaskState.CANCELED)
                 self._tell_stopped(live)
@@ -344,7 +361,7 @@ class Dispatch:
             return
         suspended = run.suspended
         run.abandon()
-        if suspended or self._runners[live.head.agent].restartable:
+        if suspended or run.runner.restartable:
             return
         try:
             async with asyncio.timeout(grace_s):

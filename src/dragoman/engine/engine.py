@@ -5,7 +5,7 @@ not committed (invariant 2).
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -14,14 +14,17 @@ from dragoman.engine import policy
 from dragoman.engine.api import Announcer, Answered, EngineSettings, Observer, Reported, Runner, Snapshot, Stream
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.dispatch import Dispatch
+from dragoman.engine.files import Files
+from dragoman.engine.generation import Generation
 from dragoman.engine.intake import Intake
 from dragoman.engine.lifecycle import fold
 from dragoman.engine.lineage import server_name
-from dragoman.engine.live import LiveTask
+from dragoman.engine.live import LiveTask, wait_until
 from dragoman.engine.registry import Registry
 from dragoman.engine.tail import DirectStream, Tail
 from dragoman.engine.trail import Trail
 from dragoman.engine.webhooks import Webhooks
+from dragoman.engine.writer import RETRY_S
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentFailed,
@@ -78,17 +81,21 @@ class Engine:
         identified: Callable[[str], bool] | None = None,
         trail: Trail | None = None,
         name: str = "",
+        files: Files | None = None,
     ) -> None:
         self._store = store
+        self._serving = Generation(runners)
         self._runners = runners
+        self._leaving: dict[str, Runner] = {}
         self._clock = clock
         self._settings = settings
         self._identified = identified
         self._registry = Registry(store, observer, announcer)
         self._webhooks = Webhooks(store, self._registry, announcer) if announcer is not None else None
-        server, delegations = server_name(name or holder), Delegations(runners, self._registry, store, clock, trail)
+        server = server_name(name or holder)
+        self._delegations = delegations = Delegations(self._serving, self._registry, store, clock, trail)
         self._dispatch = Dispatch(
-            runners, self._registry, store, clock, settings, holder, delegations, observer, server=server
+            runners, self._registry, store, clock, settings, holder, delegations, observer, server=server, files=files
         )
         self._intake = Intake(store, self._registry, self._dispatch, clock, settings, self._webhooks, server)
         delegations.begin(self._intake, self._dispatch)
@@ -114,6 +121,36 @@ class Engine:
     def stopping(self) -> bool:
         """Whether the engine takes no new work any more."""
         return self._stopping
+
+    # -- other agents ------------------------------------------------------------------------------------------------
+
+    def serve(self, runners: Mapping[str, Runner]) -> Generation:
+        """Have these agents from now on, all at once. Returns those of before: what runs goes on with them.
+
+        Of an agent that is not among them, workers may go on reporting until `finished` has returned.
+        """
+        old, self._serving = self._serving, Generation(runners)
+        self._runners = self._dispatch.runners = runners
+        self._delegations.serving = self._serving
+        self._leaving |= {agent: runner for agent, runner in old.runners.items() if runners.get(agent) is not runner}
+        return old
+
+    async def finished(self, old: Generation, left: Collection[Runner]) -> None:
+        """Wait until nothing is done any more with those agents that `left` with `old`.
+
+        A task that waits for its caller counts as long as its run is kept (`suspend_max_s`).
+        """
+        await old.idle()
+        ids, loop = {runner.profile.id for runner in left}, self._dispatch.loop
+        for live in self._registry.all():
+            while live.head.agent in ids and live.in_flight and live.run is None:  # whoever sent it did not wait
+                await wait_until(live, loop, loop.time() + RETRY_S)
+        runs = [live.run for live in self._registry.all() if live.run is not None and live.run.runner in left]
+        if tasks := [run.task for run in runs if run.task is not None]:
+            await asyncio.wait(tasks)
+        for agent in ids:
+            if self._leaving.get(agent) in left:
+                del self._leaving[agent]
 
     # -- Handler -----------------------------------------------------------------------------------------------------
 
@@ -191,6 +228,8 @@ class Engine:
 
     def _runner(self, call: Call) -> Runner:
         runner = self._runners.get(call.agent)
+        if runner is None and isinstance(call.operation, CompleteTask | UpdateStatus):
+            runner = self._leaving.get(call.agent)
         if runner is None:
             raise AgentNotFound(call.agent)
         return runner
@@ -204,7 +243,12 @@ class Engine:
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
 
     async def _send(self, runner: Runner, call: Call, send: SendMessage) -> Record | Message:
-        taken = await self._intake.take(runner, call, send)
+        serving = self._serving
+        serving.busy += 1
+        try:
+            taken = await self._intake.take(runner, call, send)
+        finally:
+            serving.done()
         if isinstance(taken, Message):
             return taken
         live, seq = taken.live, taken.seq
@@ -223,7 +267,12 @@ class Engine:
             self._registry.unpin(live)
 
     async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> Stream:
-        taken = await self._intake.take(runner, call, send)
+        serving = self._serving
+        serving.busy += 1
+        try:
+            taken = await self._intake.take(runner, call, send)
+        finally:
+            serving.done()
         if isinstance(taken, Message):
             return DirectStream(taken)
         live, seq = taken.live, taken.seq
@@ -337,11 +386,13 @@ class Engine:
     async def _report(self, runner: Runner, call: Call, report: CompleteTask | UpdateStatus) -> Record:
         """What a worker says of its task; said again, it is answered again."""
         if not isinstance(runner, Reported):
+            runner = self._leaving.get(call.agent, runner)
+        if not isinstance(runner, Reported):
             raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
         live = self._registry.pin_reported(call, report.id)
         try:
             if live.terminal:
-                fits = policy.repeats(live.record(), report)
+                fits = policy.repeats(await self._dispatch.files.record(live.record()), report)
             else:
                 run, end = live.run, policy.end_of(report)
                 if run is None and live.state in INTERRUPTED:

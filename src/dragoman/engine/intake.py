@@ -84,12 +84,20 @@ class Intake:
                 place = call.manners.webhook
                 raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
             return await self._answer(runner, call, send, dedupe)
+        files = self._dispatch.files
+        large = files.large(send.message.parts)
+        if large and dedupe is not None:
+            repeat = await self._store.recall(dedupe.key)
+            taken = None if repeat is None else self._repeated(call, repeat, dedupe)
+            if taken is not None:
+                return taken
         head, message = self._head(call, send, now_ms, origin)
+        submitted = replace(message, parts=await files.kept(head.id, message.parts)) if large else message
         live = LiveTask(head)
         live.shown = call.shown
         new = NewTask(
             head=head,
-            events=(Submitted(message, head.created_at),),
+            events=(Submitted(submitted, head.created_at),),
             state=TaskState.SUBMITTED,
             status_ms=now_ms,
             holder=self._dispatch.holder,
@@ -113,6 +121,8 @@ class Intake:
                     return taken
                 await self._create(runner, live, replace(new, dedupe=None), message)
         except OverQuota as over:
+            if large:
+                await files.forget(head.id)
             raise policy.over_quota(over.limit, self._settings, now_ms) from over
         live.pins += 1
         return Taken(live, len(new.events), repeated=False)
@@ -198,14 +208,16 @@ class Intake:
                 if self._same(call, repeat, dedupe):
                     return Taken(live, repeat.seq, repeated=True)
                 dedupe = None
-            message = replace(send.message, context_id=context_id)
+            logged = message = replace(send.message, context_id=context_id)
+            if self._dispatch.files.large(message.parts) and not live.terminal:
+                logged = replace(message, parts=await self._dispatch.files.kept(task_id, message.parts))
             push = None
             if send.push_config is not None and self._webhooks is not None:
                 place = f"{call.manners.webhook}."
                 push = await self._webhooks.registration(call, send.push_config, task_id, place)
             for _ in range(MOVED_TRIES):
                 try:
-                    written = await self._add(runner, call, live, message, dedupe, push)
+                    written = await self._add(runner, call, live, message, logged, dedupe, push)
                 except (Moved, Ended):
                     continue
                 if isinstance(written, Appended):
@@ -227,10 +239,11 @@ class Intake:
         call: Call,
         live: LiveTask,
         message: Message,
+        logged: Message,
         dedupe: Dedupe | None,
         push: Registration | None,
     ) -> Appended | Repeat | None:
-        """Compare-and-append the message. None if it must be tried again. Raises Moved or Ended."""
+        """Compare-and-append the message, as it is to be `logged`. None: try again. Raises Moved or Ended."""
         head = live.head
         if live.terminal:
             raise UnsupportedOperation(
@@ -251,7 +264,7 @@ class Intake:
                 return None
             check_room(audience.configs, push.config, f"{call.manners.webhook}.id")
         now_ms = self._clock.now_ms()
-        events: tuple[Event, ...] = (MessageReceived(message, timestamp(now_ms)),)
+        events: tuple[Event, ...] = (MessageReceived(logged, timestamp(now_ms)),)
         if answers:
             events = (*events, StatusChanged(TaskState.WORKING, timestamp(now_ms)))
         append = Append(

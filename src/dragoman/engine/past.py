@@ -5,6 +5,7 @@ Invariant: only tasks of the same owner with the same agent are seen (invariant 
 
 from collections.abc import Sequence
 
+from dragoman.engine.files import Files
 from dragoman.engine.lifecycle import fold
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, TaskHead
@@ -15,21 +16,23 @@ NOTES_MAX = 10
 
 
 class Past:
-    """Reads a context's messages and referenced tasks from the store."""
+    """Reads a context's messages and referenced tasks from the store, with the bytes of their files."""
 
-    __slots__ = ("_store",)
+    __slots__ = ("_files", "_store")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, files: Files) -> None:
         self._store = store
+        self._files = files
 
-    def references(self, head: TaskHead, task_ids: Sequence[str]) -> tuple[Record, ...]:
+    async def references(self, head: TaskHead, task_ids: Sequence[str]) -> tuple[Record, ...]:
         """The named tasks that exist and are the owner's, in the order named (A2A 1.0 §3.4.2)."""
         found = (self._store.load(task_id) for task_id in task_ids)
-        return tuple(
+        records = tuple(
             fold(stored.head, stored.snapshot, stored.events)
             for stored in found
             if stored is not None and stored.head.owner == head.owner and stored.head.agent == head.agent
         )
+        return tuple([await self._files.record(record) for record in records])
 
     async def messages(self, head: TaskHead, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context of `head`, oldest first; its own task's not.
@@ -48,7 +51,12 @@ class Past:
                 messages.extend(record.history)
                 if answer := answer_of(record):
                     messages.append(answer)
-        return tuple(messages[-limit:])
+        newest = tuple(messages[-limit:])
+        return tuple([await self._files.message(message) for message in newest]) if self._files.keeps else newest
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part: see `engine.api.Run.read`."""
+        return await self._files.read(part)
 
     async def note(self, head: TaskHead) -> dict[str, str]:
         """What was noted last in an earlier task of the context of `head`; empty if nothing was."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner
 from dragoman.engine.delegations import Delegations, came_to
 from dragoman.engine.endings import Ending, agent_message, closing, failed
+from dragoman.engine.files import Files
 from dragoman.engine.lifecycle import fold
 from dragoman.engine.lineage import told
 from dragoman.engine.live import LiveTask
@@ -26,7 +27,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import Shown
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
-from dragoman.store.api import Store
+from dragoman.store.api import Store, StoreError
 
 NO_PARTS = "artifact {!r} has no parts (A2A 1.0 §4.1.9): give it at least one"
 
@@ -49,6 +50,7 @@ class TaskRun:
         loop: asyncio.AbstractEventLoop,
         past: Past,
         delegations: Delegations,
+        files: Files,
         server: str,
         announce: bool,
         suspend_max_s: float,
@@ -65,12 +67,13 @@ class TaskRun:
         self.task: asyncio.Task[None] | None = None
         self.again = False
         """Whether the run came to nothing, and the task is to be run once more."""
-        self._runner = runner
+        self.runner = runner
         self._live = live
         self._replay = replay
         self._clock = clock
         self._past = past
         self._delegations = delegations
+        self._files = files
         self._server = server
         self._numbered = 0
         self._announce = announce
@@ -91,7 +94,7 @@ class TaskRun:
         if self._announce:
             now_ms = self._clock.now_ms()
             self._writer.put(StatusChanged(TaskState.WORKING, timestamp(now_ms)), now_ms)
-        ended = await self._run()
+        ended = await self._ending_kept(await self._run())
         while not self._abandoned:
             now_ms = self._clock.now_ms()
             self._failed = None
@@ -116,7 +119,7 @@ class TaskRun:
 
     async def _run(self) -> Ending:
         try:
-            await self._runner.run(self)
+            await self.runner.run(self)
         except asyncio.CancelledError as error:
             if self._failed is not None:
                 return self._failed
@@ -147,6 +150,20 @@ class TaskRun:
         if self._replay.active and not self._abandoned:
             self._mismatch()
         return self._failed or (TaskState.COMPLETED, "", "")
+
+    async def _ending_kept(self, ended: Ending) -> Ending:
+        """How the run ended, with the large files in it kept."""
+        state, said, reason = ended
+        if isinstance(said, str) or not self._files.large(said):
+            return ended
+        try:
+            return state, await self._files.kept_by_run(self.head.id, said), reason
+        except StoreError as error:
+            return self._failure("gave out a file that cannot be kept,", error)
+        except asyncio.CancelledError:
+            if self._canceled or self._abandoned:
+                return TaskState.CANCELED, "", ""
+            raise
 
     def _failure(self, what: str, error: BaseException) -> Ending:
         text = f"The agent failed (reference {failed(self.head, what, error)})."
@@ -241,15 +258,17 @@ class TaskRun:
         """The task as written and emitted so far."""
         record = self._live.record()
         emitted = self._writer.pending
-        if not emitted:
-            return record
-        return fold(self.head, record, (Logged(seq, event) for seq, event in enumerate(emitted, record.seq + 1)))
+        if emitted:
+            record = fold(self.head, record, (Logged(seq, event) for seq, event in enumerate(emitted, record.seq + 1)))
+        return self._files.linked(record)
 
     async def status(
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
         """Report from within `working`."""
         self._check()
+        if self._files.large(parts):
+            parts = await self._kept(parts)
         if self._answer is not None:
             await self._answered()
         if self._replay.active:
@@ -276,6 +295,8 @@ class TaskRun:
         self._check()
         if not artifact.parts:
             raise ValueError(NO_PARTS.format(artifact.artifact_id))
+        if self._files.large(artifact.parts):
+            artifact = replace(artifact, parts=await self._kept(artifact.parts))
         if self._answer is not None:
             await self._answered()
         if self._replay.active:
@@ -310,9 +331,10 @@ class TaskRun:
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
         self._check()
+        if self._replay.answers:
+            return self._replay.answer(parts)
+        parts = await self._kept(parts)
         while True:
-            if self._replay.answers:
-                return self._replay.answer(parts)
             if self._answer is not None:
                 await self._answered()
             elif self._replay.late:
@@ -355,7 +377,9 @@ class TaskRun:
             if self._answer is not None:
                 await self._answered()
             self._check()
-            self._writer.put(delegated, self._clock.now_ms())
+            logged = await self._files.event_kept(self.head.id, delegated)
+            self._check()
+            self._writer.put(logged, self._clock.now_ms())
             await self.written()
         return came_to(delegated, order)
 
@@ -366,10 +390,19 @@ class TaskRun:
     async def pass_on(self, child_id: str, parts: Sequence[Part], *, auth: bool) -> Message:
         """Ask the caller what a delegated task asks. The question refers to that task, so that a replay knows it."""
         self._check()
+        parts = await self._kept(parts)
         while self._answer is not None:
             await self._answered()
         question = replace(agent_message(self._live, parts), reference_task_ids=(child_id,))
         return await self._asked(question, auth=auth)
+
+    async def _kept(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """Parts as they go into the log: large files are in the blob store. Of a replay nothing is kept."""
+        whole = tuple(parts)
+        if not self._replay.active and self._files.large(whole):
+            whole = await self._files.kept_by_run(self.head.id, whole)
+            self._check()
+        return whole
 
     def _expire(self) -> None:
         if self.suspended:
@@ -384,11 +417,16 @@ class TaskRun:
 
     async def references(self) -> tuple[Record, ...]:
         """The tasks that the message names, those of them that are the caller's."""
-        return self._past.references(self.head, self.message.reference_task_ids)
+        return await self._past.references(self.head, self.message.reference_task_ids)
 
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest `limit` messages of the context, oldest first, this run's own not."""
         return await self._past.messages(self.head, limit)
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part. Raises Unreadable."""
+        self._check()
+        return await self._files.read(part)
 
     async def _room(self) -> None:
         await self._writer.room()

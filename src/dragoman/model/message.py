@@ -21,6 +21,8 @@ class Part(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True
 
     `raw` holds the bytes themselves; they are base64 only on the wire. `data` is any JSON value, null included, hence
     `UNSET` for "no data". `blob` belongs to the store (a reference to bytes it keeps aside); outside of it, it is None.
+    `file` belongs to engine and log (the place of bytes in the blob store, which stands for `raw`): callers are given a
+    `url` in its place, agents the bytes; no dialect reads or writes it.
     """
 
     text: str | None = None
@@ -31,6 +33,7 @@ class Part(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True
     media_type: str | None = None
     metadata: dict[str, Any] | None = None
     blob: int | None = None
+    file: str | None = None
 
 
 class Message(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):

@@ -227,7 +227,8 @@ class Call(Struct, frozen=True, kw_only=True):
     `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`, `fromSeq`), as sent: `7` or `7.2`; None if none.
     `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream
     must know what that was where it begins. `peer` is the address it came from, without port. `shown` is there if the
-    agent passes on what its callers say who they are with.
+    agent passes on what its callers say who they are with. `base` is the URL under which the server was reached, where
+    that matters.
     """
 
     operation: Operation
@@ -243,6 +244,7 @@ class Call(Struct, frozen=True, kw_only=True):
     traceparent: str | None = None
     peer: str = ""
     shown: Shown | None = None
+    base: str = ""
 
 
 class TaskPage(Struct, frozen=True, kw_only=True):

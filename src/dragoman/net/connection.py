@@ -18,6 +18,9 @@ HELD_BYTES_MAX = 64 * 1024
 Place = tuple[str, str, int]
 """Scheme, host and port: what a connection goes to."""
 
+Begin = Callable[["asyncio.Future[None]"], None]
+"""Is told that something has come, and ends the wait for more of it when it likes."""
+
 
 class End(enum.Enum):
     """Why a connection is of no more use."""
@@ -28,10 +31,16 @@ class End(enum.Enum):
     CLOSED = "it was closed on this side"
 
 
+def _nothing(waiting: "asyncio.Future[None]") -> None:
+    """Whoever waits knows already that something has come."""
+
+
 class Connection(asyncio.Protocol):
     """A connection to a place. `gone` is called once nothing is left of it."""
 
-    __slots__ = ("_answer", "_gone", "_paused", "_transport", "_waiting", "end", "lost", "place")
+    __slots__ = (
+        "_answer", "_begin", "_gone", "_paused", "_transport", "_waiting", "end", "lost", "place",
+    )  # fmt: skip
 
     def __init__(self, place: Place, gone: Callable[["Connection"], None]) -> None:
         self.place = place
@@ -43,6 +52,7 @@ class Connection(asyncio.Protocol):
         self._waiting: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._paused = False
+        self._begin: Begin | None = None
 
     async def ask(self, request: bytes, answer: Answer, until_s: float) -> None:
         """Send a request, and give its answer what comes. Returns when it is over, or the connection has ended.
@@ -69,11 +79,31 @@ class Connection(asyncio.Protocol):
         if self._paused:
             self._receive(True)
         if self.end is None:
+            self._begin = None
             self._waiting = asyncio.get_running_loop().create_future()
             try:
                 await self._waiting
             finally:
                 self._waiting = None
+
+    def gathering(self, begin: Begin) -> "asyncio.Future[None] | None":
+        """What is done once something has come of an answer in pieces, and then when `begin` has it; None: do not wait.
+
+        `begin` is told when the first of it is there, and given what it is to end. That is ended here when the answer
+        is over, no more of it may be held, or the connection has ended. One is waited for at a time.
+        """
+        if self._paused:
+            self._receive(True)
+        answer = self._answer
+        if self.end is not None or answer is None or answer.over:
+            return None
+        waiting = self._waiting = asyncio.get_running_loop().create_future()
+        if answer.held:
+            self._begin = _nothing
+            begin(waiting)
+        else:
+            self._begin = begin
+        return waiting
 
     def finish(self) -> None:
         """Nothing more is expected of the answer. Afterwards `end` is None if the connection may be used again."""
@@ -114,7 +144,11 @@ class Connection(asyncio.Protocol):
         elif answer.want is Want.PIECES and answer.status:
             if answer.held > HELD_BYTES_MAX and not self._paused and self.end is None:
                 self._receive(False)
-            self._wake()
+            if self._begin is None or self._paused:
+                self._wake()
+            elif (waiting := self._waiting) is not None:
+                begin, self._begin = self._begin, _nothing
+                begin(waiting)
 
     def eof_received(self) -> None:
         """The loop's, which would write what is left to be written before it closes."""

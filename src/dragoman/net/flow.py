@@ -5,9 +5,9 @@ held of it than the connection lets in: whoever does not read, is not written to
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, Mapping
 
-from dragoman.net.connection import Connection, End
+from dragoman.net.connection import Begin, Connection, End
 from dragoman.net.dialer import silence
 from dragoman.net.errors import Broken, TooLarge
 from dragoman.net.exchange import Answer, coded
@@ -22,13 +22,14 @@ class Flow:
     """
 
     __slots__ = (
-        "_answer", "_connection", "_idle_s", "_late_at", "_loop", "_max_bytes", "_shown", "_timer",
+        "_answer", "_coded", "_connection", "_idle_s", "_late_at", "_loop", "_max_bytes", "_shown", "_timer",
         "headers", "status",
     )  # fmt: skip
 
     def __init__(self, connection: Connection, answer: Answer, *, shown: str, idle_s: float, max_bytes: int) -> None:
         self.status: int = answer.status
         self.headers: Mapping[str, str] = answer.headers
+        self._coded = coded(answer.headers)
         self._connection = connection
         self._answer = answer
         self._shown = shown
@@ -44,7 +45,7 @@ class Flow:
         return 200 <= self.status < 300
 
     @property
-    def pieces(self) -> AsyncIterator[bytes]:
+    def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body in pieces of any size, none empty, until the peer ends it.
 
         Raises TimedOut if for `idle_s` nothing comes, Broken if the connection ends before the answer does.
@@ -62,8 +63,29 @@ class Flow:
             pieces.append(piece)
         return b"".join(pieces)
 
-    async def _pieces(self) -> AsyncIterator[bytes]:
-        if coded(self.headers):
+    def gathering(self, begin: Begin) -> "asyncio.Future[None] | None":
+        """What is to be waited for before `gathered`: the next piece, and then what `begin` makes of it; None: nothing.
+
+        `begin` is told when the first of the piece is there, and given what it is to end; that ends at once when the
+        answer does. For whoever reads neither `pieces` nor `body`, and waits for each of these to its end.
+        """
+        self._late_at = self._loop.time() + self._idle_s
+        return self._connection.gathering(begin)
+
+    def gathered(self) -> bytes:
+        """All that has come since; empty at the end of the body. Raises as `pieces`."""
+        self._late_at = NEVER
+        if self._coded:
+            raise compressed(self._shown)
+        answer = self._answer
+        if answer.held:
+            return answer.take()
+        if answer.whole:
+            return b""
+        raise silence(self._connection, self._shown, self._idle_s)
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        if self._coded:
             raise compressed(self._shown)
         answer, connection = self._answer, self._connection
         while True:

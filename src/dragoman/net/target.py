@@ -42,9 +42,9 @@ class Target(Struct, frozen=True):
         return self.url.partition("?")[0]
 
 
-def target(url: str) -> Target:
+def target(url: str, longest: int = MAX_URL) -> Target:
     """Take a URL apart. Raises BadUrl, saying what to change, if it is not in its plainest spelling."""
-    if fault := _odd(url):
+    if fault := _odd(url, longest):
         raise BadUrl(_shown(url), fault)
     if (split := _SPLIT.fullmatch(url)) is None:
         raise BadUrl(_shown(url), "use http://host:port/path or https://…")
@@ -93,10 +93,10 @@ def named(url: str, shown: str) -> tuple[Target, str]:
     return to, user
 
 
-def _odd(url: str) -> str | None:
+def _odd(url: str, longest: int) -> str | None:
     """What is wrong with the characters of a URL, wherever they are."""
-    if len(url) > MAX_URL:
-        return f"is longer than {MAX_URL} characters"
+    if len(url) > longest:
+        return f"is longer than {longest} characters"
     if not url.isascii():
         return "has characters beyond ASCII: write its host in punycode (xn--…), the rest percent-encoded"
     if any(character <= " " or character == "\x7f" for character in url):

@@ -4,11 +4,14 @@ Invariant: what is told is rendered once for each dialect, when it happens: a de
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 from msgspec.structs import replace
 
 from dragoman.dialects.api import PushForm
 from dragoman.engine.api import PutOff, Step
+from dragoman.engine.files import Files
+from dragoman.engine.links import LinksAt
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id
 from dragoman.model.operations import PushConfig
@@ -23,17 +26,26 @@ from dragoman.store.outbox import Delivery, Registration
 HTTPS_ONLY = frozenset({"evoai"})
 """Dialects whose webhooks must be https, as Evo AI's are; a host that the operator allows may do without."""
 
+LONGER_S = 86_400
+"""How much longer the links in a body hold than others: it is sent as it is until the last attempt."""
+
 
 class Announcer:
     """See `engine.api.Announcer`. `forms` are the dialects' ways of telling, by name; `wake` is the courier's."""
 
     def __init__(
-        self, forms: Mapping[str, PushForm], guard: Guard, resolver: Resolves, wake: Callable[[], None]
+        self,
+        forms: Mapping[str, PushForm],
+        guard: Guard,
+        resolver: Resolves,
+        wake: Callable[[], None],
+        files: Files | None = None,
     ) -> None:
         self._forms = forms
         self._guard = guard
         self._resolver = resolver
         self.wake = wake
+        self._files = files
 
     async def registration(self, config: PushConfig, field: str) -> Registration:
         """See `engine.api.Announcer.registration`. Where it has no id, it gets one."""
@@ -53,6 +65,9 @@ class Announcer:
         self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
     ) -> tuple[Delivery, ...]:
         """See `engine.api.Announcer.deliveries`."""
+        links = None if self._files is None else self._files.links(LONGER_S)
+        if links is not None:
+            steps = [_linked(step, links) for step in steps]
         return tuple(
             delivery for step in steps for delivery in Telling(head, step, put_off).deliveries(configs, self._forms)
         )
@@ -62,3 +77,9 @@ class Announcer:
         return self._guard.named(to.host) or (
             parsed(to.host) is not None and fault(to.host) is not None and self._guard(to.host) is None
         )
+
+
+def _linked(step: Step, links: LinksAt) -> Step:
+    """A step with links in place of large files."""
+    stands = cache(lambda: links.record(step.stands()))
+    return replace(step, event=None if step.event is None else links.event(step.event), stands=stands)

@@ -3,8 +3,9 @@
 Invariant: only here are things put together; everything else is given what it needs.
 """
 
-from dragoman.server.errors import StartError
+from dragoman.server.errors import ReloadError, StartError
 from dragoman.server.process import run
+from dragoman.server.reloading import Loaded
 from dragoman.server.running import Listening, running, serving
 
-__all__ = ["Listening", "StartError", "run", "running", "serving"]
+__all__ = ["Listening", "Loaded", "ReloadError", "StartError", "run", "running", "serving"]

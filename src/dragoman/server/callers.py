@@ -5,7 +5,7 @@ Invariant: a configuration that would let strangers in is refused at start, with
 
 import logging
 import shlex
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -54,7 +54,7 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
     Raises StoreError if the store cannot say whether it has keys.
     """
     known = frozenset(agents)
-    own = {entry.id: entry.api_key for entry in config.agents if entry.api_key and entry.id in known}
+    own = agent_keys(config, known)
     if config.jwt_issuer is not None and config.jwt_audience is None:
         raise StartError(
             "jwt_issuer is set and jwt_audience is not: name the audience that tokens for this server have"
@@ -106,8 +106,13 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
             f"{' (EVO_AI_API_KEY)' if evoai else ''}, jwt_issuer, or a store that is a file"
         )
     store.keys.any()  # raises what the authenticator takes for a key that may be there: no reason to open to the world
-    _check_exposed(config, known, authenticator)
+    check_exposed(config, known, authenticator.required, own)
     return authenticator
+
+
+def agent_keys(config: Config, known: Collection[str]) -> dict[str, str]:
+    """The keys that agents have of their own, by id."""
+    return {entry.id: entry.api_key for entry in config.agents if entry.api_key and entry.id in known}
 
 
 def warn_if_open(config: Config, authenticator: Authenticator) -> None:
@@ -121,10 +126,11 @@ def warn_if_open(config: Config, authenticator: Authenticator) -> None:
         )
 
 
-def _check_exposed(config: Config, agents: Iterable[str], authenticator: Authenticator) -> None:
-    if loopback(config.host) or config.allow_unauthenticated:
+def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Collection[str]) -> None:
+    """Raises StartError for a port that is open to the world, unless all callers are asked, or all agents have keys."""
+    if required or loopback(config.host) or config.allow_unauthenticated:
         return
-    open_to_all = [agent for agent in agents if not authenticator.required_for(agent)]
+    open_to_all = [agent for agent in agents if agent not in own]
     if open_to_all:
         store = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
         make = "" if config.store == MEMORY else f"make a key first (dragoman keys create NAME{store}), "

@@ -3,8 +3,11 @@
 Invariant: a card says what the server does, because both are made from one configuration.
 """
 
+from collections import ChainMap
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 
+from dragoman import __version__
 from dragoman.agents.upstream import UpstreamAgent
 from dragoman.agents.worker import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
@@ -14,12 +17,17 @@ from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors
+from dragoman.bindings.files import FileDoor
 from dragoman.bindings.health import Health
 from dragoman.bindings.http import Request
 from dragoman.bindings.limits import limits
+from dragoman.bindings.mcp import Mcp
+from dragoman.bindings.mcp_underway import Underway
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.openai import OpenAi
+from dragoman.bindings.reached import reached
 from dragoman.bindings.routes import ALL_MOUNTS
+from dragoman.bindings.stream import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
 from dragoman.dialects.mounts import OF_PROFILE, Mount
@@ -43,16 +51,27 @@ def app_of(
     health: Health,
     metrics: Exposition | None,
     clock: Clock,
+    leaving: dict[str, WorkerAgent],
+    streams: Streams,
+    underway: Underway,
+    files: FileDoor | None,
 ) -> App:
-    """The application. `a2a` answers A2A's calls, `handler` what else makes tasks: chat completions and workers."""
+    """The application. `a2a` answers A2A's calls, `handler` what else makes tasks: chat completions and workers.
+
+    Workers go on with tasks of agents that are `leaving`. `streams` and `underway` are those of the server, whichever
+    application.
+    """
     profiles = Profiles(runners)
     default = config.default or next(iter(profiles))
     mounts = ALL_MOUNTS if config.profile is None else (OF_PROFILE[config.profile],)
-    workers = {agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)}
+    workers: dict[str, WorkerAgent] = {
+        agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)
+    }
     bounds = limits(config.max_body_bytes, config.max_depth, config.max_parts, max_text=config.max_text)
     callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles)
     forwards = frozenset(agent_id for agent_id, runner in runners.items() if _forwards(runner))
-    reception = Reception(profiles, callers, bounds, forwards)
+    base = None if files is None else partial(reached, public_url=config.public_url)
+    reception = Reception(profiles, callers, bounds, forwards, base)
     cards = Cards(
         profiles,
         config.public_url,
@@ -75,8 +94,23 @@ def app_of(
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
         openai=OpenAi(handler, reception, default, clock) if Mount.ROOT in mounts else None,
+        mcp=_mcp(config, handler, reception, clock, underway) if config.profile is None else None,
         metrics=metrics,
-        workers=Workers(handler, workers, bounds) if workers else None,
+        workers=Workers(handler, ChainMap(workers, leaving), bounds) if workers or leaving else None,
+        streams=streams,
+        files=files,
+    )
+
+
+def _mcp(config: Config, handler: Handler, reception: Reception, clock: Clock, underway: Underway) -> Mcp:
+    return Mcp(
+        handler,
+        reception,
+        clock,
+        underway,
+        version=__version__,
+        wait_s=config.blocking_timeout_s,
+        origins=config.cors_origins,
     )
 
 

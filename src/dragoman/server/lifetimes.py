@@ -1,37 +1,72 @@
-"""What agents have open, from the start of a server to its end.
+"""What agents have open, from the start of a server, or the reload that brought them, to their end.
 
-Invariant: none of them keeps the server from starting, or makes it unready.
+Invariant: none of them keeps the server from starting, or makes it unready. What was opened is closed once.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from dragoman.agents.lifetime import Living
 from dragoman.agents.upstream import UpstreamAgent
+from dragoman.agents.worker import WorkerAgent
 from dragoman.engine.api import Runner
 from dragoman.telemetry.counts import Counts
 
 OK = "ok"
+NO_WORKER = "no worker has asked for work lately"
 
 
 class Lifetimes:
-    """The agents that are opened before they are served, and those of them that live on other servers."""
+    """The agents that are opened before they are served; `counts` is told of those that live on other servers."""
 
-    def __init__(self, agents: Sequence[Runner]) -> None:
-        self._living = [agent for agent in agents if isinstance(agent, Living)]
-        self._upstreams = [agent for agent in agents if isinstance(agent, UpstreamAgent)]
+    def __init__(self, counts: Counts | None) -> None:
+        self._counts = counts
+        self._served: tuple[Runner, ...] = ()
+        self._open: list[Living] = []
 
     def degraded(self) -> dict[str, str]:
-        """Those that cannot be called, by their ids here, and why."""
-        states = ((agent.profile.id, agent.way.state) for agent in self._upstreams)
-        return {agent_id: state for agent_id, state in states if state != OK}
+        """Those on other servers that cannot be called, and those without workers, by their ids here, and why."""
+        states = {agent.profile.id: agent.way.state for agent in self._upstreams}
+        idle = {agent.profile.id: NO_WORKER for agent in self._workers if not agent.leases.seen}
+        return {agent_id: state for agent_id, state in states.items() if state != OK} | idle
 
-    async def open(self, group: asyncio.TaskGroup, counts: Counts | None) -> None:
+    async def open(self, group: asyncio.TaskGroup, agents: Collection[Runner]) -> None:
         """Open all at once, for a bounded time; what is not there then is tried again."""
-        if counts is not None:
-            counts.upstreams.update({agent.profile.id: agent.way.calls for agent in self._upstreams})
-        await asyncio.gather(*(agent.open(group) for agent in self._living))
+        living = [agent for agent in agents if isinstance(agent, Living)]
+        self._open += living
+        await asyncio.gather(*(agent.open(group) for agent in living))
+
+    def serve(self, agents: Sequence[Runner]) -> None:
+        """These are served from now on: their workers are given work."""
+        self._served = tuple(agents)
+        for worker in self._workers:
+            worker.leases.open()
+        if self._counts is not None:
+            self._counts.upstreams.clear()
+            self._counts.upstreams.update({agent.profile.id: agent.way.calls for agent in self._upstreams})
+
+    def stop_work(self) -> None:
+        """Workers are given no more work."""
+        for worker in self._workers:
+            worker.leases.close()
+
+    async def let_go(self, agents: Collection[Runner]) -> None:
+        """Close those that are served no more, after the last of their tasks."""
+        await self._close([agent for agent in agents if isinstance(agent, Living)])
 
     async def close(self) -> None:
         """End what is open."""
-        await asyncio.gather(*(agent.close() for agent in self._living))
+        await self._close(self._open)
+
+    async def _close(self, living: Collection[Living]) -> None:
+        closing = tuple(living)
+        self._open = [agent for agent in self._open if not any(agent is other for other in closing)]
+        await asyncio.gather(*(agent.close() for agent in closing))
+
+    @property
+    def _upstreams(self) -> list[UpstreamAgent]:
+        return [agent for agent in self._served if isinstance(agent, UpstreamAgent)]
+
+    @property
+    def _workers(self) -> list[WorkerAgent]:
+        return [agent for agent in self._served if isinstance(agent, WorkerAgent)]

@@ -17,6 +17,7 @@ from contextlib import suppress
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.server.errors import StartError
+from dragoman.server.reloading import Again
 from dragoman.server.running import Listening, running
 from dragoman.store.api import StoreError
 from dragoman.telemetry.logs import log_to
@@ -46,8 +47,12 @@ M_ARENA_MAX = -8
 """malloc.h of glibc."""
 
 
-def run(config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening], None]) -> None:
+def run(
+    config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening], None], again: Again | None = None
+) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
+
+    On SIGHUP it serves what `again` reads; if that came because its terminal was closed, it is as SIGTERM.
 
     `on_ready` is told when it listens, and on which port. Exits with a message if the server cannot start.
     """
@@ -59,7 +64,9 @@ def run(config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening]
         mallopt(M_ARENA_MAX, ARENAS)
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-            runner.run(_until_signalled(config, agents, on_ready))
+            serving = _until_signalled(config, agents, on_ready, again)
+            del agents  # nobody holds those that a reload has replaced
+            runner.run(serving)
         return
     except (StartError, StoreError) as error:
         reason = str(error)
@@ -71,8 +78,12 @@ def run(config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening]
     sys.exit(f"dragoman: {reason}")
 
 
-async def _until_signalled(config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening], None]) -> None:
+async def _until_signalled(
+    config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening], None], again: Again | None
+) -> None:
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
+    asked = asyncio.Event()
+    reload = asked.set
 
     def stop(number: signal.Signals) -> None:
         if signalled.is_set():
@@ -83,11 +94,36 @@ async def _until_signalled(config: Config, agents: Sequence[Runner], on_ready: C
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
-    async with running(config, agents, on_drained=_leave_agents_behind) as bound:
+    if sys.platform != "win32":
+        at_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()  # not under nohup
+
+        def hung_up() -> None:
+            if at_terminal and not _has_terminal():
+                if not signalled.is_set():
+                    stop(signal.SIGHUP)
+            else:
+                reload()
+
+        loop.add_signal_handler(signal.SIGHUP, hung_up)
+    serving = running(config, agents, on_drained=_leave_agents_behind, again=again)
+    del agents  # see `run`
+    async with serving as bound:
         on_ready(bound)
+        reload = bound.reload
+        if asked.is_set():
+            reload()
         gc.collect()
         gc.freeze()  # what is there now stays: no collection need look at it again
         await signalled.wait()
+
+
+def _has_terminal() -> bool:
+    """Whether the process belongs to a terminal that is there."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _allow_connections() -> None:

@@ -1,6 +1,7 @@
 """Profiles: what the agents of the server say of themselves, now.
 
-Invariant: which agents there are never changes; what an agent of another server says of itself may.
+Invariant: which agents there are never changes: other agents have another one of these. What an agent of another server
+says of itself may.
 """
 
 from collections.abc import Iterator, Mapping

@@ -6,7 +6,7 @@ Invariant: the listener opens last and what it serves ends first: no request mee
 import asyncio
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
@@ -17,9 +17,13 @@ from dragoman.agents.python import Agent
 from dragoman.agents.threads import Threads
 from dragoman.agents.worker import WorkerAgent
 from dragoman.auth.signatures import SigningRoom
+from dragoman.bindings.app import App
+from dragoman.bindings.door import Door
 from dragoman.bindings.health import Health
 from dragoman.bindings.listener import BACKLOG, bound_socket, listener
+from dragoman.bindings.mcp_underway import Underway
 from dragoman.bindings.metrics import Exposition
+from dragoman.bindings.stream import Streams
 from dragoman.config import Config, store_path
 from dragoman.engine.admitted import Admitted
 from dragoman.engine.api import EngineSettings, Handler, Runner
@@ -31,9 +35,11 @@ from dragoman.engine.untasked import Untasked
 from dragoman.model.ids import SystemClock, new_id
 from dragoman.server.callers import Ways, authenticator_of, warn_if_open
 from dragoman.server.errors import StartError
+from dragoman.server.files import files_of
 from dragoman.server.front import app_of
 from dragoman.server.lifetimes import Lifetimes
 from dragoman.server.observing import observer_of, telemetry_of
+from dragoman.server.reloading import Again, Reloading, nothing
 from dragoman.server.retention import sweep
 from dragoman.server.webhooks import webhooks_of
 from dragoman.store.open import open_store
@@ -45,19 +51,20 @@ class Listening(Struct, frozen=True):
 
     config: Config
     asks_callers: bool
+    reload: Callable[[], None]
+    """Has what is configured read again, soon; the log says what became of it."""
 
     @property
     def url(self) -> str:
         """Where it listens, without a slash at the end."""
-        host = f"[{self.config.host}]" if ":" in self.config.host else self.config.host
-        return f"http://{host}:{self.config.port}"
+        return _url(self.config)
 
 
 @asynccontextmanager
 async def running(
-    config: Config, agents: Sequence[Runner], on_drained: Callable[[], None] = lambda: None
+    config: Config, agents: Sequence[Runner], on_drained: Callable[[], None] = nothing, again: Again | None = None
 ) -> AsyncIterator[Listening]:
-    """A server in the current event loop, listening until the block ends; then it drains.
+    """A server in the current event loop, listening until the block ends; then it drains. A reload serves `again`.
 
     `on_drained` is called when all is done but to wait for agents that do not let themselves be canceled. Raises
     StartError, or StoreError if the store cannot be opened.
@@ -76,7 +83,8 @@ async def running(
         telemetry = telemetry_of(config)
         trail = Trail(store.audit, config.audit, counts.refused if counts is not None else lambda reason: None)
         signing = SigningRoom(store.keys, clock)
-        webhooks = await webhooks_of(config, store.outbox, clock, signing, counts)
+        files = await files_of(config, store, signing, clock)
+        webhooks = await webhooks_of(config, store.outbox, clock, signing, counts, files.engine)
         engine = Engine(
             store,
             runners,
@@ -88,38 +96,63 @@ async def running(
             identified=authenticator.required_for,
             trail=trail,
             name=_name(config, holder),
+            files=files.engine,
         )
+        linked = files.linked(engine)
         rates = Rates(config.max_requests_per_s) if config.max_requests_per_s else None
 
         def admitted(behind: Handler) -> Handler:
             return Admitted(behind, rates=rates, max_streams=config.max_streams, trail=trail, clock=clock)
 
-        handler = admitted(engine) if telemetry is None else Traced(admitted(engine), telemetry)
+        handler = admitted(linked) if telemetry is None else Traced(admitted(linked), telemetry)
         a2a = handler if config.tasks else admitted(Untasked(clock))
         stopping = asyncio.Event()
-        lifetimes = Lifetimes(agents)
+        lifetimes = Lifetimes(counts)
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)
         metrics = None
         if counts is not None:
             metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: store.writes)
-        server = listener(app_of(config, a2a, handler, runners, authenticator, signing, trail, health, metrics, clock))
+        leaving: dict[str, WorkerAgent] = {}
+        streams, underway = Streams(), Underway()
+
+        def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
+            watching = health, metrics, clock, leaving, streams, underway, files.door
+            return app_of(config, a2a, handler, runners, authenticator, signing, trail, *watching)
+
+        door = Door(app_for(config, runners))
+        server = listener(door)
+        reloading = Reloading(
+            config,
+            agents,
+            again,
+            door=door,
+            app_for=app_for,
+            engine=engine,
+            authenticator=authenticator,
+            lifetimes=lifetimes,
+            threads=threads,
+            leaving=leaving,
+        )
         with _bound(config) as bound:
+            bound_to = replace(config, port=bound.getsockname()[1])
+            files.engine.base = config.public_url or _url(bound_to)
             async with asyncio.TaskGroup() as tasks:
-                workers = [agent for agent in agents if isinstance(agent, WorkerAgent)]
-                for worker in workers:
-                    worker.leases.open()
-                await lifetimes.open(tasks, counts)
+                lifetimes.serve(agents)
+                await lifetimes.open(tasks, agents)
                 await engine.start(tasks)
                 webhooks.courier.start(tasks)
                 sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
+                file_sweeper = tasks.create_task(files.sweep(store, clock), name="sweep of files")
                 bound.listen(BACKLOG)
                 listening = tasks.create_task(server.serve(sockets=[bound]), name="listener")
+                reloading.start(tasks)
+                del agents, runners  # nobody holds those that a reload has replaced
                 try:
-                    yield Listening(replace(config, port=bound.getsockname()[1]), authenticator.required)
+                    yield Listening(bound_to, authenticator.required, reloading.ask)
                 finally:
                     stopping.set()  # /ready says so
-                    for worker in workers:
-                        worker.leases.close()
+                    await reloading.stop()
+                    lifetimes.stop_work()
                     await engine.drain(config.shutdown_grace_s)  # no new work, streams end, runs get their time
                     server.should_exit = True
                     await listening
@@ -128,6 +161,8 @@ async def running(
                     await ways.close()
                     await trail.stop()
                     sweeper.cancel()
+                    file_sweeper.cancel()
+                    await files.close()
                     if telemetry is not None:
                         await asyncio.to_thread(telemetry.flush)
                     on_drained()
@@ -165,6 +200,11 @@ def _name(config: Config, holder: str) -> str:
     """What makes this server another than others, also after a restart; a server in memory has no earlier life."""
     path = store_path(config.store)
     return holder if path is None else f"{socket.gethostname()}/{path.absolute()}"
+
+
+def _url(config: Config) -> str:
+    host = f"[{config.host}]" if ":" in config.host else config.host
+    return f"http://{host}:{config.port}"
 
 
 def _engine_settings(config: Config) -> EngineSettings:

@@ -12,6 +12,7 @@ from dragoman.auth.signatures import SigningRoom
 from dragoman.config import Config
 from dragoman.dialects import beeos, evoai, protoagent, v03, v1
 from dragoman.dialects.api import Dialect, PushForm
+from dragoman.engine.files import Files
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
 from dragoman.net.egress import operator_named
@@ -42,7 +43,7 @@ class Webhooks(Struct, frozen=True):
 
 
 async def webhooks_of(
-    config: Config, outbox: Outbox, clock: Clock, signing: SigningRoom, counts: Counts | None
+    config: Config, outbox: Outbox, clock: Clock, signing: SigningRoom, counts: Counts | None, files: Files
 ) -> Webhooks:
     """Both, of one configuration. Raises StoreError if calls are to be signed and the key cannot be had."""
     guard, resolver = Guard(config.push_allowed_hosts, config.push_allowed_cidrs), Resolver()
@@ -57,7 +58,7 @@ async def webhooks_of(
         token=await _token(config, clock, signing) if config.push_jwt else None,
         counts=counts,
     )
-    return Webhooks(Announcer(forms, guard, resolver, courier.wake), courier, resolver)
+    return Webhooks(Announcer(forms, guard, resolver, courier.wake, files), courier, resolver)
 
 
 async def _token(config: Config, clock: Clock, signing: SigningRoom) -> Token:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from dragoman.agents.content import parts_of
-from dragoman.engine.api import Delegation, DelegationFailed, Hear, Reject, Runner
+from dragoman.engine.api import Delegation, DelegationFailed, Hear, Reject, Runner, Unreadable
 from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -23,6 +23,8 @@ TIMESTAMP = "2026-01-01T00:00:00.000Z"
 
 NOTHING: Mapping[str, Iterable[object]] = MappingProxyType({})
 """What an agent delegates to, in a test that has no other."""
+
+NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Ran(Struct, frozen=True, kw_only=True):
@@ -116,11 +118,12 @@ async def run(
     extensions: tuple[str, ...] = (),
     principal: Principal = ANONYMOUS,
     delegated: Mapping[str, Iterable[object]] = NOTHING,
+    files: Mapping[str, bytes] = NO_FILES,
 ) -> Ran:
     """Send `message` to the agent, answer what it asks with `answers` in turn, and wait for it to finish.
 
     What it delegates comes to what `delegated` has for the other agent, in turn: content as an agent yields it; or an
-    exception, with which the other fails (Reject: rejects the task).
+    exception, with which the other fails (Reject: rejects the task). `files` are the bytes that URLs lead to.
 
     An exception that the agent raises is raised here; on a server it would fail the task.
     """
@@ -135,6 +138,7 @@ async def run(
         extensions=extensions,
         principal=principal,
         delegated=delegated,
+        files=files,
     )
     try:
         await agent.run(fake)
@@ -164,8 +168,10 @@ class FakeRun:
         extensions: tuple[str, ...] = (),
         principal: Principal = ANONYMOUS,
         delegated: Mapping[str, Iterable[object]] = NOTHING,
+        files: Mapping[str, bytes] = NO_FILES,
     ) -> None:
         self.message = message
+        self._files = files
         self.principal = principal
         self.skill = skill
         self.skills = skills
@@ -282,6 +288,16 @@ class FakeRun:
     async def history(self, limit: int) -> tuple[Message, ...]:
         """The newest of the messages it was given."""
         return self._history[-limit:] if limit > 0 else ()
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of the part, or those that the test has for its URL. Without them the test fails."""
+        if part.raw is not None:
+            return part.raw
+        if part.url is None:
+            raise Unreadable("the part is no file: it has neither raw bytes nor a url")
+        if part.url not in self._files:
+            raise AssertionError(f"the agent reads {part.url!r}: say what is there: files={{...}}")
+        return self._files[part.url]
 
     def end(self, state: TaskState, text: str = "") -> None:
         """The run is over, in `state`."""

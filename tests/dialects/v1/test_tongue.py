@@ -300,3 +300,25 @@ def test_what_is_nested_too_deeply_is_refused() -> None:
     deep = b'{"message":{"messageId":"m","role":"ROLE_AGENT","parts":[{"data":' + b"[" * 900 + b"]" * 900 + b"}]}}"
     with pytest.raises(InvalidAgentResponse):
         TONGUE.read_update(deep)
+
+
+@pytest.mark.parametrize("name", ["blob", "file"])
+@pytest.mark.parametrize("value", [5, "other-task/0000000000000000000000000000000000000000"])
+def test_no_remote_agent_says_where_our_store_has_bytes(name: str, value: object) -> None:
+    part = {"text": "x", name: value}
+    artifact = {"artifactId": "a", "parts": [part]}
+    message = {"messageId": "m", "role": "ROLE_AGENT", "parts": [part]}
+    status = {"state": "TASK_STATE_COMPLETED", "timestamp": "2026-11-20T07:00:00.000Z", "message": message}
+    task = {"id": "t", "contextId": "c", "status": status, "artifacts": [artifact], "history": [message]}
+    at = {"taskId": "t", "contextId": "c"}
+    frames: list[object] = [
+        {"task": task},
+        {"message": message},
+        {"artifactUpdate": {**at, "artifact": artifact}},
+        {"statusUpdate": {**at, "status": status}},
+    ]
+    for frame in frames:
+        for update in TONGUE.read_update(msgspec.json.encode(frame)):
+            assert b"blob" not in msgspec.json.encode(update)
+            assert b'"file"' not in msgspec.json.encode(update)
+            assert b"other-task" not in msgspec.json.encode(update)

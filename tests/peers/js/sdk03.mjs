@@ -199,7 +199,7 @@ const scenarios = {
   async fileRoundTrip(lane) {
     const content = Buffer.from([0x25, 0x50, 0x44, 0x46, ...Array(256).keys()]);
     const file = { bytes: content.toString("base64"), name: "report.pdf", mimeType: "application/pdf" };
-    const task = await (await clientOf(lane, "files")).sendMessage(message(["keep this", { kind: "file", file }]));
+    const task = await (await clientOf(lane, "papers")).sendMessage(message(["keep this", { kind: "file", file }]));
     const found = filesOf(task);
     same(found.map(({ bytes, mimeType }) => [bytes, mimeType]), [[file.bytes, file.mimeType]], "file");
     if (lane.binding === "JSONRPC") same(found[0].name, file.name, "name");
@@ -208,7 +208,7 @@ const scenarios = {
   },
 
   async fileReceived(lane) {
-    const task = await (await clientOf(lane, "files")).sendMessage(message("any file"));
+    const task = await (await clientOf(lane, "papers")).sendMessage(message("any file"));
     expect(filesOf(task).some((file) => file.bytes), `no file in ${JSON.stringify(task.artifacts)}`);
   },
 
@@ -224,7 +224,7 @@ const scenarios = {
 
   async foreignMount(lane) {
     const { id } = await (await clientOf(lane)).sendMessage(message("mine"));
-    const other = await clientOf(lane, "files");
+    const other = await clientOf(lane, "papers");
     await refused(TaskNotFoundError, () => other.getTask({ id }));
   },
 

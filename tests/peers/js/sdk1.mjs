@@ -226,7 +226,7 @@ const both = {
   async fileRoundTrip(lane) {
     const content = Buffer.from([0x25, 0x50, 0x44, 0x46, ...Array(256).keys()]);
     const file = { raw: content.toString("base64"), filename: "report.pdf", mediaType: "application/pdf" };
-    const task = await (await clientOf(lane, "files")).sendMessage(message(["keep this", file]));
+    const task = await (await clientOf(lane, "papers")).sendMessage(message(["keep this", file]));
     const found = partsOf(task).filter((part) => part.content.$case === "raw");
     same(found.map((part) => [Buffer.from(part.content.value).toString("base64"), part.mediaType]),
       [[file.raw, file.mediaType]], "file");
@@ -236,7 +236,7 @@ const both = {
   },
 
   async fileReceived(lane) {
-    const task = await (await clientOf(lane, "files")).sendMessage(message("any file"));
+    const task = await (await clientOf(lane, "papers")).sendMessage(message("any file"));
     expect(partsOf(task).some((part) => part.content.$case === "raw" || part.mediaType.startsWith("text/")),
       `no file in ${JSON.stringify(task.artifacts)}`);
   },
@@ -252,7 +252,7 @@ const both = {
 
   async foreignMount(lane) {
     const { id } = await (await clientOf(lane)).sendMessage(message("mine"));
-    const other = await clientOf(lane, "files");
+    const other = await clientOf(lane, "papers");
     await refused(TaskNotFoundError, () => get(other, id));
   },
 

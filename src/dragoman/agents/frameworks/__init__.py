@@ -62,10 +62,21 @@ def framework_of(value: object) -> Framework | None:
     return None
 
 
+def adaptable(value: object) -> bool:
+    """Whether the object can be an agent."""
+    adapter = _adapter(value)
+    return adapter is not None and adapter.adapts(value)
+
+
 def adapted(value: object, agent_id: str) -> Agent | None:
     """The object as an agent; None if it is of no framework, or cannot be an agent."""
+    adapter = _adapter(value)
+    return adapter.adapted(value, agent_id) if adapter is not None and adapter.adapts(value) else None
+
+
+def _adapter(value: object) -> Adapter | None:
     framework = framework_of(value)
     if framework is None:
         return None
     adapter: Adapter = importlib.import_module(f"{__name__}.{framework.module}")
-    return adapter.adapted(value, agent_id) if adapter.adapts(value) else None
+    return adapter

@@ -188,8 +188,13 @@ def _timed(status: TaskStatus) -> TaskStatus:
 
 
 def _whole(parts: Iterable[Part]) -> bool:
-    """Whether each part holds something that 1.0 has: one of another dialect looks empty."""
+    """Whether each part holds something that 1.0 has, and nothing else: one of another dialect looks empty.
+
+    Where our own store has the bytes of a part, only the store says.
+    """
     for part in parts:
+        if part.blob is not None or part.file is not None:
+            return False
         if part.text is None and part.raw is None and part.url is None and part.data is UNSET:
             return False
     return True

@@ -11,9 +11,10 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.model.events import Event
+from dragoman.model.parts import everywhere, swap_event, swap_record
 from dragoman.model.task import Record
 from dragoman.store.api import Appended
-from dragoman.store.sqlite.files import File, digest_of, everywhere, large_files, swap_event, swap_record, taking_out
+from dragoman.store.sqlite.files import File, digest_of, large_files, taking_out
 from dragoman.store.sqlite.reads import Reads
 
 REMEMBERED_BYTES = 64 << 20

@@ -7,9 +7,10 @@ from counters, unless the query bounds the time, in which case they are counted 
 from collections.abc import Sequence
 from typing import Any
 
+from dragoman.model.parts import Swap
 from dragoman.store.api import Listed, ListQuery, Stored
 from dragoman.store.sqlite.codec import STATES
-from dragoman.store.sqlite.files import Swap, leaving_out
+from dragoman.store.sqlite.files import leaving_out
 from dragoman.store.sqlite.reads import Reads
 
 

@@ -12,19 +12,11 @@ import msgspec
 
 from dragoman.model.events import Logged
 from dragoman.model.operations import PushConfig
+from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
 from dragoman.store.sqlite.codec import STATES, TERMINAL_FROM, Codec
-from dragoman.store.sqlite.files import (
-    Swap,
-    Swaps,
-    everywhere,
-    file_bytes,
-    kept_apart,
-    putting_back,
-    swap_event,
-    swap_record,
-)
+from dragoman.store.sqlite.files import file_bytes, kept_apart, putting_back
 from dragoman.store.sqlite.ledger import repeat
 
 Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None, int]

@@ -1,0 +1,26 @@
+"""A LangGraph graph behind a card: `dragoman serve examples/frameworks/langgraph_agent.py:graph`.
+
+It needs no model: its nodes are plain functions. An interrupt asks the caller, and the answer resumes the graph.
+"""
+
+from typing import Any
+
+from langchain_core.messages import AIMessage
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.types import interrupt
+
+
+def book(state: MessagesState) -> dict[str, Any]:
+    """Asks for the day, and books."""
+    day = interrupt("For which day?")
+    return {"messages": [AIMessage(f"Booked for {day}: {state['messages'][-1].text}")]}
+
+
+builder = StateGraph(MessagesState)
+builder.add_node("book", book)
+builder.add_edge(START, "book")
+builder.add_edge("book", END)
+
+# In memory: a restart of the server makes a run that waits again. A durable one, as AsyncSqliteSaver, goes on.
+graph = builder.compile(checkpointer=InMemorySaver(), name="Booking")

@@ -1,0 +1,205 @@
+"""One answer of a model, from the request to its last token, as often as it takes.
+
+Invariant: what is given out of an answer is one artifact; an answer that is begun anew replaces what was given out of
+the one before. When the run is canceled, the connection is closed at once, and the model stops.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from dragoman.agents import chat_failures as failures
+from dragoman.agents.chat_endpoint import Endpoint
+from dragoman.agents.chat_failures import Trouble
+from dragoman.agents.chat_reading import Called, Fault, Faulted, Reading, Unreadable, fault_in
+from dragoman.agents.coalescing import Windows
+from dragoman.engine.api import Run
+from dragoman.model.message import Artifact, Part
+from dragoman.model.task import Usage
+from dragoman.net.errors import EgressError
+from dragoman.net.flow import Flow
+
+log = logging.getLogger("dragoman.models")
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0
+"""Waits between two attempts where the endpoint does not say how long; they double."""
+
+LINGER_S = 0.1
+"""How long the end of an answer is waited for once all of it is there, so that its connection can be used again."""
+
+
+class Answer(Struct, frozen=True):
+    """What the model said: `text` was given out already, unless it was to be kept. `finish` is why it stopped."""
+
+    text: str
+    calls: tuple[Called, ...] = ()
+    finish: str = ""
+    refusal: str = ""
+    usage: Usage | None = None
+
+
+class Trying(Struct, frozen=True, kw_only=True):
+    """How often and how patiently a model is asked. `pause` and `chance` are time and randomness, which tests give."""
+
+    retries: int = 2
+    wait_max_s: float = 30.0
+    on_refusal: str = "reject"
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
+    now_s: Callable[[], float] = time.time
+
+    def wait_s(self, attempt: int) -> float:
+        """How long to wait after so many attempts: a random share of it, at least half."""
+        whole: float = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(attempt, 10))
+        return min(self.wait_max_s, whole) * (0.5 + 0.5 * self.chance())
+
+
+class Answering:
+    """Asks the model at `endpoint`, for the agent `name`, and gives out what it says, gathered in `windows`."""
+
+    __slots__ = ("_endpoint", "_name", "_trying", "_windows")
+
+    def __init__(self, name: str, endpoint: Endpoint, windows: Windows, trying: Trying) -> None:
+        self._name = name
+        self._endpoint = endpoint
+        self._windows = windows
+        self._trying = trying
+
+    async def answer(self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False) -> Answer:
+        """What the model answers, given out as that artifact; with `keeps` it is only told. Raises Ended."""
+        trying = self._trying
+        giving = Giving(run, artifact_id, keeps=keeps)
+        attempt = 0
+        while True:
+            breaker = self._endpoint.breaker
+            if not breaker.admit():
+                raise failures.unreachable(self._name)
+            giving.anew()
+            try:
+                answer = await self._once(run, body, giving)
+            except Trouble as trouble:
+                (breaker.failed if trouble.down else breaker.succeeded)()
+                wait_s = trying.wait_s(attempt) if trouble.after_s is None else trouble.after_s
+                if not trouble.again or attempt >= trying.retries or wait_s > trying.wait_max_s:
+                    raise trouble.ended from trouble
+            except BaseException:
+                breaker.unknown()
+                raise
+            else:
+                breaker.succeeded()
+                await giving.ended()
+                return answer
+            attempt += 1
+            log.info("model %s: task %s: attempt %d in %.1f s", self._name, run.head.id, attempt + 1, wait_s)
+            await trying.pause(wait_s)
+
+    async def _once(self, run: Run, body: bytes, giving: "Giving") -> Answer:
+        """One call. Raises Trouble."""
+        try:
+            async with self._endpoint.asked(body, run.traceparent) as flow:
+                if not flow.ok:
+                    raise self._faulted(run, fault_in(await flow.body(), flow.status), flow)
+                return await self._read(run, flow, giving)
+        except EgressError as error:
+            log.warning("model %s: task %s: %s", self._name, run.head.id, error)
+            raise failures.lost(self._name, error) from error
+
+    async def _read(self, run: Run, flow: Flow, giving: "Giving") -> Answer:
+        reading = Reading()
+        begin = self._windows.begin
+        try:
+            while not reading.whole:
+                if (waiting := flow.gathering(begin)) is not None:
+                    await waiting
+                piece = flow.gathered()
+                reading.feed(piece) if piece else reading.end()
+                if reading.waits:
+                    await giving.give(reading.taken())
+                if not piece:
+                    break
+            if not reading.whole:
+                raise failures.cut(self._name)
+            await _lingered(flow)
+        except Unreadable as error:
+            log.warning("model %s: task %s: %s", self._name, run.head.id, error)
+            raise failures.unreadable(self._name) from error
+        except Faulted as error:
+            raise self._faulted(run, error.fault, flow) from error
+        return Answer(giving.text, tuple(reading.calls), reading.finish, reading.refusal, reading.usage)
+
+    def _faulted(self, run: Run, fault: Fault, flow: Flow) -> Trouble:
+        said = failures.shown(fault.message, self._endpoint.key)
+        log.warning("model %s: task %s: %d %s %s", self._name, run.head.id, fault.status, fault.code, said)
+        return failures.faulted(
+            self._name,
+            fault,
+            flow.headers,
+            self._trying.now_s(),
+            on_refusal=self._trying.on_refusal,
+            key=self._endpoint.key,
+        )
+
+
+class Giving:
+    """The artifact that an answer becomes. `keeps`: nothing is given out."""
+
+    __slots__ = ("_begun", "_fresh", "_id", "_run", "_texts", "keeps")
+
+    def __init__(self, run: Run, artifact_id: str, *, keeps: bool) -> None:
+        self.keeps = keeps
+        self._run = run
+        self._id = artifact_id
+        self._texts: list[str] = []
+        self._fresh = True
+        self._begun = False
+
+    @property
+    def text(self) -> str:
+        """All of the answer."""
+        return "".join(self._texts)
+
+    def anew(self) -> None:
+        """An answer begins; what was given out of another is to be replaced."""
+        self._texts.clear()
+        self._fresh = True
+
+    async def give(self, text: str) -> None:
+        """A part of it, if there is one."""
+        if not text:
+            return
+        self._texts.append(text)
+        if self.keeps:
+            return
+        append, self._fresh, self._begun = not self._fresh, False, True
+        await self._run.artifact(_artifact(self._id, text), append=append, last_chunk=False)
+
+    async def ended(self) -> None:
+        """The answer is whole: if nothing is in it, nothing is left of one before, be it of a run that died."""
+        if not self._fresh or self.keeps:
+            return
+        if self._begun or (
+            self._run.epoch > 1 and any(known.artifact_id == self._id for known in self._run.record.artifacts)
+        ):
+            await self._run.artifact(_artifact(self._id, ""), append=False, last_chunk=True)
+
+
+def _artifact(artifact_id: str, text: str) -> Artifact:
+    return Artifact(artifact_id=artifact_id, parts=(Part(text=text),))
+
+
+async def _lingered(flow: Flow) -> None:
+    """Wait a moment for the end of what is read to its last token."""
+
+    def begin(until: "asyncio.Future[None]") -> None:
+        """What comes now is of no interest."""
+
+    try:
+        async with asyncio.timeout(LINGER_S):
+            if (waiting := flow.gathering(begin)) is not None:
+                await waiting
+    except TimeoutError:
+        return

@@ -1,0 +1,205 @@
+"""Messages of A2A as those of chat completions: roles, text, and the files that the API takes.
+
+Invariant: pure. Nothing of the caller's message is dropped in silence: what cannot be sent is refused by its place and
+kind; of earlier messages it is named in the text.
+"""
+
+import mimetypes
+from base64 import b64encode
+from collections.abc import Iterable, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from dragoman.model.message import Message, Part, Role
+
+Said = dict[str, Any]
+"""A message as the API has it."""
+
+AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+"""What `input_audio.format` may be."""
+
+FILES = frozenset({"application/pdf"})
+"""What a `file` may be that holds its own bytes."""
+
+_TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "application/toml", "application/sql"})
+"""Files that are text, though their media type does not begin so."""
+
+IMAGE_TOKENS = 1_000
+"""What an image counts for: between those of a small picture and a large one."""
+
+BYTES_PER_TOKEN = 4
+MESSAGE_TOKENS = 4
+"""A rule of thumb: it is too high for English, and too low for scripts with many bytes to a word and few words."""
+
+
+class Unsendable(Exception):
+    """A part that the model cannot be given. The message is for the caller."""
+
+
+def unsendable(at: int, part: Part, why: str) -> Unsendable:
+    """Why the part at that place is not taken."""
+    return Unsendable(f"parts[{at}] ({_named(part)}): {why}")
+
+
+def input_modes(takes: Sequence[str]) -> tuple[str, ...]:
+    """The media types of what can be sent, for the card."""
+    modes = ["text/plain", "text/*", "application/json"]
+    if "image" in takes or "image_url" in takes:
+        modes += ("image/*", "application/octet-stream")  # which an image by its URL is that says no more
+    if "audio" in takes:
+        modes += ("audio/wav", "audio/mpeg")
+    if "file" in takes:
+        modes += FILES
+    return tuple(modes)
+
+
+def fetches(part: Part, takes: Sequence[str]) -> bool:
+    """Whether the bytes behind the part's URL are what the model is to be given: of an image the URL itself is."""
+    if part.url is None or isinstance(_piece(part, takes), dict):
+        return False
+    return isinstance(_piece(replace(part, url=None, raw=b"", media_type=media_type(part)), takes), dict)
+
+
+def asked(message: Message, takes: Sequence[str]) -> Said:
+    """The caller's message. `takes` says which of `image`, `image_url`, `audio` and `file` the model reads.
+
+    Raises Unsendable.
+    """
+    pieces: list[Any] = []
+    for at, part in enumerate(message.parts):
+        piece = _piece(part, takes)
+        if isinstance(piece, str):
+            raise unsendable(at, part, piece)
+        pieces.append(piece)
+    return _message("user", pieces)
+
+
+def earlier(message: Message, takes: Sequence[str], *, believes: bool) -> Said | None:
+    """A message of the conversation before; None if there is nothing in it.
+
+    A caller that told the conversation itself may have given itself the system's role: it has it if it is believed.
+    """
+    role = "assistant" if message.role is Role.AGENT else "user"
+    if believes and (message.metadata or {}).get("role") in ("system", "developer"):
+        role = "system"
+    pieces: list[Any] = []
+    for part in message.parts:
+        piece = _piece(part, takes if role == "user" else ())
+        pieces.append({"type": "text", "text": f"[{_named(part)}]"} if isinstance(piece, str) else piece)
+    return _message(role, pieces) if pieces else None
+
+
+def window(messages: Iterable[Said], tokens_max: int | None) -> list[Said]:
+    """The newest of the messages that are within an estimate of so many tokens, beginning with one that is no answer.
+
+    Neighbours of the same role are made one, as the templates of many models need it.
+    """
+    kept: list[Said] = []
+    left = tokens_max
+    for message in reversed(list(messages)):
+        if left is not None:
+            left -= tokens(message)
+            if left < 0:
+                break
+        kept.append(message)
+    kept.reverse()
+    while kept and kept[0]["role"] == "assistant":
+        kept.pop(0)
+    return joined(kept)
+
+
+def joined(messages: Iterable[Said]) -> list[Said]:
+    """The same, neighbours of one role made one."""
+    merged: list[Said] = []
+    for message in messages:
+        if merged and merged[-1]["role"] == message["role"] and message["role"] in ("user", "assistant"):
+            merged[-1] = _message(message["role"], [*_pieces(merged[-1]), *_pieces(message)])
+        else:
+            merged.append(message)
+    return merged
+
+
+def tokens(message: Said) -> int:
+    """About how many tokens it is: a quarter of its bytes as UTF-8, 4 for the message, 1,000 for an image."""
+    count = MESSAGE_TOKENS
+    for piece in _pieces(message):
+        if piece["type"] == "text":
+            count += -(-len(piece["text"].encode()) // BYTES_PER_TOKEN)
+        elif piece["type"] == "image_url":
+            count += IMAGE_TOKENS
+        else:
+            count += len(msgspec.json.encode(piece)) // BYTES_PER_TOKEN
+    return count
+
+
+def _message(role: str, pieces: list[Any]) -> Said:
+    """Text alone is plain text, which every endpoint takes."""
+    if all(piece["type"] == "text" for piece in pieces):
+        return {"role": role, "content": "\n\n".join(piece["text"] for piece in pieces)}
+    return {"role": role, "content": pieces}
+
+
+def _pieces(message: Said) -> list[Any]:
+    content = message["content"]
+    return [{"type": "text", "text": content}] if isinstance(content, str) else content
+
+
+def _piece(part: Part, takes: Sequence[str]) -> dict[str, Any] | str:
+    """A part as a piece of content; or, as text, why it cannot be one."""
+    if part.text is not None:
+        return {"type": "text", "text": part.text}
+    if part.data is not UNSET:
+        return {"type": "text", "text": msgspec.json.encode(part.data).decode()}
+    kind = media_type(part)
+    if part.raw is not None and (kind.startswith("text/") or kind in _TEXTS or kind.endswith(("+json", "+xml"))):
+        text = part.raw.decode("utf-8", "replace")
+        return {"type": "text", "text": f"{part.filename}:\n{text}" if part.filename else text}
+    if kind.startswith("image/"):
+        if part.url is None:
+            return _image(part, kind) if "image" in takes else "this agent takes no images"
+        web = urlsplit(part.url).scheme in ("http", "https")
+        return _image(part, kind) if web and "image_url" in takes else "this agent takes no such URLs of images"
+    if part.url is not None:
+        return "this agent takes no such file"
+    raw = part.raw or b""
+    if kind.startswith("audio/"):
+        if "audio" not in takes:
+            return "this agent takes no audio"
+        if kind not in AUDIO:
+            return "this agent takes audio as audio/wav and audio/mpeg only"
+        return {"type": "input_audio", "input_audio": {"data": b64encode(raw).decode(), "format": AUDIO[kind]}}
+    if kind not in FILES:
+        return "this agent takes text, JSON, images, audio and PDF only" if takes else "this agent takes text only"
+    if "file" not in takes:
+        return "this agent takes no files"
+    name = part.filename or "document.pdf"
+    return {"type": "file", "file": {"filename": name, "file_data": f"data:{kind};base64,{b64encode(raw).decode()}"}}
+
+
+def _image(part: Part, kind: str) -> dict[str, Any]:
+    url = part.url if part.url is not None else f"data:{kind};base64,{b64encode(part.raw or b'').decode()}"
+    image: dict[str, Any] = {"url": url}
+    if (detail := (part.metadata or {}).get("detail")) in ("auto", "low", "high"):
+        image["detail"] = detail
+    return {"type": "image_url", "image_url": image}
+
+
+def media_type(part: Part) -> str:
+    """The media type, in lower case: as said, else as its name has it; of a URL that says nothing, that of an image."""
+    said = (part.media_type or "").partition(";")[0].strip().lower()
+    if said and said != "application/octet-stream":
+        return said
+    name = part.filename or (urlsplit(part.url).path if part.url is not None else "")
+    guessed = mimetypes.guess_type(name)[0]
+    return guessed or said or ("image/*" if part.url is not None else "application/octet-stream")
+
+
+def _named(part: Part) -> str:
+    """A part in a few words."""
+    if part.raw is None and part.url is None:
+        return "text" if part.text is not None else "data"
+    return f"{part.filename}, {media_type(part)}" if part.filename else media_type(part)

@@ -1,0 +1,124 @@
+"""The endpoint of a model: where it is, who this server is to it, and whether calls get through.
+
+Invariant: the key is in the headers of requests and nowhere else; at most `connections` streams are open at once, each
+of which ends with whoever reads it.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from urllib.parse import urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from dragoman.agents.breaker import Breaker
+from dragoman.net.egress import Egress, Reply
+from dragoman.net.flow import Flow
+
+CONNECTIONS_MAX = 4000
+"""Most answers of one endpoint at once: each holds a connection."""
+
+LOOK_S = 8.0
+"""How long a check waits for the list of models."""
+
+COMPLETIONS = "/chat/completions"
+
+
+class Address(Struct, frozen=True, kw_only=True):
+    """Where an endpoint is, as the operator says it, and the key with the header it goes in; None: a bearer token."""
+
+    url: str
+    key: str = ""
+    header: str | None = None
+    answer_s: float = 120.0
+    idle_s: float = 60.0
+
+
+class Endpoint:
+    """The endpoint at `address`. Belongs to the event loop in which it is opened."""
+
+    def __init__(self, address: Address, breaker: Breaker) -> None:
+        self.breaker = breaker
+        self.key = address.key
+        self._address = address
+        self._to = completions_url(address.url)
+        self._egress: Egress | None = None
+
+    def asked(self, body: bytes, traceparent: str | None) -> AbstractAsyncContextManager[Flow]:
+        """Ask for a completion. Raises EgressError."""
+        headers = {**self._shown, "Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
+        if traceparent:
+            headers["traceparent"] = traceparent
+        return self._out.stream(
+            "POST",
+            self._to,
+            head_timeout_s=self._address.answer_s,
+            idle_timeout_s=self._address.idle_s,
+            headers=headers,
+            body=body,
+        )
+
+    async def models(self) -> Reply:
+        """The list of models, over a connection of its own: the agent need not be open. Raises EgressError."""
+        egress = Egress()
+        try:
+            return await egress.request("GET", models_url(self._address.url), timeout_s=LOOK_S, headers=self._shown)
+        finally:
+            await egress.close()
+
+    @property
+    def place(self) -> str:
+        """Its URL as it may be shown."""
+        parts = urlsplit(self._address.url)
+        return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
+
+    async def close(self) -> None:
+        """End every connection."""
+        egress, self._egress = self._egress, None
+        if egress is not None:
+            await egress.close()
+
+    @property
+    def _out(self) -> Egress:
+        if self._egress is None:
+            self._egress = Egress(connections_max=CONNECTIONS_MAX)
+        return self._egress
+
+    @property
+    def _shown(self) -> dict[str, str]:
+        address = self._address
+        if not address.key:
+            return {}
+        if address.header is None:
+            return {"Authorization": f"Bearer {address.key}"}
+        return {address.header: address.key}
+
+
+def endpoint(address: Address, failures: int, pause_s: float, clock: Callable[[], float] = time.monotonic) -> Endpoint:
+    """One with a breaker of its own."""
+    return Endpoint(address, Breaker(failures, pause_s, clock))
+
+
+def completions_url(url: str) -> str:
+    """Where completions are made: below the base URL, which is `/v1` of a host without a path; or the URL itself."""
+    return _below(url, COMPLETIONS)
+
+
+def models_url(url: str) -> str:
+    """Where the models are listed."""
+    return _below(url, "/models")
+
+
+def _below(url: str, route: str) -> str:
+    parts = urlsplit(url)
+    base = parts.path.rstrip("/").removesuffix(COMPLETIONS)
+    if not parts.path.rstrip("/"):
+        base = "/v1"
+    return urlunsplit((parts.scheme, parts.netloc, base + route, parts.query, ""))
+
+
+def limit_name(url: str) -> str:
+    """What the bound of an answer is called: OpenAI and Azure have a new name, and refuse the old for some models."""
+    host = urlsplit(url).hostname or ""
+    new = host == "api.openai.com" or host.endswith((".openai.azure.com", ".services.ai.azure.com"))
+    return "max_completion_tokens" if new else "max_tokens"

@@ -1,0 +1,315 @@
+"""What a model says, from the bytes of its answer: a stream of chunks, or one completion, as the endpoint likes it.
+
+Invariant: pure; whatever the bytes, a Reading goes on or raises Unreadable; how they are cut into pieces changes
+nothing about what is read.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.model.task import Usage
+
+HELD_BYTES_MAX = 16 * 1024 * 1024
+"""Of one event, or of a completion that comes whole; above it the sender is broken."""
+
+CALLS_MAX = 128
+"""Tools that a model may call at once; as many as the API lets be offered."""
+
+SHOWN_BYTES = 200
+
+
+class Unreadable(Exception):
+    """What came is no answer of this API. The message is for the operator."""
+
+
+class Faulted(Exception):
+    """The endpoint told of an error in place of an answer, or in the middle of one; `fault` is what it said."""
+
+    def __init__(self, fault: "Fault") -> None:
+        super().__init__(fault.message)
+        self.fault = fault
+
+
+class Fault(Struct, frozen=True):
+    """An error as this API spells it. `code` is its code, or its type; what is not there is empty."""
+
+    message: str = ""
+    code: str = ""
+    status: int = 0
+
+
+class Called(Struct):
+    """A call of a tool, as the model asks for it: `arguments` is JSON, if the model has kept to it."""
+
+    id: str = ""
+    name: str = ""
+    arguments: str = ""
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallDelta(Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Delta(Struct):
+    content: str | list[Any] | None = None
+    refusal: str | None = None
+    tool_calls: list[_CallDelta] | None = None
+
+
+class _Choice(Struct):
+    delta: _Delta | None = None
+    message: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    total_tokens: int | None = None
+
+
+class _Chunk(Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    error: Any = None
+    object: Any = None
+
+
+_CHUNK = msgspec.json.Decoder(_Chunk)
+
+
+class Reading:
+    """One answer. Of several choices only the first is asked for, and read.
+
+    `whole`: the model has ended its answer, or the endpoint its stream. `finish` is why the model stopped, as the API
+    spells it. `begun`: something of the answer itself has come. Reasoning is no part of the answer.
+    """
+
+    __slots__ = ("_held", "_plain", "_rest", "_waiting", "begun", "calls", "finish", "refusal", "usage", "whole")
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.whole = False
+        self.finish = ""
+        self.refusal = ""
+        self.calls: list[Called] = []
+        self.usage: Usage | None = None
+        self._waiting: list[str] = []
+        self._rest = b""
+        self._held = b""
+        self._plain: bool | None = None
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is text that was not taken."""
+        return bool(self._waiting)
+
+    def taken(self) -> str:
+        """The text that has come since this was last asked; half a pair of surrogates waits for the other half."""
+        text = "".join(self._waiting)
+        self._waiting.clear()
+        if not text.isascii():
+            try:
+                text.encode()
+            except UnicodeEncodeError:
+                if "\ud800" <= text[-1] <= "\udbff" and not self.whole:
+                    self._waiting.append(text[-1])
+                    text = text[:-1]
+                text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+        return text
+
+    def feed(self, piece: bytes) -> None:
+        """Take what came next. Raises Unreadable, or Faulted."""
+        data = self._rest + piece if self._rest else piece
+        if self._plain is None and (first := data.lstrip()[:1]):
+            self._plain = first == b"{"  # a completion, though a stream was asked for
+        if self._plain is not False:
+            self._hold(data)
+            return
+        lines = data.split(b"\n")
+        rest = lines.pop()
+        for line in lines:
+            self._line(line)
+        self._hold(rest)
+
+    def end(self) -> None:
+        """No more comes. Raises Unreadable, or Faulted; if the answer is not `whole` then, it was cut off."""
+        rest, self._rest = self._rest, b""
+        if self._plain:
+            self._chunk(rest.strip())
+            self.whole = True
+        else:
+            self._line(rest)
+            self._line(b"")
+        if self.finish:
+            self.whole = True
+
+    def _hold(self, rest: bytes) -> None:
+        if len(rest) + len(self._held) > HELD_BYTES_MAX:
+            raise Unreadable(f"an event of the stream is larger than {HELD_BYTES_MAX} bytes")
+        self._rest = rest
+
+    def _line(self, line: bytes) -> None:
+        """A line of the stream; its end may be CR LF, as JSON lets white space be."""
+        if line[:5] == b"data:":
+            if self._held:  # of an event with several lines
+                self._held += b"\n" + line[5:]
+                self._try()
+            else:
+                self._data(line[5:])
+        elif self._held and not line.strip():
+            raise self._unreadable(self._held)
+
+    def _data(self, data: bytes) -> None:
+        try:
+            chunk = _CHUNK.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            data = data.strip()
+            if data == b"[DONE]":
+                self.whole = True
+            elif b"\\ud" in data and (halved := _halved(data)) is not None:
+                self._take(halved)
+            elif data:
+                self._held = data
+                self._try()
+            return
+        self._take(chunk)
+
+    def _try(self) -> None:
+        """Read an event whose JSON may go on in the next line."""
+        try:
+            chunk = _CHUNK.decode(self._held)
+        except msgspec.ValidationError:
+            raise self._unreadable(self._held) from None
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            self._hold(b"")
+            return
+        self._held = b""
+        self._take(chunk)
+
+    def _chunk(self, data: bytes) -> None:
+        try:
+            chunk = _CHUNK.decode(data)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            raise self._unreadable(data) from None
+        if not chunk.choices and chunk.error is None:
+            raise self._unreadable(data)
+        self._take(chunk)
+
+    def _take(self, chunk: _Chunk) -> None:
+        if chunk.choices:
+            choice = chunk.choices[0]
+            if (delta := choice.delta or choice.message) is not None:
+                content = delta.content
+                if content and (text := content if isinstance(content, str) else _text_of(content)):
+                    self.begun = True
+                    self._waiting.append(text)
+                if delta.refusal:
+                    self.begun = True
+                    self.refusal += delta.refusal
+                if delta.tool_calls:
+                    self.begun = True
+                    for call in delta.tool_calls:
+                        self._call(call)
+            if choice.finish_reason:
+                self.finish = choice.finish_reason
+        if (usage := chunk.usage) is not None:
+            given, made = usage.prompt_tokens or 0, usage.completion_tokens or 0
+            self.usage = Usage(given, made, usage.total_tokens or given + made)
+        if chunk.error is not None:
+            raise Faulted(fault_of(chunk.error))
+        if chunk.object == "error":  # as some versions of vLLM tell of one
+            raise Faulted(Fault("the endpoint told of an error"))
+
+    def _call(self, delta: _CallDelta) -> None:
+        """A call may come in any number of pieces: id and name with the first, arguments with all.
+
+        Some endpoints leave `index` out, or give the same one to each, where calls come whole.
+        """
+        function = delta.function or _Function()
+        at = len(self.calls) - 1 if delta.index is None else delta.index
+        known = self.calls[at] if 0 <= at < len(self.calls) else None
+        if known is None or (delta.id and known.id and delta.id != known.id):
+            if delta.index is not None and known is not None:  # another call under an index that is taken
+                known = next((call for call in self.calls if call.id == delta.id), None)
+            else:
+                known = None
+        if known is None:
+            if len(self.calls) >= CALLS_MAX:
+                raise Unreadable(f"the model calls more than {CALLS_MAX} tools at once")
+            known = Called()
+            self.calls.append(known)
+        known.id = known.id or delta.id or ""
+        if function.name and function.name != known.name:
+            known.name += function.name
+        if isinstance(function.arguments, str):
+            known.arguments += function.arguments
+        elif function.arguments is not None:
+            known.arguments = msgspec.json.encode(function.arguments).decode()
+
+    @staticmethod
+    def _unreadable(data: bytes) -> Unreadable:
+        more = "…" if len(data) > SHOWN_BYTES else ""
+        return Unreadable(f"expected a chat completion, got {data[:SHOWN_BYTES]!r}{more}")
+
+
+def _halved(data: bytes) -> _Chunk | None:
+    """A chunk with half a pair of surrogates in it, as servers in JavaScript cut text; None if it is none."""
+    try:
+        return msgspec.convert(json.loads(data), _Chunk)
+    except (ValueError, RecursionError, msgspec.ValidationError):
+        return None
+
+
+def _text_of(content: list[Any]) -> str:
+    """The text of content in parts, as some endpoints give it; thoughts among them are none of it."""
+    return "".join(
+        part["text"]
+        for part in content
+        if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str)
+    )
+
+
+def fault_of(error: Any, status: int = 0) -> Fault:
+    """What an `error` says, of whatever form."""
+    if not isinstance(error, dict):
+        return Fault(str(error), "", status)
+    message, code, kind = error.get("message"), error.get("code"), error.get("type")
+    inner = error.get("innererror")
+    if isinstance(inner, dict) and isinstance(inner.get("code"), str):
+        code = code or inner["code"]
+    number = code if isinstance(code, int) else 0
+    named = code if isinstance(code, str) and code else kind
+    return Fault(
+        message if isinstance(message, str) else "",
+        named if isinstance(named, str) else "",
+        status or (number if 400 <= number < 600 else 0),
+    )
+
+
+def fault_in(body: bytes, status: int) -> Fault:
+    """What the body of an answer with an error's status says."""
+    try:
+        said = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return Fault("", "", status)
+    if isinstance(said, list) and said:  # as Google's endpoint does
+        said = said[0]
+    if not isinstance(said, dict):
+        return Fault("", "", status)
+    if said.get("error") is not None:
+        return fault_of(said["error"], status)
+    for name in ("message", "detail"):
+        if isinstance(said.get(name), str):
+            return Fault(said[name], str(said.get("code") or said.get("type") or ""), status)
+    return Fault("", "", status)

@@ -1,0 +1,56 @@
+"""The card of a framework's object, and the agent behind it.
+
+Invariant: the card says what the object says of itself, and no more; `[[agents]]` may say it better.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+
+from dragoman.agents.coalescing import Windows
+from dragoman.agents.context import Context
+from dragoman.agents.frameworks.pauses import Pausing, run_through
+from dragoman.agents.python import Agent
+
+SKILL = "answer"
+"""The one skill that a framework's agent has: it takes a message and does what it does."""
+
+COALESCE_S = 0.03
+"""For how long tokens are gathered into one chunk."""
+
+DESCRIPTION_CHARS_MAX = 300
+"""Instructions that serve as description for want of one are cut: a card is no place for a prompt."""
+
+
+def made(
+    agent_id: str,
+    pausing: Callable[[Context], Pausing],
+    *,
+    name: str | None = None,
+    description: str = "",
+    tools: Iterable[str] = (),
+    input_modes: Iterable[str] = ("text/plain", "application/json", "image/*"),
+    output_modes: Iterable[str] = ("text/plain", "application/json"),
+) -> Agent:
+    """An agent whose tasks are each run by a new `pausing`. The tools become tags of its skill."""
+    agent = Agent(
+        agent_id,
+        name=name or agent_id,
+        description=_short(description) or name or agent_id,
+        input_modes=input_modes,
+        output_modes=output_modes,
+    )
+
+    windows = Windows(COALESCE_S)
+
+    @agent.skill(SKILL, name=name or agent_id, tags=sorted(set(tools)))
+    async def answer(ctx: Context) -> AsyncIterator[object]:
+        async with aclosing(run_through(ctx, pausing(ctx), windows)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    return agent
+
+
+def _short(description: str) -> str:
+    text = " ".join(description.split())
+    return text if len(text) <= DESCRIPTION_CHARS_MAX else text[: DESCRIPTION_CHARS_MAX - 1] + "…"

@@ -1,0 +1,94 @@
+"""A task's message and what was said before it, in the plain pieces that every framework has a form for.
+
+Invariant: what cannot be given to a model is said to be there, never dropped in silence.
+"""
+
+import json
+from collections.abc import Sequence
+
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from dragoman.agents.context import Context
+from dragoman.engine.api import Unreadable
+from dragoman.model.message import Message, Part, Role
+
+
+class File(Struct, frozen=True):
+    """A file of a message: its bytes, or a URL to get them from."""
+
+    media_type: str
+    raw: bytes | None = None
+    url: str | None = None
+    name: str | None = None
+
+    @property
+    def image(self) -> bool:
+        """Whether it is a picture."""
+        return self.media_type.startswith("image/")
+
+    @property
+    def described(self) -> str:
+        """What a model is told that cannot see it."""
+        place = f" at {self.url}" if self.url else ""
+        return f"[file {self.name or 'without a name'}, {self.media_type}{place}]"
+
+
+class Said(Struct, frozen=True):
+    """One message. `pieces` are texts and files in their order; data is text in JSON."""
+
+    agent: bool
+    pieces: tuple[str | File, ...]
+
+    @property
+    def text(self) -> str:
+        """All of it as text; files are described."""
+        return "\n".join(piece if isinstance(piece, str) else piece.described for piece in self.pieces)
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        """Its files."""
+        return tuple(piece for piece in self.pieces if isinstance(piece, File))
+
+
+def said(parts: Sequence[Part], *, agent: bool = False) -> Said:
+    """The parts of a message as pieces."""
+    return Said(agent, tuple(piece for part in parts if (piece := _piece(part)) is not None))
+
+
+async def message(ctx: Context) -> Said:
+    """The task's message. Files that it links to are fetched, as far as the server's settings allow that."""
+    return said([await _fetched(ctx, part) for part in ctx.parts])
+
+
+async def _fetched(ctx: Context, part: Part) -> Part:
+    if part.url is None:
+        return part
+    try:
+        return replace(part, raw=await ctx.read(part), url=None)
+    except Unreadable:
+        return part
+
+
+async def history(ctx: Context) -> tuple[Said, ...]:
+    """What was said in the conversation before this task, oldest first, without messages that hold nothing."""
+    return tuple(words for earlier in await ctx.history() if (words := _words(earlier)).pieces)
+
+
+def _words(earlier: Message) -> Said:
+    return said(earlier.parts, agent=earlier.role is Role.AGENT)
+
+
+def _piece(part: Part) -> str | File | None:
+    if part.text is not None:
+        return part.text or None
+    if part.raw is not None or part.url is not None:
+        kind = part.media_type or "application/octet-stream"
+        if part.raw is not None and (kind.startswith("text/") or kind == "application/json"):
+            return f"{part.filename}:\n{_text(part.raw)}" if part.filename else _text(part.raw)
+        return File(kind, part.raw, part.url, part.filename)
+    return None if part.data is UNSET else json.dumps(part.data, ensure_ascii=False)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")

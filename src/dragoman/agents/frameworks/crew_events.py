@@ -1,0 +1,153 @@
+"""What CrewAI tells of a run while it goes on, in its own threads, as what the caller is told.
+
+Invariant: only the answer is streamed: the text of the last task, without the thoughts of agents that think aloud.
+"""
+
+import json
+from collections.abc import Awaitable, Callable
+from threading import Lock
+from typing import Any
+
+from dragoman.agents.context import Context
+from dragoman.agents.frameworks.calls import Calls
+
+Telling = Callable[[], Awaitable[None]]
+"""Something to be awaited on the event loop."""
+
+THOUGHTS = ("Thought:", "Action:")
+"""How the words of a model begin that is asked to think aloud (ReAct)."""
+
+ANSWER = "Final Answer:"
+"""What its answer comes after."""
+
+
+class Hearing:
+    """A sink for the events of one run; it may be called in any thread. `post` takes texts and tellings.
+
+    `last` is the id of the task that makes the answer, None where there are no tasks; `total` is how many there are.
+    With `shaped` the answer is data, and no text is streamed.
+    """
+
+    def __init__(
+        self, ctx: Context, post: Callable[[str | Telling], None], *, last: str | None, total: int, shaped: bool
+    ) -> None:
+        self._ctx = ctx
+        self._post = post
+        self._last = last
+        self._total = total
+        self._shaped = shaped
+        self._lock = Lock()
+        self._calls = Calls(ctx)
+        self._open: dict[str, list[str]] = {}
+        self._done = 0
+        self._speech = Speech()
+        self._gap = False
+        self._texts: list[str] = []
+
+    @property
+    def said(self) -> str:
+        """All that was streamed."""
+        return "".join(self._texts)
+
+    def __call__(self, source: Any, event: Any) -> None:
+        """An event of the run, as it happens."""
+        match event.type:
+            case "llm_stream_chunk":
+                if self._heard(event):
+                    self._say(self._speech.heard(event.chunk))
+            case "llm_call_started":
+                self._speech = Speech()
+            case "llm_call_completed":
+                if self._heard(event):
+                    self._say(self._speech.ended())
+                if event.usage:
+                    self._post(self._used(event.usage))
+            case "tool_usage_started":
+                self._began(event)
+            case "tool_usage_finished" | "tool_usage_error":
+                self._ended(event)
+            case "task_completed" if self._total > 1:
+                self._done += 1
+                self._post(self._reached(self._done, event.task_name or ""))
+
+    def turn(self) -> None:
+        """The caller is asked: what is said after it is an artifact of its own."""
+        self._gap = False
+
+    async def broken(self) -> None:
+        """The run has failed."""
+        await self._calls.broken()
+
+    def _heard(self, event: Any) -> bool:
+        if self._shaped or (self._last is not None and event.task_id != self._last):
+            return False
+        kind = getattr(event, "call_type", None)
+        return kind is None or kind.value != "tool_call"
+
+    def _say(self, text: str) -> None:
+        if text:
+            if self._gap and not self._speech.begun:
+                text = "\n\n" + text
+            self._gap = self._speech.begun = True
+            self._texts.append(text)
+            self._post(text)
+
+    def _used(self, usage: dict[str, Any]) -> Telling:
+        async def tell() -> None:
+            self._ctx.usage(input=usage.get("prompt_tokens") or 0, output=usage.get("completion_tokens") or 0)
+
+        return tell
+
+    def _reached(self, step: int, name: str) -> Telling:
+        return lambda: self._ctx.progress(step, self._total, name)
+
+    def _began(self, event: Any) -> None:
+        with self._lock:
+            self._open.setdefault(_spelled(event), []).append(event.event_id)
+        self._post(lambda: self._calls.began(event.event_id, event.tool_name, event.tool_args))
+
+    def _ended(self, event: Any) -> None:
+        with self._lock:
+            waiting = self._open.get(_spelled(event))
+            begun = waiting.pop(0) if waiting else None
+        if begun is not None:
+            failed = getattr(event, "error", None)
+            result, error = getattr(event, "output", None), None if failed is None else str(failed)
+            self._post(lambda: self._calls.ended(begun, result, error=error))
+
+
+class Speech:
+    """The words of one call of a model, of which thoughts are left out."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._open = False
+        self.begun = False
+
+    def heard(self, chunk: str) -> str:
+        """What of it can be said so far."""
+        if self._open:
+            return chunk
+        self._held += chunk
+        words = self._held.lstrip()
+        if ANSWER in words:
+            self._open = True
+            return words.partition(ANSWER)[2].lstrip()
+        if any(words.startswith(thought) or thought.startswith(words) for thought in THOUGHTS):
+            return ""
+        self._open = True
+        return self._held
+
+    def ended(self) -> str:
+        """What was held back although it was no thought."""
+        words = self._held.lstrip()
+        if self._open or words.startswith(THOUGHTS):
+            return ""
+        self._open = True
+        return self._held
+
+
+def _spelled(event: Any) -> str:
+    """A call as its end is known again: CrewAI tells no id of it."""
+    args = event.tool_args
+    return f"{event.tool_name} {args if isinstance(args, str) else json.dumps(args, sort_keys=True, default=str)}"

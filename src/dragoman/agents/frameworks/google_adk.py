@@ -1,0 +1,312 @@
+"""Agents, apps, workflows and runners of Google's Agent Development Kit (2.x) behind a card.
+
+Invariant: an agent's task has a session of its own, which begins with what was said before; a runner keeps its
+sessions itself, by caller and conversation.
+"""
+
+import copy
+import importlib
+import json
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.agents.content import json_of
+from dragoman.agents.context import Context
+from dragoman.agents.facts import Answer
+from dragoman.agents.frameworks.adk_requests import SPECIAL, answered, question_of, subject_of
+from dragoman.agents.frameworks.calls import Calls
+from dragoman.agents.frameworks.cards import made
+from dragoman.agents.frameworks.conversation import File, Said, history, message
+from dragoman.agents.frameworks.pauses import Pause, Pausing
+from dragoman.agents.python import Agent
+from dragoman.engine.api import Reject
+from dragoman.model.message import Part
+
+REFUSALS = frozenset(
+    {
+        "SAFETY",
+        "RECITATION",
+        "BLOCKLIST",
+        "PROHIBITED_CONTENT",
+        "SPII",
+        "IMAGE_SAFETY",
+        "LANGUAGE",
+        "MODEL_ARMOR",
+        "JAILBREAK",
+    }
+)
+"""Codes of errors by which the model, or what guards it, refuses (FinishReason, BlockedReason)."""
+
+
+class Paused(Struct, frozen=True):
+    """A run as it is noted: the session, unless a runner keeps it, and the calls that wait for the caller, by id."""
+
+    waiting: dict[str, Any]
+    session: str = ""
+
+
+def adapts(value: object) -> bool:
+    """Whether it is an agent, an app, a workflow, or a runner of one."""
+    return _root(value) is not None
+
+
+def adapted(value: Any, agent_id: str) -> Agent:
+    """It behind a card."""
+    root = _root(value)
+    runner = value if _is(value, "google.adk.runners", "Runner") else _runner(value, root)
+    return made(
+        agent_id,
+        lambda ctx: Conversation(runner, ctx, own=runner is not value),
+        name=root.name,
+        description=root.description or _instruction(root),
+        tools=_tools(root),
+        input_modes=("text/plain", "application/json", "image/*", "audio/*", "video/*", "application/pdf"),
+    )
+
+
+class Conversation(Pausing):
+    """One task's run. `own`: its session is for this task, and part of its state at a pause."""
+
+    def __init__(self, runner: Any, ctx: Context, *, own: bool) -> None:
+        self._runner = _alone(runner) if own else runner
+        self._own = own
+        self._ctx = ctx
+        self._calls = Calls(ctx)
+        self._types = importlib.import_module("google.genai.types")
+        self._event = importlib.import_module("google.adk.events").Event
+        self._streams = importlib.import_module("google.adk.agents.run_config")
+        self._user = ctx.principal.id
+        self._session = ctx.task_id if own else ctx.context_id
+
+    async def holds(self, state: str) -> bool:
+        """Whether the session is there, or part of the state."""
+        return bool(state) and (bool(_paused(state).session) or await self._found() is not None)
+
+    async def begin(self) -> AsyncGenerator[object, None]:
+        """Run with the message; a session that is there goes on, a new one begins with what was said before."""
+        if await self._found() is None:
+            session = await self._made()
+            for words in await history(self._ctx):
+                author = self._runner.agent.name if words.agent else "user"
+                await self._runner.session_service.append_event(
+                    session, self._event(author=author, content=self._content(words))
+                )
+        async with aclosing(self._run(self._content(await message(self._ctx)))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
+        """Go on with what the caller said to the calls that wait."""
+        paused = _paused(state)
+        if paused.session and await self._found() is None:
+            kept = importlib.import_module("google.adk.sessions").Session.model_validate_json(paused.session)
+            session = await self._made(kept.state)
+            for event in kept.events:
+                await self._runner.session_service.append_event(session, event)
+        responses = [
+            self._types.FunctionResponse(id=call_id, name=call["name"], response=answered(call, answer))
+            for (call_id, call), answer in zip(paused.waiting.items(), answers, strict=True)
+        ]
+        parts = [self._types.Part(function_response=response) for response in responses]
+        async with aclosing(self._run(self._types.Content(role="user", parts=parts))) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def _run(self, content: Any) -> AsyncGenerator[object, None]:
+        waiting: dict[str, Any] = {}
+        failure: Exception | None = None
+        text = Text(shaped=getattr(self._runner.agent, "output_schema", None) is not None)
+        config = self._streams.RunConfig(streaming_mode=self._streams.StreamingMode.SSE)
+        try:
+            async with aclosing(
+                self._runner.run_async(
+                    user_id=self._user, session_id=self._session, new_message=content, run_config=config
+                )
+            ) as events:
+                async for event in events:
+                    if event.error_code:
+                        failure = _failure(event)
+                    for piece in (*text.of(event), *_made_by(event)):
+                        yield piece
+                    for name, version in event.actions.artifact_delta.items():
+                        yield await self._artifact(name, version)
+                    if not event.partial:
+                        self._used(event.usage_metadata)
+                        await self._told(event, waiting)
+            if failure is not None:
+                raise failure
+        except Exception:
+            await self._calls.broken()
+            raise
+        if waiting:
+            yield await self._pause(waiting)
+
+    async def _told(self, event: Any, waiting: dict[str, Any]) -> None:
+        """Tell of the tools that an event calls and of what came of them; keep what waits for the caller."""
+        for call in event.get_function_calls():
+            if call.id in (event.long_running_tool_ids or ()):
+                waiting[call.id] = json_of({"name": call.name, "args": call.args or {}})
+            if call.name not in SPECIAL:
+                await self._calls.began(call.id, call.name, call.args)
+        asked = {subject_of(call) for call in waiting.values()}
+        asked |= set(event.actions.requested_tool_confirmations) | set(event.actions.requested_auth_configs)
+        for response in event.get_function_responses():
+            if response.id in waiting:
+                waiting[response.id]["response"] = json_of(response.response)
+            elif response.name not in SPECIAL and response.id not in asked:
+                result = response.response or {}
+                failed = str(result["error"]) if set(result) == {"error"} else None
+                shown = result["result"] if set(result) == {"result"} else result
+                await self._calls.ended(response.id, None if failed else shown, error=failed, name=response.name)
+
+    def _used(self, usage: Any) -> None:
+        if usage is not None:
+            said, total = usage.prompt_token_count or 0, usage.total_token_count
+            self._ctx.usage(input=said, output=usage.candidates_token_count or 0, total=total)
+
+    async def _pause(self, waiting: dict[str, Any]) -> Pause:
+        session = (await self._found()).model_dump_json(by_alias=True) if self._own else ""
+        state = json.dumps({"waiting": waiting, "session": session})
+        return Pause(tuple(question_of(call) for call in waiting.values()), state)
+
+    async def _found(self) -> Any:
+        return await self._runner.session_service.get_session(
+            app_name=self._runner.app_name, user_id=self._user, session_id=self._session
+        )
+
+    async def _made(self, state: Any = None) -> Any:
+        return await self._runner.session_service.create_session(
+            app_name=self._runner.app_name, user_id=self._user, session_id=self._session, state=state
+        )
+
+    async def _artifact(self, name: str, version: int) -> Part | None:
+        """A file that the run has saved."""
+        kept = await self._runner.artifact_service.load_artifact(
+            app_name=self._runner.app_name,
+            user_id=self._user,
+            session_id=self._session,
+            filename=name,
+            version=version,
+        )
+        if kept is None or kept.inline_data is None:
+            return None if kept is None or kept.text is None else Part(text=kept.text, filename=name)
+        return Part(raw=kept.inline_data.data, media_type=kept.inline_data.mime_type, filename=name)
+
+    def _content(self, words: Said) -> Any:
+        parts = [self._part(piece) for piece in words.pieces]
+        return self._types.Content(role="model" if words.agent else "user", parts=parts)
+
+    def _part(self, piece: str | File) -> Any:
+        if isinstance(piece, str):
+            return self._types.Part(text=piece)
+        if piece.raw is None:
+            return self._types.Part(text=piece.described)
+        return self._types.Part(inline_data=self._types.Blob(data=piece.raw, mime_type=piece.media_type))
+
+
+class Text:
+    """The text of a run: what events repeat of what was streamed is left out. `shaped`: the end of it is data."""
+
+    def __init__(self, *, shaped: bool) -> None:
+        self._shaped = shaped
+        self._streamed: dict[tuple[str, str | None], str] = {}
+        self._said = self._gap = False
+
+    def of(self, event: Any) -> list[object]:
+        """What an event adds."""
+        text = "".join(part.text for part in _parts(event) if part.text and not part.thought)
+        key = (event.author, event.branch)
+        if event.partial:
+            if self._shaped or not text:
+                return []
+            self._streamed[key] = self._streamed.get(key, "") + text
+            return self._spoken(text)
+        before = self._streamed.pop(key, "")
+        pieces = self._spoken(text[len(before) :] if text.startswith(before) else "") if text else []
+        self._gap = self._said
+        return [_shape(text)] if self._shaped and text and event.is_final_response() else pieces
+
+    def _spoken(self, text: str) -> list[object]:
+        if not text:
+            return []
+        pieces: list[object] = ["\n\n", text] if self._gap else [text]
+        self._gap, self._said = False, True
+        return pieces
+
+
+def _shape(text: str) -> object:
+    try:
+        return Part(data=json.loads(text))
+    except ValueError:
+        return text
+
+
+def _made_by(event: Any) -> list[object]:
+    """The files that a model gives, and the output of a workflow as a whole."""
+    if event.partial:
+        return []
+    made: list[object] = [
+        Part(raw=part.inline_data.data, media_type=part.inline_data.mime_type)
+        for part in _parts(event)
+        if part.inline_data is not None
+    ]
+    whole = any("/" not in path for path in event.node_info.output_for or ())
+    if event.output is not None and whole and not event.node_info.message_as_output:
+        made.append(event.output if isinstance(event.output, str) else Part(data=json_of(event.output)))
+    return made
+
+
+def _parts(event: Any) -> Sequence[Any]:
+    return (event.content.parts or ()) if event.content is not None and event.author != "user" else ()
+
+
+def _failure(event: Any) -> Exception:
+    code = str(event.error_code).rpartition(".")[2]
+    text = event.error_message or code
+    return Reject(f"The model refused: {text}") if code in REFUSALS else RuntimeError(f"{code}: {text}")
+
+
+def _paused(state: str) -> Paused:
+    return Paused(**json.loads(state))
+
+
+def _is(value: object, module: str, name: str) -> bool:
+    return isinstance(value, getattr(importlib.import_module(module), name))
+
+
+def _root(value: Any) -> Any:
+    """The agent or workflow that it is, or that it runs."""
+    if _is(value, "google.adk.runners", "Runner"):
+        return value.agent
+    if _is(value, "google.adk.apps", "App"):
+        return value.root_agent
+    runs = _is(value, "google.adk.agents", "BaseAgent") or _is(value, "google.adk.workflow", "Workflow")
+    return value if runs else None
+
+
+def _runner(value: Any, root: Any) -> Any:
+    """A runner of which every task has a copy with services of its own."""
+    runner = importlib.import_module("google.adk.runners").InMemoryRunner
+    if value is not root:
+        return runner(app=value)
+    key = "agent" if _is(root, "google.adk.agents", "BaseAgent") else "node"
+    return runner(**{key: root}, app_name=root.name)
+
+
+def _alone(runner: Any) -> Any:
+    alone = copy.copy(runner)
+    for service in ("session_service", "artifact_service"):
+        setattr(alone, service, type(getattr(runner, service))())
+    return alone
+
+
+def _instruction(root: Any) -> str:
+    return instruction if isinstance(instruction := getattr(root, "instruction", ""), str) else ""
+
+
+def _tools(root: Any) -> list[str]:
+    names = [getattr(tool, "name", None) or getattr(tool, "__name__", None) for tool in getattr(root, "tools", ())]
+    return [name for name in names if isinstance(name, str)]

@@ -1,0 +1,243 @@
+"""Compiled graphs of LangGraph (1.x) behind a card.
+
+Invariant: a thread belongs to one conversation of one caller with one agent; a task is never in a thread
+in which another one works or waits for its caller.
+"""
+
+import importlib
+import json
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from dragoman.agents.checks import Finding
+from dragoman.agents.content import json_of
+from dragoman.agents.context import Context
+from dragoman.agents.facts import Answer
+from dragoman.agents.frameworks.calls import Calls
+from dragoman.agents.frameworks.cards import made
+from dragoman.agents.frameworks.conversation import history, message
+from dragoman.agents.frameworks.graph_input import MESSAGES, input_of, keys_of, message_of
+from dragoman.agents.frameworks.graph_interrupts import asked, resumption
+from dragoman.agents.frameworks.pauses import Pause, Pausing
+from dragoman.agents.python import Agent
+from dragoman.model.message import Part
+
+MODES = ["messages", "updates", "values", "custom"]
+"""What is streamed: tokens, what each node did, the state after each step, and what nodes write themselves."""
+
+STRUCTURED = "structured_response"
+"""Where LangChain's agents leave an answer that has a form."""
+
+
+def adapts(value: object) -> bool:
+    """Whether it is a compiled graph."""
+    return callable(getattr(value, "astream", None)) and callable(getattr(value, "aget_state", None))
+
+
+def adapted(value: Any, agent_id: str) -> Agent:
+    """The graph behind a card. Without a checkpointer it gets one in memory, for the length of a task."""
+    remembers = value.checkpointer not in (None, False, True)
+    if not remembers:
+        saver = importlib.import_module("langgraph.checkpoint.memory").InMemorySaver()
+        value = value.copy({"checkpointer": saver})
+    keys, busy = keys_of(value), set[str]()
+    name = value.name if value.name not in (None, "LangGraph") else None
+    agent = made(
+        agent_id,
+        lambda ctx: Conversation(value, keys, agent_id, ctx, busy, remembers=remembers),
+        name=name,
+        input_modes=("text/plain", "application/json", "image/*")
+        if MESSAGES in keys
+        else ("text/plain", "application/json"),
+    )
+    agent.checks = lambda: _checked(value, remembers=remembers)
+    return agent
+
+
+async def _checked(graph: Any, *, remembers: bool) -> AsyncIterator[Finding]:
+    """Where its state is, and whether that can be had on the event loop."""
+    again = "a task that waits is run again from its start after a restart"
+    saver = type(graph.checkpointer).__name__
+    if not remembers:
+        yield Finding(True, f"the graph has no checkpointer: {again}")
+    elif saver in ("InMemorySaver", "MemorySaver"):
+        yield Finding(True, f"its checkpointer is in memory: {again}")
+    else:
+        try:
+            await graph.aget_state(_config("check"))
+        except NotImplementedError:
+            yield Finding(
+                False, f"its checkpointer {saver} is not asynchronous", "compile the graph with its Async form"
+            )
+        except Exception as error:  # noqa: BLE001  whatever the user's database says
+            yield Finding(False, f"its checkpointer {saver} cannot be read: {error}", "see that its database is there")
+        else:
+            yield Finding(True, f"its checkpointer {saver} can be read: a task that waits goes on after a restart")
+
+
+class Conversation(Pausing):
+    """One task's run. Its state at a pause is the thread; all else is with the checkpointer.
+
+    `busy` are the threads that tasks of this process are in.
+    """
+
+    def __init__(
+        self, graph: Any, keys: dict[str, Any], agent_id: str, ctx: Context, busy: set[str], *, remembers: bool
+    ) -> None:
+        self._graph = graph
+        self._keys = keys
+        self._ctx = ctx
+        self._calls = Calls(ctx)
+        self._remembers = remembers
+        self._busy = busy
+        self._taken = ""
+        self._own = f"{agent_id}/{ctx.principal.id}/{ctx.context_id}/{ctx.task_id}"
+        self._shared = f"{agent_id}/{ctx.principal.id}/{ctx.context_id}"
+        self._thread = self._own
+
+    async def holds(self, state: str) -> bool:
+        """Whether the checkpointer still has the thread, and it waits."""
+        thread = json.loads(state)["thread"]
+        return bool((await self._graph.aget_state(_config(thread))).interrupts)
+
+    def begin(self) -> AsyncGenerator[object, None]:
+        """Run with the message, in the thread of the conversation if there is one."""
+        return self._run(self._input)
+
+    def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
+        """Go on in the thread with the answers."""
+        return self._run(lambda: self._command(state, answers))
+
+    async def _input(self) -> Any:
+        known: Any = None
+        if self._remembers:
+            snapshot = await self._graph.aget_state(_config(self._shared))
+            if not snapshot.interrupts and self._shared not in self._busy:
+                self._take(self._shared)
+                known = snapshot.values
+        given = input_of(self._keys, await message(self._ctx), self._ctx.data)
+        if MESSAGES in self._keys and not (isinstance(known, dict) and known.get(MESSAGES)):
+            past = [message_of(words) for words in await history(self._ctx)]
+            given = given | {MESSAGES: [*past, *given.get(MESSAGES, [])]}
+        return given
+
+    async def _command(self, state: str, answers: Sequence[Answer]) -> Any:
+        noted = json.loads(state)
+        self._calls.open |= noted["open"]
+        self._take(noted["thread"])
+        command = importlib.import_module("langgraph.types").Command
+        given = {each: resumption(value, answer) for (each, value), answer in zip(noted["asked"], answers, strict=True)}
+        return command(resume=given)
+
+    async def close(self) -> None:
+        """Let go of the thread; that of a graph that remembers nothing is forgotten."""
+        self._busy.discard(self._taken)
+        if not self._remembers:
+            await self._graph.checkpointer.adelete_thread(self._own)
+
+    def _take(self, thread: str) -> None:
+        self._thread = self._taken = thread
+        self._busy.add(thread)
+
+    async def _run(self, made: Callable[[], Awaitable[Any]]) -> AsyncGenerator[object, None]:
+        given = await made()
+        interrupts: dict[str, Any] = {}
+        values: Any = None
+        told, speaks = Told(self._ctx), MESSAGES in self._keys
+        options = {} if self._remembers else {"durability": "exit"}
+        try:
+            async with aclosing(
+                self._graph.astream(given, _config(self._thread), stream_mode=MODES, **options)
+            ) as events:
+                async for mode, event in events:
+                    if mode == "messages":
+                        if (text := told.text(event[0])) and speaks:
+                            yield text
+                        elif event[0].type == "tool":
+                            await self._ended(event[0])
+                    elif mode == "updates":
+                        for interrupt in event.get("__interrupt__", ()):
+                            interrupts[interrupt.id] = interrupt.value
+                        await self._began(event)
+                    elif mode == "values":
+                        values = event
+                    else:
+                        await self._ctx.status(event if isinstance(event, str) else json_of(event))
+        except Exception:
+            await self._calls.broken()
+            raise
+        if interrupts:
+            yield self._pause(interrupts)
+        elif (result := self._result(values)) is not None:
+            yield result
+
+    def _pause(self, interrupts: dict[str, Any]) -> Pause:
+        questions = tuple(asked(value) for value in interrupts.values())
+        values = [(each, question.data) for each, question in zip(interrupts, questions, strict=True)]
+        return Pause(questions, json.dumps({"thread": self._thread, "asked": values, "open": self._calls.open}))
+
+    def _result(self, values: Any) -> object:
+        """What the graph ends with, as far as it was not streamed."""
+        if MESSAGES in self._keys:
+            structured = values.get(STRUCTURED) if isinstance(values, dict) else None
+            return None if structured is None else Part(data=json_of(structured))
+        keys = self._graph.output_channels
+        if isinstance(values, dict):
+            names = [keys] if isinstance(keys, str) else keys
+            values = {name: values[name] for name in names if name in values}
+            if len(values) == 1:
+                (values,) = values.values()
+        return values if isinstance(values, str) or values is None else Part(data=json_of(values))
+
+    async def _began(self, update: Any) -> None:
+        for change in update.values():
+            for each in change if isinstance(change, list) else [change]:
+                messages = each.get(MESSAGES, ()) if isinstance(each, dict) else ()
+                for said in messages if isinstance(messages, list | tuple) else [messages]:
+                    for call in getattr(said, "tool_calls", ()):
+                        await self._calls.began(call["id"] or call["name"], call["name"], call["args"])
+
+    async def _ended(self, returned: Any) -> None:
+        failed = returned.status == "error"
+        text = plain(returned.content)
+        await self._calls.ended(
+            returned.tool_call_id,
+            None if failed else text,
+            error=text if failed else None,
+            name=returned.name or "tool",
+        )
+
+
+class Told:
+    """The messages of models as they come, token by token or whole."""
+
+    def __init__(self, ctx: Context) -> None:
+        self._ctx = ctx
+        self._last: str | None = None
+
+    def text(self, said: Any) -> str:
+        """What a message adds to the answer, paragraphs between messages; its usage is counted."""
+        if said.type not in ("AIMessageChunk", "ai"):
+            return ""
+        if used := said.usage_metadata:
+            self._ctx.usage(input=used.get("input_tokens", 0), output=used.get("output_tokens", 0))
+        content = said.content
+        text = content if type(content) is str else plain(content)
+        if text and said.id != self._last:
+            if self._last is not None:
+                text = f"\n\n{text}"
+            self._last = said.id
+        return text
+
+
+def plain(content: Any) -> str:
+    """The text in the content of a message."""
+    if isinstance(content, str):
+        return content
+    blocks = (block if isinstance(block, str) else block.get("text", "") for block in content)
+    return "".join(block for block in blocks if isinstance(block, str))
+
+
+def _config(thread: str) -> dict[str, Any]:
+    return {"configurable": {"thread_id": thread}}

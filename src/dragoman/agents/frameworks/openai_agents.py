@@ -1,0 +1,173 @@
+"""Agents of the OpenAI Agents SDK behind a card.
+
+Invariant: the agent is run as its author made it: model, tools, handoffs and guardrails are its own.
+"""
+
+import base64
+import importlib
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from dragoman.agents.content import json_of
+from dragoman.agents.context import Context
+from dragoman.agents.facts import Answer
+from dragoman.agents.frameworks.approvals import approval_of, approved, denial
+from dragoman.agents.frameworks.calls import Calls
+from dragoman.agents.frameworks.cards import made
+from dragoman.agents.frameworks.conversation import File, Said, history, message
+from dragoman.agents.frameworks.pauses import Pause, Pausing
+from dragoman.agents.python import Agent
+from dragoman.engine.api import Reject
+from dragoman.model.message import Part
+
+
+def adapts(value: object) -> bool:
+    """Whether it is an agent, not one for voice."""
+    return hasattr(value, "instructions") and hasattr(value, "handoffs") and hasattr(value, "output_type")
+
+
+def adapted(value: Any, agent_id: str) -> Agent:
+    """The agent behind a card."""
+    return made(
+        agent_id,
+        lambda ctx: Conversation(value, ctx),
+        name=value.name,
+        description=value.handoff_description or "",
+        tools=[tool.name for tool in value.tools],
+    )
+
+
+class Conversation(Pausing):
+    """One task's run. Its state at a pause is the SDK's own RunState, with the tokens that were used up to there."""
+
+    def __init__(self, agent: Any, ctx: Context) -> None:
+        self._agent = agent
+        self._ctx = ctx
+        self._calls = Calls(ctx)
+        self._sdk = importlib.import_module("agents")
+
+    async def holds(self, state: str) -> bool:
+        """The state is all there is."""
+        return bool(state)
+
+    async def begin(self) -> AsyncGenerator[object, None]:
+        """Run with the message, after what was said before in the conversation."""
+        past = [_item(words) for words in await history(self._ctx)]
+        async for piece in self._run([*past, _item(await message(self._ctx))], (0, 0)):
+            yield piece
+
+    async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
+        """Go on with the calls allowed or not."""
+        noted = json.loads(state)
+        self._calls.open |= noted["open"]
+        run = await self._sdk.RunState.from_string(self._agent, noted["run"])
+        for item, answer in zip(run.get_interruptions(), answers, strict=True):
+            if approved(answer):
+                run.approve(item)
+            else:
+                run.reject(item, rejection_message=denial(answer))
+        async for piece in self._run(run, (noted["input"], noted["output"])):
+            yield piece
+
+    async def _run(self, given: Any, before: tuple[int, int]) -> AsyncGenerator[object, None]:
+        result = self._sdk.Runner.run_streamed(self._agent, given)
+        spoken = False
+        ended = False
+        try:
+            async for event in result.stream_events():
+                if event.type == "raw_response_event":
+                    data = event.data
+                    if data.type == "response.output_text.delta" and _plain(result.current_agent):
+                        spoken = True
+                        yield data.delta
+                    elif data.type == "response.created" and spoken:
+                        spoken = False
+                        yield "\n\n"
+                elif event.type == "run_item_stream_event":
+                    await self._told(event)
+                else:
+                    await self._handed(event.new_agent)
+            ended = True
+        except self._sdk.ModelRefusalError as refused:
+            raise Reject(refused.refusal) from refused
+        except (self._sdk.InputGuardrailTripwireTriggered, self._sdk.OutputGuardrailTripwireTriggered) as tripped:
+            raise Reject(_refusal(tripped)) from tripped
+        except Exception:
+            await self._calls.broken()
+            raise
+        finally:
+            if not ended:
+                result.cancel()
+        used = result.context_wrapper.usage
+        self._ctx.usage(input=max(0, used.input_tokens - before[0]), output=max(0, used.output_tokens - before[1]))
+        if result.interruptions:
+            yield self._pause(result, used)
+        elif result.final_output is not None and not isinstance(result.final_output, str):
+            yield Part(data=json_of(result.final_output))
+        elif result.final_output and not spoken:
+            yield result.final_output
+
+    async def _told(self, event: Any) -> None:
+        item = event.item
+        if event.name == "tool_called":
+            raw = item.raw_item
+            await self._calls.began(_of(raw, "call_id") or _of(raw, "id") or "", _name(raw), _of(raw, "arguments"))
+        elif event.name == "tool_output":
+            await self._calls.ended(_of(item.raw_item, "call_id") or "", item.output)
+
+    async def _handed(self, agent: Any) -> None:
+        if agent is not self._agent:
+            await self._ctx.status(f"{agent.name} takes over")
+
+    def _pause(self, result: Any, used: Any) -> Pause:
+        run = result.to_state()
+        questions = tuple(
+            approval_of(item.tool_name, _of(item.raw_item, "arguments")) for item in run.get_interruptions()
+        )
+        state = {
+            "run": run.to_string(),
+            "open": self._calls.open,
+            "input": used.input_tokens,
+            "output": used.output_tokens,
+        }
+        return Pause(questions, json.dumps(state))
+
+
+def _plain(agent: Any) -> bool:
+    """Whether what the agent's model says is its answer, not the JSON of one that has a form."""
+    return agent.output_type in (None, str)
+
+
+def _of(raw: Any, name: str) -> Any:
+    return raw.get(name) if isinstance(raw, dict) else getattr(raw, name, None)
+
+
+def _name(raw: Any) -> str:
+    name = _of(raw, "name")
+    return name if isinstance(name, str) else str(_of(raw, "type") or "tool").removesuffix("_call")
+
+
+def _refusal(tripped: Any) -> str:
+    guardrail = tripped.guardrail_result.guardrail
+    return f"Refused by the guardrail {guardrail.get_name()}."
+
+
+def _item(words: Said) -> dict[str, Any]:
+    """A message as the SDK takes it: an input item of the Responses API."""
+    if words.agent:
+        return {"role": "assistant", "content": words.text}
+    if not words.files:
+        return {"role": "user", "content": words.text}
+    return {"role": "user", "content": [_content(piece) for piece in words.pieces]}
+
+
+def _content(piece: str | File) -> dict[str, Any]:
+    if isinstance(piece, str):
+        return {"type": "input_text", "text": piece}
+    if piece.raw is None:
+        return {"type": "input_text", "text": piece.described}
+    data = f"data:{piece.media_type};base64,{base64.b64encode(piece.raw).decode()}"
+    if piece.image:
+        return {"type": "input_image", "image_url": data, "detail": "auto"}
+    return {"type": "input_file", "file_data": data, "filename": piece.name or "file"}

@@ -1,0 +1,169 @@
+"""Agents of Pydantic AI (2.x) behind a card.
+
+Invariant: the agent is run as its author made it: model, tools, instructions and limits are its own.
+"""
+
+import importlib
+import json
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+from dragoman.agents.content import json_of
+from dragoman.agents.context import Context
+from dragoman.agents.facts import Answer
+from dragoman.agents.frameworks.approvals import approval_of, approved, arguments_of, denial
+from dragoman.agents.frameworks.calls import Calls
+from dragoman.agents.frameworks.cards import made
+from dragoman.agents.frameworks.conversation import File, Said, history, message
+from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
+from dragoman.agents.python import Agent
+from dragoman.engine.api import Reject
+from dragoman.model.message import Part
+
+FAILED = frozenset({"failed", "retried", "denied", "interrupted"})
+"""Outcomes of a tool's call (ToolReturnPart.outcome) other than success."""
+
+
+def adapts(value: object) -> bool:
+    """Whether it is an agent."""
+    return callable(getattr(value, "run_stream_events", None))
+
+
+def adapted(value: Any, agent_id: str) -> Agent:
+    """The agent behind a card."""
+    return made(
+        agent_id,
+        lambda ctx: Conversation(value, ctx),
+        name=value.name,
+        description=str(value.description or ""),
+        tools=_tools(value),
+    )
+
+
+class Conversation(Pausing):
+    """One task's run. Its state at a pause is its messages so far, with the ids of the calls that wait."""
+
+    def __init__(self, agent: Any, ctx: Context) -> None:
+        self._agent = agent
+        self._ctx = ctx
+        self._calls = Calls(ctx)
+        self._pydantic_ai = importlib.import_module("pydantic_ai")
+        self._messages = importlib.import_module("pydantic_ai.messages")
+
+    async def holds(self, state: str) -> bool:
+        """The state is all there is."""
+        return bool(state)
+
+    async def begin(self) -> AsyncGenerator[object, None]:
+        """Run with the message; what was said before in the conversation is the history."""
+        past = [self._message(words) for words in await history(self._ctx)]
+        prompt = [self._content(piece) for piece in (await message(self._ctx)).pieces]
+        only_text = all(isinstance(piece, str) for piece in prompt)
+        async for piece in self._run("\n".join(prompt) if only_text else prompt, message_history=past or None):
+            yield piece
+
+    async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
+        """Go on with the calls allowed or not, or with what came of them elsewhere."""
+        noted = json.loads(state)
+        self._calls.open |= noted["open"]
+        past = self._messages.ModelMessagesTypeAdapter.validate_json(noted["messages"])
+        given = iter(answers)
+        approvals = {call: self._decision(next(given)) for call in noted["approvals"]}
+        calls = {call: _outcome(next(given)) for call in noted["calls"]}
+        results = self._pydantic_ai.DeferredToolResults(calls=calls, approvals=approvals)
+        async for piece in self._run(None, message_history=past, deferred_tool_results=results):
+            yield piece
+
+    async def _run(self, prompt: Any, **given: Any) -> AsyncGenerator[object, None]:
+        text, result = "", None
+        try:
+            async with self._agent.run_stream_events(prompt, **given) as events:
+                async for event in events:
+                    match event.event_kind:
+                        case "part_delta" if event.delta.part_delta_kind == "text":
+                            text += event.delta.content_delta
+                            yield event.delta.content_delta
+                        case "part_start" if event.part.part_kind == "text":
+                            if text:
+                                yield "\n\n"
+                            text = event.part.content
+                            yield text
+                        case "function_tool_call":
+                            await self._calls.began(event.tool_call_id, event.part.tool_name, event.part.args)
+                        case "function_tool_result":
+                            await self._ended(event)
+                        case "agent_run_result":
+                            result = event.result
+        except self._pydantic_ai.exceptions.ContentFilterError as refused:
+            raise Reject("The model refused: its provider's content filter stopped it.") from refused
+        except Exception:
+            await self._calls.broken()
+            raise
+        if result is None:
+            return
+        used = result.usage
+        self._ctx.usage(input=used.input_tokens, output=used.output_tokens)
+        if isinstance(result.output, self._pydantic_ai.DeferredToolRequests):
+            yield self._pause(result)
+        elif isinstance(result.output, str):
+            if result.output != text:  # the agent made its output from something else than the text that was streamed
+                yield result.output
+        elif isinstance(result.output, self._pydantic_ai.BinaryContent):
+            yield Part(raw=result.output.data, media_type=result.output.media_type)
+        elif result.output is not None:
+            yield Part(data=json_of(result.output))
+
+    async def _ended(self, event: Any) -> None:
+        part = event.part
+        failed = getattr(part, "outcome", "failed") in FAILED
+        content = part.model_response_str() if hasattr(part, "model_response_str") else str(part.content)
+        await self._calls.ended(
+            event.tool_call_id, None if failed else part.content, error=content if failed else None, name=part.tool_name
+        )
+
+    def _pause(self, result: Any) -> Pause:
+        requests = result.output
+        approvals = [approval_of(call.tool_name, call.args) for call in requests.approvals]
+        calls = [_request(call.tool_name, arguments_of(call.args)) for call in requests.calls]
+        state = {
+            "messages": result.all_messages_json().decode(),
+            "open": self._calls.open,
+            "approvals": [call.tool_call_id for call in requests.approvals],
+            "calls": [call.tool_call_id for call in requests.calls],
+        }
+        return Pause((*approvals, *calls), json.dumps(state))
+
+    def _decision(self, answer: Answer) -> Any:
+        return True if approved(answer) else self._pydantic_ai.ToolDenied(denial(answer))
+
+    def _message(self, words: Said) -> Any:
+        if words.agent:
+            return self._messages.ModelResponse(parts=[self._messages.TextPart(words.text)])
+        content = [self._content(piece) for piece in words.pieces]
+        prompt = words.text if not words.files else content
+        return self._messages.ModelRequest(parts=[self._messages.UserPromptPart(prompt)])
+
+    def _content(self, piece: str | File) -> Any:
+        if isinstance(piece, str):
+            return piece
+        if piece.raw is not None:
+            return self._pydantic_ai.BinaryContent(piece.raw, media_type=piece.media_type)
+        return piece.described
+
+
+def _request(name: str, arguments: Any) -> Question:
+    shown = json.dumps(json_of(arguments), ensure_ascii=False)
+    return Question(f"What does {name} give for {shown}?", {"call": {"tool": name, "arguments": json_of(arguments)}})
+
+
+def _outcome(answer: Answer) -> Any:
+    return str(answer) if answer.data is None else answer.data
+
+
+def _tools(agent: Any) -> list[str]:
+    """The names of the agent's own function tools."""
+    found: list[str] = []
+    for toolset in agent.toolsets:
+        tools = getattr(toolset, "tools", None)
+        found.extend(tools if isinstance(tools, dict) else ())
+    return found

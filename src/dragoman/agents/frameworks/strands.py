@@ -1,0 +1,249 @@
+"""Agents of Strands (1.x) behind a card.
+
+Invariant: every task is run by a twin of the agent, which has its tools, hooks and model, and messages, state and
+interrupts of its own: nothing of one conversation is seen in another, and any number run at once.
+"""
+
+import copy
+import importlib
+import json
+import threading
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any
+
+from dragoman.agents.content import json_of
+from dragoman.agents.context import Context
+from dragoman.agents.facts import Answer
+from dragoman.agents.frameworks.calls import Calls
+from dragoman.agents.frameworks.cards import made
+from dragoman.agents.frameworks.conversation import File, Said, history, message
+from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
+from dragoman.agents.python import Agent
+from dragoman.engine.api import Reject
+from dragoman.model.message import Part
+
+REFUSALS = frozenset({"content_filtered", "guardrail_intervened"})
+"""Reasons to stop (StopReason) by which the model, or what guards it, refuses."""
+
+IMAGES = frozenset({"png", "jpeg", "gif", "webp"})
+"""Formats of images (ImageFormat), as their media types end."""
+
+DOCUMENTS = {
+    "application/pdf": "pdf",
+    "application/msword": "doc",
+    "application/vnd.openxmlformats-officedocument.wordprocessingml.document": "docx",
+    "application/vnd.ms-excel": "xls",
+    "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
+}
+"""Formats of documents (DocumentFormat) by media type; texts come as texts."""
+
+
+def adapts(value: object) -> bool:
+    """Whether it is an agent; graphs and swarms are not."""
+    return callable(getattr(value, "stream_async", None)) and hasattr(value, "tool_registry")
+
+
+def adapted(value: Any, agent_id: str) -> Agent:
+    """The agent behind a card. Raises ValueError if its conversations cannot be kept apart."""
+    if value._session_manager is not None:
+        raise ValueError("the session manager keeps one conversation for all callers: leave it out, tasks have theirs")
+    if value._background_tasks is not None:
+        raise ValueError("background_tasks outlive the task that began them: leave them out")
+    named = importlib.import_module("strands.agent.agent")._DEFAULT_AGENT_NAME
+    return made(
+        agent_id,
+        lambda ctx: Conversation(value, ctx),
+        name=None if value.name == named else value.name,
+        description=value.description or value.system_prompt or "",
+        tools=value.tool_registry.registry,
+        input_modes=("text/plain", "application/json", "image/*", "application/pdf"),
+    )
+
+
+class Conversation(Pausing):
+    """One task's run. Its state at a pause is a snapshot of its twin."""
+
+    def __init__(self, agent: Any, ctx: Context) -> None:
+        self._agent = agent
+        self._ctx = ctx
+        self._calls = Calls(ctx)
+
+    async def holds(self, state: str) -> bool:
+        """The state is all there is."""
+        return bool(state)
+
+    def begin(self) -> AsyncGenerator[object, None]:
+        """Run with the message; what was said before in the conversation comes after the agent's own messages."""
+        return self._run(self._begun)
+
+    def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
+        """Go on with the answers to the interrupts."""
+        return self._run(lambda twin: self._resumed(twin, state, answers))
+
+    async def _begun(self, twin: Any) -> Any:
+        """Bring the twin to where it begins; the prompt."""
+        twin.messages.extend(_turns(await history(self._ctx)))
+        return _content(await message(self._ctx))
+
+    async def _resumed(self, twin: Any, state: str, answers: Sequence[Answer]) -> Any:
+        """Bring the twin to where it was; the responses."""
+        noted = importlib.import_module("strands.types.session").decode_bytes_values(json.loads(state))
+        twin.load_snapshot(importlib.import_module("strands.types._snapshot").Snapshot.from_dict(noted["snapshot"]))
+        return [
+            {"interruptResponse": {"interruptId": interrupt, "response": _response(answer)}}
+            for interrupt, answer in zip(noted["interrupts"], answers, strict=True)
+        ]
+
+    async def _run(self, start: Callable[[Any], Awaitable[Any]]) -> AsyncGenerator[object, None]:
+        twin = twin_of(self._agent)
+        prompt = await start(twin)
+        names = {use["toolUseId"]: use["name"] for use in _of(twin.messages, "toolUse")}
+        result: Any = None
+        gap = spoken = False
+        try:
+            async with aclosing(twin.stream_async(prompt)) as events:
+                async for event in events:
+                    if (text := event.get("data")) is not None:
+                        if gap:
+                            yield "\n\n"
+                            gap = False
+                        spoken = True
+                        yield text
+                    elif "event" in event:  # what the model streams, of which the rest is made
+                        continue
+                    elif "message" in event:
+                        gap = spoken
+                        await self._told(twin, event["message"], names)
+                    elif "result" in event:
+                        result = event["result"]
+        except Exception:
+            await self._calls.broken()
+            raise
+        finally:
+            used = twin.event_loop_metrics.accumulated_usage
+            self._ctx.usage(input=used["inputTokens"], output=used["outputTokens"], total=used["totalTokens"])
+        if result.stop_reason in REFUSALS:
+            raise Reject("\n".join(_of([result.message], "text")) or "The model refused.")
+        if result.stop_reason == "interrupt":
+            yield _pause(twin, result.interrupts)
+        elif result.structured_output is not None:
+            yield Part(data=json_of(result.structured_output))
+
+    async def _told(self, twin: Any, message: Any, names: dict[str, str]) -> None:
+        """Tell of the tools that a message calls, or of what came of them; the one that shapes the output is none."""
+        for use in _of([message], "toolUse"):
+            if use["name"] in twin.tool_registry.registry:
+                names[use["toolUseId"]] = use["name"]
+                await self._calls.began(use["toolUseId"], use["name"], use["input"])
+        for outcome in _of([message], "toolResult"):
+            name = names.get(outcome["toolUseId"], "")
+            content = [next(iter(block.values())) for block in outcome["content"]]
+            result = content[0] if len(content) == 1 else content
+            failed = str(result) if outcome["status"] == "error" else None
+            await self._calls.ended(outcome["toolUseId"], None if failed else result, error=failed, name=name)
+
+
+def twin_of(agent: Any) -> Any:
+    """An agent that is as this one was made, with everything of its runs for itself."""
+    twin = copy.copy(agent)
+    vars(twin).update(own_of(agent))
+    twin.tool_caller = type(agent.tool_caller)(twin)
+    if (
+        type(agent.callback_handler).__name__ == "PrintingCallbackHandler"
+    ):  # the default: it writes every word to stdout
+        twin.callback_handler = importlib.import_module("strands.handlers.callback_handler").null_callback_handler
+    return twin
+
+
+def own_of(agent: Any) -> dict[str, Any]:
+    """What an Agent object holds of the run it is in (1.62), as it is before one; all else is its author's."""
+    registry = type(agent.tool_registry)()  # without the providers of tools: they are the agent's to close
+    registry.registry = {name: _own(tool) for name, tool in agent.tool_registry.registry.items()}
+    registry.dynamic_tools = dict(agent.tool_registry.dynamic_tools)
+    return {
+        "_cancel_message": None,
+        "_cancel_signal": threading.Event(),
+        "_checkpoint": None,
+        "_checkpoint_cycle_index": 0,
+        "_checkpoint_resume_position": None,
+        "_concurrency": type(agent._concurrency)(agent._concurrency.mode),
+        "_deferred_cancel": False,
+        "_external_cancel_signal": None,
+        "_interrupt_state": type(agent._interrupt_state)(),
+        "_model_state": {},
+        "_session_id": uuid.uuid4().hex[:8],
+        "conversation_manager": copy.copy(agent.conversation_manager),
+        "event_loop_metrics": type(agent.event_loop_metrics)(),
+        "messages": copy.deepcopy(agent.messages),
+        "state": type(agent.state)(agent.state.get()),
+        "tool_registry": registry,
+        "trace_span": None,
+    }
+
+
+def _own(tool: Any) -> Any:
+    """The tool; one that is itself an agent is a twin, too."""
+    if not hasattr(tool, "agent") or not hasattr(tool.agent, "tool_registry"):
+        return tool
+    twin = copy.copy(tool)
+    twin._agent = twin_of(tool.agent)
+    twin._lock = threading.Lock()
+    return twin
+
+
+def _pause(twin: Any, interrupts: Iterable[Any]) -> Pause:
+    waiting = list(interrupts)
+    state = {
+        "snapshot": twin.take_snapshot(preset="session").to_dict(),
+        "interrupts": [interrupt.id for interrupt in waiting],
+    }
+    encoded = importlib.import_module("strands.types.session").encode_bytes_values(state)
+    return Pause(tuple(_question(interrupt) for interrupt in waiting), json.dumps(encoded))
+
+
+def _question(interrupt: Any) -> Question:
+    reason = json_of(interrupt.reason)
+    text = reason if isinstance(reason, str) else json.dumps(reason, ensure_ascii=False)
+    shown = interrupt.name if reason is None else f"{interrupt.name}: {text}"
+    return Question(shown, {"interrupt": {"name": interrupt.name, "reason": reason}})
+
+
+def _response(answer: Answer) -> Any:
+    return str(answer) if answer.data is None else answer.data
+
+
+def _turns(past: Iterable[Said]) -> list[dict[str, Any]]:
+    """The messages; several of one side in a row are one, since models want the sides to take turns."""
+    turns: list[dict[str, Any]] = []
+    for words in past:
+        role = "assistant" if words.agent else "user"
+        content = [{"text": words.text}] if words.agent else _content(words)
+        if turns and turns[-1]["role"] == role:
+            turns[-1]["content"].extend(content)
+        else:
+            turns.append({"role": role, "content": content})
+    return turns
+
+
+def _content(words: Said) -> list[dict[str, Any]]:
+    return [{"text": piece} if isinstance(piece, str) else _file(piece) for piece in words.pieces]
+
+
+def _file(file: File) -> dict[str, Any]:
+    kind = file.media_type.rpartition("/")[2]
+    if file.raw is not None and file.image and kind in IMAGES:
+        return {"image": {"format": kind, "source": {"bytes": file.raw}}}
+    if file.raw is not None and (document := DOCUMENTS.get(file.media_type)):
+        return {"document": {"format": document, "name": _plain(file.name or document), "source": {"bytes": file.raw}}}
+    return {"text": file.described}
+
+
+def _plain(name: str) -> str:
+    """A name as models take it for a document: letters, digits, spaces and hyphens."""
+    return "".join(letter if letter.isalnum() or letter in " -" else "-" for letter in name)
+
+
+def _of(messages: Iterable[Any], kind: str) -> list[Any]:
+    return [block[kind] for message in messages for block in message["content"] if kind in block]

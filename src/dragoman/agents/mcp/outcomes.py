@@ -1,0 +1,45 @@
+"""What a call of a tool came to, for the model and for the caller of the task.
+
+Invariant: a model is told in words of everything that it cannot be given: files and links.
+"""
+
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec import UNSET
+
+from dragoman.agents.tools import ToolResult
+from dragoman.dialects.mcp.results import Outcome
+from dragoman.model.message import Part
+
+TEXT_CHARS_MAX = 200_000
+"""As much text as a model is given of one result: it must fit into what the model takes, with all else."""
+
+
+def result_of(outcome: Outcome) -> ToolResult:
+    """The result of a call. Files, links to the web and data that no text says are for the caller, too."""
+    text = "\n".join(map(_told, outcome.parts))
+    if len(text) > TEXT_CHARS_MAX:
+        text = f"{text[:TEXT_CHARS_MAX]}\n[cut: the result has {len(text)} characters]"
+    if outcome.failed:
+        return ToolResult(text=text or "The tool failed and does not say why.", error=True)
+    given = tuple(part for part in outcome.parts if _is_given(part))
+    return ToolResult(text=text or "The tool is done; it gives no result.", parts=given)
+
+
+def _is_given(part: Part) -> bool:
+    if part.url is not None:
+        return urlsplit(part.url).scheme in ("http", "https")
+    return part.text is None
+
+
+def _told(part: Part) -> str:
+    named = f" {part.filename}" if part.filename else ""
+    kind = f" ({part.media_type})" if part.media_type else ""
+    if part.text is not None:
+        return f"{part.filename}:\n{part.text}" if part.filename else part.text
+    if part.raw is not None:
+        return f"[file{named}{kind}, {len(part.raw)} bytes: the user is given it]"
+    if part.url is not None:
+        return f"[link{named}{kind}: {part.url}]"
+    return "" if part.data is UNSET else msgspec.json.encode(part.data).decode()

@@ -1,0 +1,213 @@
+"""ProgramLink: a server that is a program of ours, spoken to over its standard input and output.
+
+Invariant: no shell reads its words, it sees no more of the environment than it is given, and when the link is closed
+nothing of its process group is left.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from dragoman.agents.mcp.link import Away, Hear
+from dragoman.dialects.mcp import hearing
+from dragoman.dialects.mcp.hearing import Answered
+from dragoman.model.errors import InvalidAgentResponse
+
+log = logging.getLogger("dragoman.mcp")
+
+LINE_BYTES_MAX = 32 * 1024 * 1024
+"""Longest message: as much as an answer over HTTP may hold."""
+
+UNSENT_BYTES_MAX = 1024 * 1024
+"""With more than that on its way to a program that does not read, the program is given up."""
+
+TELL_S = 5.0
+LEAVE_S = 1.0
+"""How long a program may take to end once its input has ended, and once more after SIGTERM, until SIGKILL."""
+
+ENDED = "its server has ended: it may have been done, or not"
+STUCK = "its server does not read what it is asked"
+
+READ_BYTES = 8192
+
+LOG_CHARS_MAX = 2_000
+"""As much of a line on its standard error as goes to the log."""
+
+
+class ProgramLink:
+    """A session with the program of `words`, which sees `environ`. It is read in `group`. `name` is for the log."""
+
+    def __init__(
+        self, name: str, words: Sequence[str], environ: Mapping[str, str], group: asyncio.TaskGroup, hear: Hear
+    ) -> None:
+        self._name = name
+        self._words = words
+        self._environ = environ
+        self._group = group
+        self._hear = hear
+        self._process: Process | None = None
+        self._transport: asyncio.SubprocessTransport | None = None
+        self._waiting: dict[int, asyncio.Future[Answered]] = {}
+        self._reading: list[asyncio.Task[None]] = []
+        self.over = False
+
+    async def open(self) -> None:
+        """Start the program."""
+        loop = asyncio.get_running_loop()
+        try:  # as asyncio.create_subprocess_exec, which keeps the transport to itself
+            self._transport, protocol = await loop.subprocess_exec(
+                lambda: SubprocessStreamProtocol(limit=LINE_BYTES_MAX, loop=loop),
+                *self._words,
+                stdin=PIPE,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=dict(self._environ),
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:  # ValueError: a NUL in a word
+            self.over = True
+            why = f"{self._words[0]} cannot be started: {getattr(error, 'strerror', None) or error}"
+            raise Away("its server cannot be started", why) from error
+        self._process = Process(self._transport, protocol, loop)
+        assert self._process.stdout is not None
+        assert self._process.stderr is not None
+        self._reading = [
+            self._group.create_task(self._read(self._process.stdout), name=f"read {self._name}"),
+            self._group.create_task(self._log(self._process.stderr), name=f"log {self._name}"),
+        ]
+
+    def agreed(self, version: str, *, changes: bool) -> None:
+        """There is nothing to do: what it says is read from the start."""
+
+    async def ask(self, request_id: int, body: bytes) -> Answered:
+        """Write a request, and wait until its answer was read."""
+        if self.over:
+            raise Away(ENDED, f"{self._words[0]} has ended")
+        waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        self._waiting[request_id] = waiting
+        try:
+            await self._write(body)
+            return await waiting
+        finally:
+            del self._waiting[request_id]
+            if waiting.done() and not waiting.cancelled():
+                waiting.exception()  # it was written to a program that ended meanwhile: told by the write
+
+    async def tell(self, body: bytes) -> None:
+        """Write a message."""
+        try:
+            async with asyncio.timeout(TELL_S):
+                await self._write(body, waits=not self._is_reading())
+        except TimeoutError as error:
+            raise Away(STUCK, f"{self._words[0]} does not read") from error
+
+    async def close(self) -> None:
+        """End the program: its input ends, then SIGTERM, then SIGKILL, the last two for its whole process group."""
+        self._lost("the session was closed")
+        process = self._process
+        if process is None:
+            return
+        assert process.stdin is not None
+        process.stdin.close()
+        ending = asyncio.ensure_future(process.wait())
+        try:
+            if not await _done(ending):
+                _signal(process, signal.SIGTERM)
+                await _done(ending)
+        finally:
+            _signal(process, signal.SIGKILL)  # whatever it started, too
+            if self._transport is not None:
+                self._transport.close()  # something that left the group may hold its pipes
+            await _done(ending)
+            ending.cancel()
+        for task in self._reading:
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await asyncio.gather(*self._reading, return_exceptions=True)
+
+    def _is_reading(self) -> bool:
+        """Whether this is called from within the reading of its output, which must not wait for its input."""
+        return asyncio.current_task() in self._reading
+
+    async def _write(self, body: bytes, *, waits: bool = True) -> None:
+        process = self._process
+        if process is None or process.stdin is None or process.stdin.is_closing() or self.over:
+            raise Away(ENDED, f"{self._words[0]} has ended")
+        if process.stdin.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
+            self._lost("it does not read what it is told")
+            raise Away(STUCK, f"{self._words[0]} does not read")
+        process.stdin.write(body + b"\n")
+        if waits:
+            try:
+                await process.stdin.drain()
+            except ConnectionError as error:
+                raise Away(ENDED, f"{self._words[0]} has ended") from error
+
+    async def _read(self, output: asyncio.StreamReader) -> None:
+        """What the program says, line by line, as long as the session lasts; then the rest, which nobody wants."""
+        why = f"{self._words[0]} has ended"
+        try:
+            while not self.over and (line := await output.readline()):
+                if line.strip():
+                    await self._heard(line)
+        except ValueError:
+            why = f"{self._words[0]} wrote a line of more than {LINE_BYTES_MAX} bytes"
+        except OSError as error:
+            why = f"{self._words[0]}: {error.strerror}"
+        finally:
+            self._lost(why)
+        with suppress(OSError):
+            while await output.read(READ_BYTES):
+                pass
+
+    async def _heard(self, line: bytes) -> None:
+        try:
+            messages = hearing.heard(line)
+        except InvalidAgentResponse as error:  # a greeting, or something left from debugging
+            log.warning("mcp server %s: %s", self._name, error.message)
+            return
+        for message in messages:
+            if not isinstance(message, Answered):
+                await self._hear(message)
+                await asyncio.sleep(0)  # so that a program that asks without end leaves others their turn
+            elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
+                waiting.set_result(message)
+
+    async def _log(self, errors: asyncio.StreamReader) -> None:
+        """What the program writes to its standard error, in the log."""
+        rest = b""
+        while piece := await errors.read(READ_BYTES):
+            *lines, rest = (rest + piece).split(b"\n")
+            if len(rest) > LOG_CHARS_MAX:
+                lines, rest = [*lines, rest], b""
+            for line in lines:
+                self._logged(line)
+        self._logged(rest)
+
+    def _logged(self, line: bytes) -> None:
+        if text := line.decode(errors="replace").strip():
+            log.info("mcp server %s: %s", self._name, text[:LOG_CHARS_MAX])
+
+    def _lost(self, why: str) -> None:
+        """Whoever waits for an answer gets none."""
+        if not self.over:
+            log.info("mcp server %s: %s", self._name, why)
+        self.over = True
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                waiting.set_exception(Away(ENDED, why))
+
+
+async def _done(ending: asyncio.Future[int]) -> bool:
+    done, _ = await asyncio.wait((ending,), timeout=LEAVE_S)
+    return bool(done)
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    """To the process group, which outlives the program if that left others behind."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, number)

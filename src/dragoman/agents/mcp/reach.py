@@ -1,0 +1,96 @@
+"""How a server of MCP is reached: by its URL, or as a program; and what a model may do with it.
+
+Invariant: whatever a Reach opens, its links or its `close` end.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from typing import Literal, Protocol
+
+from msgspec import Struct
+
+from dragoman.agents.mcp.http import HttpLink
+from dragoman.agents.mcp.link import Hear, Link
+from dragoman.agents.mcp.program import ProgramLink
+from dragoman.client.credentials import Authorized, Credentials
+from dragoman.client.wire import Way
+from dragoman.net.egress import Egress, checked
+
+CONNECTIONS_MAX = 1000
+"""Most connections to one server at once: each call holds one."""
+
+Made = Callable[[Egress], Credentials | None]
+"""What makes credentials, given the way by which tokens are fetched."""
+
+
+class Reach(Protocol):
+    """Makes links to one server. `place` names it for people, without what may be a secret in its query."""
+
+    @property
+    def place(self) -> str: ...
+
+    def link(self, group: asyncio.TaskGroup, hear: Hear) -> Link:
+        """A link for a session; what it listens to, is read in `group`."""
+        ...
+
+    async def close(self) -> None:
+        """End what links have in common. A later link opens it again."""
+        ...
+
+
+class HttpReach:
+    """A server at `url`. `made` makes what is shown to it. Raises BadUrl."""
+
+    def __init__(self, url: str, made: Made) -> None:
+        self.place = checked(url)
+        self._url = url
+        self._egress = Egress(connections_max=CONNECTIONS_MAX)
+        credentials = made(self._egress)
+        self._way: Way = self._egress if credentials is None else Authorized(self._egress, credentials)
+
+    def link(self, group: asyncio.TaskGroup, hear: Hear) -> Link:
+        """A link over HTTP."""
+        return HttpLink(self._url, self._way, group, hear)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._egress.close()
+
+
+class ProgramReach:
+    """A program of `words` that sees `environ`. `name` is that of the server, for the log."""
+
+    def __init__(self, name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> None:
+        self.place = " ".join(words)
+        self._name = name
+        self._words = words
+        self._environ = environ
+
+    def link(self, group: asyncio.TaskGroup, hear: Hear) -> Link:
+        """A link to a program of its own."""
+        return ProgramLink(self._name, self._words, self._environ, group, hear)
+
+    async def close(self) -> None:
+        """Links have nothing in common."""
+
+
+class Grant(Struct, frozen=True, kw_only=True):
+    """What a model may do with a server: call the tools in `allow`, all if it is None.
+
+    `approve` are those that the caller of a task is asked about first.
+    """
+
+    name: str
+    reach: Reach
+    allow: frozenset[str] | None = None
+    approve: Literal["always", "never"] | frozenset[str] = "never"
+    start_s: float = 30.0
+    call_s: float = 120.0
+
+    def allows(self, tool: str) -> bool:
+        """Whether the model may call it."""
+        return self.allow is None or tool in self.allow
+
+    def asks(self, tool: str) -> bool:
+        """Whether the caller is asked first."""
+        return self.approve == "always" or (self.approve != "never" and tool in self.approve)

@@ -1,0 +1,155 @@
+"""McpTools: the tools of servers of MCP, as a model may call them.
+
+Invariant: whatever a server does, a run goes on: a call ends with a result, which may be that it failed.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.agents.checks import Finding
+from dragoman.agents.mcp.check import looked_at
+from dragoman.agents.mcp.link import Away
+from dragoman.agents.mcp.naming import Named, Names
+from dragoman.agents.mcp.outcomes import result_of
+from dragoman.agents.mcp.reach import Grant
+from dragoman.agents.mcp.server import McpServer
+from dragoman.agents.tools import Tool, ToolResult
+from dragoman.dialects.mcp.hearing import Offer, Progress
+from dragoman.engine.api import Run
+from dragoman.model.message import Part
+
+log = logging.getLogger("dragoman.mcp")
+
+TELL_EVERY_S = 0.25
+"""Shortest time between two statuses that tell of a call's progress: a server may tell of every byte."""
+
+PROGRESS_CHARS_MAX = 500
+
+
+class _Granted(Struct):
+    """A server that is open, and why it was away when it was last asked for its tools."""
+
+    grant: Grant
+    server: McpServer
+    away: str = ""
+
+
+class McpTools:
+    """The tools of the servers in `grants`. Satisfies `Tools`, `Living` and `Checkable`.
+
+    With several servers, the name of each tool begins with that of its server: `files__read`.
+    """
+
+    def __init__(self, grants: Sequence[Grant]) -> None:
+        self._grants = tuple(grants)
+        self._names = Names(tuple(grant.name for grant in self._grants))
+        self._open: tuple[_Granted, ...] = ()
+
+    async def open(self, group: asyncio.TaskGroup) -> None:
+        """Servers are reached when they are first needed; what they say is read in `group`."""
+        self._open = tuple(
+            _Granted(
+                grant,
+                McpServer(grant.name, partial(grant.reach.link, group), start_s=grant.start_s, call_s=grant.call_s),
+            )
+            for grant in self._grants
+        )
+
+    async def close(self) -> None:
+        """End all sessions."""
+        granted, self._open = self._open, ()
+        await asyncio.gather(*(one.server.close() for one in granted))
+        await asyncio.gather(*(grant.reach.close() for grant in self._grants))
+
+    async def offered(self) -> tuple[Tool, ...]:
+        """The tools of all servers that can be reached, in the order of the servers."""
+        offers = await asyncio.gather(*map(self._offers, self._open))
+        return tuple(
+            _tool(self._names.name(Named(server, offer.name)), offer)
+            for server, offered in enumerate(offers)
+            for offer in offered
+        )
+
+    def needs_approval(self, name: str) -> bool:
+        """Whether the caller is asked first. What was never offered cannot be called either."""
+        meant = self._names.meant(name)
+        return meant is not None and self._grants[meant.server].asks(meant.tool)
+
+    async def call(self, run: Run, name: str, arguments: dict[str, Any], call_id: str) -> ToolResult:
+        """Call a tool that was offered before. Its server is told if the call is given up, the caller of progress."""
+        meant = self._names.meant(name)
+        if meant is None or not self._open:
+            return ToolResult(text=f"There is no tool {name[:100]!r}.", error=True)
+        granted = self._open[meant.server]
+        telling = _Telling(run, name)
+        async with asyncio.TaskGroup() as group:
+            told = group.create_task(telling.told(), name=f"tell of {call_id}")
+            try:
+                outcome = await granted.server.call(
+                    meant.tool, arguments, traceparent=run.traceparent, hears=telling.hear
+                )
+                result = result_of(outcome)
+            except Away as error:
+                log.info("mcp server %s: the call of %s failed: %s", granted.grant.name, meant.tool, error)
+                result = ToolResult(text=f"The tool failed: {error.told}.", error=True)
+            finally:
+                told.cancel()
+        return result
+
+    async def check(self) -> AsyncIterator[Finding]:
+        """Whether each server can be reached, and has the tools that are named."""
+        found = await asyncio.gather(*map(looked_at, self._grants))
+        if not self._open:
+            await asyncio.gather(*(grant.reach.close() for grant in self._grants))
+        for findings in found:
+            for finding in findings:
+                yield finding
+
+    async def _offers(self, granted: _Granted) -> tuple[Offer, ...]:
+        """Those of the server's tools that the model may call; none if it is away."""
+        try:
+            offers = await granted.server.offers()
+        except Away as error:
+            if granted.away != str(error):
+                granted.away = str(error)
+                log.warning("mcp server %s is away, and offers no tools: %s", granted.grant.name, error)
+            return ()
+        granted.away = ""
+        return tuple(offer for offer in offers if granted.grant.allows(offer.name))
+
+
+class _Telling:
+    """Tells the caller of a task how far a call has come. What comes too fast is left out."""
+
+    def __init__(self, run: Run, name: str) -> None:
+        self._run = run
+        self._name = name
+        self._newest: Progress | None = None
+        self._news = asyncio.Event()
+
+    def hear(self, progress: Progress) -> None:
+        """Something to tell of."""
+        self._newest = progress
+        self._news.set()
+
+    async def told(self) -> None:
+        """Tell of it, for ever."""
+        while True:
+            await self._news.wait()
+            self._news.clear()
+            progress = self._newest
+            if progress is not None and (progress.steps is not None or progress.message):
+                text = progress.message[:PROGRESS_CHARS_MAX] or f"{self._name} is at work"
+                await self._run.status((Part(text=text),), progress=progress.steps)
+            await asyncio.sleep(TELL_EVERY_S)
+
+
+def _tool(name: str, offer: Offer) -> Tool:
+    """As a model is told of it: its API wants an object with properties, even if there are none."""
+    schema = {"type": "object", "properties": {}, **offer.schema}
+    return Tool(name=name, description=offer.description, parameters=schema, repeatable=offer.repeatable)

@@ -1,0 +1,77 @@
+"""Where a program is and what surrounds it, as found on this machine.
+
+Invariant: nothing is started, and nothing but the file system and the environment is looked at.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+
+from dragoman.agents.checks import Finding
+from dragoman.config import Program
+
+USUAL = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
+"""What every program gets of the server's environment, if it is there."""
+
+
+def located(program: Program, environ: Mapping[str, str]) -> str | None:
+    """The absolute path of the program; None if there is none that may be executed.
+
+    A name without a slash is looked up in PATH, a path is as seen from where the server was started.
+    """
+    found = shutil.which(program.command[0], path=environ.get("PATH", os.defpath))
+    return None if found is None else os.path.abspath(found)
+
+
+def surroundings(program: Program, environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of the program: the usual variables, and those that its agent names."""
+    return {name: environ[name] for name in (*USUAL, *program.env) if name in environ}
+
+
+def findings(program: Program, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What is to be said of the program before it is started."""
+    path = located(program, environ)
+    name = program.command[0]
+    if path is not None:
+        yield Finding(True, f"the program is {path}")
+        yield from _interpreter(path, environ)
+    elif os.path.sep in name and os.path.exists(name):
+        yield Finding(False, f"{name} may not be executed", f"chmod +x {name}; or name its interpreter before it")
+    else:
+        where = "there is no file there" if os.path.sep in name else "it is not in PATH"
+        yield Finding(False, f"the program {name} was not found: {where}", "install it, or write its path in `run`")
+    if program.cwd is not None:
+        there = os.path.isdir(program.cwd) and os.access(program.cwd, os.X_OK)
+        what = f"the working directory {program.cwd} " + ("is there" if there else "is not there")
+        yield Finding(there, what, "" if there else "make it, or write another `cwd`")
+    for variable in program.env:
+        there = variable in environ
+        what = f"the environment has {'' if there else 'no '}{variable}"
+        yield Finding(there, what, "" if there else f"set {variable}, or take it out of `env`")
+
+
+def _interpreter(path: str, environ: Mapping[str, str]) -> Iterator[Finding]:
+    """What the first line of a script names (execve(2)), and what `env` shall find there."""
+    try:
+        with open(path, "rb") as file:
+            first = file.readline(4096)
+    except OSError:  # it may be executed, but not read
+        return
+    if not first.startswith(b"#!"):
+        return
+    crlf = first.endswith(b"\r\n")
+    words = [word for word in first[2:].rstrip(b"\n").decode(errors="replace").replace("\t", " ").split(" ") if word]
+    if not words:
+        return
+    line = f"in the first line of {path}"
+    if not os.access(words[0], os.X_OK):
+        fix = "its lines end in CRLF: save it with LF" if crlf else "install it, or mend that line"
+        yield Finding(False, f"the interpreter {words[0].strip()} {line} was not found", fix)
+        return
+    if os.path.basename(words[0]) == "env":
+        named = next((word for word in words[1:] if not word.startswith("-") and "=" not in word), None)
+        if named is not None and shutil.which(named, path=environ.get("PATH", os.defpath)) is None:
+            fix = "its lines end in CRLF: save it with LF" if crlf else "install it, or add its folder to PATH"
+            yield Finding(False, f"the interpreter {named.strip()} {line} is not in PATH", fix)
+            return
+    yield Finding(True, f"its interpreter is {' '.join(words).strip()}")

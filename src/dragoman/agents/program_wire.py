@@ -1,0 +1,255 @@
+"""What a program and the server say to each other (docs/agents/command.md).
+
+Invariant: pure. Parts and messages are those of A2A 1.0 as JSON; the keys around them are in snake case. Which keys a
+line has says what it means, whatever their order; no two meanings have the same keys.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from dragoman.agents.tool_calls import ToolCall
+from dragoman.engine.api import Run
+from dragoman.model.message import Message, Part
+
+Count = Annotated[int, Meta(ge=0)]
+
+# -- to the program ----------------------------------------------------------------------------------------------------
+
+
+class Heard(Struct, frozen=True, omit_defaults=True):
+    """A message of the caller: its text parts, joined by newlines, its first data part, and all parts."""
+
+    text: str
+    parts: tuple[Part, ...]
+    data: Any | UnsetType = UNSET
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """What a program gets: one line of JSON. `message` is whole; `text` and `data` are what most programs need of it.
+
+    `answers` are those to the questions of earlier starts for the same task, in order.
+    """
+
+    task_id: str
+    context_id: str
+    agent: str
+    skill: str | None
+    text: str
+    data: Any | UnsetType = UNSET
+    message: Message
+    metadata: dict[str, Any]
+    principal: str
+    answers: tuple[Heard, ...] = ()
+    history: tuple[Message, ...] = ()
+
+
+def heard(message: Message) -> Heard:
+    """A message as programs read it."""
+    return Heard(message.text, message.parts, _data(message))
+
+
+def document(run: Run, agent: str, skill: str | None, answers: Sequence[Heard], history: Sequence[Message]) -> bytes:
+    """The line that a program is given for `run`."""
+    message = run.message
+    return _line(
+        Document(
+            task_id=run.head.id,
+            context_id=run.head.context_id,
+            agent=agent,
+            skill=skill,
+            text=message.text,
+            data=_data(message),
+            message=message,
+            metadata=run.head.metadata or {},
+            principal=run.principal.id,
+            answers=tuple(answers),
+            history=tuple(history),
+        )
+    )
+
+
+def answer_line(answer: Heard) -> bytes:
+    """The line that answers a question."""
+    return _line(answer)
+
+
+def _line(value: Struct) -> bytes:
+    return msgspec.json.encode(value) + b"\n"
+
+
+def _data(message: Message) -> Any:
+    return next((part.data for part in message.parts if part.data is not UNSET), UNSET)
+
+
+# -- from the program --------------------------------------------------------------------------------------------------
+
+
+class Piece(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
+    """A Part (A2A 1.0 §4.1.6) of a program's: exactly one of `text`, `raw`, `url` and `data`."""
+
+    text: str | None = None
+    raw: bytes | None = None
+    url: str | None = None
+    data: Any | UnsetType = UNSET
+    filename: str | None = None
+    media_type: str | None = None
+    metadata: dict[str, Any] | None = None
+
+    def part(self) -> Part:
+        """The same in the model."""
+        return Part(
+            text=self.text,
+            raw=self.raw,
+            url=self.url,
+            data=self.data,
+            filename=self.filename,
+            media_type=self.media_type,
+            metadata=self.metadata,
+        )
+
+
+class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An artifact, or with `append` what goes to the end of one of that `id`, or that `name`."""
+
+    parts: Annotated[tuple[Piece, ...], Meta(min_length=1)]
+    id: str | None = None
+    name: str | None = None
+    description: str | None = None
+    append: bool = False
+    last: bool | None = None
+
+
+class Tokens(Struct, frozen=True, forbid_unknown_fields=True):
+    """Tokens used since the last report; `total` is the sum unless given."""
+
+    input: Count = 0
+    output: Count = 0
+    total: Count | None = None
+
+
+class SaysText(Struct, frozen=True):
+    """`{"text": "…"}`: more of the result, without a newline."""
+
+    text: str
+
+
+class SaysData(Struct, frozen=True):
+    """`{"data": …}`: a data part of the result."""
+
+    data: Any
+
+
+class SaysFile(Struct, frozen=True):
+    """`{"file": {"raw": "<base64>", "filename": "a.png", "mediaType": "image/png"}}`: a file of the result."""
+
+    file: Piece
+
+
+class GivesArtifact(Struct, frozen=True):
+    """`{"artifact": {"name": "plan", "parts": [{"text": "…"}]}}`: an artifact beside the result."""
+
+    artifact: Given
+
+
+class Progresses(Struct, frozen=True):
+    """`{"progress": [1, 3], "text": "…"}`: step 1 of 3 has been reached, and what it is."""
+
+    progress: tuple[Count, Count]
+    text: str = ""
+
+
+class Reports(Struct, frozen=True):
+    """`{"status": …}`: what is going on: text, or any other JSON as data."""
+
+    status: Any
+
+
+class Asks(Struct, frozen=True):
+    """`{"ask": …}`: a question to the caller: text, or any other JSON as data."""
+
+    ask: Any
+
+
+class AsksAuth(Struct, frozen=True):
+    """`{"auth": …}`: the caller shall authenticate."""
+
+    auth: Any
+
+
+class Uses(Struct, frozen=True):
+    """`{"usage": {"input": 10, "output": 20}}`: tokens used."""
+
+    usage: Tokens
+
+
+class CallsTool(Struct, frozen=True):
+    """`{"tool": {"id": "1", "name": "search", "arguments": {…}}}`: a tool is called; with `done` its result."""
+
+    tool: ToolCall
+
+
+class Rejects(Struct, frozen=True):
+    """`{"reject": "why"}`: the task will not be done."""
+
+    reject: str
+
+
+class Fails(Struct, frozen=True):
+    """`{"fail": "why"}`: the task cannot be done."""
+
+    fail: str
+
+
+Said = (
+    SaysText
+    | SaysData
+    | SaysFile
+    | GivesArtifact
+    | Progresses
+    | Reports
+    | Asks
+    | AsksAuth
+    | Uses
+    | CallsTool
+    | Rejects
+    | Fails
+)
+
+MEANINGS: dict[frozenset[str], Any] = {
+    frozenset(("text",)): SaysText,
+    frozenset(("data",)): SaysData,
+    frozenset(("file",)): SaysFile,
+    frozenset(("artifact",)): GivesArtifact,
+    frozenset(("progress",)): Progresses,
+    frozenset(("progress", "text")): Progresses,
+    frozenset(("status",)): Reports,
+    frozenset(("ask",)): Asks,
+    frozenset(("auth",)): AsksAuth,
+    frozenset(("usage",)): Uses,
+    frozenset(("tool",)): CallsTool,
+    frozenset(("reject",)): Rejects,
+    frozenset(("fail",)): Fails,
+}
+"""What a line means, by its keys."""
+
+
+class Unreadable(ValueError):
+    """A program wrote what has no meaning; the text says what is allowed, and is for the log."""
+
+
+def said(line: bytes) -> Said | None:
+    """What a line says; None if it is not JSON, no object, or has other keys. Raises Unreadable for wrong values."""
+    try:
+        value = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if not isinstance(value, dict) or (meaning := MEANINGS.get(frozenset(value))) is None:
+        return None
+    try:
+        meant: Said = msgspec.convert(value, meaning)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise Unreadable(f"{', '.join(value)}: {error}") from error
+    return meant

@@ -1,0 +1,151 @@
+"""Reading: how the bytes of a file part are fetched whose URL a stranger wrote.
+
+Invariant: no address is dialled that the guard was not asked about, redirects included (invariant 13), and no more is
+read than is allowed.
+"""
+
+import asyncio
+import binascii
+from base64 import b64decode
+from urllib.parse import unquote_to_bytes, urljoin, urlsplit
+
+from dragoman.engine.api import Unreadable
+from dragoman.engine.files import NO_FILE
+from dragoman.model.message import Part
+from dragoman.net.address import Guard, Resolves
+from dragoman.net.egress import Egress, Reply, operator_named
+from dragoman.net.errors import BadUrl, EgressError, TimedOut
+from dragoman.net.resolver import Resolver
+from dragoman.net.target import Target, target
+
+REDIRECTS_MAX = 5
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
+
+MAX_BYTES = 32 * 1024 * 1024
+TIMEOUT_S = 30.0
+"""What holds in a worker process, which has no settings."""
+
+CONNECTIONS_MAX = 20
+"""At once, to all hosts together; further readers wait."""
+
+MAX_URL = 8192
+"""Longer than others: a bucket's own URLs hold a signature and a token."""
+
+
+class FileReading:
+    """Fetches what http, https and data URLs lead to: see `engine.files.Reading`.
+
+    Hosts that the operator named have connections of their own; all others are checked as they are dialled.
+    """
+
+    def __init__(
+        self,
+        guard: Guard | None = None,
+        *,
+        max_bytes: int = MAX_BYTES,
+        timeout_s: float = TIMEOUT_S,
+        resolver: Resolves | None = None,
+    ) -> None:
+        self._guard = Guard() if guard is None else guard
+        self._max_bytes = max_bytes
+        self._timeout_s = timeout_s
+        self._own_resolver = Resolver() if resolver is None else None
+        self._guarded = Egress(
+            self._guard,
+            max_answer_bytes=max_bytes,
+            connections_max=CONNECTIONS_MAX,
+            resolver=self._own_resolver or resolver,
+        )
+        self._named = Egress(operator_named, max_answer_bytes=max_bytes, connections_max=CONNECTIONS_MAX)
+
+    async def fetch(self, url: str) -> bytes:
+        """All bytes that `url` leads to. Raises Unreadable."""
+        if url[:5].lower() == "data:":
+            return _inline(url, self._max_bytes)
+        loop = asyncio.get_running_loop()
+        until_s = loop.time() + self._timeout_s
+        for _ in range(REDIRECTS_MAX + 1):
+            reply = await self._asked(url, until_s - loop.time())
+            if reply.ok:
+                return reply.body
+            if reply.status not in REDIRECTS or "location" not in reply.headers:
+                raise Unreadable(f"{_shown(url)} answers {reply.status}: its file is not to be had there")
+            url = _further(url, reply.headers["location"])
+        raise Unreadable(f"{_shown(url)}: more than {REDIRECTS_MAX} redirects")
+
+    async def _asked(self, url: str, timeout_s: float) -> Reply:
+        """One answer. A host that a redirect names is looked at as the first was."""
+        try:
+            to = target(url.partition("#")[0], MAX_URL)
+        except BadUrl as error:
+            raise Unreadable(f"{error}: a file is read over http or https, or is a data url") from error
+        if timeout_s <= 0:
+            raise self._late(to)
+        egress = self._named if self._guard.named(to.host) else self._guarded
+        try:
+            return await egress.request("GET", to, timeout_s=timeout_s)
+        except TimedOut as error:
+            raise self._late(to) from error
+        except EgressError as error:
+            raise Unreadable(str(error)) from error
+
+    def _late(self, to: Target) -> Unreadable:
+        return Unreadable(f"{to.shown}: not there within {self._timeout_s:g} s (fetch_timeout_s)")
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._guarded.close()
+        await self._named.close()
+        if self._own_resolver is not None:
+            await self._own_resolver.close()
+
+
+async def read_here(part: Part) -> bytes:
+    """The bytes of a file part, in a process that is no server. Raises Unreadable."""
+    if part.raw is not None:
+        return part.raw
+    if part.url is None:
+        raise Unreadable(NO_FILE)
+    reading = FileReading()
+    try:
+        return await reading.fetch(part.url)
+    finally:
+        await reading.close()
+
+
+def _further(url: str, location: str) -> str:
+    """Where a redirect leads. What came over https goes on over https."""
+    try:
+        further = urljoin(url, location)
+    except ValueError as error:
+        raise Unreadable(f"{_shown(url)} leads to what is no URL") from error
+    if url.lower().startswith("https:") and not further.lower().startswith("https:"):
+        raise Unreadable(f"{_shown(url)} leads from https to {urlsplit(further).scheme or 'nothing'}: not followed")
+    return further
+
+
+def _inline(url: str, max_bytes: int) -> bytes:
+    """The bytes of a data URL (RFC 2397). Raises Unreadable."""
+    head, comma, content = url[5:].partition(",")
+    if not comma:
+        raise Unreadable("a data url has a comma before its data")
+    if len(content) > max_bytes * 4:
+        raise Unreadable(f"a data url of more than the {max_bytes} bytes allowed (fetch_max_bytes)")
+    found = unquote_to_bytes(content)
+    if head.lower().endswith(";base64"):
+        try:
+            found = b64decode(b"".join(found.split()) + b"=" * (-len(found) % 4), validate=True)
+        except binascii.Error as error:
+            raise Unreadable("a data url that says base64 and is not") from error
+    if len(found) > max_bytes:
+        raise Unreadable(f"a data url of more than the {max_bytes} bytes allowed (fetch_max_bytes)")
+    return found
+
+
+def _shown(url: str) -> str:
+    """A URL for an error: without what may be secret in it."""
+    try:
+        parts = urlsplit(url)
+        return f"{parts.scheme}://{parts.hostname}{parts.path}"[:200]
+    except ValueError:
+        return "a url"

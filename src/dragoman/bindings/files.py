@@ -1,0 +1,120 @@
+"""Large files by their links: `GET /files/{task}/{digest}?…&expires=…&signature=…`.
+
+Invariant: nothing is looked up before the signature fits, and nothing that is served here runs here: to a browser it is
+a download, of no origin.
+"""
+
+import re
+from urllib.parse import quote
+
+from dragoman.bindings.http import Answer, Header, Pieces, Request
+from dragoman.engine.links import Claim, Links
+from dragoman.model.errors import NotFound, Unavailable
+from dragoman.store.api import StoreError
+from dragoman.store.blobs.api import BlobMissing, BlobStore
+
+MEDIA_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,100}(; ?[\w.-]{1,40}=[\w.:+-]{1,80}){0,4}", re.ASCII)
+ANY_TYPE = "application/octet-stream"
+
+RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
+"""One range; of several all is sent, which RFC 9110 §14.2 allows."""
+
+REDIRECT_S = 60.0
+"""How long the bucket's own URL holds: the reader goes there at once."""
+
+SAFE: tuple[Header, ...] = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"content-security-policy", b"sandbox; default-src 'none'; frame-ancestors 'none'"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-resource-policy", b"cross-origin"),
+)
+
+
+class FileDoor:
+    """Serves the bytes that links lead to. `redirects`: from the blob store itself, where it can."""
+
+    def __init__(self, blobs: BlobStore, links: Links, *, redirects: bool) -> None:
+        self._blobs = blobs
+        self._links = links
+        self._redirects = redirects
+
+    async def answer(self, request: Request) -> Answer | Pieces:
+        """Answer GET or HEAD. Raises A2AError."""
+        ids = request.route.ids
+        claim = self._links.claim(ids["task_id"], ids["digest"], request.query())
+        try:
+            if (
+                self._redirects
+                and request.method == "GET"
+                and (url := await self._blobs.elsewhere(claim.place, REDIRECT_S)) is not None
+            ):
+                headers: list[Header] = [(b"location", url.encode()), (b"cache-control", b"no-store"), *SAFE]
+                return Answer(307, [*headers, (b"content-length", b"0")], b"")
+            size = await self._blobs.size(claim.place)
+        except BlobMissing as error:
+            raise NotFound("the file is gone: it is kept as long as its task") from error
+        except StoreError as error:
+            raise Unavailable("the files cannot be read now: try again", 5) from error
+        return self._whole_or_part(request, claim, size)
+
+    def _whole_or_part(self, request: Request, claim: Claim, size: int) -> Answer | Pieces:
+        etag = b'"%b"' % claim.place.digest.encode()
+        headers: list[Header] = [
+            (b"etag", etag),
+            (b"cache-control", b"private, immutable, max-age=%d" % self._links.left_s(claim)),
+            (b"accept-ranges", b"bytes"),
+            *SAFE,
+        ]
+        if _names(request.headers.get(b"if-none-match"), etag):
+            return Answer(304, headers, b"")
+        start, stop, status = 0, size, 200
+        if (found := _asked(request, etag, size)) is not None:
+            start, stop = found
+            if start >= stop:
+                headers += [(b"content-range", b"bytes */%d" % size), (b"content-length", b"0")]
+                return Answer(416, headers, b"")
+            status = 206
+            headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, size)))
+        headers += [
+            (b"content-type", _media_type(claim.media_type)),
+            (b"content-length", b"%d" % (stop - start)),
+            (b"content-disposition", _disposition(claim.name)),
+        ]
+        if request.method == "HEAD" or not size:
+            return Answer(status, headers, b"")
+        return Pieces(status, headers, self._blobs.pieces(claim.place, start, stop))
+
+
+def _asked(request: Request, etag: bytes, size: int) -> tuple[int, int] | None:
+    """From where up to where the reader wants it (RFC 9110 §14.1.2), nothing if there is none of it; None: all."""
+    said = request.text(b"range")
+    if said is None or request.method != "GET" or request.headers.get(b"if-range", etag) != etag:
+        return None
+    found = RANGE.fullmatch(said.replace(" ", ""))
+    if found is None or found[1] == found[2] == "":
+        return None
+    if found[1] == "":
+        return max(0, size - int(found[2])), size
+    first = int(found[1])
+    if not found[2]:
+        return first, size
+    last = int(found[2])
+    return (first, min(size, last + 1)) if first <= last else None
+
+
+def _names(known: bytes | None, etag: bytes) -> bool:
+    """Whether If-None-Match names it (RFC 9110 §13.1.2)."""
+    return known is not None and any(each.strip().removeprefix(b"W/") in (etag, b"*") for each in known.split(b","))
+
+
+def _media_type(said: str) -> bytes:
+    return (said if MEDIA_TYPE.fullmatch(said) else ANY_TYPE).encode()
+
+
+def _disposition(name: str) -> bytes:
+    """A download, under its name (RFC 6266 §4; RFC 8187): plain for old readers, whole for the others."""
+    name = "".join(character for character in name.replace("\\", "/").rpartition("/")[2] if character.isprintable())
+    if not name.strip(". "):
+        return b"attachment"
+    plain = re.sub(r"[^A-Za-z0-9!#$&+.^_`|~ -]", "_", name)
+    return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name, safe='')}".encode()

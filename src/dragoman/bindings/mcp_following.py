@@ -1,0 +1,201 @@
+"""A tool's call as it goes on: a task's stream, told in messages of MCP, that ends with the result.
+
+Invariant: a call ends with exactly one result, unless its caller has left or has canceled it.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from msgspec import Struct
+
+from dragoman.dialects.mcp import serve_results, serve_telling
+from dragoman.dialects.mcp.serve_telling import Growing
+from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
+from dragoman.engine.lifecycle import Fold
+from dragoman.model.errors import A2AError
+from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
+from dragoman.model.ids import Clock
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
+
+KEY = "mcp"
+"""Under which the frames are in what comes out, and the dialect's key."""
+
+QUIET_MS = 5000
+"""After so long without a report it is told that the agent goes on writing."""
+
+
+class Told(Struct, frozen=True):
+    """What the caller wants to hear: `request_id` and `token` are raw JSON; without a token there is no progress.
+
+    `logs`: what the agent says of its work, as log messages. `version` is that of the protocol.
+    """
+
+    request_id: bytes
+    version: str
+    token: bytes | None = None
+    logs: bool = False
+
+
+class Following:
+    """A stream of events without a seq, whose frames are messages: see `engine.api.Stream`.
+
+    `asks` opens the task's stream anew behind an event and until the task ends; then the caller's user is asked what
+    the agent asks, and the answer comes another way. None: nobody can be asked, and a question ends the call.
+    """
+
+    base: Record | None = None
+    retry = False
+    """A call that a stopping server cut has ended with a result that says how to go on."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        told: Told,
+        clock: Clock,
+        *,
+        asks: Callable[[str, int], Awaitable[Stream]] | None,
+        ended: Callable[["Following"], None],
+        until_terminal: bool,
+    ) -> None:
+        """`ended` is called once. `until_terminal`: the stream goes on when the agent asks."""
+        assert stream.head is not None  # without Manners.answers_with_message there is always a task
+        self.head: TaskHead | None = stream.head
+        self.task_id = stream.head.id
+        self.agent = stream.head.agent
+        self.canceled = False
+        """The caller has canceled the call, and wants no result."""
+        self._stream = stream
+        self._told = told
+        self._clock = clock
+        self._asks = asks
+        self._ended = ended
+        self._until_terminal = until_terminal
+        self._progress = None if told.token is None else Growing(told.token)
+        self._fold: Fold | None = None
+        self._over = False
+        self._left = False
+        self._quiet_until_ms = 0
+
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
+        """What came since, as frames; see `engine.api.Stream.next`."""
+        while not self._over:
+            batch = await self._stream.next(wait_s)
+            if batch is None:
+                frames = [] if self._left else self._finished()
+                self._end()
+            elif not batch:
+                frames = [] if self._progress is None else [self._progress.told(None)]
+                if not frames:
+                    return ()
+            else:
+                frames = []
+                for item in batch:
+                    frames += await self._heard(item)
+            if frames:
+                return (Logged(0, _event(batch), 0, {KEY: tuple(frames)}),)
+        return None
+
+    def close(self) -> None:
+        """The caller has left: see `engine.api.Stream.close`. The task goes on."""
+        self._left = True
+        self._end()
+
+    def declined(self) -> None:
+        """The user has put the question away: the call ends, and the task still waits."""
+        self._asks = None
+        self._stream.close()
+
+    def result(self) -> bytes | None:
+        """The answer with the task as it stands now; None if nothing has come yet."""
+        if self._fold is None:
+            return None
+        encoded = serve_results.encode_task(self._fold.record(), self._told.version)
+        return serve_telling.result(self._told.request_id, encoded)
+
+    def _end(self) -> None:
+        if not self._over:
+            self._over = True
+            self._stream.close()
+            self._ended(self)
+
+    def _finished(self) -> list[bytes]:
+        self._end()
+        result = None if self.canceled else self.result()
+        return [] if result is None else [result]
+
+    async def _heard(self, item: StreamItem) -> list[bytes]:
+        if self._over:
+            return []
+        match item:
+            case Direct():
+                raise AssertionError("there is a task")
+            case Snapshot(record=record):
+                self._fold = Fold(record.head, record)
+                return await self._stood(record.state)
+            case Logged(event=event):
+                assert self._fold is not None  # a snapshot comes first
+                self._fold.add(item.seq, event)
+                match event:
+                    case StatusChanged():
+                        return [*self._reported(event), *await self._stood(event.state)]
+                    case ArtifactChunk():
+                        return self._wrote()
+                    case _:
+                        return []
+
+    async def _stood(self, state: TaskState) -> list[bytes]:
+        """What follows from the state that the task is in."""
+        if state in TERMINAL:
+            return self._finished()
+        if state in INTERRUPTED:
+            return await self._interrupted(state)
+        return []
+
+    async def _interrupted(self, state: TaskState) -> list[bytes]:
+        """The user is asked, if that can be; what is asked with `auth-required` is no matter for a form."""
+        asks, fold = self._asks, self._fold
+        assert fold is not None
+        if asks is None or state is TaskState.AUTH_REQUIRED:
+            return self._finished()
+        if not self._until_terminal:
+            try:
+                further = await asks(self.task_id, fold.seq)
+            except A2AError:
+                return self._finished()  # it may not follow, or the server is stopping
+            self._stream.close()
+            self._stream = further
+            self._until_terminal = True
+            if self._left:
+                further.close()
+        message = fold.record().status.message
+        text = serve_results.text_of(message.parts) if message is not None else ""
+        return [serve_telling.question(serve_telling.question_id(self.task_id, fold.seq), text)]
+
+    def _reported(self, event: StatusChanged) -> list[bytes]:
+        if event.state is not TaskState.WORKING:
+            return []
+        text = serve_results.text_of(event.message.parts) if event.message is not None else ""
+        if not text and event.progress is None:
+            return []
+        frames = []
+        if self._progress is not None:
+            self._quiet_until_ms = self._clock.now_ms() + QUIET_MS
+            frames.append(self._progress.told(event.progress, text))
+        if self._told.logs and text:
+            frames.append(serve_telling.log(self.agent, text))
+        return frames
+
+    def _wrote(self) -> list[bytes]:
+        """That the agent gives something out, told now and then: what it is, the result says."""
+        now_ms = self._clock.now_ms()
+        if self._progress is None or now_ms < self._quiet_until_ms:
+            return []
+        self._quiet_until_ms = now_ms + QUIET_MS
+        return [self._progress.told(None)]
+
+
+def _event(batch: Sequence[StreamItem] | None) -> Event:
+    """An event to carry the frames: it is not looked at."""
+    for item in batch or ():
+        if isinstance(item, Logged):
+            return item.event
+    return StatusChanged(TaskState.WORKING, "")

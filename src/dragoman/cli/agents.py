@@ -1,0 +1,146 @@
+"""`dragoman agents`: which agents a server would have, and whether they work.
+
+Invariant: the configuration is read as `dragoman serve` reads it, from the same sources in the same order.
+"""
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from dragoman.cli.configured import CONFIG_ENV, config_file
+from dragoman.config import FILE, Apart, load_apart
+
+if TYPE_CHECKING:
+    from dragoman.cli.checked import Subject
+
+
+@click.group()
+def agents() -> None:
+    """See which agents a server would have, and try them."""
+
+
+def _reading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`command` with what both commands take."""
+    usual = f"[{CONFIG_ENV}; default: {FILE} if it exists]"
+    for flag in (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON array."),
+        click.option("--default", metavar="ID", help="As for `serve`."),
+        click.option("--config", "file", metavar="FILE", help=f"The file to read.  {usual}"),
+        click.argument("named", nargs=-1, metavar="[ID | MODULE:AGENT]..."),
+    ):
+        command = flag(command)
+    return command
+
+
+@agents.command()
+@_reading
+@click.option("--server", metavar="URL", help="A server that runs: what it says of the agents counts, too.")
+def check(named: tuple[str, ...], file: str | None, default: str | None, server: str | None, as_json: bool) -> None:
+    """Try each agent, and say what is wrong and how to mend it.
+
+    No task is made. With an ID, only the agent of that id is tried. MODULE:AGENT is an agent of the command line, as
+    for `serve`. Ends with 1 if anything is wrong.
+    """
+    subjects = _subjects(named, file, default, tries=True, server=server)
+    if as_json:
+        click.echo(_json([_found(subject) for subject in subjects]))
+    else:
+        click.echo("\n".join(line for subject in subjects for line in _lines(subject)))
+    sys.exit(0 if all(subject.ok for subject in subjects) else 1)
+
+
+@agents.command("list")
+@_reading
+def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json: bool) -> None:
+    """List the agents: their ids, what runs them, and their skills, as far as nobody else has to be asked."""
+    subjects = [subject for subject in _subjects(named, file, default, tries=False) if subject.id]
+    if as_json:
+        click.echo(_json([{**_found(subject), "skills": _skills(subject)} for subject in subjects]))
+        return
+    from dragoman.cli.tables import table
+
+    rows = [
+        (subject.id, subject.run, ", ".join(_skills(subject)) if subject.ok else "cannot be served: see `agents check`")
+        for subject in subjects
+    ]
+    click.echo(table(("ID", "RUN", "SKILLS"), rows))
+
+
+def _subjects(
+    named: Sequence[str], file: str | None, default: str | None, *, tries: bool, server: str | None = None
+) -> "list[Subject]":
+    import asyncio
+
+    from dragoman.cli.checked import subjects_of
+
+    apart = load_apart(config_file(file), os.environ, {} if default is None else {"default": default})
+    chosen, references = _sorted_out(named, apart)
+
+    async def found() -> "list[Subject]":
+        subjects = await subjects_of(apart, references, chosen, tries=tries)
+        if server is not None:
+            from dragoman.cli.asked import ask
+
+            await ask(server, subjects)
+        return subjects
+
+    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what agents log of themselves is found, too
+    with redirect_stdout(sys.stderr):  # what modules print when they are imported is not what was asked for
+        return asyncio.run(found())
+
+
+def _sorted_out(named: Sequence[str], apart: Apart) -> tuple[list[str], list[str]]:
+    """Which of the words are ids, and which references. A module may be called as an agent is: then it is the agent."""
+    declared = {table.id for table in apart.tables}
+    references = [word for word in named if word not in declared and (":" in word or "/" in word or _is_module(word))]
+    return [word for word in named if word not in references], references
+
+
+def _is_module(word: str) -> bool:
+    return (
+        word.endswith(".py") or os.path.exists(word.replace(".", "/") + ".py") or os.path.isdir(word.replace(".", "/"))
+    )
+
+
+def _lines(subject: "Subject") -> Iterator[str]:
+    named = subject.id or "the server"
+    yield f"{_sign(subject.ok)} {_plain(named)}" + (f"  {_plain(subject.run)}" if subject.run else "")
+    for finding in subject.findings:
+        yield f"    {_sign(finding.ok)} {_plain(finding.what)}"
+        if finding.fix and not finding.ok:
+            yield f"      {_plain(finding.fix)}"
+
+
+def _sign(ok: bool) -> str:
+    return click.style("✓", fg="green") if ok else click.style("✗", fg="red")
+
+
+def _plain(text: str) -> str:
+    """On one line, without what moves the cursor: it may come from another server."""
+    return "".join(sign if sign.isprintable() else " " for sign in text)
+
+
+def _found(subject: "Subject") -> dict[str, Any]:
+    findings = [
+        {"ok": finding.ok, "what": finding.what, **({"fix": finding.fix} if finding.fix else {})}
+        for finding in subject.findings
+    ]
+    return {"id": subject.id, "run": subject.run, "ok": subject.ok, "findings": findings}
+
+
+def _skills(subject: "Subject") -> list[str]:
+    if subject.runner is None:
+        return []
+    profile = subject.runner.profile
+    return [skill.id for skill in (*profile.skills, *profile.extended_skills)]
+
+
+def _json(value: Any) -> str:
+    import msgspec
+
+    return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()

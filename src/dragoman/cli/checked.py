@@ -1,0 +1,173 @@
+"""Trying agents: each by itself, whatever is wrong with the others.
+
+Invariant: every agent that is declared has findings in the end, in a bounded time; no task is made.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+
+from msgspec import Struct
+
+from dragoman.agents.checks import Checkable, Finding
+from dragoman.cli.declared import declared
+from dragoman.cli.references import AgentReferenceError, referenced
+from dragoman.cli.served import look_in_working_directory
+from dragoman.config import AgentEntry, Apart, ConfigError, Fault, agent_id_fault
+from dragoman.engine.api import Runner
+
+IMPORT_S = 30.0
+"""How long the import of an agent may take."""
+
+CHECK_S = 15.0
+"""How long a check may take; agents take less of their own accord."""
+
+SETTINGS = ""
+"""Under which id there is what is not one agent's."""
+
+AT_HOME = 'put what is not to be done at import below `if __name__ == "__main__":`'
+
+
+class Subject(Struct):
+    """An agent, as far as it is there: `run` says what it is, `findings` what was found out so far."""
+
+    id: str
+    run: str
+    findings: list[Finding]
+    runner: Runner | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong with it."""
+        return all(finding.ok for finding in self.findings)
+
+
+async def subjects_of(
+    apart: Apart, references: Sequence[str], chosen: Sequence[str] = (), *, tries: bool = True
+) -> list[Subject]:
+    """The agents of the file, then those of `references`, of all these only the `chosen` ones, if there are any.
+
+    With `tries` each is tried, all at once; they are made one after the other, as a server makes them.
+    """
+    look_in_working_directory()
+    every = [Subject(SETTINGS, "", [_of_config(error)]) for error in apart.faults]
+    for table in apart.tables:
+        if not chosen or table.id in chosen:
+            every.append(await _declared(table))
+    taken = {table.id for table in apart.tables}
+    for reference in references:
+        every += await _referenced(reference, taken)
+    if not chosen:
+        every += _of_all(apart, every)
+    subjects = [subject for subject in every if not chosen or subject.id in (*chosen, SETTINGS)]
+    ids = [subject.id for subject in every if subject.id != SETTINGS]
+    there = ", ".join(dict.fromkeys([*(table.id for table in apart.tables), *ids])) or "none"
+    for agent_id in chosen:
+        if agent_id not in ids:
+            subjects.append(Subject(agent_id, "", [Finding(False, "there is no such agent", f"there are {there}")]))
+    if tries:
+        await asyncio.gather(*(_try(subject, subject.runner) for subject in subjects if subject.runner is not None))
+    return subjects
+
+
+async def _declared(table: AgentEntry | Fault) -> Subject:
+    if isinstance(table, Fault):
+        return Subject(table.id, "", [_of_config(table.error)])
+    loaded = await _loaded(table.run, lambda: [declared(table)])
+    if isinstance(loaded, Finding):
+        return Subject(table.id, table.run, [loaded])
+    return Subject(table.id, table.run, [], loaded[0])
+
+
+async def _referenced(reference: str, taken: set[str]) -> list[Subject]:
+    made = await _loaded(reference, lambda: referenced(reference))
+    if isinstance(made, Finding):
+        return [Subject(reference, reference, [made])]
+    subjects = []
+    for runner in made:
+        subject = Subject(runner.profile.id, reference, [], runner)
+        if fault := agent_id_fault(subject.id):
+            subject.findings.append(Finding(False, f"its id {subject.id!r} cannot be served", f"it {fault}"))
+        if subject.id in taken:
+            subject.findings.append(Finding(False, f"another agent has the id {subject.id!r}", "change one of them"))
+        taken.add(subject.id)
+        subjects.append(subject)
+    return subjects
+
+
+def _of_all(apart: Apart, every: Sequence[Subject]) -> Iterable[Subject]:
+    """What is wrong with all of them together."""
+    ids = [subject.id for subject in every if subject.id != SETTINGS]
+    if not every:
+        fix = "name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"
+        yield Subject(SETTINGS, "", [Finding(False, "there are no agents", fix)])
+    elif apart.config is not None and (default := apart.config.default) is not None and default not in ids:
+        fix = f"name one of {', '.join(ids)}"
+        yield Subject(SETTINGS, "", [Finding(False, f"default = {default!r}: there is no such agent", fix)])
+
+
+async def _loaded(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
+    """What `made` makes, in a thread of its own: a user's module may do anything while it is imported, and for ever."""
+    loop = asyncio.get_running_loop()
+    loading: asyncio.Future[list[Runner] | Finding] = loop.create_future()
+
+    def tell(outcome: list[Runner] | Finding) -> None:
+        if not loading.done():
+            loading.set_result(outcome)
+
+    def load() -> None:
+        outcome = _made(what, made)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            loop.call_soon_threadsafe(tell, outcome)
+
+    threading.Thread(target=load, daemon=True, name=f"import {what}").start()
+    try:
+        async with asyncio.timeout(IMPORT_S):
+            return await loading
+    except TimeoutError:
+        return Finding(False, f"{what}: importing it takes longer than {IMPORT_S:g} s", AT_HOME)
+
+
+def _made(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
+    try:
+        return made()
+    except AgentReferenceError as error:
+        return _in_two(str(error))
+    except ConfigError as error:
+        return _of_config(error)
+    except SystemExit:
+        return Finding(False, f"{what}: importing it ends the process", AT_HOME)
+    except Exception as error:  # noqa: BLE001  whatever an object of a user's does when it is looked at
+        return Finding(False, f"{what}: {type(error).__name__}: {error}", "its module has to be mended")
+
+
+async def _try(subject: Subject, runner: Runner) -> None:
+    """Add what the agent finds out about itself."""
+    if not isinstance(runner, Checkable):
+        subject.findings.append(Finding(True, "it can be served; there is nothing to try it with"))
+        return
+    try:
+        async with asyncio.timeout(CHECK_S):
+            async for finding in runner.check():
+                subject.findings.append(finding)
+    except TimeoutError:
+        subject.findings.append(Finding(False, f"not all was found out within {CHECK_S:g} s", "try again"))
+    except Exception as error:  # noqa: BLE001  of an agent that the user's own class makes
+        fix = "its method `check` must raise nothing"
+        subject.findings.append(Finding(False, f"its check failed with {type(error).__name__}: {error}", fix))
+
+
+def _of_config(error: ConfigError) -> Finding:
+    return Finding(False, str(error).removesuffix(error.allowed).rstrip(": "), error.allowed)
+
+
+def _in_two(said: str) -> Finding:
+    """A message that names the thing and then, mostly, the fix."""
+    if " failed with " in said:  # what the user's module says has no such form
+        return Finding(False, said, "mend that in the module")
+    for between, at_least in (("; ", 1), (": ", 2)):
+        if said.count(between) >= at_least:
+            what, _, fix = said.rpartition(between)
+            return Finding(False, what, fix)
+    return Finding(False, said, "name one that is there")

@@ -1,0 +1,55 @@
+"""From `tools` of an agent's table to the tools that its model may call.
+
+Invariant: whatever cannot be used is an `AgentReferenceError` that names the agent and the fix.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+
+from dragoman.agents.mcp.reach import Grant, HttpReach, Made, ProgramReach, Reach
+from dragoman.agents.mcp.tools import McpTools
+from dragoman.agents.program_place import USUAL
+from dragoman.cli.references import AgentReferenceError
+from dragoman.config.mcp import McpEntry
+from dragoman.config.upstreams import UpstreamCredentials
+
+Credited = Callable[[UpstreamCredentials | None], Made]
+"""What makes credentials of a table of them; it raises AgentReferenceError if the environment lacks the secret."""
+
+
+def tools_of(
+    agent_id: str, entries: Sequence[McpEntry], environ: Mapping[str, str], credited: Credited
+) -> McpTools | None:
+    """The tools of the servers in the file; None if it names none. Raises AgentReferenceError."""
+    if not entries:
+        return None
+    return McpTools([_grant(agent_id, entry, environ, credited) for entry in entries])
+
+
+def _grant(agent_id: str, entry: McpEntry, environ: Mapping[str, str], credited: Credited) -> Grant:
+    return Grant(
+        name=entry.name,
+        reach=_reach(agent_id, entry, environ, credited),
+        allow=None if entry.allow is None else frozenset(entry.allow),
+        approve=entry.approve if isinstance(entry.approve, str) else frozenset(entry.approve),
+        start_s=entry.start_s,
+        call_s=entry.call_s,
+    )
+
+
+def _reach(agent_id: str, entry: McpEntry, environ: Mapping[str, str], credited: Credited) -> Reach:
+    if entry.url:
+        return HttpReach(entry.url, credited(entry.credentials))
+    for name in entry.env:
+        if name not in environ:
+            raise AgentReferenceError(
+                f"agent {agent_id!r}: tools: the environment has no {name}: set it, or take it out of `env`"
+            )
+    program = shutil.which(entry.command[0], path=environ.get("PATH", os.defpath))
+    if program is None:
+        raise AgentReferenceError(
+            f"agent {agent_id!r}: tools: the program {entry.command[0]} was not found: install it, or write its path"
+        )
+    surroundings = {name: environ[name] for name in (*USUAL, *entry.env) if name in environ}
+    return ProgramReach(entry.name, (os.path.abspath(program), *entry.command[1:]), surroundings)

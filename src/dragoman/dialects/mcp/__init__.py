@@ -1,0 +1,1 @@
+"""The Model Context Protocol, in both directions: its messages as bytes and as values. No I/O."""

@@ -1,0 +1,236 @@
+"""What a server of MCP says, read: answers, requests and notifications.
+
+Invariant: whatever the bytes, a value, or InvalidAgentResponse; never an exception of a parser.
+"""
+
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct, field
+
+from dragoman.dialects import json_bounds
+from dragoman.dialects.mcp import names
+from dragoman.model.errors import A2AError, InvalidAgentResponse
+
+T = TypeVar("T")
+
+MAX_ID_BYTES = 1024
+"""Longest id of a request of a server that is answered: it goes back as it came."""
+
+SHOWN_CHARS = 200
+
+_NOTHING = Raw(b"")
+
+
+class Fault(Struct, frozen=True):
+    """The error that a request was answered with."""
+
+    code: int = 0
+    message: str = ""
+
+
+class Answered(Struct, frozen=True):
+    """The answer to the request `id` of ours: a result as JSON, or what went wrong. `id` is 0 if it names none."""
+
+    id: int
+    result: bytes = b""
+    fault: Fault | None = None
+
+
+class Asked(Struct, frozen=True):
+    """A request of the server, to be answered with its id, which is the raw JSON that came."""
+
+    id: bytes
+    method: str
+
+
+class Told(Struct, frozen=True):
+    """A notification, with its params as JSON."""
+
+    method: str
+    params: bytes
+
+
+Heard = Answered | Asked | Told
+
+
+class Progress(Struct, frozen=True):
+    """How far a request of ours has come. `total` is None if the server does not know."""
+
+    id: int
+    progress: float
+    total: float | None = None
+    message: str = ""
+
+    @property
+    def steps(self) -> tuple[int, int] | None:
+        """The same in whole steps, or in hundredths if the server's are not whole; None if there is no total."""
+        if self.total is None or not 0 < self.total < 1e9 or not self.progress >= 0:
+            return None
+        done = min(self.progress, self.total)
+        if self.total % 1 == done % 1 == 0:
+            return int(done), int(self.total)
+        return round(100 * done / self.total), 100
+
+
+class Opened(Struct, frozen=True):
+    """The answer to `initialize`. `changes`: the server tells when its tools change."""
+
+    version: str
+    server: str
+    changes: bool
+    tools: bool
+
+
+class Offer(Struct, frozen=True):
+    """A tool of a server. `schema` is the JSON Schema of its arguments.
+
+    `repeatable`: its server says that calling it twice does no more than calling it once.
+    """
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+    repeatable: bool = False
+
+
+class Page(Struct, frozen=True):
+    """Some of the tools; `cursor` is where the next are, None if there are none."""
+
+    tools: tuple[Offer, ...]
+    cursor: str | None
+
+
+class _Error(Struct):
+    code: int | float = 0
+    message: str = ""
+
+
+class _Message(Struct):
+    jsonrpc: object = None
+    id: Raw = _NOTHING
+    method: str | None = None
+    params: Raw = _NOTHING
+    result: Raw = _NOTHING
+    error: _Error | None = None
+
+
+class _Progress(Struct, rename="camel"):
+    progress: float
+    progress_token: object = None
+    total: float | None = None
+    message: str | None = None
+
+
+class _ToolsCapability(Struct, rename="camel"):
+    list_changed: bool | None = None
+
+
+class _Capabilities(Struct):
+    tools: _ToolsCapability | None = None
+
+
+class _Server(Struct):
+    name: str = ""
+    version: str = ""
+
+
+class _Initialized(Struct, rename="camel"):
+    protocol_version: str
+    capabilities: _Capabilities = field(default_factory=_Capabilities)
+    server_info: _Server = field(default_factory=_Server)
+
+
+class _Annotations(Struct, rename="camel"):
+    read_only_hint: bool | None = None
+    idempotent_hint: bool | None = None
+
+
+class _Tool(Struct, rename="camel"):
+    name: str
+    title: str | None = None
+    description: str | None = None
+    input_schema: dict[str, Any] = field(default_factory=dict)
+    annotations: _Annotations | None = None
+
+    @property
+    def offer(self) -> Offer:
+        hints = self.annotations or _Annotations()
+        return Offer(
+            self.name,
+            self.description or self.title or "",
+            self.input_schema,
+            bool(hints.read_only_hint or hints.idempotent_hint),
+        )
+
+
+class _Tools(Struct, rename="camel"):
+    tools: list[_Tool]
+    next_cursor: str | None = None
+
+
+def heard(body: bytes) -> tuple[Heard, ...]:
+    """The messages in a body, an event or a line: one, or, from servers of 2025-03-26, a batch.
+
+    Raises InvalidAgentResponse.
+    """
+    batch = body.lstrip()[:1] == b"["
+    messages = read(body, list[_Message]) if batch else [read(body, _Message)]
+    return tuple(_meant(message, body) for message in messages)
+
+
+def progress(params: bytes) -> Progress | None:
+    """What a notification of progress says; None if it is of no request of ours. Raises InvalidAgentResponse."""
+    said = read(params, _Progress)
+    if type(said.progress_token) is not int:
+        return None
+    return Progress(said.progress_token, said.progress, said.total, said.message or "")
+
+
+def opened(result: bytes) -> Opened:
+    """The answer to `initialize`. Raises InvalidAgentResponse, also for a version that is not spoken here."""
+    said = read(result, _Initialized)
+    if said.protocol_version not in names.VERSIONS:
+        raise InvalidAgentResponse(
+            f"the server speaks MCP {said.protocol_version[:SHOWN_CHARS]}, here it is {', '.join(names.VERSIONS)}"
+        )
+    tools = said.capabilities.tools
+    server = f"{said.server_info.name} {said.server_info.version}".strip()
+    return Opened(said.protocol_version, server, tools is not None and bool(tools.list_changed), tools is not None)
+
+
+def page(result: bytes) -> Page:
+    """The answer to `tools/list`. Raises InvalidAgentResponse."""
+    said = read(result, _Tools)
+    return Page(tuple(tool.offer for tool in said.tools), said.next_cursor or None)
+
+
+def read(body: bytes, into: type[T]) -> T:
+    """`body` as `into`. Raises InvalidAgentResponse."""
+    try:
+        json_bounds.check(body)
+        return msgspec.json.decode(body, type=into)
+    except (A2AError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        shown = body[:SHOWN_CHARS].decode(errors="replace")
+        raise InvalidAgentResponse(f"expected a message of MCP, got {shown!r}") from None
+
+
+def _meant(message: _Message, body: bytes) -> Heard:
+    request_id = bytes(message.id)
+    if message.method is not None:
+        if not request_id or request_id == b"null":
+            return Told(message.method, bytes(message.params) or b"{}")
+        if len(request_id) > MAX_ID_BYTES or request_id[:1] in (b"{", b"["):
+            raise InvalidAgentResponse("a request of the server has an id that is neither a number nor a short text")
+        return Asked(request_id, message.method)
+    if message.error is not None:
+        return Answered(_ours(request_id), fault=Fault(int(message.error.code), message.error.message))
+    if result := bytes(message.result):
+        return Answered(_ours(request_id), result)
+    raise InvalidAgentResponse("expected a message of MCP")
+
+
+def _ours(request_id: bytes) -> int:
+    """The id of a request of ours; some servers send it back as text. 0 for any other."""
+    digits = request_id.strip(b'"')
+    return int(digits) if digits.isdigit() and len(digits) <= 15 else 0

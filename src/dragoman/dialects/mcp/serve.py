@@ -1,0 +1,215 @@
+"""What a client of MCP sends to a server, read: requests, notifications, and answers to what the server asked.
+
+Invariant: whatever the bytes, a value, or A2AError, with the path of the field where there is one.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dragoman.dialects import json_bounds
+from dragoman.dialects.mcp import names
+from dragoman.dialects.v03.fields import Fields, read
+from dragoman.model.errors import InvalidParams, InvalidRequest, ParseError
+
+MAX_ID_BYTES = 1024
+"""Longest id, or token of progress, that is taken: it is repeated in what is sent back."""
+
+LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+"""How severe a log message is (2025-11-25, Logging; RFC 5424 §6.2.1), the least severe first."""
+
+TOLD_AS = "info"
+"""The level of what an agent says of its work."""
+
+_NOTHING = Raw(b"")
+_OBJECT = ord("{")
+
+
+class Request(Struct, frozen=True):
+    """A request, with its id as the raw JSON that came, and its params as the JSON of an object."""
+
+    id: bytes
+    method: str
+    params: bytes
+
+
+class Notification(Struct, frozen=True):
+    """What nobody answers."""
+
+    method: str
+    params: bytes
+
+
+class Response(Struct, frozen=True):
+    """The answer to a request of the server's. `result` None: the client has answered with an error."""
+
+    id: str
+    result: bytes | None
+
+
+Said = Request | Notification | Response
+
+
+class Greeting(Struct, frozen=True):
+    """What `initialize` says: the version that both speak from now on; `elicits`: its user can be asked with a form."""
+
+    version: str
+    elicits: bool
+
+
+class ToolCall(Struct, frozen=True):
+    """A call of a tool. `token` is the raw JSON with which its progress is told; None: nobody wants to know."""
+
+    name: str
+    arguments: Fields
+    token: bytes | None
+    traceparent: str | None
+
+
+class Reply(Struct, frozen=True):
+    """What the user made of a question. `text` is the answer; None: there is none, as the form was put away."""
+
+    text: str | None
+
+
+class _Message(Struct):
+    jsonrpc: str = ""
+    id: Raw = _NOTHING
+    method: str = ""
+    params: Raw = _NOTHING
+    result: Raw = _NOTHING
+    error: Raw = _NOTHING
+
+
+class _Ids(Struct, rename="camel"):
+    """Ids of others, left as they came."""
+
+    request_id: Raw = _NOTHING
+    progress_token: Raw = _NOTHING
+
+
+class _Meta(Struct):
+    _meta: _Ids | None = None
+
+
+_MESSAGE = msgspec.json.Decoder(_Message)
+_IDS = msgspec.json.Decoder(_Ids)
+_META = msgspec.json.Decoder(_Meta)
+_STRING = msgspec.json.Decoder(str)
+
+
+def decode(body: bytes, max_depth: int = json_bounds.MAX_DEPTH) -> Said:
+    """The message of a body. Raises ParseError, InvalidRequest (a batch among them), InvalidParams."""
+    json_bounds.check(body, max_depth)
+    try:
+        message = _MESSAGE.decode(body)
+    except msgspec.ValidationError:
+        if body.lstrip()[:1] == b"[":
+            raise InvalidRequest("batches are not supported: send one message") from None
+        raise InvalidRequest("the body must be a JSON-RPC message: an object whose method is a string") from None
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        raise ParseError("the body is not JSON") from None
+    except RecursionError:
+        raise InvalidRequest("the body is nested too deeply") from None
+    if message.jsonrpc != "2.0":
+        raise InvalidRequest('jsonrpc must be "2.0"')
+    raw_id = bytes(message.id)
+    if not message.method:
+        if not raw_id or not (message.result or message.error):
+            raise InvalidRequest("method must be the name of a method")
+        result = bytes(message.result)
+        return Response(_text(raw_id), result if result[:1] == b"{" else None)
+    params = bytes(message.params)
+    if params in (b"", b"null"):
+        params = b"{}"
+    elif params[0] != _OBJECT:
+        raise InvalidParams("params", "must be an object")
+    return Request(_checked(raw_id, "id"), message.method, params) if raw_id else Notification(message.method, params)
+
+
+def greeting(params: bytes) -> Greeting:
+    """What `initialize` says. A version that is not spoken is answered with the newest (2025-11-25, Lifecycle)."""
+    fields = read(params)
+    asked = fields.required_text("protocolVersion")
+    capabilities = fields.object("capabilities")
+    elicitation = None if capabilities is None else capabilities.mapping("elicitation")
+    forms = elicitation is not None and (not elicitation or "form" in elicitation)  # empty: forms, as before 2025-11-25
+    version = asked if asked in names.VERSIONS else names.LATEST
+    return Greeting(version, forms and version != names.UNSAID)  # which knows no elicitation
+
+
+def tool_call(params: bytes) -> ToolCall:
+    """What `tools/call` asks for. Raises InvalidParams."""
+    fields = read(params)
+    meta = fields.object("_meta") or Fields({})
+    token = None
+    if meta.has("progressToken"):
+        found = _META.decode(params)._meta
+        assert found is not None
+        token = _checked(bytes(found.progress_token), "_meta.progressToken")
+    arguments = fields.object("arguments") or Fields({}, "arguments")
+    traceparent = meta.find("traceparent")
+    return ToolCall(
+        fields.required_text("name"), arguments, token, traceparent if isinstance(traceparent, str) else None
+    )
+
+
+def cursor(params: bytes) -> str | None:
+    """Where `tools/list` shall go on; None: at the beginning."""
+    return read(params).text("cursor")
+
+
+def level(params: bytes) -> str:
+    """What `logging/setLevel` asks for."""
+    named = read(params).required_text("level")
+    if named not in LEVELS:
+        raise InvalidParams("level", f"must be one of {', '.join(LEVELS)}")
+    return named
+
+
+def tells(asked: str) -> bool:
+    """Whether one who asks for that level is told what an agent says of its work."""
+    return LEVELS.index(asked) <= LEVELS.index(TOLD_AS)
+
+
+def cancelled(params: bytes) -> bytes:
+    """The id, as it came, of the request that `notifications/cancelled` is about."""
+    read(params)
+    return _checked(bytes(_IDS.decode(params).request_id), "requestId")
+
+
+def reply(result: bytes | None) -> Reply:
+    """What came of `elicitation/create`; None: the client could not ask."""
+    if result is None:
+        return Reply(None)
+    fields = read(result)
+    action = fields.required_text("action")
+    if action not in ("accept", "decline", "cancel"):
+        raise InvalidParams("action", "must be accept, decline or cancel")
+    if action != "accept":
+        return Reply(None)
+    content = fields.object("content")
+    if content is None:
+        raise InvalidParams("content", "is required with accept")
+    answer: Any = content.find("answer")
+    if answer is None:
+        raise InvalidParams("content.answer", "is required with accept")
+    return Reply(answer if isinstance(answer, str) else msgspec.json.encode(answer).decode())
+
+
+def _checked(raw: bytes, field: str) -> bytes:
+    """A string or an integer (2025-11-25, Requests), as it came; null is none."""
+    if raw[:1] == b'"' or raw.removeprefix(b"-").isdigit():
+        if len(raw) > MAX_ID_BYTES:
+            raise InvalidRequest(f"{field} must have at most {MAX_ID_BYTES} bytes")
+        return raw
+    raise InvalidRequest(f"{field} must be a string or an integer")
+
+
+def _text(raw: bytes) -> str:
+    """The id of a request of ours, which are all strings; empty for any other."""
+    try:
+        return _STRING.decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,194 @@
+"""Skills as tools: their names, what is said of them, and what they take and give.
+
+Invariant: the name of a tool depends on nothing but its agent and its skill, and whether that is the agent's only one.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Any
+
+import msgspec
+from msgspec import Raw, Struct
+
+from dragoman.model.card import AgentSkill, Profile
+from dragoman.model.errors import InvalidParams
+
+NAME_CHARS = 64
+"""Longest name of a tool: hosts hand tools on to models whose APIs take no longer one."""
+
+PAGE = 100
+"""Tools that one answer lists."""
+
+DESCRIPTION_CHARS = 2000
+
+READS_ONLY = "read-only"
+"""A skill with this tag changes nothing, so that a host need not ask its user before it is called."""
+
+_OTHER = re.compile(r"[^a-zA-Z0-9_-]+", re.ASCII)
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
+
+INPUT = Raw(
+    msgspec.json.encode(
+        {
+            "type": "object",
+            "properties": {
+                "message": {
+                    "type": "string",
+                    "description": "What the agent shall do, or the answer to its question, in words. Empty, with "
+                    "task_id: wait for that task, and send nothing.",
+                },
+                "data": {"type": "object", "description": "Structured input, if the agent takes any."},
+                "files": {
+                    "type": "array",
+                    "description": "Files for the agent.",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "url": {"type": "string", "description": "Where the file is; or a data: URI with base64."},
+                            "name": {"type": "string"},
+                            "media_type": {"type": "string"},
+                        },
+                        "required": ["url"],
+                    },
+                },
+                "context_id": {
+                    "type": "string",
+                    "description": "Goes on in an earlier conversation: the context_id of its result.",
+                },
+                "task_id": {
+                    "type": "string",
+                    "description": "A task that is input-required or working: the message is the answer to it.",
+                },
+            },
+            "required": ["message"],
+            "additionalProperties": False,
+        }
+    )
+)
+"""What every tool takes."""
+
+_FILE = {
+    "type": "object",
+    "properties": {
+        "uri": {"type": "string", "description": "Its address, or the URI of the resource in the content."},
+        "name": {"type": "string"},
+        "media_type": {"type": "string"},
+        "bytes": {"type": "integer"},
+    },
+}
+
+OUTPUT = Raw(
+    msgspec.json.encode(
+        {
+            "type": "object",
+            "properties": {
+                "task_id": {"type": "string"},
+                "context_id": {"type": "string"},
+                "state": {
+                    "type": "string",
+                    "description": "completed, failed, rejected, canceled; input-required or auth-required: call again "
+                    "with task_id and the answer; submitted or working: it goes on, call again with task_id.",
+                },
+                "text": {"type": "string", "description": "The text that the agent gave out."},
+                "question": {"type": "string", "description": "What it asks, or why it failed."},
+                "data": {"type": "array", "description": "The structured values that it gave out."},
+                "artifacts": {
+                    "type": "array",
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "artifact_id": {"type": "string"},
+                            "name": {"type": "string"},
+                            "description": {"type": "string"},
+                            "text": {"type": "string", "description": "Only if there are several artifacts."},
+                            "files": {"type": "array", "items": _FILE},
+                        },
+                        "required": ["artifact_id"],
+                    },
+                },
+                "progress": {
+                    "type": "object",
+                    "properties": {"current": {"type": "integer"}, "total": {"type": "integer"}},
+                },
+                "usage": {
+                    "type": "object",
+                    "properties": {
+                        "input_tokens": {"type": "integer"},
+                        "output_tokens": {"type": "integer"},
+                        "total_tokens": {"type": "integer"},
+                    },
+                },
+            },
+            "required": ["task_id", "context_id", "state", "text"],
+        }
+    )
+)
+"""What every tool gives."""
+
+
+class Tool(Struct, frozen=True):
+    """A skill of an agent, under the name by which it is called. `skill` None: the agent has none that it names."""
+
+    name: str
+    agent: str
+    skill: AgentSkill | None
+
+
+def tools(profiles: Mapping[str, Profile], *, extended: bool) -> list[Tool]:
+    """All tools, by name. With `extended` those of the extended cards are there, too."""
+    found: dict[str, Tool] = {}
+    for agent, profile in profiles.items():
+        several = len(profile.skills) + len(profile.extended_skills) > 1
+        skills: Iterable[AgentSkill | None] = (*profile.skills, *(profile.extended_skills if extended else ()))
+        for skill in skills if profile.skills or profile.extended_skills else (None,):
+            name = name_of(agent, skill.id if skill is not None and several else None)
+            found.setdefault(name, Tool(name, agent, skill))
+    return [found[name] for name in sorted(found)]
+
+
+def name_of(agent: str, skill: str | None) -> str:
+    """The name of a tool: `agent`, or `agent__skill` where the agent has several.
+
+    A name with other characters, a long one, or one that could be read in two ways, ends with a hash of both.
+    """
+    plain = agent if skill is None else f"{agent}__{skill}"
+    if _NAME.fullmatch(plain) and "__" not in agent and not agent.endswith("_"):
+        return plain
+    mark = blake2b(f"{agent}\0{skill or ''}".encode("utf-8", "replace"), digest_size=4).hexdigest()
+    return f"{_OTHER.sub('-', plain)[: NAME_CHARS - len(mark) - 1]}-{mark}"
+
+
+def encode_page(listed: list[Tool], profiles: Mapping[str, Profile], cursor: str | None) -> bytes:
+    """The result of `tools/list`: a page of `listed`, which is sorted by name. Raises InvalidParams."""
+    if cursor is not None and not _NAME.fullmatch(cursor):
+        raise InvalidParams("cursor", "must be the nextCursor of an earlier page, or left out")
+    rest = listed if cursor is None else [tool for tool in listed if tool.name > cursor]
+    page: dict[str, Any] = {"tools": [_told(tool, profiles[tool.agent]) for tool in rest[:PAGE]]}
+    if len(rest) > PAGE:
+        page["nextCursor"] = rest[PAGE - 1].name
+    return msgspec.json.encode(page)
+
+
+def _told(tool: Tool, profile: Profile) -> dict[str, Any]:
+    skill = tool.skill
+    title = profile.name
+    said = [profile.description]
+    if skill is not None:
+        if skill.name and skill.name != profile.name and skill.name != skill.id:
+            title = f"{profile.name}: {skill.name}"
+        if skill.description and skill.description != profile.description:
+            said.insert(0, skill.description)
+        if skill.examples:
+            said.append("Examples: " + " / ".join(skill.examples))
+    annotations: dict[str, Any] = {"title": title, "openWorldHint": True}
+    if skill is not None and READS_ONLY in skill.tags:
+        annotations["readOnlyHint"] = True
+    return {
+        "name": tool.name,
+        "title": title,
+        "description": "\n\n".join(text for text in said if text)[:DESCRIPTION_CHARS],
+        "inputSchema": INPUT,
+        "outputSchema": OUTPUT,
+        "annotations": annotations,
+    }

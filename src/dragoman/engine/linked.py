@@ -1,0 +1,79 @@
+"""The Handler that puts links in place of large files, in all that callers are given.
+
+Invariant: what leaves here refers to no place in the blob store; what holds a link is encoded for one caller only.
+"""
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from dragoman.engine.api import Answered, Direct, Handler, Snapshot, Stream, StreamItem
+from dragoman.engine.links import Links, LinksAt
+from dragoman.model.events import Logged
+from dragoman.model.operations import Call
+from dragoman.model.principal import Principal
+from dragoman.model.task import Record, TaskHead
+
+
+class Linked:
+    """A Handler: see `engine.api.Handler`. Links are below the base URL under which a call came."""
+
+    def __init__(self, handler: Handler, links: Links) -> None:
+        self._handler = handler
+        self._links = links
+
+    async def call(self, call: Call) -> Answered:
+        """See `engine.api.Handler.call`."""
+        return self._links.at(call.base).answer(await self._handler.call(call))
+
+    async def stream(self, call: Call) -> Stream:
+        """See `engine.api.Handler.stream`."""
+        return LinkedStream(await self._handler.stream(call), self._links.at(call.base))
+
+    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+        """See `engine.api.Handler.dialect_of`."""
+        return self._handler.dialect_of(task_id, principal, agent, mount)
+
+    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        """See `engine.api.Handler.agent_of`."""
+        return self._handler.agent_of(task_id, principal, mount)
+
+
+class LinkedStream:
+    """A stream with links in place of large files: see `engine.api.Stream`.
+
+    What holds none goes through as it is, with the frames that others share.
+    """
+
+    __slots__ = ("_links", "_stream", "base", "head")
+
+    def __init__(self, stream: Stream, links: LinksAt) -> None:
+        self.head: TaskHead | None = stream.head
+        self.base: Record | None = None if stream.base is None else links.record(stream.base)
+        self._stream = stream
+        self._links = links
+
+    @property
+    def retry(self) -> bool:
+        """As the stream says."""
+        return self._stream.retry
+
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
+        """The next batch: see `engine.api.Stream.next`."""
+        batch = await self._stream.next(wait_s)
+        return [self._linked(item) for item in batch] if batch else batch
+
+    def close(self) -> None:
+        """The caller has left: see `engine.api.Stream.close`."""
+        self._stream.close()
+
+    def _linked(self, item: StreamItem) -> StreamItem:
+        match item:
+            case Logged():
+                event = self._links.event(item.event)
+                return item if event is item.event else Logged(item.seq, event, item.size)
+            case Snapshot():
+                record = self._links.record(item.record)
+                return item if record is item.record else replace(item, record=record, own=True)
+            case Direct():
+                return item

@@ -1,0 +1,102 @@
+"""The parts in events and records: all of them, one after the other, or each with something else in its place.
+
+Invariant: pure, and every part that an event or a record can hold is met here: what no swap touches stays the same
+object.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.task import Record
+
+Swap = Callable[[Part], Part | None]
+"""What becomes of a part; None leaves it out."""
+
+
+def every_parts(events: Iterable[Event], snapshot: Record | None) -> Iterator[tuple[Part, ...]]:
+    """The parts of each artifact and message in `events` and `snapshot`."""
+    for event in events:
+        if isinstance(event, ArtifactChunk):
+            yield event.artifact.parts
+            continue
+        if isinstance(event, Noted):
+            continue
+        if isinstance(event, Delegated):
+            for artifact in event.artifacts:
+                yield artifact.parts
+        if event.message is not None:
+            yield event.message.parts
+    if snapshot is not None:
+        for artifact in snapshot.artifacts:
+            yield artifact.parts
+        for message in snapshot.history:
+            yield message.parts
+        if snapshot.status.message is not None:
+            yield snapshot.status.message.parts
+
+
+class Swaps(Struct, frozen=True):
+    """What becomes of the parts of artifacts, of messages of the history, and of the message of a status."""
+
+    artifacts: Swap
+    history: Swap
+    status: Swap
+
+
+def everywhere(swap: Swap) -> Swaps:
+    """The same for all parts."""
+    return Swaps(swap, swap, swap)
+
+
+def swap_event(event: Event, swaps: Swaps) -> Event:
+    """`event` with its parts swapped."""
+    match event:
+        case ArtifactChunk():
+            return replace(event, artifact=swap_artifact(event.artifact, swaps.artifacts))
+        case StatusChanged():
+            return replace(event, message=swap_message(event.message, swaps.status))
+        case Submitted() | MessageReceived():
+            return replace(event, message=swap_message(event.message, swaps.history))
+        case Noted():
+            return event
+        case Delegated():
+            artifacts = tuple(swap_artifact(artifact, swaps.artifacts) for artifact in event.artifacts)
+            return replace(event, message=swap_message(event.message, swaps.status), artifacts=artifacts)
+
+
+def swap_record(record: Record, swaps: Swaps) -> Record:
+    """`record` with its parts swapped."""
+    return replace(
+        record,
+        status=replace(record.status, message=swap_message(record.status.message, swaps.status)),
+        artifacts=tuple(swap_artifact(artifact, swaps.artifacts) for artifact in record.artifacts),
+        history=tuple(swap_message(message, swaps.history) for message in record.history),
+    )
+
+
+def swap_artifact(artifact: Artifact, swap: Swap) -> Artifact:
+    """`artifact` with its parts swapped; itself, if nothing changes."""
+    parts = swap_parts(artifact.parts, swap)
+    return artifact if parts is artifact.parts else replace(artifact, parts=parts)
+
+
+def swap_message(message: Message | None, swap: Swap) -> Message | None:
+    """`message` with its parts swapped; itself, if nothing changes."""
+    if message is None:
+        return None
+    parts = swap_parts(message.parts, swap)
+    return message if parts is message.parts else replace(message, parts=parts)
+
+
+def swap_parts(parts: tuple[Part, ...], swap: Swap) -> tuple[Part, ...]:
+    """`parts` swapped; themselves, if nothing changes."""
+    swapped = tuple(new for part in parts if (new := swap(part)) is not None)
+    return parts if len(swapped) == len(parts) and all(map(_same, swapped, parts)) else swapped
+
+
+def _same(new: Part, old: Part) -> bool:
+    return new is old

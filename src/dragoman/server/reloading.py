@@ -1,0 +1,226 @@
+"""Reloading: other agents, without a request, a stream or a task being lost.
+
+Invariant: what is served changes in one turn of the event loop, or not at all: no request meets something in between.
+"""
+
+import asyncio
+import gc
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.agents.python import Agent
+from dragoman.agents.threads import Threads
+from dragoman.agents.worker import WorkerAgent
+from dragoman.auth.authenticator import Authenticator
+from dragoman.bindings.app import App
+from dragoman.bindings.door import Door
+from dragoman.config import Config
+from dragoman.engine.api import Runner
+from dragoman.engine.engine import Engine
+from dragoman.engine.generation import Generation
+from dragoman.server.callers import agent_keys, check_exposed
+from dragoman.server.errors import ReloadError, StartError
+from dragoman.server.lifetimes import Lifetimes
+
+log = logging.getLogger("dragoman.reload")
+
+SAME = "the agents are the same"
+
+
+def nothing() -> None:
+    """Nothing is to be undone."""
+
+
+class Loaded(Struct, frozen=True):
+    """What was read: an agent that is the same as before is the same object. `undo` is for who does not serve it."""
+
+    config: Config
+    agents: Sequence[Runner]
+    undo: Callable[[], None] = nothing
+
+
+Again = Callable[[], Loaded]
+"""Reads all that is configured again, in a thread. Raises ReloadError."""
+
+
+class Reloading:
+    """Serves `agents` from `serve` on, and others when it is asked to. Belongs to the event loop.
+
+    `app_for` makes the application for a configuration and agents by id; `leaving` are the workers' agents that are not
+    served any more and still have tasks.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        agents: Sequence[Runner],
+        again: Again | None,
+        *,
+        door: Door,
+        app_for: Callable[[Config, Mapping[str, Runner]], App],
+        engine: Engine,
+        authenticator: Authenticator,
+        lifetimes: Lifetimes,
+        threads: Threads,
+        leaving: dict[str, WorkerAgent],
+    ) -> None:
+        self._config = config
+        self._agents = tuple(agents)
+        self._again = again
+        self._door = door
+        self._app_for = app_for
+        self._engine = engine
+        self._authenticator = authenticator
+        self._lifetimes = lifetimes
+        self._threads = threads
+        self._leaving = leaving
+        self._keys_leaving: dict[str, str] = {}
+        self._formers: list[WorkerAgent] = []  # whose runs are in the hands of who took their place
+        self._asked = asyncio.Event()
+        self._work: set[asyncio.Task[None]] = set()
+
+    def start(self, group: asyncio.TaskGroup) -> None:
+        """From now on, reload when asked to."""
+        self._add(group.create_task(self._whenever_asked(group), name="reload"))
+
+    def ask(self) -> None:
+        """Reload soon; while one is under way, once more when it is done."""
+        self._asked.set()
+
+    async def stop(self) -> None:
+        """Reload no more, give workers of agents that left no more work, and wait for none of these."""
+        for worker in self._leaving.values():
+            worker.leases.close()
+        for task in tuple(self._work):
+            task.cancel()
+        if self._work:
+            await asyncio.wait(tuple(self._work))
+
+    def _add(self, task: "asyncio.Task[None]") -> None:
+        self._work.add(task)
+        task.add_done_callback(self._work.discard)
+
+    async def _whenever_asked(self, group: asyncio.TaskGroup) -> None:
+        while True:
+            await self._asked.wait()
+            self._asked.clear()
+            try:
+                await self._reload(group)
+            except ReloadError as error:
+                log.error("not reloaded, all stays as it is: %s", error)
+            except Exception:  # whatever the user's modules did to us, what is served goes on
+                log.exception("not reloaded, all stays as it is")
+
+    async def _reload(self, group: asyncio.TaskGroup) -> None:
+        if self._again is None:
+            raise ReloadError("these agents were given as objects: there is no file to read again")
+        loaded = await asyncio.to_thread(self._again)
+        before = {agent.profile.id: agent for agent in self._agents}
+        now = {agent.profile.id: agent for agent in loaded.agents}
+        fresh = [agent for agent_id, agent in now.items() if before.get(agent_id) is not agent]
+        left = [agent for agent_id, agent in before.items() if now.get(agent_id) is not agent]
+        config = replace(self._config, agents=loaded.config.agents, default=loaded.config.default)
+        try:
+            own = agent_keys(config, now)
+            check_exposed(config, now, self._authenticator.required, own)
+        except StartError as error:
+            loaded.undo()
+            raise ReloadError(str(error)) from error
+        for agent in fresh:
+            if isinstance(agent, Agent):
+                agent.threads = self._threads
+        try:
+            await self._lifetimes.open(group, fresh)
+            told = _told(before, self._config, now, config)
+            if told != SAME or list(now) != list(before) or config.default != self._config.default:
+                self._serve(group, config, now, fresh, left)
+        except BaseException:
+            loaded.undo()
+            await self._lifetimes.let_go(fresh)
+            raise
+        ignored = [
+            name
+            for name in Config.__struct_fields__
+            if name not in ("agents", "default") and getattr(loaded.config, name) != getattr(self._config, name)
+        ]
+        for name in ignored:
+            log.warning("%s has changed: restart the server to have that", name)
+        log.info("reloaded: %s", told)
+
+    def _serve(
+        self,
+        group: asyncio.TaskGroup,
+        config: Config,
+        now: Mapping[str, Runner],
+        fresh: Sequence[Runner],
+        left: Sequence[Runner],
+    ) -> None:
+        """What nothing may come between: there is nothing here to wait for."""
+        before = {agent.profile.id: agent for agent in self._agents}
+        gone = {agent.profile.id: agent for agent in left if isinstance(agent, WorkerAgent)}
+        gone = {agent_id: agent for agent_id, agent in gone.items() if not isinstance(now.get(agent_id), WorkerAgent)}
+        self._leaving |= gone
+        app = self._app_for(config, now)
+        for agent in fresh:
+            former = before.get(agent.profile.id) or self._leaving.pop(agent.profile.id, None)
+            if isinstance(agent, WorkerAgent) and isinstance(former, WorkerAgent):
+                agent.succeed(former)
+                self._formers.append(former)
+        self._keys_leaving |= agent_keys(self._config, gone)
+        old = self._engine.serve(now)
+        self._config, self._agents = config, tuple(now.values())
+        self._rekey()
+        self._lifetimes.serve(self._agents)
+        self._door.app = app
+        if left:
+            formers = [agent for agent in self._formers if any(agent.leases is last.leases for last in gone.values())]
+            self._add(group.create_task(self._let_go(old, [*left, *formers]), name="agents that left"))
+
+    async def _let_go(self, old: Generation, left: Sequence[Runner]) -> None:
+        """Close what left with `old`, once nothing is done with it any more."""
+        await self._engine.finished(old, left)
+        self._formers = [agent for agent in self._formers if agent not in left]
+        for agent in left:
+            if self._leaving.get(agent.profile.id) is agent:
+                del self._leaving[agent.profile.id]
+                self._keys_leaving.pop(agent.profile.id, None)
+                self._rekey()
+        try:
+            await self._lifetimes.let_go(left)
+        except Exception:  # one that cannot be closed is left open, and takes nobody with it
+            log.exception("an agent that was taken out could not be closed")
+        python = any(isinstance(agent, Agent) for agent in left)
+        del old, left, agent  # or what is collected would be held from here
+        if python:
+            _collect()
+
+    def _rekey(self) -> None:
+        """Workers of an agent that left go on saying who they are with its key."""
+        own = agent_keys(self._config, {agent.profile.id for agent in self._agents})
+        self._authenticator.replace_agent_keys({**self._keys_leaving, **own})
+
+
+def _collect() -> None:
+    """Free the modules that were imported before: they are cycles, and the collector looks for such old ones seldom."""
+    gc.unfreeze()  # those of the start, too: see `server.process`
+    gc.collect()
+
+
+def _told(before: Mapping[str, Runner], old: Config, now: Mapping[str, Runner], new: Config) -> str:
+    keys, others = agent_keys(old, before), agent_keys(new, now)
+    added = [agent_id for agent_id in now if agent_id not in before]
+    changed = [
+        agent_id
+        for agent_id in now
+        if agent_id in before and (before[agent_id] is not now[agent_id] or keys.get(agent_id) != others.get(agent_id))
+    ]
+    removed = [agent_id for agent_id in before if agent_id not in now]
+    said = [
+        f"{what} {', '.join(ids)}"
+        for what, ids in (("added", added), ("changed", changed), ("removed", removed))
+        if ids
+    ]
+    return ", ".join(said) or SAME

@@ -1,0 +1,183 @@
+"""A folder as a blob store: `folder/ab/<task>/<digest>`, where `ab` are the last two characters of the task's id.
+
+Invariant: a file is there whole, or not at all: it is written under another name, brought to the disk, then renamed.
+"""
+
+import asyncio
+import errno
+import os
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from dragoman.model.ids import new_id
+from dragoman.store.api import StoreFull
+from dragoman.store.blobs.api import OTHERS, OWNER, PIECE_BYTES, TASK_ID, BlobError, BlobMissing, Place
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+UNFINISHED = ".part"
+"""How the name of a file ends that is being written."""
+
+
+class FolderBlobs:
+    """See `store.blobs.api.BlobStore`. The work is done on threads."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    async def open(self, owner: str = "") -> None:
+        """Make the folder, if it is not there, and write into it. Raises BlobError."""
+
+        def attempt() -> str:
+            self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            mark = self._root / OWNER
+            found = mark.read_text() if mark.exists() else ""
+            part = mark.with_name(f"{new_id()}{UNFINISHED}")
+            part.write_text(found or owner)
+            part.replace(mark)
+            return found
+
+        try:
+            found = await asyncio.to_thread(attempt)
+        except OSError as error:
+            raise BlobError(
+                f"files 'folder:{self._root}': {error.strerror}: name a folder that the server may write to"
+            ) from error
+        if owner and found not in ("", owner):
+            raise BlobError(f"files 'folder:{self._root}' {OTHERS}")
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    async def put(self, place: Place, content: bytes) -> None:
+        """See the protocol."""
+        await asyncio.to_thread(self._write, place, content)
+
+    async def get(self, place: Place) -> bytes:
+        """See the protocol."""
+
+        def read() -> bytes:
+            with _told(place):
+                return self._path(place).read_bytes()
+
+        return await asyncio.to_thread(read)
+
+    async def size(self, place: Place) -> int:
+        """See the protocol."""
+
+        def look() -> int:
+            with _told(place):
+                return self._path(place).stat().st_size
+
+        return await asyncio.to_thread(look)
+
+    async def pieces(self, place: Place, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+        """See the protocol."""
+        with _told(place):
+            file = await asyncio.to_thread(self._path(place).open, "rb", 0)
+            try:
+                while start < stop:
+                    piece = await asyncio.to_thread(os.pread, file.fileno(), min(PIECE_BYTES, stop - start), start)
+                    if not piece:
+                        raise BlobError(f"file {place} is shorter than it was")
+                    start += len(piece)
+                    yield piece
+            finally:
+                file.close()
+
+    async def elsewhere(self, place: Place, expires_s: float) -> str | None:
+        """Only this server reads the folder."""
+        return None
+
+    async def tasks(self, before_ms: int) -> AsyncIterator[str]:
+        """See the protocol; a folder is as old as the newest file in it."""
+        for shard in await asyncio.to_thread(_folders, self._root):
+            for folder in await asyncio.to_thread(_folders, shard, before_ms):
+                if TASK_ID.fullmatch(folder.name):
+                    yield folder.name
+
+    async def delete(self, task_id: str) -> None:
+        """See the protocol."""
+
+        def remove() -> None:
+            try:
+                shutil.rmtree(self._folder(task_id))
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                raise BlobError(f"the files of task {task_id} cannot be deleted: {error.strerror}") from error
+
+        await asyncio.to_thread(remove)
+
+    def _write(self, place: Place, content: bytes) -> None:
+        path = self._path(place)
+        with _told(place):
+            if path.exists():
+                _synced(path.parent)  # whoever wrote it may not have come that far
+                return
+            _made(path.parent, self._root)
+            part = path.with_name(f"{place.digest}.{new_id()}{UNFINISHED}")
+            try:
+                with part.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                part.replace(path)
+            except OSError:
+                part.unlink(missing_ok=True)
+                raise
+            _synced(path.parent)
+
+    def _folder(self, task_id: str) -> Path:
+        return self._root / task_id[-2:] / task_id
+
+    def _path(self, place: Place) -> Path:
+        return self._folder(place.task_id) / place.digest
+
+
+@contextmanager
+def _told(place: Place) -> Iterator[None]:
+    """The driver's errors as the protocol's."""
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise BlobMissing(f"there is no file {place}") from error
+    except OSError as error:
+        if error.errno in FULL:
+            raise StoreFull(f"file {place}: {error.strerror}") from error
+        raise BlobError(f"file {place}: {error.strerror}") from error
+
+
+def _made(folder: Path, root: Path) -> None:
+    """Make a folder below `root`, so that it outlasts a loss of power."""
+    if folder.exists():
+        return
+    if folder != root:
+        _made(folder.parent, root)
+    folder.mkdir(exist_ok=True)
+    _synced(folder.parent)
+
+
+def _synced(folder: Path) -> None:
+    """Bring what is said in a folder to the disk."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _folders(parent: Path, before_ms: int | None = None) -> list[Path]:
+    """The folders in a folder, those that nothing was added to since then; none, if it is gone."""
+    try:
+        with os.scandir(parent) as found:
+            return [
+                Path(entry.path)
+                for entry in found
+                if entry.is_dir(follow_symlinks=False)
+                and (before_ms is None or entry.stat(follow_symlinks=False).st_mtime * 1000 < before_ms)
+            ]
+    except OSError:
+        return []

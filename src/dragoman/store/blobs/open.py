@@ -1,0 +1,23 @@
+"""From the setting `files` to its blob store.
+
+Invariant: the only place that knows which kinds there are; the driver of S3 is imported only if it is named.
+"""
+
+from pathlib import Path
+
+from dragoman.store.blobs.api import BlobError, BlobStore
+from dragoman.store.blobs.folder import FolderBlobs
+
+FOLDER = "folder:"
+S3 = "s3://"
+
+
+def blob_store(files: str) -> BlobStore:
+    """The blob store that `files` names, yet to be opened. Raises BlobError, naming the fix."""
+    if files.startswith(FOLDER):
+        return FolderBlobs(Path(files.removeprefix(FOLDER)).expanduser())
+    try:
+        from dragoman.store.blobs.s3 import S3Blobs
+    except ImportError as error:
+        raise BlobError(f"files {files!r} needs the extra s3: pip install 'dragoman[s3]'") from error
+    return S3Blobs(files)

@@ -1,0 +1,59 @@
+"""Calls of tools, as the caller is told of them."""
+
+import pytest
+
+from dragoman.agents.artifacts import Artifacts
+from dragoman.agents.context import Context
+from dragoman.agents.frameworks.calls import Calls
+from dragoman.dialects.protoagent.extensions import TOOL_CALL
+from dragoman.model.events import StatusChanged
+from dragoman.model.message import Message, Part, Role
+from dragoman.testing.run import FakeRun
+
+
+@pytest.fixture
+def run() -> FakeRun:
+    return FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text="Hi"),)))
+
+
+@pytest.fixture
+def ctx(run: FakeRun) -> Context:
+    return Context(run, "answer", Artifacts(run))
+
+
+def told(run: FakeRun) -> list[tuple[str, str]]:
+    statuses = (event for event in run.events if isinstance(event, StatusChanged) and event.metadata)
+    return [(event.metadata[TOOL_CALL]["toolCallId"], event.metadata[TOOL_CALL]["phase"]) for event in statuses]  # type: ignore[index]
+
+
+async def test_a_call_begins_and_ends_once(run: FakeRun, ctx: Context) -> None:
+    calls = Calls(ctx)
+    await calls.began("1", "look", '{"at": "sky"}')
+    await calls.began("1", "look")
+    await calls.ended("1", "blue")
+    await calls.ended("1", "blue")
+    assert told(run) == [("1", "started"), ("1", "completed")]
+
+
+async def test_what_is_open_when_the_run_breaks_has_failed(run: FakeRun, ctx: Context) -> None:
+    calls = Calls(ctx)
+    await calls.began("1", "look")
+    await calls.began("2", "listen")
+    await calls.ended("1")
+    await calls.broken()
+    assert told(run)[-1] == ("2", "failed")
+    assert calls.open == {}
+
+
+async def test_a_call_that_was_open_at_a_pause_ends_in_a_later_run(run: FakeRun, ctx: Context) -> None:
+    before, after = Calls(ctx), Calls(ctx)
+    await before.began("1", "look")
+    after.open |= before.open
+    await after.began("1", "look")
+    await after.ended("1", error="nothing there")
+    assert told(run) == [("1", "started"), ("1", "failed")]
+
+
+async def test_what_has_no_json_form_is_shown_as_text(run: FakeRun, ctx: Context) -> None:
+    await Calls(ctx).began("1", "look", {"at": object})
+    assert told(run) == [("1", "started")]

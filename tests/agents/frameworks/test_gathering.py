@@ -1,0 +1,111 @@
+"""Tokens become chunks."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import pytest
+
+from dragoman.agents.coalescing import Windows
+from dragoman.agents.frameworks.gathering import PIECES_MAX, all_given, gathered
+
+WINDOW_S = 0.05
+
+
+async def given(*pieces: object) -> AsyncGenerator[object, None]:
+    for piece in pieces:
+        yield piece
+
+
+async def all_of(pieces: AsyncGenerator[object, None]) -> list[object]:
+    async with aclosing(gathered(pieces, Windows(WINDOW_S))) as gathering:
+        return [piece async for piece in gathering]
+
+
+async def test_texts_that_come_together_are_one() -> None:
+    assert await all_of(given("a", "b", "c")) == ["abc"]
+
+
+async def test_order_is_kept_around_what_is_no_text() -> None:
+    assert await all_of(given("a", "b", {"n": 1}, "c", {"n": 2})) == ["ab", {"n": 1}, "c", {"n": 2}]
+
+
+async def test_nothing_is_nothing() -> None:
+    assert await all_of(given()) == []
+
+
+async def test_the_first_comes_at_once_and_the_rest_within_a_window() -> None:
+    more, over = asyncio.Event(), asyncio.Event()
+
+    async def slow() -> AsyncGenerator[object, None]:
+        yield "first "
+        await more.wait()
+        yield "second "
+        yield "third"
+        await over.wait()
+
+    async with asyncio.timeout(5), aclosing(gathered(slow(), Windows(WINDOW_S))) as gathering:
+        assert await anext(gathering) == "first "
+        more.set()
+        assert await anext(gathering) == "second third"
+        over.set()
+        assert await anext(gathering, None) is None
+
+
+async def test_more_than_fits_waits_and_nothing_is_lost() -> None:
+    texts = [str(number) for number in range(3 * PIECES_MAX)]
+    assert "".join(map(str, await all_of(given(*texts)))) == "".join(texts)
+
+
+async def test_what_came_before_an_error_is_given_then_it_is_raised() -> None:
+    async def breaking() -> AsyncGenerator[object, None]:
+        yield "half"
+        raise ValueError("broken")
+
+    got: list[object] = []
+    with pytest.raises(ValueError, match="broken"):
+        async with aclosing(gathered(breaking(), Windows(WINDOW_S))) as gathering:
+            async for piece in gathering:
+                got.append(piece)
+    assert got == ["half"]
+
+
+async def test_what_is_reported_comes_after_what_was_given_before() -> None:
+    order: list[object] = []
+
+    async def reporting() -> AsyncGenerator[object, None]:
+        yield "a "
+        yield "b "
+        await all_given()
+        order.append("report ")
+        yield "c "
+        await asyncio.sleep(0)
+        yield "d "
+        await all_given()
+        await all_given()
+        order.append("report")
+
+    async with asyncio.timeout(5), aclosing(gathered(reporting(), Windows(60))) as gathering:
+        async for piece in gathering:
+            order.append(piece)
+    assert "".join(str(each) for each in order) == "a b report c d report"
+
+
+async def test_outside_of_a_run_there_is_nothing_to_wait_for() -> None:
+    await all_given()
+
+
+async def test_closing_it_ends_the_run_first() -> None:
+    ended = asyncio.Event()
+
+    async def endless() -> AsyncGenerator[object, None]:
+        try:
+            yield "a"
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            ended.set()
+
+    async with aclosing(gathered(endless(), Windows(WINDOW_S))) as gathering:
+        assert await anext(gathering) == "a"
+    assert ended.is_set()

@@ -1,0 +1,70 @@
+"""Servers of the official MCP SDK for tests, each in a process of its own, and the tools that stand before them."""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from dragoman.agents.mcp.reach import Grant, HttpReach, ProgramReach, Reach
+from dragoman.agents.mcp.tools import McpTools
+from dragoman.agents.tools import ToolResult
+from dragoman.model.message import Message, Part, Role
+from dragoman.testing.run import FakeRun
+
+ROOT = Path(__file__).parent.parent.parent
+PYTHON = Path(os.environ.get("DRAGOMAN_PEER_MCP", ROOT / ".venv-mcp" / "bin" / "python"))
+SCRIPT = ROOT / "tests" / "peers" / "servers" / "mcp_server.py"
+DEADLINE_S = 20.0
+
+
+@contextmanager
+def listening(*words: str) -> Iterator[str]:
+    """The URL of a server that is there as long as the block lasts."""
+    assert PYTHON.exists(), f"{PYTHON} is missing: run `make peers`"
+    process = subprocess.Popen(
+        [PYTHON, SCRIPT, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        yield process.stdout.readline().decode().strip() + "/mcp"
+    finally:
+        process.stdin.close()
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        process.stdout.close()
+
+
+def at(url: str) -> Reach:
+    return HttpReach(url, lambda egress: None)
+
+
+def program(*words: str) -> Reach:
+    assert PYTHON.exists(), f"{PYTHON} is missing: run `make peers`"
+    return ProgramReach("peer", (str(PYTHON), str(SCRIPT), "stdio", *words), {"PATH": os.environ["PATH"]})
+
+
+@asynccontextmanager
+async def tools(*grants: Grant) -> AsyncIterator[McpTools]:
+    """The tools of servers, open; none of what they began is left when the block ends."""
+    made = McpTools(grants)
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
+        await made.open(group)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+
+def fake_run() -> FakeRun:
+    return FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text="x"),)))
+
+
+async def call(made: McpTools, name: str, run: FakeRun | None = None, **arguments: Any) -> ToolResult:
+    return await made.call(fake_run() if run is None else run, name, arguments, "call-1")

@@ -1,0 +1,192 @@
+"""`dragoman agents`: each agent is tried by itself, and what is wrong is said with what mends it."""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from msgspec.structs import replace
+
+from dragoman import Agent
+from dragoman.agents.worker import WorkerAgent
+from dragoman.cli import checked, main
+from dragoman.config import Config, settings
+from dragoman.server import serving
+
+HOUSE = """
+from dragoman import Agent
+
+print("I am imported")
+echo = Agent("echo")
+empty = Agent("empty")
+
+
+@echo.skill
+async def say(ctx):
+    return ctx.text
+"""
+
+ECHO = '[[agents]]\nid = "echo"\nrun = "house.py:echo"\n'
+WORKER = '[[agents]]\nid = "far"\nrun = "worker"\n'
+
+
+@pytest.fixture
+def cli(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> CliRunner:
+    """A runner of the command in a directory with a module."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    Path("house.py").write_text(HOUSE)
+    return CliRunner(env={setting.env: None for setting in settings()} | {"DRAGOMAN_CONFIG": None})
+
+
+def check(cli: CliRunner, *arguments: str) -> Result:
+    return cli.invoke(main, ["agents", "check", *arguments])
+
+
+def found(result: Result) -> dict[str, Any]:
+    """What was found, by agent."""
+    return {subject["id"]: subject for subject in json.loads(result.stdout)}
+
+
+def wrong(result: Result, agent: str) -> list[tuple[str, str]]:
+    """What is wrong with an agent, and the fix."""
+    return [(each["what"], each["fix"]) for each in found(result)[agent]["findings"] if not each["ok"]]
+
+
+def test_agents_that_work_are_said_to_and_end_it_with_0(cli: CliRunner) -> None:
+    Path("dragoman.toml").write_text(ECHO + WORKER)
+    result = check(cli)
+    assert result.exit_code == 0, result.output
+    assert "✓ echo  house.py:echo\n    ✓ its skills are say\n" in result.stdout
+    assert "✓ far  worker\n" in result.stdout
+    assert "I am imported" not in result.stdout
+
+
+def test_whatever_is_wrong_with_one_agent_all_others_are_tried(cli: CliRunner) -> None:
+    Path("broken.py").write_text("import nothing_like_it\n")
+    Path("ends.py").write_text("raise SystemExit\n")
+    tables = {
+        "typo": "house.py:ecko",
+        "broken": "broken.py:agent",
+        "ends": "ends.py:agent",
+        "missing": "house.py:echo",
+        "empty": "house.py:empty",
+        "away": "a2a:http://127.0.0.1:9/",
+        "locked": "a2a:http://127.0.0.1:9/",
+    }
+    more = {"missing": "wheather = 1\n", "locked": 'credentials = { env = "NO_SUCH_VARIABLE" }\n'}
+    written = [f'[[agents]]\nid = "{name}"\nrun = "{run}"\n{more.get(name, "")}' for name, run in tables.items()]
+    Path("dragoman.toml").write_text("".join(written) + ECHO)
+    result = check(cli, "--json")
+    assert result.exit_code == 1
+    assert {name for name, subject in found(result).items() if subject["ok"]} == {"echo"}
+    assert set(found(result)) == {*tables, "echo"}
+    assert wrong(result, "typo") == [("house.py:ecko: 'ecko' is not in it", "did you mean echo?")]
+    assert "nothing_like_it" in wrong(result, "broken")[0][0]
+    assert "ends the process" in wrong(result, "ends")[0][0]
+    assert "no such setting" in wrong(result, "missing")[0][1]
+    assert wrong(result, "empty") == [("it has no skills", "write @agent.skill above a function")]
+    assert "its card cannot be had: http://127.0.0.1:9/" in wrong(result, "away")[0][0]
+    assert "set it" in wrong(result, "locked")[0][1]
+
+
+def test_a_file_that_is_no_toml_and_a_setting_that_cannot_be_used_are_findings(cli: CliRunner) -> None:
+    Path("dragoman.toml").write_text("[[agents]")
+    result = check(cli, "house.py:echo")
+    assert result.exit_code == 1
+    assert "✗ the server" in result.stdout
+    assert "is not TOML" in result.stdout
+    assert "✓ echo" in result.stdout
+    Path("dragoman.toml").write_text('port = "many"\n' + ECHO)
+    result = check(cli)
+    assert result.exit_code == 1
+    assert "port = 'many'" in result.stdout
+    assert "✓ echo" in result.stdout
+
+
+def test_with_an_id_only_that_agent_is_imported_and_tried(cli: CliRunner) -> None:
+    Path("dragoman.toml").write_text(ECHO + '[[agents]]\nid = "typo"\nrun = "house.py:ecko"\n')
+    result = check(cli, "echo", "--json")
+    assert (result.exit_code, set(found(result))) == (0, {"echo"})
+    result = check(cli, "typo", "--json")
+    assert (result.exit_code, set(found(result))) == (1, {"typo"})
+    result = check(cli, "nobody", "--json")
+    assert result.exit_code == 1
+    assert wrong(result, "nobody") == [("there is no such agent", "there are echo, typo")]
+
+
+def test_references_are_tried_as_serve_takes_them(cli: CliRunner) -> None:
+    result = check(cli, "house.py", "--json")
+    assert set(found(result)) == {"echo", "empty"}
+    Path("dragoman.toml").write_text(ECHO)
+    result = check(cli, "house.py:echo", "--json")
+    assert result.exit_code == 1
+    assert "another agent has the id 'echo'" in result.stdout
+
+
+def test_no_agents_and_a_default_that_is_none_are_said(cli: CliRunner) -> None:
+    assert "there are no agents" in check(cli).stdout
+    Path("dragoman.toml").write_text('default = "nobody"\n' + ECHO)
+    result = check(cli)
+    assert result.exit_code == 1
+    assert "default = 'nobody': there is no such agent\n      name one of echo" in result.stdout
+
+
+def test_an_import_that_never_ends_does_not_hold_up_the_others(cli: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checked, "IMPORT_S", 0.2)
+    Path("sleepy.py").write_text("import threading\nthreading.Event().wait(30)\n")
+    Path("dragoman.toml").write_text('[[agents]]\nid = "sleepy"\nrun = "sleepy.py:agent"\n' + ECHO)
+    began = time.monotonic()
+    result = check(cli, "--json")
+    assert time.monotonic() - began < 10
+    assert "takes longer than" in wrong(result, "sleepy")[0][0]
+    assert found(result)["echo"]["ok"]
+
+
+async def test_an_agent_of_another_server_is_looked_at_and_sent_nothing(cli: CliRunner, tmp_path: Path) -> None:
+    import anyio.to_thread
+
+    there = Agent("there", description="Is there")
+
+    @there.skill
+    async def greet(ctx: Any) -> str:
+        raise AssertionError("nobody is to call this")
+
+    async with serving(Config(port=0, store="memory:"), [there, WorkerAgent(replace(there.profile, id="far"))]) as url:
+        run = f"a2a:{url}/agents/there"
+        Path("dragoman.toml").write_text(f'[[agents]]\nid = "near"\nrun = "{run}"\n' + ECHO)
+        result = await anyio.to_thread.run_sync(lambda: check(cli, "--json"))
+        assert result.exit_code == 0, result.output
+        whats = [finding["what"] for finding in found(result)["near"]["findings"]]
+        assert whats[0] == "its card was read: there, with the skills greet"
+        assert whats[1].startswith(f"it is spoken to in dialect 1.0 over HTTP+JSON at {url}/agents/there") or (
+            whats[1].startswith(f"it is spoken to in dialect 1.0 over JSONRPC at {url}/agents/there")
+        )
+        result = await anyio.to_thread.run_sync(lambda: check(cli, "--json", "--server", url))
+        assert result.exit_code == 1
+        assert f"{url} does not serve it" in wrong(result, "echo")[0][0]
+        Path("dragoman.toml").write_text(WORKER)
+        result = await anyio.to_thread.run_sync(lambda: check(cli, "--json", "--server", url))
+        assert wrong(result, "far") == [
+            (f"{url} says of it: no worker has asked for work lately", "start one: dragoman worker")
+        ]
+        result = await anyio.to_thread.run_sync(lambda: check(cli, "--server", "http://127.0.0.1:9"))
+        assert result.exit_code == 1
+        assert "the server cannot be asked: http://127.0.0.1:9/ready" in result.stdout
+
+
+def test_agents_are_listed_without_being_tried(cli: CliRunner) -> None:
+    Path("dragoman.toml").write_text(ECHO + WORKER + '[[agents]]\nid = "away"\nrun = "a2a:http://127.0.0.1:9/"\n')
+    result = cli.invoke(main, ["agents", "list"])
+    assert result.exit_code == 0
+    assert [line.split() for line in result.stdout.splitlines()] == [
+        ["ID", "RUN", "SKILLS"],
+        ["echo", "house.py:echo", "say"],
+        ["far", "worker", "-"],
+        ["away", "a2a:http://127.0.0.1:9/", "-"],
+    ]
+    listed = json.loads(cli.invoke(main, ["agents", "list", "--json"]).stdout)
+    assert [each["skills"] for each in listed] == [["say"], [], []]

@@ -1,0 +1,48 @@
+"""Every framework's tests pass in that framework's environment.
+
+`make test-frameworks` makes the environments; FRAMEWORKS names those that have to be there.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from dragoman.agents.frameworks import FRAMEWORKS
+
+ROOT = Path(__file__).parents[2]
+
+LIMIT_S = 300.0
+
+NAMED = os.environ.get("FRAMEWORKS", "").split()
+
+NAMES = sorted(framework.module.replace("_", "-") for framework in FRAMEWORKS.values())
+
+
+@pytest.mark.peer
+@pytest.mark.parametrize("name", NAMES)
+def test_the_adapter_works_with_the_real_package(name: str) -> None:
+    if NAMED and name not in NAMED:
+        pytest.skip("not among FRAMEWORKS")
+    tests = ROOT / "tests" / "frameworks" / f"test_{name.replace('-', '_')}.py"
+    environment = ROOT / f".venv-fw-{name}"
+    if not NAMED and not (environment / ".ready").exists():
+        pytest.skip(f"no environment .venv-fw-{name}: make test-frameworks FRAMEWORKS={name}")
+    assert (environment / "bin" / "python").exists(), "it could not be installed"
+    command = [
+        str(environment / "bin" / "python"),
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *WARNINGS,
+        str(tests),
+    ]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    assert ran.returncode == 0, ran.stdout[-8000:] + ran.stderr[-4000:]
+
+
+WARNINGS = ("-W", "default", "-W", "error:coroutine:RuntimeWarning")
+"""What frameworks warn of is theirs; what is left waiting is ours."""

@@ -1,0 +1,377 @@
+"""Graphs of LangGraph: a model of LangChain's own for tests, and plain nodes."""
+
+import asyncio
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+import pytest
+from langchain_core.language_models import BaseChatModel
+from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage
+from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
+from langchain_core.tools import tool
+from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.checkpoint.sqlite.aio import AsyncSqliteSaver
+from langgraph.config import get_stream_writer
+from langgraph.graph import END, START, MessagesState, StateGraph
+from langgraph.prebuilt import ToolNode, tools_condition
+from langgraph.types import interrupt
+
+from dragoman import Part
+from dragoman.agents.frameworks import adapted
+from dragoman.agents.python import Agent as Served
+from dragoman.cli.references import referenced
+from dragoman.model.message import Message, Role
+from dragoman.model.principal import Principal
+from dragoman.model.task import Task, TaskState
+from dragoman.testing import ClientFixture, run
+from tests.frameworks.documented import run_block
+from tests.frameworks.restarts import handed_over, restarted
+
+
+def served(graph: Any) -> Served:
+    made = adapted(graph, "test")
+    assert made is not None
+    return made
+
+
+class Model(BaseChatModel):
+    """Says what it was told to, word by word, and keeps what it was given."""
+
+    answers: list[AIMessage]
+    seen: list[Sequence[Any]] = []  # noqa: RUF012  a field of Pydantic's
+
+    @property
+    def _llm_type(self) -> str:
+        return "test"
+
+    def _generate(self, messages: Any, *_: Any, **__: Any) -> ChatResult:
+        self.seen.append(tuple(messages))
+        return ChatResult(generations=[ChatGeneration(message=self.answers.pop(0))])
+
+    def _stream(self, messages: Any, *_: Any, run_manager: Any = None, **__: Any) -> Iterator[ChatGenerationChunk]:
+        self.seen.append(tuple(messages))
+        answer = self.answers.pop(0)
+        for word in re.findall(r"\S+\s*", str(answer.content)):
+            yield ChatGenerationChunk(message=AIMessageChunk(word))
+        for call in answer.tool_calls:
+            made = {"name": call["name"], "args": json.dumps(call["args"]), "id": call["id"], "index": 0}
+            yield ChatGenerationChunk(message=AIMessageChunk("", tool_call_chunks=[made]))
+        yield ChatGenerationChunk(message=AIMessageChunk("", usage_metadata=USED))
+
+    def bind_tools(self, tools: Any, **_: Any) -> Any:
+        return self
+
+
+USED = {"input_tokens": 7, "output_tokens": 2, "total_tokens": 9}
+
+
+def model_of(*answers: AIMessage | str) -> Model:
+    return Model(answers=[AIMessage(answer) if isinstance(answer, str) else answer for answer in answers], seen=[])
+
+
+def chat(model: Any, checkpointer: Any = None, tools: Sequence[Any] = ()) -> Any:
+    async def talk(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [await model.ainvoke(state["messages"])]}
+
+    graph = StateGraph(MessagesState)
+    graph.add_node("talk", talk)
+    graph.add_edge(START, "talk")
+    if tools:
+        graph.add_node("tools", ToolNode(tools))
+        graph.add_conditional_edges("talk", tools_condition)
+        graph.add_edge("tools", "talk")
+    return graph.compile(checkpointer=checkpointer, name="Talker")
+
+
+def said(role: Role, text: str) -> Message:
+    return Message(message_id=text, role=role, parts=(Part(text=text),))
+
+
+HISTORY = [said(Role.USER, "My name is Ada"), said(Role.AGENT, "Hello Ada")]
+
+
+async def test_text_streams_and_usage_is_counted() -> None:
+    ran = await run(served(chat(model_of("Good morning to you"))), "Hello")
+    assert ran.text == "Good morning to you"
+    assert len(ran.chunks) > 1
+    assert (ran.usage.input_tokens, ran.usage.output_tokens) == (7, 2)
+
+
+async def test_the_card_has_the_graph_s_name() -> None:
+    assert served(chat(model_of())).profile.name == "Talker"
+
+
+async def test_a_message_that_comes_whole_is_given_and_counted() -> None:
+    answer = AIMessage("Hi", usage_metadata=USED)
+
+    async def talk(state: MessagesState) -> dict[str, Any]:
+        return {"messages": [answer]}
+
+    graph = StateGraph(MessagesState).add_node("talk", talk).add_edge(START, "talk").compile()
+    ran = await run(served(graph), "Hello")
+    assert (ran.text, ran.usage.input_tokens, ran.usage.output_tokens) == ("Hi", 7, 2)
+
+
+@tool
+def forecast(city: str) -> str:
+    """The forecast."""
+    if city == "Atlantis":
+        raise ValueError("no such city")
+    return f"Sunny in {city}"
+
+
+def calling(city: str) -> AIMessage:
+    return AIMessage("", tool_calls=[{"name": "forecast", "args": {"city": city}, "id": "call-1"}])
+
+
+async def test_tool_calls_are_statuses() -> None:
+    graph = chat(model_of(calling("Lyon"), "It is sunny."), tools=[forecast])
+    ran = await run(served(graph), "Weather?")
+    assert ran.statuses == ["Calling forecast", "forecast is done"]
+    assert ran.text == "It is sunny."
+
+
+async def test_a_tool_that_breaks_is_told_and_fails_the_task(dragoman_client: ClientFixture) -> None:
+    graph = chat(model_of(calling("Atlantis")), tools=[forecast])
+    async with dragoman_client(served(graph)) as connection:
+        task = await connection.send("Weather?")
+    assert isinstance(task, Task)
+    assert task.status.state is TaskState.FAILED
+    assert task.status.message is not None
+    assert "reference" in task.status.message.text
+    assert "no such city" not in task.status.message.text
+
+
+async def test_without_a_checkpointer_the_conversation_comes_as_messages() -> None:
+    model = model_of("You are Ada")
+    await run(served(chat(model)), "Who am I?", history=HISTORY)
+    assert [(type(each), each.content) for each in model.seen[0]] == [
+        (HumanMessage, "My name is Ada"),
+        (AIMessage, "Hello Ada"),
+        (HumanMessage, "Who am I?"),
+    ]
+
+
+async def test_with_a_checkpointer_the_thread_is_the_conversation(dragoman_client: ClientFixture) -> None:
+    model = model_of("Hello Ada", "You are Ada", "Who knows")
+    async with dragoman_client(served(chat(model, InMemorySaver()))) as connection:
+        first = await connection.send("I am Ada")
+        assert isinstance(first, Task)
+        await connection.send("Who am I?", context_id=first.context_id)
+        await connection.send("And now?")
+    assert [[each.content for each in seen] for seen in model.seen] == [
+        ["I am Ada"],
+        ["I am Ada", "Hello Ada", "Who am I?"],
+        ["And now?"],
+    ]
+
+
+async def test_callers_with_the_same_context_id_have_threads_of_their_own() -> None:
+    model = model_of("One", "Two")
+    agent = served(chat(model, InMemorySaver()))
+    await run(agent, "I am Ada", principal=Principal("ada"))
+    await run(agent, "Who am I?", principal=Principal("eve"))
+    assert [each.content for each in model.seen[1]] == ["Who am I?"]
+
+
+async def test_images_reach_the_model() -> None:
+    model = model_of("A picture")
+    await run(served(chat(model)), (Part(text="What is this?"), Part(raw=b"PNG", media_type="image/png")))
+    assert model.seen[0][0].content == [
+        {"type": "text", "text": "What is this?"},
+        {"type": "image_url", "image_url": {"url": "data:image/png;base64,UE5H"}},
+    ]
+
+
+class Trip(TypedDict, total=False):
+    order: str
+    log: list[str]
+    booked: str
+
+
+def trip(done: list[str], checkpointer: Any = None) -> Any:
+    """A graph that pays, asks twice, and books."""
+
+    def pay(state: Trip) -> Trip:
+        done.append("paid")
+        return {"log": ["paid"]}
+
+    def ask(state: Trip) -> Trip:
+        start = interrupt("From where?")
+        goal = interrupt({"question": "To where?", "choices": ["Rome", "Oslo"]})
+        done.append("booked")
+        return {"booked": f"From {start} to {goal}"}
+
+    graph = StateGraph(Trip, input_schema=Order, output_schema=Booked)
+    graph.add_node("pay", pay).add_node("ask", ask)
+    graph.add_edge(START, "pay").add_edge("pay", "ask").add_edge("ask", END)
+    return graph.compile(checkpointer=checkpointer)
+
+
+class Order(TypedDict):
+    order: str
+
+
+class Booked(TypedDict):
+    booked: str
+
+
+@pytest.mark.parametrize("saver", [None, InMemorySaver])
+async def test_interrupts_ask_and_the_answers_resume(saver: Callable[[], Any] | None) -> None:
+    done: list[str] = []
+    agent = served(trip(done, saver and saver()))
+    ran = await run(agent, "A trip", answers=["Paris", (Part(data="Rome"),)])
+    assert ran.questions == ["From where?", "To where?"]
+    assert ran.text == "From Paris to Rome"
+    assert done == ["paid", "booked"]
+
+
+async def test_a_durable_checkpointer_goes_on_after_a_restart_and_pays_once(tmp_path: Path) -> None:
+    done: list[str] = []
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        task = await restarted(tmp_path, lambda: served(trip(done, saver)), "A trip", "Paris", "Rome")
+    assert task.artifacts[-1].parts[0].text == "From Paris to Rome"
+    assert done == ["paid", "booked"]
+
+
+async def test_without_one_the_run_is_made_again_with_the_answers(tmp_path: Path) -> None:
+    done: list[str] = []
+    task = await restarted(tmp_path, lambda: served(trip(done)), "A trip", "Paris", "Rome")
+    assert task.artifacts[-1].parts[0].text == "From Paris to Rome"
+    assert done == ["paid", "paid", "paid", "booked"]
+
+
+async def test_a_graph_with_a_durable_checkpointer_goes_on_with_another_worker(tmp_path: Path) -> None:
+    done: list[str] = []
+    async with AsyncSqliteSaver.from_conn_string(str(tmp_path / "threads.db")) as saver:
+        task = await handed_over(lambda: served(trip(done, saver)), "A trip", "Paris", "Rome")
+    assert task.artifacts[-1].parts[0].text == "From Paris to Rome"
+    assert done == ["paid", "booked"]
+
+
+async def test_the_example_asks_and_books() -> None:
+    (agent,) = referenced("booking=examples/frameworks/langgraph_agent.py")
+    assert (agent.profile.id, agent.profile.name) == ("booking", "Booking")
+    ran = await run(agent, "A table for two", answers=["Friday"])
+    assert (ran.questions, ran.text) == (["For which day?"], "Booked for Friday: A table for two")
+
+
+async def test_the_graph_of_the_documentation_answers() -> None:
+    assert (await run(served(run_block("langgraph.md", 1)["graph"]), "Hi")).text == "Hello!"
+
+
+async def test_a_second_task_of_the_conversation_leaves_the_thread_that_waits_alone(
+    dragoman_client: ClientFixture,
+) -> None:
+    done: list[str] = []
+    async with dragoman_client(served(trip(done, InMemorySaver()))) as connection:
+        first = await connection.send("One")
+        assert isinstance(first, Task)
+        second = await connection.send("Two", context_id=first.context_id)
+        assert isinstance(second, Task)
+        assert second.id != first.id
+        for task, place in ((first, "Rome"), (second, "Oslo")):
+            await connection.send("Paris", task_id=task.id, context_id=task.context_id)
+            ended = await connection.send(place, task_id=task.id, context_id=task.context_id)
+            assert isinstance(ended, Task)
+            assert ended.artifacts[-1].parts[0].text == f"From Paris to {place}"
+
+
+async def test_tasks_of_a_conversation_that_work_at_once_do_not_share_a_thread(dragoman_client: ClientFixture) -> None:
+    both = asyncio.Barrier(2)
+
+    async def meet(state: MessagesState) -> dict[str, Any]:
+        await both.wait()
+        return {"messages": [AIMessage(f"{len(state['messages'])}: {state['messages'][-1].text}")]}
+
+    graph = StateGraph(MessagesState).add_node("meet", meet).add_edge(START, "meet").compile(InMemorySaver())
+    async with dragoman_client(served(graph)) as connection, asyncio.timeout(10):
+        tasks = await asyncio.gather(*(connection.send(text, context_id="here") for text in ("One", "Two")))
+    assert all(isinstance(task, Task) for task in tasks)
+    assert sorted(task.artifacts[0].parts[0].text[-3:] for task in tasks) == ["One", "Two"]  # type: ignore[union-attr]
+
+
+async def test_a_state_without_messages_takes_data_or_its_only_text() -> None:
+    class Sum(TypedDict):
+        left: int
+        right: int
+        sum: int
+
+    def add(state: Sum) -> dict[str, int]:
+        return {"sum": state["left"] + state["right"]}
+
+    agent = served(StateGraph(Sum).add_node("add", add).add_edge(START, "add").compile())
+    ran = await run(agent, Part(data={"left": 1, "right": 2}))
+    assert ran.data == [{"left": 1, "right": 2, "sum": 3}]
+    refused = await run(agent, "one and two")
+    assert refused.state is TaskState.REJECTED
+    assert refused.reason == "Send a data part, an object with left, right, sum."
+
+
+async def test_what_nodes_write_is_a_status() -> None:
+    def work(state: MessagesState) -> dict[str, Any]:
+        get_stream_writer()("Half way")
+        return {"messages": [AIMessage("Done")]}
+
+    ran = await run(served(StateGraph(MessagesState).add_node("work", work).add_edge(START, "work").compile()), "Go")
+    assert (ran.statuses, ran.text) == (["Half way"], "Done")
+
+
+async def test_cancel_stops_the_node(dragoman_client: ClientFixture) -> None:
+    began, stopped = asyncio.Event(), asyncio.Event()
+
+    async def wait(state: MessagesState) -> dict[str, Any]:
+        try:
+            began.set()
+            await asyncio.Event().wait()
+        finally:
+            stopped.set()
+        return {}
+
+    graph = StateGraph(MessagesState).add_node("wait", wait).add_edge(START, "wait").compile()
+    async with dragoman_client(served(graph)) as connection:
+        task = await connection.send("Go", return_immediately=True)
+        assert isinstance(task, Task)
+        async with asyncio.timeout(10):
+            await began.wait()
+            await connection.cancel(task.id)
+            await stopped.wait()
+
+
+@pytest.mark.parametrize(
+    ("saver", "ok", "what"),
+    [
+        (None, True, "the graph has no checkpointer: a task that waits is run again from its start after a restart"),
+        (InMemorySaver, True, "its checkpointer is in memory: a task that waits is run again from its start"),
+        (lambda: SqliteSaver(sqlite3.connect(":memory:")), False, "its checkpointer SqliteSaver is not asynchronous"),
+    ],
+)
+async def test_a_check_says_where_its_state_is(saver: Callable[[], Any] | None, ok: bool, what: str) -> None:
+    checkpointer = saver and saver()
+    *_, finding = [finding async for finding in served(trip([], checkpointer)).check()]
+    assert (finding.ok, finding.what[: len(what)]) == (ok, what)
+    if isinstance(checkpointer, SqliteSaver):
+        checkpointer.conn.close()
+
+
+async def test_a_check_reads_a_durable_checkpointer() -> None:
+    async with AsyncSqliteSaver.from_conn_string(":memory:") as saver:
+        *_, finding = [finding async for finding in served(trip([], saver)).check()]
+    assert finding.ok
+    assert "goes on after a restart" in finding.what
+
+
+async def test_nothing_is_kept_of_a_graph_without_checkpointer() -> None:
+    graph = trip([])
+    agent = served(graph)
+    await run(agent, "A trip", answers=["Paris"])
+    assert graph.checkpointer is None
+
+
+def test_a_graph_that_is_not_compiled_is_no_agent() -> None:
+    assert adapted(StateGraph(MessagesState), "test") is None

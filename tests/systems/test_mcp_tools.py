@@ -1,0 +1,230 @@
+"""A model with tools of MCP, from dragoman.toml to the caller: the model's endpoint is scripted, all else is real."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from msgspec.structs import replace
+
+from dragoman import Agent, Context
+from dragoman.agents.mcp.reach import Grant
+from dragoman.cli.served import load_agents
+from dragoman.client import Connection
+from dragoman.config import Config, load
+from dragoman.engine.api import Runner
+from dragoman.model.message import Message
+from dragoman.model.task import Task, TaskState
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+from dragoman.server import serving
+from dragoman.testing.loopback import CONFIG, client
+from tests.agents.mcp_peer import PYTHON, SCRIPT, at, call, listening, tools
+
+pytestmark = [pytest.mark.peer, pytest.mark.slow]
+
+Json = dict[str, Any]
+DEADLINE_S = 30.0
+
+CLI = f'run = "mcp:command:{PYTHON} {SCRIPT} stdio"'
+
+
+class Model:
+    """An endpoint that does what the caller says: `call name {…}` calls a tool, and then tells what it came to."""
+
+    def __init__(self) -> None:
+        self.asked: list[Json] = []
+
+    async def complete(self, request: web.Request) -> web.StreamResponse:
+        body: Json = await request.json()
+        self.asked.append(body)
+        last = body["messages"][-1]
+        if last["role"] == "tool" and "again" not in _text(body["messages"][0]):
+            return await _streamed(request, {"content": f"it says {last['content']}"}, "stop")
+        words = _text(next(message for message in body["messages"] if message["role"] == "user"))
+        _, name, arguments = words.split(" ", 2)
+        called = {"index": 0, "id": f"call-{len(self.asked)}", "type": "function"}
+        function = {"name": name, "arguments": arguments}
+        return await _streamed(request, {"tool_calls": [{**called, "function": function}]}, "tool_calls")
+
+    @property
+    def offered(self) -> list[str]:
+        return [tool["function"]["name"] for tool in self.asked[-1].get("tools", [])]
+
+
+def _text(message: Json) -> str:
+    content = message["content"]
+    return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+async def _streamed(request: web.Request, delta: Json, finish: str) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+    await response.prepare(request)
+    for choice in ({"delta": delta, "finish_reason": None}, {"delta": {}, "finish_reason": finish}):
+        chunk = {"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [{"index": 0, **choice}]}
+        await response.write(f"data: {json.dumps(chunk)}\n\n".encode())
+    await response.write(b"data: [DONE]\n\n")
+    return response
+
+
+@pytest.fixture
+def model() -> Model:
+    return Model()
+
+
+@pytest.fixture
+async def endpoint(model: Model) -> AsyncIterator[str]:
+    app = web.Application()
+    app.router.add_post("/v1/chat/completions", model.complete)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        await runner.cleanup()
+
+
+Start = Callable[..., Any]
+
+
+@pytest.fixture
+def start(endpoint: str, tmp_path: Path) -> Start:
+    @asynccontextmanager
+    async def started(*servers: str, more: str = "", store: str = "memory:") -> AsyncIterator[Connection]:
+        given = "".join(f"[[agents.tools]]\n{server}\n" for server in servers)
+        text = f'[[agents]]\nid = "m"\nrun = "openai:{endpoint}"\nmodel = "x"\n{more}\n{given}'
+        (tmp_path / "dragoman.toml").write_text(text)
+        config: Config = load(tmp_path / "dragoman.toml", {}, {})
+        agents: list[Runner] = load_agents(config.agents, (), None)
+        async with asyncio.timeout(DEADLINE_S), client(agents, config=replace(CONFIG, store=store)) as connection:
+            yield connection
+
+    return started
+
+
+def words(task: Task | Message | Update) -> str:
+    assert isinstance(task, Task)
+    return "".join(part.text or "" for artifact in task.artifacts for part in artifact.parts)
+
+
+async def test_a_tool_is_called_and_its_result_told_to_the_model(start: Start, model: Model) -> None:
+    async with start(CLI) as agent:
+        updates = [update async for update in agent.stream('call add {"a": 1, "b": 2}')]
+    assert "echo" in model.offered
+    statuses = [update for update in updates if isinstance(update, StatusUpdate)]
+    told = [text for update in statuses if update.status.message and (text := update.status.message.text)]
+    assert told == ["Calling add", "add is done"]
+    text = "".join(
+        part.text or "" for update in updates if isinstance(update, ArtifactUpdate) for part in update.artifact.parts
+    )
+    assert text.startswith("it says {")
+    assert '"total": 3' in text
+    assert statuses[-1].status.state is TaskState.COMPLETED
+
+
+async def test_files_of_a_tool_are_given_out(start: Start) -> None:
+    async with start(CLI) as agent:
+        task = await agent.send("call everything {}")
+    (files,) = [artifact for artifact in task.artifacts if artifact.name == "everything"]
+    assert {part.media_type for part in files.parts} >= {"image/png", "audio/wav", "application/pdf"}
+
+
+async def test_tools_of_several_servers_are_told_apart(start: Start, model: Model) -> None:
+    with listening("json") as url:
+        async with start(f'run = "mcp:{url}"\nname = "web"\nallow = ["echo"]', f'{CLI}\nname = "files"') as agent:
+            task = await agent.send('call files__echo {"text": "hi"}')
+    assert words(task) == "it says hi"
+    assert model.offered[:2] == ["web__echo", "files__echo"]
+
+
+async def test_a_call_that_needs_approval_waits_for_it(start: Start, model: Model) -> None:
+    async with start(f'{CLI}\napprove = ["echo"]') as agent:
+        task = await agent.send('call echo {"text": "hi"}')
+        assert task.status.state is TaskState.INPUT_REQUIRED
+        assert '"hi"' in task.status.message.text
+        assert len(model.asked) == 1
+        done = await agent.send("yes", task_id=task.id, context_id=task.context_id)
+        assert (done.status.state, words(done)) == (TaskState.COMPLETED, "it says hi")
+        free = await agent.send('call add {"a": 1, "b": 1}')
+        assert free.status.state is TaskState.COMPLETED
+
+
+async def test_a_call_that_waits_for_approval_is_made_after_a_restart(
+    start: Start, model: Model, tmp_path: Path
+) -> None:
+    store = f"sqlite:///{tmp_path}/tasks.db"
+    async with start(f'{CLI}\napprove = "always"', store=store) as agent:
+        task = await agent.send('call echo {"text": "hi"}')
+        assert task.status.state is TaskState.INPUT_REQUIRED
+    async with start(f'{CLI}\napprove = "always"', store=store) as agent:
+        done = await agent.send("yes", task_id=task.id, context_id=task.context_id)
+    assert (done.status.state, words(done)) == (TaskState.COMPLETED, "it says hi")
+    assert len(model.asked) == 2, "the model is not asked again for what it has said"
+
+
+async def test_a_call_that_is_not_approved_is_not_made(start: Start) -> None:
+    async with start(f'{CLI}\napprove = "always"') as agent:
+        task = await agent.send("call die {}")
+        done = await agent.send("no, never", task_id=task.id, context_id=task.context_id)
+        assert done.status.state is TaskState.COMPLETED
+        assert "does not allow" in words(done)
+
+
+async def test_a_model_that_calls_for_ever_is_stopped(start: Start, model: Model) -> None:
+    async with start(CLI, more="tool_rounds = 3") as agent:
+        task = await agent.send('again echo {"text": "x"}')
+        assert task.status.state is TaskState.FAILED
+        assert "3 times" in task.status.message.text
+        assert len(model.asked) == 4
+
+
+async def test_a_server_that_dies_fails_its_call_and_not_the_task(start: Start) -> None:
+    async with start(CLI) as agent:
+        task = await agent.send("call die {}")
+        assert task.status.state is TaskState.COMPLETED
+        assert "has ended" in words(task)
+        assert words(await agent.send('call echo {"text": "back"}')) == "it says back"
+
+
+async def test_a_server_that_is_not_there_offers_nothing(start: Start, model: Model) -> None:
+    async with start('run = "mcp:http://127.0.0.1:9/mcp"') as agent:
+        task = await agent.send("call echo {}")
+        assert task.status.state is TaskState.COMPLETED
+        assert "no tool" in words(task)
+        assert model.offered == []
+
+
+async def test_canceling_the_task_cancels_the_call(start: Start) -> None:
+    with listening("json") as url:
+        async with start(f'run = "mcp:{url}"') as agent, tools(Grant(name="beside", reach=at(url))) as beside:
+            await beside.offered()
+
+            async def saw(what: str) -> int:
+                return int(json.loads((await call(beside, "saw")).text)[what])
+
+            task = await agent.send("call slow {}", return_immediately=True)
+            while not await saw("begun"):
+                await asyncio.sleep(0.02)
+            canceled = await agent.cancel(task.id)
+            assert canceled.status.state is TaskState.CANCELED
+            while not await saw("canceled"):
+                await asyncio.sleep(0.02)
+
+
+async def test_the_skills_of_another_dragoman_are_tools(start: Start) -> None:
+    adder = Agent("adder", description="Adds")
+
+    @adder.skill("sum")
+    async def total(ctx: Context) -> AsyncIterator[str]:
+        """Adds the numbers of a line."""
+        await ctx.progress(1, 2, "reading")
+        yield str(sum(map(int, ctx.text.split())))
+
+    async with serving(CONFIG, [adder]) as url, start(f'run = "mcp:{url}/mcp"') as agent:
+        task = await agent.send('call adder {"message": "1 2 3"}')
+    assert task.status.state is TaskState.COMPLETED
+    assert words(task).startswith("it says 6")

@@ -1,0 +1,533 @@
+"""SIGHUP: other agents on a server that runs, and nothing that was begun is lost."""
+
+import asyncio
+import json
+import os
+import pty
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dragoman.config import Config
+from dragoman.engine.api import Run
+from dragoman.server import Loaded, running
+from tests.engine.house import Scripted
+
+DRAGOMAN = Path(sys.executable).parent / "dragoman"
+DEADLINE_S = 20.0
+V1 = {"A2A-Version": "1.0"}
+
+SETTINGS = 'port = 0\nstore = "memory:"\n'
+
+ECHO = '[[agents]]\nid = "echo"\nrun = "house:echo"\n'
+OTHER = '[[agents]]\nid = "other"\nrun = "house:other"\n'
+WORKER = '[[agents]]\nid = "far"\nrun = "worker"\noffline = "queue"\n'
+
+HOUSE = """
+import asyncio
+import pathlib
+
+from dragoman import Agent
+
+import words
+
+echo = Agent("echo")
+other = Agent("other")
+
+
+@echo.skill
+async def say(ctx):
+    return words.WORD
+
+
+@echo.skill
+async def count(ctx):
+    "Counts until the file `go` is there, and three more."
+    number = 0
+    while not pathlib.Path("go").exists():
+        yield f"{words.WORD}{number} "
+        number += 1
+        await asyncio.sleep(0.02)
+    for more in range(3):
+        yield f"{words.WORD}{number + more} "
+
+
+@echo.skill
+async def ask(ctx):
+    answer = await ctx.ask("Who?")
+    return f"{words.WORD} {answer}"
+
+
+@other.skill
+async def greet(ctx):
+    return "other"
+"""
+
+
+BALLAST = """
+import builtins
+
+
+class Ballast:
+    def __init__(self):
+        builtins.ALIVE = getattr(builtins, "ALIVE", 0) + 1
+
+    def __del__(self):
+        builtins.ALIVE -= 1
+
+
+@echo.skill
+async def alive(ctx):
+    assert BALLAST
+    return str(builtins.ALIVE)
+
+
+BALLAST = Ballast()
+"""
+"""How many of these modules there are."""
+
+
+class House:
+    """A directory with a configuration and modules, and the server that serves them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.process: asyncio.subprocess.Process | None = None
+        self.url = ""
+
+    def write(self, *tables: str, settings: str = SETTINGS) -> None:
+        """The configuration."""
+        (self.directory / "dragoman.toml").write_text(settings + "".join(tables))
+
+    def word(self, word: str) -> None:
+        """What the agent says."""
+        (self.directory / "words.py").write_text(f"WORD = {word!r}\n")
+
+    async def start(self, *arguments: str) -> None:
+        """Serve."""
+        with (self.directory / "log").open("wb") as error:
+            self.process = await asyncio.create_subprocess_exec(
+                DRAGOMAN, "serve", *arguments, cwd=self.directory, stdout=asyncio.subprocess.PIPE, stderr=error
+            )
+        assert self.process.stdout is not None
+        async with asyncio.timeout(DEADLINE_S):
+            while line := await self.process.stdout.readline():
+                if found := re.search(rb"listens on (http://\S+)/ ", line):
+                    self.url = found[1].decode()
+                    return
+        raise AssertionError(self.log())
+
+    def log(self) -> str:
+        """What the server has said so far."""
+        return (self.directory / "log").read_text(errors="replace")
+
+    async def reload(self) -> str:
+        """SIGHUP; the line that says what became of it."""
+        assert self.process is not None
+        before = len(re.findall(r"reloaded[:,].*", self.log()))
+        self.process.send_signal(signal.SIGHUP)
+        async with asyncio.timeout(DEADLINE_S):
+            while len(lines := re.findall(r"(?:not )?reloaded[:,].*", self.log())) <= before:
+                await asyncio.sleep(0.01)
+        return lines[-1]
+
+    async def ended(self) -> None:
+        """SIGTERM, and wait; SIGKILL if that does not help."""
+        if self.process is None or self.process.returncode is not None:
+            return
+        self.process.terminate()
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await self.process.wait()
+        except TimeoutError:
+            self.process.kill()
+            await self.process.wait()
+            raise
+
+
+@pytest.fixture
+async def house(tmp_path: Path) -> AsyncIterator[House]:
+    """A directory with two agents; nothing is served yet."""
+    house = House(tmp_path)
+    (tmp_path / "house.py").write_text(HOUSE)
+    house.word("one")
+    house.write(ECHO, OTHER)
+    yield house
+    await house.ended()
+
+
+@pytest.fixture
+async def http() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession(headers=V1) as http:
+        yield http
+
+
+Json = dict[str, Any]
+numbers = iter(range(1_000_000))
+
+
+def message(text: str = "hi", skill: str | None = None, **fields: Any) -> Json:
+    said = {"messageId": f"m{next(numbers)}", "role": "ROLE_USER", "parts": [{"text": text}], **fields}
+    return {"message": {**said, "metadata": {"skill": skill}} if skill else said}
+
+
+async def sent(http: aiohttp.ClientSession, url: str, body: Json, **kwargs: Any) -> Json:
+    async with http.post(f"{url}/message:send", json=body, **kwargs) as answer:
+        assert answer.status == 200, await answer.text()
+        task: Json = (await answer.json())["task"]
+        return task
+
+
+def text_of(task: Json) -> str:
+    return "".join(part["text"] for artifact in task.get("artifacts", ()) for part in artifact["parts"])
+
+
+async def test_a_changed_module_answers_and_a_stream_that_is_open_gets_all_its_events(
+    house: House, http: aiohttp.ClientSession
+) -> None:
+    await house.start()
+    assert text_of(await sent(http, house.url, message(skill="say"))) == "one"
+    async with http.post(f"{house.url}/message:stream", json=message(skill="count")) as stream:
+        events = frames(stream)
+        chunks = [await following(events)]
+        house.word("two")
+        assert await house.reload() == "reloaded: changed echo, other"
+        assert text_of(await sent(http, house.url, message(skill="say"))) == "two"
+        chunks += [await following(events) for _ in range(3)]
+        (house.directory / "go").touch()
+        chunks += [chunk async for chunk in events]
+    said = "".join(chunks).split()
+    assert len(said) > 5
+    assert said == [f"one{number}" for number in range(len(said))]
+
+
+async def frames(stream: aiohttp.ClientResponse) -> AsyncIterator[str]:
+    """The texts of a stream's artifact, as they come."""
+    async for line in stream.content:
+        if line.startswith(b"data:"):
+            update = json.loads(line.removeprefix(b"data:")).get("artifactUpdate")
+            if update is not None:
+                yield "".join(part["text"] for part in update["artifact"]["parts"])
+
+
+async def following(events: AsyncIterator[str]) -> str:
+    async with asyncio.timeout(DEADLINE_S):
+        return await anext(events)
+
+
+async def test_an_edit_of_the_same_second_and_length_is_seen(house: House, http: aiohttp.ClientSession) -> None:
+    await house.start()
+    for word in ("abc", "abd", "abe"):
+        house.word(word)
+        await house.reload()
+        assert text_of(await sent(http, house.url, message(skill="say"))) == word
+
+
+async def test_agents_come_and_go_and_only_cards_that_changed_have_another_etag(
+    house: House, http: aiohttp.ClientSession
+) -> None:
+    async def card(agent: str) -> tuple[int, str | None]:
+        async with http.get(f"{house.url}/agents/{agent}/.well-known/agent-card.json") as answer:
+            return answer.status, answer.headers.get("ETag")
+
+    await house.start()
+    echo, other = await card("echo"), await card("other")
+    house.write(ECHO + 'description = "Says one word."\n', OTHER, '[[agents]]\nid = "third"\nrun = "house:other"\n')
+    assert await house.reload() == "reloaded: added third, changed echo"
+    assert (await card("echo"))[0] == 200
+    assert await card("echo") != echo
+    assert await card("other") == other
+    assert (await card("third"))[0] == 200
+    house.write(OTHER)
+    assert await house.reload() == "reloaded: removed echo, third"
+    assert (await card("echo"))[0] == 404
+    async with http.get(f"{house.url}/agents") as answer:
+        assert [agent["id"] for agent in (await answer.json())["agents"]] == ["other"]
+    assert text_of(await sent(http, house.url, message())) == "other"  # the one that is left is the default
+    assert await house.reload() == "reloaded: the agents are the same"
+
+
+async def test_the_default_and_the_order_change(house: House, http: aiohttp.ClientSession) -> None:
+    await house.start()
+    house.write(ECHO, OTHER, settings=SETTINGS + 'default = "other"\n')
+    await house.reload()
+    assert text_of(await sent(http, house.url, message())) == "other"
+    house.write(ECHO, OTHER)
+    await house.reload()
+    assert text_of(await sent(http, house.url, message())) == "one"
+
+
+@pytest.mark.parametrize(
+    ("break_it", "said"),
+    [
+        (lambda house: house.write("[[agents]"), "is not TOML"),
+        (lambda house: house.write(ECHO, "wheather = 1\n"), "no such setting"),
+        (lambda house: house.write(), "no agents"),
+        (lambda house: house.write(ECHO, settings=SETTINGS + 'default = "nobody"\n'), "no such agent"),
+        (lambda house: (house.directory / "words.py").write_text("WORD = "), "words.py"),
+        (lambda house: (house.directory / "house.py").write_text("echo = 1"), "not an Agent"),
+        (lambda house: (house.directory / "house.py").write_text("import sys; sys.exit()"), "SystemExit"),
+    ],
+    ids=["toml", "key", "empty", "default", "neighbour", "object", "exit"],
+)
+async def test_a_broken_configuration_changes_nothing_and_the_log_says_why(
+    house: House, http: aiohttp.ClientSession, break_it: Callable[[House], object], said: str
+) -> None:
+    await house.start()
+    house.word("two")
+    break_it(house)
+    line = await house.reload()
+    assert line.startswith("not reloaded, all stays as it is")
+    assert said in house.log()
+    assert text_of(await sent(http, house.url, message(skill="say"))) == "one"
+    async with http.get(f"{house.url}/ready") as answer:
+        assert answer.status == 200
+    (house.directory / "house.py").write_text(HOUSE)
+    house.word("three")
+    house.write(ECHO, OTHER)
+    assert (await house.reload()).startswith("reloaded: changed echo")
+    assert text_of(await sent(http, house.url, message(skill="say"))) == "three"
+
+
+async def test_settings_that_need_a_restart_are_named_and_not_taken(house: House, http: aiohttp.ClientSession) -> None:
+    await house.start()
+    house.write(ECHO, OTHER, settings=SETTINGS + "max_parts = 1\n")
+    await house.reload()
+    assert "max_parts has changed: restart the server" in house.log()
+    two = message()
+    two["message"]["parts"] *= 2
+    await sent(http, house.url, two)
+
+
+async def test_an_agent_gets_a_key_of_its_own(house: House, http: aiohttp.ClientSession) -> None:
+    await house.start()
+    house.write(ECHO + 'api_key = "sesame"\n', OTHER)
+    assert await house.reload() == "reloaded: changed echo"
+    url = f"{house.url}/agents/echo"
+    async with http.post(f"{url}/message:send", json=message()) as answer:
+        assert answer.status == 401
+    await sent(http, url, message(), headers={"x-api-key": "sesame"})
+    await sent(http, f"{house.url}/agents/other", message())
+    house.write(ECHO, OTHER)
+    await house.reload()
+    await sent(http, url, message())
+
+
+async def test_a_task_that_waits_for_an_answer_goes_on_as_it_began(house: House, http: aiohttp.ClientSession) -> None:
+    await house.start()
+    asked = await sent(http, house.url, message(skill="ask"))
+    assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+    house.word("two")
+    await house.reload()
+    answer = message("Ann", taskId=asked["id"], contextId=asked["contextId"])
+    assert text_of(await sent(http, house.url, answer)) == "one Ann"
+
+
+async def test_a_task_of_an_agent_that_was_removed_finishes_and_is_there_again_with_its_agent(
+    house: House, http: aiohttp.ClientSession
+) -> None:
+    await house.start()
+    url = f"{house.url}/agents/echo"
+    body = {**message(skill="count"), "configuration": {"returnImmediately": True}}
+    begun = await sent(http, url, body)
+    house.write(OTHER)
+    await house.reload()
+    async with http.get(f"{url}/tasks/{begun['id']}") as answer:
+        assert answer.status == 404
+    (house.directory / "go").touch()
+    house.write(ECHO, OTHER)
+    await house.reload()
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            async with http.get(f"{url}/tasks/{begun['id']}") as answer:
+                task = await answer.json()
+            if task["status"]["state"] == "TASK_STATE_COMPLETED":
+                break
+            assert task["status"]["state"] == "TASK_STATE_WORKING"
+            await asyncio.sleep(0.02)
+    assert text_of(task).startswith("one0 ")
+
+
+async def test_a_worker_keeps_its_lease_when_its_agent_changes_and_when_it_is_removed(
+    house: House, http: aiohttp.ClientSession
+) -> None:
+    async def worker(action: str, **body: Any) -> Json:
+        headers = {"x-api-key": "sesame"}
+        async with http.post(f"{house.url}/workers/far/{action}", json=body, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+            said: Json = await answer.json()
+            return said
+
+    keyed = WORKER + 'api_key = "sesame"\n'
+    house.write(OTHER, keyed)
+    await house.start()
+    body = {**message(), "configuration": {"returnImmediately": True}}
+    ids = [
+        (await sent(http, f"{house.url}/agents/far", body, headers={"x-api-key": "sesame"}))["id"]
+        for body in ({**message(), "configuration": {"returnImmediately": True}} for _ in range(2))
+    ]
+    del body
+    first = await worker("lease", worker="w", wait_s=5)
+    house.write(OTHER, keyed, 'description = "Far away."\n')
+    assert await house.reload() == "reloaded: changed far"
+    await worker("heartbeat", lease=first["lease"])
+    house.write(OTHER)
+    assert await house.reload() == "reloaded: removed far"
+    await worker("complete", lease=first["lease"], artifacts=[])
+    second = await worker("lease", worker="w", wait_s=5)  # what was taken in is worked off
+    await worker("complete", lease=second["lease"], artifacts=[])
+    assert {first["task"]["id"], second["task"]["id"]} == set(ids)
+    async with asyncio.timeout(DEADLINE_S):
+        while True:  # and then there is nothing of it any more
+            async with http.post(f"{house.url}/workers/far/lease", json={"worker": "w", "wait_s": 0}) as answer:
+                if answer.status == 404:
+                    break
+            await asyncio.sleep(0.02)
+
+
+async def test_twenty_reloads_under_load_lose_no_request_and_no_task(house: House, http: aiohttp.ClientSession) -> None:
+    await house.start()
+    done, answers = asyncio.Event(), []
+
+    async def call(agent: str) -> None:
+        while not done.is_set():
+            task = await sent(http, f"{house.url}/agents/{agent}", message())
+            assert task["status"]["state"] == "TASK_STATE_COMPLETED"
+            answers.append(text_of(task))
+
+    async def follow() -> None:
+        while not done.is_set():
+            async with http.post(f"{house.url}/message:stream", json=message(skill="say")) as stream:
+                assert stream.status == 200
+                answers.append("".join([text async for text in frames(stream)]))
+
+    async with asyncio.TaskGroup() as group:
+        for agent in ("echo", "other"):
+            for _ in range(4):
+                group.create_task(call(agent))
+        group.create_task(follow())
+        for number in range(20):
+            house.word(f"word{number}")
+            house.write(*((ECHO, OTHER, WORKER) if number % 2 else (ECHO, OTHER)))
+            assert "changed echo, other" in await house.reload()
+        done.set()
+    assert {f"word{number}" for number in range(20)} & set(answers)
+    assert set(answers) <= {"one", "other", *(f"word{number}" for number in range(20))}
+    assert "Traceback" not in house.log()
+
+
+async def test_what_reloads_replace_is_freed(house: House, http: aiohttp.ClientSession) -> None:
+    (house.directory / "house.py").write_text(HOUSE + BALLAST)
+    await house.start()
+    assert text_of(await sent(http, house.url, message(skill="alive"))) == "1"
+    for number in range(5):
+        house.word(f"word{number}")
+        await house.reload()
+        await sent(http, house.url, message())
+    async with asyncio.timeout(DEADLINE_S):
+        while text_of(await sent(http, house.url, message(skill="alive"))) != "1":
+            await asyncio.sleep(0.02)
+
+
+async def test_an_agent_that_would_be_open_to_the_world_is_refused(house: House, http: aiohttp.ClientSession) -> None:
+    exposed = SETTINGS + 'host = "0.0.0.0"\n'
+    house.write(ECHO + 'api_key = "sesame"\n', settings=exposed)
+    await house.start()
+    house.write(ECHO + 'api_key = "sesame"\n', OTHER, settings=exposed)
+    assert "nobody who calls other is asked who they are" in await house.reload()
+    url = house.url.replace("0.0.0.0", "127.0.0.1")
+    async with http.get(f"{url}/agents") as answer:
+        assert [agent["id"] for agent in (await answer.json())["agents"]] == ["echo"]
+
+
+async def test_a_server_that_is_stopped_while_it_imports_stops(house: House) -> None:
+    await house.start()
+    assert house.process is not None
+    (house.directory / "words.py").write_text("import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n")
+    house.process.send_signal(signal.SIGHUP)
+    async with asyncio.timeout(DEADLINE_S):
+        while not (house.directory / "begun").exists():
+            await asyncio.sleep(0.01)
+        house.process.send_signal(signal.SIGTERM)
+        assert await house.process.wait() == 0
+
+
+class Gated(Scripted):
+    """An agent that is opened and closed, and whose runs wait for `go`."""
+
+    def __init__(self, agent_id: str) -> None:
+        async def wait(run: Run) -> None:
+            await self.go.wait()
+
+        super().__init__(wait, agent_id)
+        self.go = asyncio.Event()
+        self.seen: list[str] = []
+        self.closed = asyncio.Event()
+
+    async def open(self, group: asyncio.TaskGroup) -> None:
+        self.seen.append("opened")
+
+    async def close(self) -> None:
+        self.seen.append("closed")
+        self.closed.set()
+
+
+async def test_an_agent_is_opened_before_it_is_served_and_closed_after_its_last_run(
+    http: aiohttp.ClientSession,
+) -> None:
+    config = Config(port=0, store="memory:", shutdown_grace_s=0)
+    kept, old, new = Gated("kept"), Gated("changing"), Gated("changing")
+    read = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def again() -> Loaded:
+        loop.call_soon_threadsafe(read.set)
+        return Loaded(config, [kept, new])
+
+    async with asyncio.timeout(DEADLINE_S), running(config, [kept, old], again=again) as server:
+        body = {**message(), "configuration": {"returnImmediately": True}}
+        begun = await sent(http, f"{server.url}/agents/changing", body)
+        server.reload()
+        await read.wait()
+        while "opened" not in new.seen:
+            await asyncio.sleep(0.01)
+        async with http.get(f"{server.url}/agents/changing/tasks/{begun['id']}") as answer:
+            assert (await answer.json())["status"]["state"] == "TASK_STATE_WORKING"
+        assert old.seen == ["opened"]
+        old.go.set()
+        await old.closed.wait()
+        assert (kept.seen, new.seen) == (["opened"], ["opened"])
+    assert (kept.seen, old.seen, new.seen) == (["opened", "closed"],) * 3
+
+
+async def test_a_server_whose_terminal_is_closed_stops(house: House) -> None:
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(house.directory)
+        os.execv(DRAGOMAN, [str(DRAGOMAN), "serve"])
+    loop = asyncio.get_running_loop()
+
+    def read() -> str:
+        said = ""
+        while "Ctrl-C" not in said:
+            said += os.read(terminal, 65_536).decode()
+        return said
+
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await loop.run_in_executor(None, read)
+    finally:
+        os.close(terminal)
+    ended: Awaitable[tuple[int, int]] = loop.run_in_executor(None, os.waitpid, pid, 0)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await asyncio.shield(ended))[1] == 0
+    except TimeoutError:
+        os.kill(pid, signal.SIGKILL)
+        raise
