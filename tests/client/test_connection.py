@@ -84,8 +84,7 @@ async def test_a_task_is_followed_from_the_event_last_seen(agent: Connection, ga
     await gates.reached[name].wait()
     seen = ""
     events = agent.events(Subscribe(id=task.id))
-    async for event_id, _ in events:
-        seen = event_id
+    async for (seen, _), *_ in events:  # noqa: B007
         break
     await events.aclose()
     assert seen

@@ -19,7 +19,7 @@ from dragoman.client.folding import Folding, joined
 from dragoman.client.messages import message_of
 from dragoman.client.retries import Again
 from dragoman.config import Config
-from dragoman.model.errors import TaskNotFound
+from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.operations import StreamMessage
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
@@ -371,6 +371,27 @@ async def test_a_subscription_that_begins_in_the_middle_is_not_trusted(peer: Pee
         GetTask=[result(working), result(done)],
     )
     assert said(await followed(peer)) == {"a": "abc"}
+
+
+async def test_what_comes_together_with_an_error_is_told_first(peer: Peer) -> None:
+    parts = [
+        {
+            "taskId": "t",
+            "contextId": "c",
+            "append": text != "a",
+            "artifact": {"artifactId": "a", "parts": [{"text": text}]},
+        }
+        for text in "ab"
+    ]
+    error = {"jsonrpc": "2.0", "id": 1, "error": {"code": -32602, "message": "No"}}
+    sent = framed({"task": TASK}, *({"artifactUpdate": part} for part in parts))
+    answering(peer, SendStreamingMessage=[raw(HEAD + sent + b"data: " + json.dumps(error).encode() + b"\n\n")])
+    told: list[Update] = []
+    async with connect(peer.url, dialect="1.0") as agent:
+        with pytest.raises(InvalidParams):
+            async for update in agent.stream("hello"):
+                told.append(update)
+    assert [type(each) for each in told] == [Task, ArtifactUpdate, ArtifactUpdate]
 
 
 async def test_a_mere_acknowledgement_of_a_subscription_leads_to_asking(peer: Peer) -> None:

@@ -224,6 +224,47 @@ async def test_a_send_is_repeated_as_it_was_where_the_agent_dedupes(peer: Peer) 
     assert time.pauses == [0.2, 0.4]
 
 
+def knowing(url: str, **params: Any) -> Script:
+    """A card that says that a repeated message is known."""
+    extension = {"uri": "urn:dragoman:dedupe:v1", **({"params": params} if params else {})}
+    endpoint = {"url": url + "/", "protocolBinding": "JSONRPC", "protocolVersion": "1.0"}
+    return says({"name": "a", "supportedInterfaces": [endpoint], "capabilities": {"extensions": [extension]}})
+
+
+@pytest.mark.parametrize("params", [{}, {"window": "600s"}])
+async def test_a_send_is_repeated_as_it_was_where_the_card_says_that_the_agent_dedupes(
+    peer: Peer, params: dict[str, Any]
+) -> None:
+    peer.scripts[CARD_PATH] = knowing(peer.url, **params)
+    peer.scripts["POST /"] = answers(raw(b""), raw(b""), rpc(SEND))
+    assert isinstance(await send(peer, dialect=None, retries=Time().again()), Task)
+    assert len({asked.body for asked in peer.asked if asked.method == "POST"}) == 1
+
+
+@pytest.mark.parametrize("params", [{"window": "0s"}, {"window": "soon"}, {"window": 600}])
+async def test_a_window_that_is_over_or_unclear_is_none(peer: Peer, params: dict[str, Any]) -> None:
+    peer.scripts[CARD_PATH] = knowing(peer.url, **params)
+    peer.scripts["POST /"] = answers(raw(b""), rpc(SEND))
+    with pytest.raises(CallBroken):
+        await send(peer, dialect=None, retries=Time().again())
+
+
+async def test_a_caller_may_know_better_than_the_card(peer: Peer) -> None:
+    peer.scripts[CARD_PATH] = knowing(peer.url)
+    peer.scripts["POST /"] = answers(raw(b""), rpc(SEND))
+    with pytest.raises(CallBroken):
+        await send(peer, dialect=None, retries=Time().again(dedupes=False))
+
+
+async def test_a_stream_of_which_nothing_was_heard_is_repeated_where_the_card_says_so(peer: Peer) -> None:
+    peer.scripts[CARD_PATH] = knowing(peer.url)
+    told = b"data: " + json.dumps({"jsonrpc": "2.0", "id": None, "result": {"task": TASK}}).encode() + b"\n\n"
+    broken = raw(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 99\r\n\r\nda")
+    peer.scripts["POST /"] = answers(broken, says(told, headers=SSE))
+    assert len(await streamed(peer, dialect=None, retries=Time().again())) == 1
+    assert len({asked.json["params"]["message"]["messageId"] for asked in peer.asked if asked.method == "POST"}) == 1
+
+
 async def test_what_never_went_out_is_tried_again() -> None:
     time = Time()
     with pytest.raises(NotReached):
@@ -278,7 +319,8 @@ async def test_each_update_comes_with_the_id_to_come_back_with(peer: Peer) -> No
     update = {"artifactUpdate": {"taskId": "t", "contextId": "c", "artifact": {"artifactId": "a", "parts": []}}}
     peer.scripts["POST /"] = events(framed(SEND), framed(update))
     async with connect(peer.url, dialect="1.0") as agent:
-        got = [(event_id, type(each).__name__) async for event_id, each in agent.events(Subscribe(id="t"), after="7.2")]
+        batches = [batch async for batch in agent.events(Subscribe(id="t"), after="7.2")]
+        got = [(event_id, type(each).__name__) for batch in batches for event_id, each in batch]
     assert got == [("1", "Task"), ("2", "ArtifactUpdate")]
     assert peer.asked[0].headers["last-event-id"] == "7.2"
     assert peer.asked[0].headers["accept"] == "text/event-stream"

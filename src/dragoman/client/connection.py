@@ -15,7 +15,7 @@ from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
 from dragoman.client.following import Following
 from dragoman.client.interface import Interface
 from dragoman.client.messages import Content, message_of
-from dragoman.client.place import Place
+from dragoman.client.place import Batch, Place
 from dragoman.client.retries import Again
 from dragoman.client.timeouts import Timeouts
 from dragoman.client.transport import Transport
@@ -265,8 +265,8 @@ class Connection:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
         place: Place | None = None,
-    ) -> AsyncGenerator[tuple[str, Update], None]:
-        """The updates of a stream, each with the id to come back with: see `Transport.stream`. It is to be closed.
+    ) -> AsyncGenerator[Batch, None]:
+        """The updates of a stream, as they come together: see `Transport.stream`. It is to be closed.
 
         Ends when the agent ends it, or breaks with a NoAnswer. What `ask` does if the endpoint is gone, it does, too.
         """

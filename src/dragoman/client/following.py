@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from dragoman.client.errors import CallTimedOut, HttpRefusal, NoAnswer, NoToken, PeerError, StreamLost, fate_unknown
 from dragoman.client.folding import Folding
-from dragoman.client.place import Place
+from dragoman.client.place import Batch, Place
 from dragoman.client.retries import Again
 from dragoman.client.timeouts import Timeouts
 from dragoman.dialects.tongue import Answer, Tongue
@@ -70,7 +70,7 @@ class Agent(Protocol):
         idempotency_key: str | None = None,
         traceparent: str | None = None,
         place: Place | None = None,
-    ) -> AsyncGenerator[tuple[str, Update], None]:
+    ) -> AsyncGenerator[Batch, None]:
         """See Connection."""
         ...
 
@@ -106,6 +106,8 @@ class Following:
     ) -> None:
         self.folding = Folding(operation.id if isinstance(operation, Subscribe) else "")
         self.place = Place(after or "")
+        self.mended = 0
+        """How often it was taken up again: what comes then may say again what was told, if a server was lost."""
         self._agent = agent
         self._operation = operation
         self._send = operation if isinstance(operation, StreamMessage) else None
@@ -127,29 +129,33 @@ class Following:
         self._attempt = 0
 
     async def updates(self) -> AsyncGenerator[Update, None]:
+        """The same one by one, for whoever does not look at `folding` and `place` meanwhile. It is to be closed."""
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for update in batch:
+                    yield update
+
+    async def batches(self) -> AsyncGenerator[list[Update], None]:
         """What becomes of the task, until it ends or, of a send, waits for its caller. It is to be closed.
 
-        Raises StreamLost if it could not be taken up again; what the agent refuses; NoAnswer as Connection, if the
-        stream did not come about: one that was `sent` bears the message id.
+        As many updates at a time as came together, and one at least; `folding` and `place` have them already. Raises
+        StreamLost if it could not be taken up again; what the agent refuses; NoAnswer as Connection, if the stream did
+        not come about: one that was `sent` bears the message id.
         """
-        folding, place = self.folding, self.place
         while True:
             lost: Exception | None = None
             self._told = self._checks = settled = False
             try:
                 async with aclosing(self._events()) as events:
                     while (came := await (self._last(events) if settled else anext(events, None))) is not None:
-                        event_id, update = came
                         if not self._told:
                             self._told = True
-                            if not self._fits(update):
+                            if not self._fits(came[0][1]):
                                 break
-                        for each in folding.news(update) if self._checks else (update,):
-                            self._attempt = 0
-                            folding.add(each)
-                            yield each
-                        place.id = event_id or place.id
-                        settled = self._settled if type(update) is not ArtifactUpdate else settled
+                        news = self._taken(came)
+                        if news:
+                            yield news
+                        settled = self._settled
                         if not self._first and self._answered:
                             return
             except _BROKEN as error:
@@ -158,9 +164,28 @@ class Following:
                 return
             await self._turn(lost)
 
+    def _taken(self, came: Batch) -> list[Update]:
+        """What of that which came is new."""
+        folding, place = self.folding, self.place
+        news: list[Update] = []
+        for event_id, update in came:
+            if self._checks:
+                for each in folding.news(update):
+                    folding.add(each)
+                    news.append(each)
+            else:
+                folding.add(update)
+                news.append(update)
+            place.id = event_id or place.id
+            if not self._first and type(update) is not ArtifactUpdate and self._answered:
+                break
+        if news:
+            self._attempt = 0
+        return news
+
     # -- the pieces ----------------------------------------------------------------------------------------------------
 
-    def _events(self) -> AsyncGenerator[tuple[str, Update], None]:
+    def _events(self) -> AsyncGenerator[Batch, None]:
         task_id, place = self.folding.task_id, self.place
         place.retry_ms = None
         match self._step:
@@ -187,7 +212,7 @@ class Following:
             place=place,
         )
 
-    async def _last(self, events: AsyncGenerator[tuple[str, Update], None]) -> tuple[str, Update] | None:
+    async def _last(self, events: AsyncGenerator[Batch, None]) -> Batch | None:
         """What comes next, although the task is over; None at the end, which is not waited for as long as it takes."""
         if self._ends_at is None:
             self._ends_at = asyncio.get_running_loop().time() + LAST_S
@@ -197,12 +222,12 @@ class Following:
         except TimeoutError:
             return None
 
-    async def _answer(self, operation: SendMessage | GetTask) -> AsyncGenerator[tuple[str, Update], None]:
+    async def _answer(self, operation: SendMessage | GetTask) -> AsyncGenerator[Batch, None]:
         key: dict[str, Any] = {"idempotency_key": self._key} if isinstance(operation, SendMessage) else {}
         answer = await self._agent.ask(operation, traceparent=self._traceparent, **key)
         if not isinstance(answer, Task | Message):
             raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
-        yield "", answer
+        yield [("", answer)]
 
     def _fits(self, first: Update) -> bool:
         """Whether what a piece begins with can be joined to what has been told."""
@@ -291,6 +316,7 @@ class Following:
         if before is _Step.SUBSCRIBED and lost is None and not self._told:
             self._subscribes = False  # a mere acknowledgement (Evo AI)
         self._first = False
+        self.mended += 1
         task_id = self.folding.task_id
         if self.place.id and task_id and self._resumes:
             self._step = _Step.RESUMED

@@ -5,9 +5,13 @@ was: some servers give all events one id, and some number each stream from 1.
 """
 
 from dragoman.dialects.sse import ServerSentEvent
+from dragoman.model.updates import Update
+
+Batch = list[tuple[str, Update]]
+"""Updates, each with the id of the newest event of which all has been told with it; empty if none has one."""
 
 KNOWN_MAX = 1024
-"""Newest events that are told apart: more than any server sends again from before where its reader stands."""
+"""Newest events that are told apart, at least: more than any server sends again from before where its reader stands."""
 
 
 class Place:
@@ -32,6 +36,6 @@ class Place:
         if event_id in known:
             return len(known) > 1 and known[event_id] == said
         known[event_id] = said
-        if len(known) > KNOWN_MAX:
-            del known[next(iter(known))]
+        if len(known) >= 2 * KNOWN_MAX:
+            self._known = dict(list(known.items())[KNOWN_MAX:])
         return False

@@ -83,6 +83,10 @@ class Reading(Struct, frozen=True):
         """What an event of a stream tells. Raises A2AError, also that which the event tells of."""
         if event.data in _EMPTY or event.event in _PINGS:
             return ()
+        if self.call_id and event.event == "message":
+            quickly = self.tongue.read_event(event.data, self.call_id)
+            if quickly is not None:
+                return (quickly,)
         data = event.data.encode()
         try:
             envelope = _ENVELOPE.decode(data)

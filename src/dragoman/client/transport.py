@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from dragoman.client.errors import HttpRefusal, no_answer
 from dragoman.client.interface import Interface
-from dragoman.client.place import Place
+from dragoman.client.place import Batch, Place
 from dragoman.client.reading import Reading
 from dragoman.client.retries import Again, Later
 from dragoman.client.timeouts import Timeouts
@@ -122,8 +122,8 @@ class Transport:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
         place: Place | None = None,
-    ) -> AsyncGenerator[tuple[str, Update], None]:
-        """The updates of a stream, each with the id of the newest event of which all has been told, empty if none has.
+    ) -> AsyncGenerator[Batch, None]:
+        """The updates of a stream, as many at a time as came together, and one at least.
 
         `after` is sent as `Last-Event-ID`. What `place` knows is left out, and it learns what comes. An agent that
         answers with a result instead gives a stream of that alone. The iterator ends when the agent ends the stream; to
@@ -138,21 +138,29 @@ class Transport:
                 partial(self._opened, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
             )
             if isinstance(opened, tuple):
-                for update in opened:
-                    yield "", update
+                if opened:
+                    yield [("", update) for update in opened]
                 return
             parser, reading, told = sse.Parser(), call.reading, ""
             try:
                 async for piece in opened.pieces:
-                    for event in parser.feed(piece):
-                        if place is not None and place.repeats(event):
-                            continue
-                        updates = reading.updates(event)
-                        for update in updates[:-1]:
-                            yield told, update
-                        told = event.id
-                        if updates:
-                            yield told, updates[-1]
+                    batch: Batch = []
+                    try:
+                        for event in parser.feed(piece):
+                            if place is not None and place.repeats(event):
+                                continue
+                            updates = reading.updates(event)
+                            for update in updates[:-1]:
+                                batch.append((told, update))
+                            told = event.id
+                            if updates:
+                                batch.append((told, updates[-1]))
+                    except A2AError as error:
+                        if batch:  # what came before it is told first
+                            yield batch
+                        raise error
+                    if batch:
+                        yield batch
             except EgressError as error:
                 raise no_answer(error, "idle_s") from error
             finally:

@@ -94,11 +94,26 @@ class Parser:
             lines[0] = lines[0].removeprefix(_BOM)
         rest = lines.pop()
         events: list[ServerSentEvent] = []
-        for line in lines:
-            if line:
+        data = self._data
+        for line in lines:  # written out here is what nearly every event has, as a call costs as much as it does
+            if line[:6] == b"data: ":
+                if self._event_bytes + len(line) > self._max_event_bytes:
+                    self._check_bound(len(line))
+                data.append(line[6:].decode("utf-8", "replace"))
+                self._event_bytes += len(line) + 1
+            elif line[:4] == b"id: " and b"\0" not in line:
+                self._id = line[4:].decode("utf-8", "replace")
+            elif line:
                 self._field(line)
-            elif (event := self._dispatched()) is not None:
-                events.append(event)
+            elif data:
+                self.last_id = self._id
+                whole = data[0] if len(data) == 1 else "\n".join(data)
+                events.append(ServerSentEvent(whole, self._event or "message", self._id, self.retry_ms))
+                data.clear()
+                self._event, self._event_bytes = "", 0
+            else:
+                self.last_id = self._id
+                self._event = ""
         if rest:
             self._hold(rest)
         return events
@@ -128,11 +143,3 @@ class Parser:
             case b"retry":
                 if value and len(value) <= 9 and _DIGITS.issuperset(value):
                     self.retry_ms = int(value)
-
-    def _dispatched(self) -> ServerSentEvent | None:
-        data, event = self._data, self._event
-        self._data, self._event, self._event_bytes = [], "", 0
-        self.last_id = self._id
-        if not data:
-            return None
-        return ServerSentEvent("\n".join(data), event or "message", self.last_id, self.retry_ms)

@@ -38,11 +38,13 @@ class Tongue(Struct, frozen=True, kw_only=True):
 
     `rpc` and `rest` encode an operation for either binding; None: the dialect does not have that binding; they raise
     UnsupportedOperation for what it cannot say. `read_answer` reads the JSON of a result (of the whole body over
-    HTTP+JSON), `read_update` that of a stream's frame; one frame may tell of several things, or of none. With
-    `enveloped` False the frames over JSON-RPC are bare, without an envelope. `read_error` reads the `error` member of a
-    JSON-RPC answer, or the body of an HTTP answer of that status (0: it came in an envelope); what it does not know
-    becomes the error that comes nearest. `headers` go with every call. `streams`, `subscribes`, `pushes` and `lists`
-    say which operations the dialect has at all; where it cannot subscribe, a client polls.
+    HTTP+JSON), `read_update` that of a stream's frame; one frame may tell of several things, or of none. `read_event`
+    is the quick way for a frame that is as it should be, in the envelope of that call, and tells one thing; it gives
+    None for any other. With `enveloped` False the frames over JSON-RPC are bare, without an envelope. `read_error`
+    reads the `error` member of a JSON-RPC answer, or the body of an HTTP answer of that status (0: it came in an
+    envelope); what it does not know becomes the error that comes nearest. `headers` go with every call. `streams`,
+    `subscribes`, `pushes` and `lists` say which operations the dialect has at all; where it cannot subscribe, a client
+    polls.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Tongue(Struct, frozen=True, kw_only=True):
     rest: Callable[[Operation], RestCall] | None
     read_answer: Callable[[Operation, bytes], Answer]
     read_update: Callable[[bytes], tuple[Update, ...]]
+    read_event: Callable[[str, int], Update | None] = lambda data, call_id: None
     read_error: Callable[[bytes, int], A2AError]
     headers: Mapping[str, str] = {}
     enveloped: bool = True

@@ -22,7 +22,7 @@ class StatusUpdate(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
 
 
-class ArtifactUpdate(Struct, frozen=True, kw_only=True):
+class ArtifactUpdate(Struct, frozen=True, kw_only=True, rename="camel"):
     """An artifact, or a chunk of one (A2A 1.0 §4.2.2). `append` adds to the artifact of the same id.
 
     `usage` is all that the task has cost, where an artifact tells it (protoAgent); a last status may say it again.

@@ -40,25 +40,25 @@ class _StatusUpdate(Struct, rename="camel"):
     metadata: dict[str, Any] | None = None
 
 
-class _ArtifactUpdate(Struct, rename="camel"):
-    task_id: str
-    context_id: str
-    artifact: Artifact
-    append: bool = False
-    last_chunk: bool = False
-    metadata: dict[str, Any] | None = None
-
-
 class _Frame(Struct, rename="camel"):
     """StreamResponse (A2A 1.0 §3.2.3); SendMessageResponse is its first half."""
 
     task: Task | None = None
     message: Message | None = None
     status_update: _StatusUpdate | None = None
-    artifact_update: _ArtifactUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+
+
+class _Event(Struct):
+    """A frame in its JSON-RPC envelope."""
+
+    id: int | str
+    result: _Frame
+    error: None = None
 
 
 _FRAME = Decoder(_Frame)
+_EVENT = Decoder(_Event)
 _TASK = Decoder(Task)
 
 _FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -84,6 +84,18 @@ _GRPC: dict[str, type[A2AError]] = {
 def read_update(data: bytes) -> tuple[Update, ...]:
     """What a frame tells: exactly one thing."""
     return (_exact_update(data) or heard.heard(data, hearing.update),)
+
+
+def read_event(data: str, call_id: int) -> Update | None:
+    """What a frame in the envelope of that call tells; None if anything about it is unusual."""
+    try:
+        event = _EVENT.decode(data)
+        chunk = event.result.artifact_update
+        if chunk is None or not _plain(chunk):  # else nothing in it is nested
+            json_bounds.check(data.encode(), heard.MAX_DEPTH, heard.MAX_CONTAINERS)
+    except _FAILURES:
+        return None
+    return _told_by(event.result) if event.id == call_id else None
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -132,17 +144,12 @@ def _exact_update(data: bytes) -> Update | None:
         frame = _FRAME.decode(data)
     except _FAILURES:
         return None
+    return _told_by(frame)
+
+
+def _told_by(frame: _Frame) -> Update | None:
     if (chunk := frame.artifact_update) is not None:
-        if not _whole(chunk.artifact.parts):
-            return None
-        return ArtifactUpdate(
-            task_id=chunk.task_id,
-            context_id=chunk.context_id,
-            artifact=chunk.artifact,
-            append=chunk.append,
-            last_chunk=chunk.last_chunk,
-            metadata=chunk.metadata,
-        )
+        return chunk if chunk.usage is None and _whole(chunk.artifact.parts) else None  # 1.0 has no usage there
     if (update := frame.status_update) is not None:
         said = update.status.message
         if said is not None and not _whole(said.parts):
@@ -161,6 +168,17 @@ def _exact_update(data: bytes) -> Update | None:
     if frame.message is not None and _whole(frame.message.parts):
         return frame.message
     return None
+
+
+def _plain(chunk: ArtifactUpdate) -> bool:
+    """Whether it is one text, and no metadata."""
+    parts = chunk.artifact.parts
+    return (
+        len(parts) == 1
+        and parts[0].text is not None
+        and parts[0].data is UNSET
+        and parts[0].metadata is chunk.artifact.metadata is chunk.metadata is None
+    )
 
 
 def _exact_task(body: bytes) -> Task | None:

@@ -12,6 +12,7 @@ TONGUE = Tongue(
     rest=ask.rest,
     read_answer=hear.read_answer,
     read_update=hear.read_update,
+    read_event=hear.read_event,
     read_error=hear.read_error,
     headers={"A2A-Version": "1.0"},
 )
