@@ -23,7 +23,8 @@ TYPED := $(wildcard src examples scripts)
 
 # Agent frameworks, each in an environment of its own; `make test` tries those that install quickly.
 FRAMEWORKS ?= $(patsubst requirements/framework-%.txt,%,$(wildcard requirements/framework-*.txt))
-FRAMEWORKS_QUICK := agno crewai google-adk langgraph openai-agents pydantic-ai strands
+# Without CrewAI, which takes 800 MB.
+FRAMEWORKS_QUICK := agno google-adk langgraph openai-agents pydantic-ai strands
 
 PORT ?= 7870
 STORE ?= sqlite:///data/dragoman.db
@@ -72,19 +73,19 @@ bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server a
 docs: $(VENV)/.core ## every link in the documentation leads somewhere
 	$(BIN)/python scripts/check_links.py
 
-peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-mcp/.ready .venv-s3/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
+peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
 
 frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the agent frameworks that install quickly
 
 requirements: $(VENV)/.build ## look up newer versions and write requirements/*.txt anew
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
-	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-mcp peers-s3 bench; do \
+	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-mcp peers-mcp2 peers-s3 bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-mcp .venv-s3 .venv-bench tests/peers/js/node_modules dist build
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-mcp .venv-mcp2 .venv-s3 .venv-bench .venv-fw-* tests/peers/js/node_modules dist build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -111,6 +112,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 .venv-openai/.ready: requirements/peers-openai.txt
 .venv-fasta2a/.ready: requirements/peers-fasta2a.txt
 .venv-mcp/.ready: requirements/peers-mcp.txt
+.venv-mcp2/.ready: requirements/peers-mcp2.txt
 .venv-s3/.ready: requirements/peers-s3.txt
 .venv-bench/.ready: requirements/bench.txt
 .venv-fw-%/.ready: requirements/framework-%.txt | $(VENV)/.core

@@ -181,7 +181,7 @@ async def test_what_is_on_its_way_is_given_out_before_the_answer_goes_on(api: Co
 async def test_an_answer_larger_than_what_is_held_at_once_comes_whole(api: Completions) -> None:
     words = [f"{number:07d} " * 20 for number in range(2_000)]
     api.answers(written(told(words)))
-    assert (await asked(model(api.url, coalesce_s=5.0))).text == "".join(words)
+    assert (await asked(model(api.url, coalesce_s=0.2))).text == "".join(words)
 
 
 async def test_a_cancel_closes_the_connection_at_once(api: Completions) -> None:
@@ -299,7 +299,7 @@ async def test_a_wait_that_is_too_long_is_not_waited(api: Completions) -> None:
     api.answers(refused(429, headers={"Retry-After": "300"}))
     state, text, reason = await ending(model(api.url))
     assert (state, reason, len(api.asked)) == (TaskState.FAILED, "model_busy", 1)
-    assert "301 s" in text
+    assert "300 s" in text
 
 
 @pytest.mark.parametrize(
@@ -340,6 +340,20 @@ async def test_an_answer_that_breaks_off_again_and_again_fails(api: Completions)
     assert (state, reason, len(api.asked)) == (TaskState.FAILED, "model_broken", 2)
 
 
+async def test_data_that_is_too_deep_for_callers_is_none(api: Completions) -> None:
+    api.answers(said("[" * 100 + "]" * 100))
+    assert (await ending(model(api.url, schema={})))[2] == "model_not_json"
+
+
+@pytest.mark.parametrize("ends", [True, False])
+async def test_an_answer_that_the_model_has_ended_is_whole_though_its_stream_is_not(
+    api: Completions, ends: bool
+) -> None:
+    api.answers(written(event(delta("Hello.")) + event(delta(finish="stop")), event(usage()), ends=ends))
+    ran = await asked(model(api.url, retries=1))
+    assert (ran.state, ran.text, ran.usage, len(api.asked)) == (TaskState.COMPLETED, "Hello.", Usage(7, 3, 10), 1)
+
+
 async def test_an_error_in_the_middle_of_a_stream_is_one(api: Completions) -> None:
     api.answers(written(event(delta("Hal")) + event({"error": {"message": "overloaded", "code": 503}})), said("Hello."))
     assert (await asked(model(api.url))).text == "Hello."
@@ -350,6 +364,16 @@ async def test_an_endpoint_that_is_not_there_fails_and_then_keeps_calls_away() -
     assert (await ending(agent))[::2] == (TaskState.FAILED, "model_unreachable")
     assert agent.offline
     assert "try again" in str(agent.refusal())
+    assert "does not answer" in (agent.degraded or "")
+
+
+async def test_what_is_no_answer_is_in_the_log_without_the_key(
+    api: Completions, caplog: pytest.LogCaptureFixture
+) -> None:
+    api.answers(written(f'data: {{"choices": "{KEY}"}}\n\n'.encode()))
+    assert (await ending(model(api.url, retries=0)))[2] == "model_unreadable"
+    assert "expected a chat completion" in caplog.text
+    assert KEY not in caplog.text
 
 
 async def test_an_endpoint_that_says_nothing_is_too_late(api: Completions) -> None:

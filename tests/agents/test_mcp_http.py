@@ -140,6 +140,15 @@ async def test_another_status_fails_the_call_and_is_told(status: int) -> None:
         assert result.text == f"The tool failed: its server answered with HTTP status {status}."
 
 
+async def test_what_a_server_says_of_credentials_is_not_told() -> None:
+    async def refuses(odd: Odd, request: web.Request, message: Json) -> web.StreamResponse | None:
+        error = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -1, "message": "no such token: secret"}}
+        return web.json_response(error, status=401) if message.get("method") == "tools/call" else None
+
+    async with before(Odd(refuses)) as made:
+        assert "secret" not in (await call(made, "do")).text
+
+
 async def test_an_error_of_the_server_is_told_to_the_model() -> None:
     async def refuses(odd: Odd, request: web.Request, message: Json) -> web.StreamResponse | None:
         error = {"jsonrpc": "2.0", "id": message.get("id"), "error": {"code": -32602, "message": "no such city"}}
@@ -229,6 +238,31 @@ async def test_a_server_that_is_away_is_not_asked_by_every_run() -> None:
         for _ in range(5):
             assert await made.offered() == ()
         assert len(odd.asked) == 1
+
+
+async def test_a_server_that_does_not_list_its_tools_is_not_waited_for_by_every_run() -> None:
+    async def stuck(odd: Odd, request: web.Request, message: Json) -> web.StreamResponse | None:
+        if message.get("method") == "tools/list":
+            await asyncio.Event().wait()
+        return None
+
+    odd = Odd(stuck)
+    async with served(odd) as url, tools(Grant(name="odd", reach=at(url), start_s=0.3)) as made:
+        assert made.degraded is None
+        assert await asyncio.gather(*(made.offered() for _ in range(5))) == [()] * 5
+        assert odd.methods().count("tools/list") == 1
+        assert made.degraded == "its tools of odd are away"
+
+
+async def test_a_tool_that_is_named_and_not_there_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with served(Odd()) as url:
+        grant = Grant(name="odd", reach=at(url), allow=frozenset({"do"}), approve=frozenset({"do", "doo"}))
+        async with tools(grant) as made:
+            for _ in range(3):
+                assert [tool.name for tool in await made.offered()] == ["do"]
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "mcp server odd has no tool 'doo': mend `approve`"
+    ]
 
 
 async def test_runs_share_one_session() -> None:

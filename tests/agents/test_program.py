@@ -195,6 +195,43 @@ async def test_what_one_read_brings_is_one_chunk(made: Made, tmp_path: Path) -> 
     assert len(answer.chunks) == 1
 
 
+async def test_text_that_comes_soon_after_is_of_the_same_chunk(bash: Made) -> None:
+    script = 'for i in 1 2 3; do echo $i; sleep 0.02; done; echo \'{"status": "s"}\'; echo 4'
+    apart, together = await ran(bash(script, coalesce_ms=0)), await ran(bash(script, coalesce_ms=10_000))
+    assert (apart.text, len(apart.chunks)) == ("1\n2\n3\n4\n", 4)
+    assert [chunk.artifact.parts[0].text for chunk in together.chunks] == ["1\n2\n3\n", "4\n"]
+
+
+async def test_text_that_waits_goes_out_while_the_program_is_silent(bash: Made, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "gate")
+    agent = bash(f"echo one; read < {tmp_path}/gate; echo two", coalesce_ms=20)
+    fake = FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text=""),)))
+    working = asyncio.create_task(agent.run(fake))
+    async with asyncio.timeout(DEADLINE_S):
+        while not fake.record.artifacts:
+            await asyncio.sleep(0.01)
+        await asyncio.to_thread((tmp_path / "gate").write_text, "go\n")
+        await working
+    assert "".join(part.text or "" for part in fake.record.artifacts[0].parts) == "one\ntwo\n"
+
+
+@pytest.mark.parametrize(
+    ("ends", "keys"),
+    [
+        ("echo '{\"progress\": 1}'; sleep 60", {}),
+        ("sleep 60", {"timeout_s": 0.3}),
+        ("yes", {"max_output_bytes": 70_000}),
+    ],
+)
+async def test_what_it_said_before_it_failed_is_there(bash: Made, ends: str, keys: dict[str, Any]) -> None:
+    agent = bash(f"echo before; {ends}", coalesce_ms=10_000, grace_s=0.2, **keys)
+    fake = FakeRun(Message(message_id="m", role=Role.USER, parts=(Part(text=""),)))
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(Ended):
+            await agent.run(fake)
+    assert (fake.record.artifacts[0].parts[0].text or "").startswith("before\n")
+
+
 @pytest.mark.parametrize(
     ("script", "text", "reason"),
     [
@@ -378,6 +415,13 @@ async def test_a_cancel_is_sigterm_and_what_it_says_then_counts(bash: Made) -> N
 async def test_one_that_does_not_heed_sigterm_is_killed_with_its_children(bash: Made) -> None:
     _, pid = await canceled(bash("trap '' TERM; sleep 60 & echo $!; while :; do sleep 60; done", grace_s=0.2))
     await gone(pid)
+
+
+async def test_a_cancel_is_one_sigterm_and_sigkill_after_its_grace(bash: Made, tmp_path: Path) -> None:
+    script = f"trap 'echo term >> {tmp_path}/terms' TERM; echo $$; while :; do sleep 60 & wait; done"
+    _, pid = await canceled(bash(script, grace_s=0.3))
+    await gone(pid)
+    assert (tmp_path / "terms").read_text() == "term\n"
 
 
 async def test_a_run_that_is_fenced_ends_its_program(bash: Made) -> None:

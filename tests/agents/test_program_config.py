@@ -70,7 +70,7 @@ def test_every_key_says_what_is_allowed() -> None:
 
 def test_the_environment_is_an_allow_list() -> None:
     environ = {"PATH": "/bin", "HOME": "/h", "SECRET": "s", "TOKEN": "t", "LD_PRELOAD": "x"}
-    assert surroundings(Program(command=("a",), env=("TOKEN", "GONE")), environ) == {
+    assert surroundings(("TOKEN", "GONE"), environ) == {
         "PATH": "/bin",
         "HOME": "/h",
         "TOKEN": "t",
@@ -92,7 +92,7 @@ def test_a_sound_program_has_no_faults(tmp_path: Path) -> None:
     path = script(tmp_path, "#!/usr/bin/env bash")
     program = Program(command=(str(path),), cwd=str(tmp_path), env=("PATH",))
     assert faults(program) == []
-    assert located(program, os.environ) == str(path)
+    assert located(program.command[0], os.environ) == str(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o755
 
 

@@ -75,14 +75,14 @@ def test_a_last_line_needs_no_newline() -> None:
 
 def test_text_does_not_wait_for_the_end_of_its_line() -> None:
     output = Output("auto", LINE_BYTES)
-    assert output.feed(b"Tok") == [SaysText("Tok")]
-    assert output.feed(b"en") == [SaysText("en")]
+    assert list(output.feed(b"Tok")) == [SaysText("Tok")]
+    assert list(output.feed(b"en")) == [SaysText("en")]
 
 
 def test_half_a_character_waits_for_the_other_half() -> None:
     output = Output("text", LINE_BYTES)
-    assert output.feed("é".encode()[:1]) == []
-    assert output.feed("é".encode()[1:]) == [SaysText("é")]
+    assert list(output.feed("é".encode()[:1])) == []
+    assert list(output.feed("é".encode()[1:])) == [SaysText("é")]
 
 
 def test_half_a_character_at_the_end_is_replaced() -> None:
@@ -108,11 +108,21 @@ def test_in_lines_every_line_says_something() -> None:
         (b'{"file": {"raw": "not base64"}}', "raw"),
         (b'{"artifact": {"parts": []}}', "parts"),
         (b'{"text": 5}', "text"),
+        (b'{"artifact": {"id": "", "parts": [{"text": "a"}]}}', "id"),
+        (b'{"data": ' + b"[" * 100 + b"]" * 100 + b"}", "data: .*nested deeper"),
     ],
 )
 def test_a_wrong_value_is_said_with_its_line_and_place(line: bytes, names: str) -> None:
     with pytest.raises(Unreadable, match=f"line 2: .*{names}"):
         read("auto", b"a\n" + line + b"\n")
+
+
+def test_what_came_before_a_wrong_value_is_told_first() -> None:
+    told: list[Said] = []
+    with pytest.raises(Unreadable):
+        for says in Output("auto", LINE_BYTES).feed(b'{"progress": [1, 2]}\ntext\n{"progress": 1}\n'):
+            told.append(says)
+    assert told == [Progresses((1, 2)), SaysText("text\n")]
 
 
 def test_a_line_has_a_bound_and_text_has_none() -> None:

@@ -1,11 +1,13 @@
 """ctx.read of what a stranger linked to: fetched within limits, through the guard at every step, or refused."""
 
 import asyncio
+import tracemalloc
 from collections.abc import AsyncIterator
+from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from dragoman.agents.reading import REDIRECTS_MAX, FileReading
+from dragoman.agents.reading import PIECE_BYTES, REDIRECTS_MAX, FileReading
 from dragoman.engine.api import Unreadable
 from dragoman.net.address import Guard
 from tests.net.peer import Peer, hangs, listening, says
@@ -25,6 +27,13 @@ async def near() -> AsyncIterator[Peer]:
 async def allowed() -> AsyncIterator[FileReading]:
     """Loopback is allowed by its network: the guard is asked, and agrees."""
     reading = FileReading(Guard((), ["127.0.0.0/8"]), max_bytes=MAX_BYTES, timeout_s=5.0)
+    yield reading
+    await reading.close()
+
+
+@pytest.fixture
+async def roomy() -> AsyncIterator[FileReading]:
+    reading = FileReading(max_bytes=1_000_000)
     yield reading
     await reading.close()
 
@@ -151,3 +160,21 @@ async def test_a_data_url_is_its_own_content(strict: FileReading, url: str, cont
 async def test_a_data_url_that_is_none_or_too_large_is_refused(strict: FileReading, url: str) -> None:
     with pytest.raises(Unreadable):
         await strict.fetch(url)
+
+
+@pytest.mark.parametrize(
+    "text", ["100%", "%4", "%%41%4g", "%3D=%3d41", "=41=", "%0A=\n=\r\n. _", "é%C3%A9", "%2541", "%25%34%31"]
+)
+@pytest.mark.parametrize("before", [0, *range(PIECE_BYTES - 4, PIECE_BYTES + 1)])
+async def test_what_is_escaped_is_what_it_stands_for(roomy: FileReading, text: str, before: int) -> None:
+    assert await roomy.fetch(f"data:,{'a' * before}{text}") == b"a" * before + unquote_to_bytes(text)
+
+
+async def test_a_data_url_that_is_escaped_to_the_last_byte_takes_no_memory_to_speak_of(roomy: FileReading) -> None:
+    url = "data:," + "%41" * 1_000_000
+    tracemalloc.start()
+    try:
+        assert len(await roomy.fetch(url)) == 1_000_000
+        assert tracemalloc.get_traced_memory()[1] < 5 * len(url)
+    finally:
+        tracemalloc.stop()

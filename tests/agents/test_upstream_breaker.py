@@ -80,3 +80,15 @@ def test_a_trial_that_was_given_up_lets_another_be_made() -> None:
     assert breaker.admit()
     time.now_s += 10  # and one that never comes back keeps nobody waiting
     assert breaker.admit()
+
+
+def test_what_else_shows_that_it_answers_lets_one_call_be_tried_at_once() -> None:
+    time = Time()
+    breaker = opened(time)
+    assert breaker.half_open()
+    assert breaker.state is State.HALF_OPEN
+    assert [breaker.admit(), breaker.admit()] == [True, False]
+    assert not breaker.half_open()  # that one is still out
+    breaker.failed()
+    assert (breaker.state, breaker.wait_s) == (State.OPEN, 20.0)
+    assert not Breaker(3, 10.0, time).half_open()

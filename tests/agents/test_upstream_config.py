@@ -25,6 +25,16 @@ def test_its_keys_are_read_and_the_rest_has_defaults(tmp_path: Path) -> None:
     assert (entry.upstream.card_s, entry.upstream.credentials) == (300.0, None)
 
 
+def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
+    for said, places in (('"keys.json"', ("keys.json",)), ('["a", "https://b/c"]', ("a", "https://b/c"))):
+        (entry,) = read(tmp_path, HEAD + f"card_keys = {said}\n").agents
+        assert entry.upstream is not None
+        assert entry.upstream.key_places == places
+    (agent,) = load_agents((entry,), (), None)
+    assert isinstance(agent, UpstreamAgent)
+    assert agent.way.verifies
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -33,6 +43,10 @@ def test_its_keys_are_read_and_the_rest_has_defaults(tmp_path: Path) -> None:
         ('[[agents]]\nid = "p"\nrun = "a2a:https://u:secret@host/"\n', "must not hold a password"),
         (HEAD + "failures = 0\n", "must be a whole number from 1 to 1000"),
         (HEAD + 'dialect = "2.0"\n', "must be one of 1.0, 0.3, beeos"),
+        (HEAD + 'card_keys = ""\n', "of a JWK Set, or a list of such"),
+        (HEAD + "card_keys = []\n", "of a JWK Set, or a list of such"),
+        (HEAD + "card_keys = 5\n", "of a JWK Set, or a list of such"),
+        (HEAD + 'card_keys = ["ftp://host/keys"]\n', "of a JWK Set, or a list of such"),
         (HEAD + "lease_s = 5\n", 'is for agents with run = "worker" only'),
         (HEAD + 'credentials = "secret-key"\n', "must be one of {"),
         (HEAD + 'credentials = { forward = true, env = "X" }\n', "must be one of {"),

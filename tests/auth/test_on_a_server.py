@@ -1,6 +1,7 @@
 """A real server that asks: a token, a certificate and a key at its door, and what everybody else gets there."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,8 @@ from typing import Any
 import pytest
 
 from dragoman.agents.python import Agent
+from dragoman.auth.signatures import CardNotVerified
+from dragoman.client.card import verify
 from dragoman.config import Config
 from dragoman.model.ids import SystemClock
 from dragoman.net.egress import Egress, Reply
@@ -89,3 +92,34 @@ async def test_a_certificate_counts_from_a_trusted_proxy_only(egress: Egress, tr
         assert reply.status == status
         assert (b"cert:CN=ann,O=Example caller" in reply.body) == (status == 200)
         assert (await sent(egress, url, {})).status == 401
+
+
+@pytest.mark.parametrize("mount", ["", "/agents/who", "/who", "/a2a"])
+async def test_cards_of_a_server_that_asks_verify_the_extended_ones_too(
+    egress: Egress, tmp_path: Path, mount: str
+) -> None:
+    """Also where a card is for both versions: then it spells its security as 0.3 does."""
+    config = Config(port=0, store=f"sqlite:///{tmp_path}/x.db", api_key="a-key-of-20-characters")
+    async with serving(config, [who()]) as url:
+        keys = json.loads((await egress.request("GET", f"{url}/.well-known/jwks.json", timeout_s=5)).body)
+        card = json.loads((await egress.request("GET", f"{url}{mount}/.well-known/agent-card.json", timeout_s=5)).body)
+        assert card["securitySchemes"]
+        for signature in card["signatures"][:1]:  # over what 1.0 has of it
+            assert verify({**card, "signatures": [signature]}, keys)
+        extended = []
+        for version, method in (("1.0", "GetExtendedAgentCard"), ("0.3", "agent/getAuthenticatedExtendedCard")):
+            if mount == "/who" and version == "1.0":
+                continue  # not over JSON-RPC
+            headers = {
+                "Content-Type": "application/json",
+                "A2A-Version": version,
+                "x-api-key": "a-key-of-20-characters",
+            }
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}).encode()
+            at = f"{url}{mount or '/'}"
+            reply = await egress.request("POST", at, body=body, headers=headers, timeout_s=5)
+            extended.append(json.loads(reply.body)["result"])
+        for shown in extended:
+            assert verify(shown, keys)
+            with pytest.raises(CardNotVerified):
+                verify({**shown, "description": "another"}, keys)

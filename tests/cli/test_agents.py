@@ -65,13 +65,24 @@ def test_agents_that_work_are_said_to_and_end_it_with_0(cli: CliRunner) -> None:
     assert "I am imported" not in result.stdout
 
 
+def test_what_a_module_prints_past_python_is_not_in_the_answer(
+    cli: CliRunner, capfd: pytest.CaptureFixture[str]
+) -> None:
+    Path("house.py").write_text("import os\nos.write(1, b'I am imported')\n" + HOUSE)
+    Path("dragoman.toml").write_text(ECHO)
+    assert found(check(cli, "--json"))["echo"]["ok"]
+    assert capfd.readouterr() == ("", "I am imported")
+
+
 def test_whatever_is_wrong_with_one_agent_all_others_are_tried(cli: CliRunner) -> None:
     Path("broken.py").write_text("import nothing_like_it\n")
     Path("ends.py").write_text("raise SystemExit\n")
+    Path("panics.py").write_text("class Panic(BaseException): ...\n\nraise Panic\n")
     tables = {
         "typo": "house.py:ecko",
         "broken": "broken.py:agent",
         "ends": "ends.py:agent",
+        "panics": "panics.py:agent",
         "missing": "house.py:echo",
         "empty": "house.py:empty",
         "away": "a2a:http://127.0.0.1:9/",
@@ -86,7 +97,8 @@ def test_whatever_is_wrong_with_one_agent_all_others_are_tried(cli: CliRunner) -
     assert set(found(result)) == {*tables, "echo"}
     assert wrong(result, "typo") == [("house.py:ecko: 'ecko' is not in it", "did you mean echo?")]
     assert "nothing_like_it" in wrong(result, "broken")[0][0]
-    assert "ends the process" in wrong(result, "ends")[0][0]
+    assert "ends the process (SystemExit)" in wrong(result, "ends")[0][0]
+    assert "ends the process (Panic)" in wrong(result, "panics")[0][0]
     assert "no such setting" in wrong(result, "missing")[0][1]
     assert wrong(result, "empty") == [("it has no skills", "write @agent.skill above a function")]
     assert "its card cannot be had: http://127.0.0.1:9/" in wrong(result, "away")[0][0]

@@ -103,7 +103,7 @@ def test_a_time_that_is_none_is_refused(run: Run, since: str) -> None:
 
 
 def test_nothing_found_is_no_line_of_output(run: Run) -> None:
-    result = run("--principal", "nobody")
+    result = run("--principal", "key:nobody")
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No entries.\n")
 
 
@@ -112,3 +112,12 @@ def test_what_a_caller_wrote_cannot_move_the_cursor(run: Run) -> None:
     shown = run().output.splitlines()[-1]
     assert "key:?[2Jx" in shown
     assert "a?b" in shown
+
+
+def test_a_name_without_what_was_shown_is_hinted_at(run: Run) -> None:
+    assert "did you mean key:ann?" in run("--principal", "ann").stderr
+    assert "did you mean key:bob?" in run("--principal", "bob").stderr
+    write([replace(NEW, principal="operator:root")])
+    assert "did you mean operator:root?" in run("--principal", "root").stderr
+    for nobody in ("key:bob", "jwt:bob"):
+        assert run("--principal", nobody).stderr == "No entries.\n"

@@ -162,6 +162,16 @@ def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
     assert [(entry.action, entry.subject) for entry in entries()] == [("push.drop", "1"), ("push.drop", "all, 2")]
 
 
+def test_nothing_is_asked_about_dead_letters_that_are_not_there(filled: Run) -> None:
+    gone = filled("drop", "99")
+    assert (gone.exit_code, "Forget" in gone.output) == (1, False)
+    assert "of these numbers 1 are of no dead letter" in gone.stderr
+    assert "Forget 1 dead letter for good?" in filled("drop", "1", "99", answer="n\n").output
+    assert "Forget all 3 dead letters for good?" in filled("drop", "--all", answer="y\n").output
+    none = filled("drop", "--all")
+    assert (none.exit_code, none.stdout) == (0, "0 dead letters forgotten.\n")
+
+
 @pytest.mark.parametrize("command", ["retry", "drop"])
 @pytest.mark.parametrize("arguments", [[], ["1", "--all"]])
 def test_which_must_be_said(filled: Run, command: str, arguments: list[str]) -> None:

@@ -123,7 +123,7 @@ def test_a_module_that_raises_is_named_with_its_error_and_line(directory: Path, 
     assert message.startswith(
         f"{reference}: importing it failed with ModuleNotFoundError: No module named 'absent_module'"
     )
-    assert message.endswith("broken.py:2)")
+    assert message.endswith("broken.py:2); is it installed where Dragoman is?")
 
 
 def test_a_module_that_is_no_python_is_named_with_the_line(directory: Path) -> None:

@@ -119,6 +119,13 @@ def test_the_commands_have_a_key_where_an_agent_wants_one_and_do_not_tell_it() -
     assert "s3cret" not in said
 
 
+def test_where_callers_reach_it_and_where_it_listens_are_both_shown() -> None:
+    said = banner(Config(public_url="https://x.org/a", port=7870), [scripted("echo")])
+    assert "listens on http://127.0.0.1:7870/, which callers know as https://x.org/a/, and keeps" in said
+    assert "curl https://x.org/a/message:send" in said
+    assert "callers know" not in banner(Config(), [scripted("echo")])
+
+
 @pytest.mark.parametrize(
     ("config", "url"),
     [

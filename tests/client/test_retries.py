@@ -16,8 +16,13 @@ class Clock:
 
 
 class Time:
+    """A clock that stands still but in pauses, which are over at once."""
+
     def __init__(self) -> None:
         self.pauses: list[float] = []
+
+    def now_ms(self) -> int:
+        return int(sum(self.pauses) * 1000)
 
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
@@ -58,6 +63,25 @@ async def test_only_what_is_safe_is_made_again(error: NoAnswer, repeatable: bool
     else:
         with pytest.raises(type(error)):
             await maker.call(fails(error), repeatable=repeatable)
+
+
+@pytest.mark.parametrize(
+    "error", [BROKEN, Later(KeyError("busy"), None)], ids=["of an unknown fate", "refused for now"]
+)
+async def test_a_send_is_repeated_only_as_long_as_its_receiver_knows_it(error: Exception) -> None:
+    time = Time()
+    again = Again(Retries(attempts=9, first_s=1.0), pause=time.pause, chance=lambda: 1.0, clock=time)
+    with pytest.raises((CallBroken, KeyError)):
+        await again.call(fails(*[error] * 9), repeatable=True, within_s=7.5)
+    assert time.pauses == [1.0, 2.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("dedupes", "said_s", "repeats_s"),
+    [(None, 0.0, 0.0), (None, 600.0, 540.0), (False, 600.0, 0.0), (True, 0.0, float("inf"))],
+)
+def test_what_the_caller_says_counts_before_the_card(dedupes: bool | None, said_s: float, repeats_s: float) -> None:
+    assert Retries(dedupes=dedupes).repeats_s(said_s) == repeats_s
 
 
 @pytest.mark.parametrize(("chance", "expected"), [(1.0, [1.0, 2.0, 3.0, 3.0]), (0.0, [0.5, 1.0, 1.5, 1.5])])

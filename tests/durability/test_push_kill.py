@@ -13,7 +13,7 @@ from dragoman.store.sqlite.check import check
 from tests.durability.caller import TERMINAL, Caller, Frame, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
 from tests.net.peer import nobody
-from tests.push.receiver import Receiver, receiving
+from tests.push.receiver import Receiver, place_of, receiving
 
 pytestmark = pytest.mark.slow
 
@@ -68,7 +68,7 @@ class Told:
                 continue
             self.bodies[name] = asked.body
             task_id = task_of(asked.body)
-            self.seqs[task_id].append(int(asked.headers["x-dragoman-seq"]))
+            self.seqs[task_id].append(place_of(asked.headers["x-dragoman-seq"])[0])
             if state := state_of(asked.body):
                 self.states[task_id].append(state)
 

@@ -81,6 +81,7 @@ class Fragile:
         self.full = 0
         self.cut = False
         self.appends: list[Append] = []
+        self.loaded: list[str] = []
         self.held: asyncio.Event | None = None
 
     def __getattr__(self, name: str) -> Any:
@@ -97,6 +98,10 @@ class Fragile:
         outcome = await written
         await held.wait()
         return outcome
+
+    def load(self, task_id: str) -> Any:
+        self.loaded.append(task_id)
+        return self._store.load(task_id)
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         self.appends.append(append)

@@ -142,16 +142,16 @@ async def test_a_principal_of_another_agent_may_do_nothing(operation: Operation,
     async with gate() as here:
         for role in Role:
             other = Principal("anna", role, agents=frozenset({"other"}))
-            with pytest.raises(Forbidden, match=r"^this key is not for agent 'agent'$"):
+            with pytest.raises(Forbidden, match=r"^this key or token is not for agent 'agent'$"):
                 await here.ask(operation, other)
         assert await outcome(here.ask(operation, Principal("anna", agents=frozenset({"agent"})))) is None
 
 
 async def test_the_message_names_what_the_key_may_do() -> None:
     async with gate() as here:
-        with pytest.raises(Forbidden, match=r"^this key may not send: it has the scopes cancel, read$"):
+        with pytest.raises(Forbidden, match=r"^this key or token may not send: it has the scopes cancel, read$"):
             await here.ask(sending(), Principal("anna", scopes=frozenset({Scope.READ, Scope.CANCEL})))
-        with pytest.raises(Forbidden, match=r"^this key has no scope$"):
+        with pytest.raises(Forbidden, match=r"^this key or token has no scope$"):
             await here.ask(ListTasks(), Principal("anna", scopes=frozenset()))
 
 

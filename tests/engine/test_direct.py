@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine.api import Direct, Reject, Run
+from dragoman.engine.api import Delegation, Direct, Reject, Run
 from dragoman.model.errors import InternalError, InvalidParams, Unavailable, UnsupportedOperation
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, Usage
@@ -100,3 +100,19 @@ async def test_what_a_direct_agent_cannot_do() -> None:
             with pytest.raises(error, match=text) as caught:
                 await h.ask(sending("hi"))
             assert "secret" not in caught.value.message
+
+
+async def test_a_run_without_a_task_cannot_own_others_and_says_so_at_once() -> None:
+    caught: list[str] = []
+
+    async def script(run: Run) -> None:
+        try:
+            await run.delegate(Delegation(agent="other", parts=(Part(text="do it"),)))
+        except RuntimeError as error:
+            caught.append(str(error))
+        await say(run, "alone")
+
+    async with house(direct(script), Scripted(echo, "other")) as h:
+        await h.ask(sending("hi"))
+        assert caught == ["agent 'agent' is declared direct: it cannot delegate; leave direct=True out"]
+        assert (await h.listed(agent="other")).total_size == 0

@@ -18,7 +18,15 @@ from dragoman.model.errors import (
     UnsupportedOperation,
 )
 from dragoman.model.message import Part, Role
-from dragoman.model.operations import CreatePushConfig, GetExtendedCard, ListPushConfigs, PushConfig, Subscribe
+from dragoman.model.operations import (
+    CancelTask,
+    CreatePushConfig,
+    GetExtendedCard,
+    GetTask,
+    ListPushConfigs,
+    PushConfig,
+    Subscribe,
+)
 from dragoman.model.task import TaskState
 from tests.engine.house import Scripted, echo, house, read, say, sending, seqs, streaming, text_of
 
@@ -116,6 +124,21 @@ async def test_an_unknown_foreign_or_other_agents_task_is_not_found() -> None:
             await h.send("x", task_id="nope")
         assert (await h.get(task_id)).state is S.INPUT_REQUIRED
         await h.cancel(task_id)
+
+
+async def test_a_foreign_task_is_not_read_to_find_out_whose_it_is(tmp_path: Path) -> None:
+    """Else the time that takes would tell that there is one, and how large."""
+    agents, url = (Scripted(echo), Scripted(echo, "other")), f"sqlite:///{tmp_path}/tasks.db"
+    async with house(*agents, url=url) as h:
+        task_id = (await h.send()).head.id
+    async with house(*agents, url=url) as h:
+        for operation in (GetTask(id=task_id), CancelTask(id=task_id), sending(task_id=task_id)):
+            for around in ({"owner": "bob"}, {"agent": "other"}):
+                with pytest.raises(TaskNotFound):
+                    await h.ask(operation, **around)
+        assert h.store.loaded == []
+        await h.get(task_id)
+        assert h.store.loaded == [task_id]
 
 
 async def test_a_message_to_a_terminal_task_is_refused() -> None:

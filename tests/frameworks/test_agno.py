@@ -87,7 +87,12 @@ async def test_tool_calls_are_statuses() -> None:
     )
     with completions(calls, "It is sunny") as model:
         ran = await run(served(made(model, tools=[forecast])), "Weather?")
-    assert ran.statuses == ["Calling forecast", "Calling forecast", "forecast is done", "forecast failed: no such city"]
+    assert ran.statuses == [
+        "Calling forecast",
+        "Calling forecast",
+        "forecast is done",
+        "forecast failed: the log says why",
+    ]
     assert ran.text == "Let me see.\n\nIt is sunny"
     assert (ran.usage.input_tokens, ran.usage.output_tokens) == (14, 6)
 

@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -13,7 +13,7 @@ import pytest
 os.environ |= {  # CrewAI reads them as it is imported: it tells its maker of every run unless it is told not to
     "CREWAI_DISABLE_TELEMETRY": "true",
     "CREWAI_DISABLE_VERSION_CHECK": "true",
-    "CREWAI_STORAGE_DIR": mkdtemp(prefix="dragoman-crewai-"),
+    "CREWAI_STORAGE_DIR": (STORAGE := TemporaryDirectory(prefix="dragoman-crewai-")).name,
     "CREWAI_TRACING_ENABLED": "false",
     "OTEL_SDK_DISABLED": "true",
 }
@@ -21,6 +21,7 @@ os.environ |= {  # CrewAI reads them as it is imported: it tells its maker of ev
 from crewai import LLM, Agent, Crew, Task
 from crewai.flow import Flow, start
 from crewai.hooks import HookAborted, before_llm_call, clear_all_llm_call_hooks
+from crewai.memory.unified_memory import Memory
 from crewai.tools import tool
 from pydantic import BaseModel
 
@@ -29,6 +30,7 @@ from dragoman.agents.frameworks import adapted, framework_of
 from dragoman.agents.frameworks.crew_events import Speech
 from dragoman.agents.python import Agent as Served
 from dragoman.model.message import Message, Role
+from dragoman.model.principal import Principal
 from dragoman.model.task import TaskState
 from dragoman.testing import ClientFixture, run
 from tests.frameworks.completions import Answer, Call, Completions, completions
@@ -101,7 +103,7 @@ async def test_tool_calls_are_statuses() -> None:
     assert sorted(ran.statuses) == [
         "Calling forecast",
         "Calling forecast",
-        "forecast failed: no such city",
+        "forecast failed: the log says why",
         "forecast is done",
     ]
     assert ran.text == "It is sunny"
@@ -214,6 +216,26 @@ async def test_a_hook_that_aborts_rejects() -> None:
         clear_all_llm_call_hooks()
     assert ran.state is TaskState.REJECTED
     assert ran.reason == "not that"
+
+
+class Notes(Memory):
+    """Remembers each answer as it is, without asking a model."""
+
+    def extract_memories(self, content: str) -> list[str]:
+        return [content]
+
+    def remember_many(self, contents: list[str], *args: Any, **given: Any) -> list[Any]:
+        return super().remember_many(contents, scope="/notes", categories=[], importance=0.5, **given)
+
+
+async def test_what_a_crew_remembers_of_one_caller_is_recalled_for_no_other(tmp_path: Path) -> None:
+    with completions("Ada likes tea.", "You like tea.", "I do not know.") as model:
+        memory = Notes(storage=str(tmp_path), embedder=lambda texts: [[1.0, 0.0] for _ in texts])
+        made = crew(model, "Answer: {message}")
+        agent = served(Crew(agents=made.agents, tasks=made.tasks, memory=memory))
+        for name in ("ada", "ada", "eve"):
+            await run(agent, "What do I like?", principal=Principal(name))
+        assert ["Ada likes tea." in asked(model, number) for number in range(3)] == [False, True, False]
 
 
 async def test_an_error_of_the_model_fails_the_task() -> None:

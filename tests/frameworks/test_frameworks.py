@@ -29,7 +29,7 @@ def test_the_adapter_works_with_the_real_package(name: str) -> None:
     environment = ROOT / f".venv-fw-{name}"
     if not NAMED and not (environment / ".ready").exists():
         pytest.skip(f"no environment .venv-fw-{name}: make test-frameworks FRAMEWORKS={name}")
-    assert (environment / "bin" / "python").exists(), "it could not be installed"
+    assert (environment / ".ready").exists(), f"{environment.name} could not be installed: see above what make says"
     command = [
         str(environment / "bin" / "python"),
         "-m",

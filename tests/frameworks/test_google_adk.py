@@ -24,7 +24,9 @@ from google.genai import types
 from pydantic import BaseModel
 
 from dragoman import Part
+from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks import adapted, framework_of
+from dragoman.agents.frameworks.adk_requests import answered
 from dragoman.agents.python import Agent as Served
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
@@ -313,6 +315,19 @@ async def test_a_sign_in_says_where_and_not_the_secret() -> None:
     ran = await run(agent, "Am I free?")
     assert ran.questions[0].startswith("Sign in at https://sign.example/in?")
     assert "hidden" not in repr(ran.events)
+
+
+async def test_a_caller_does_not_say_where_the_secret_goes() -> None:
+    call = {"name": "adk_request_credential", "args": {"authConfig": {"authScheme": {"type": "oauth2"}}}}
+    theirs = {
+        "authScheme": {"tokenUrl": "https://eve.example"},
+        "exchangedAuthCredential": {"oauth2": {"authCode": "1"}},
+    }
+    answer = Message(message_id="1", role=Role.USER, parts=(Part(data=theirs),))
+    assert answered(call, Answer(answer)) == {
+        "authScheme": {"type": "oauth2"},
+        "exchangedAuthCredential": {"oauth2": {"authCode": "1"}},
+    }
 
 
 async def test_a_workflow_asks_for_input() -> None:

@@ -24,7 +24,7 @@ from langgraph.types import interrupt
 from dragoman import Part
 from dragoman.agents.frameworks import adapted
 from dragoman.agents.python import Agent as Served
-from dragoman.cli.references import referenced
+from dragoman.cli.references import AgentReferenceError, referenced
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import Task, TaskState
@@ -74,7 +74,7 @@ def model_of(*answers: AIMessage | str) -> Model:
     return Model(answers=[AIMessage(answer) if isinstance(answer, str) else answer for answer in answers], seen=[])
 
 
-def chat(model: Any, checkpointer: Any = None, tools: Sequence[Any] = ()) -> Any:
+def chat(model: Any, checkpointer: Any = None, tools: Sequence[Any] = (), *, tells: bool = False) -> Any:
     async def talk(state: MessagesState) -> dict[str, Any]:
         return {"messages": [await model.ainvoke(state["messages"])]}
 
@@ -82,7 +82,7 @@ def chat(model: Any, checkpointer: Any = None, tools: Sequence[Any] = ()) -> Any
     graph.add_node("talk", talk)
     graph.add_edge(START, "talk")
     if tools:
-        graph.add_node("tools", ToolNode(tools))
+        graph.add_node("tools", ToolNode(tools, handle_tool_errors=True) if tells else ToolNode(tools))
         graph.add_conditional_edges("talk", tools_condition)
         graph.add_edge("tools", "talk")
     return graph.compile(checkpointer=checkpointer, name="Talker")
@@ -136,6 +136,13 @@ async def test_tool_calls_are_statuses() -> None:
     assert ran.text == "It is sunny."
 
 
+async def test_what_a_tool_raised_is_for_the_model_not_for_the_caller(caplog: pytest.LogCaptureFixture) -> None:
+    graph = chat(model_of(calling("Atlantis"), "No."), tools=[forecast], tells=True)
+    ran = await run(served(graph), "Weather?")
+    assert ran.statuses == ["Calling forecast", "forecast failed: the log says why"]
+    assert "no such city" in caplog.text
+
+
 async def test_a_tool_that_breaks_is_told_and_fails_the_task(dragoman_client: ClientFixture) -> None:
     graph = chat(model_of(calling("Atlantis")), tools=[forecast])
     async with dragoman_client(served(graph)) as connection:
@@ -171,12 +178,38 @@ async def test_with_a_checkpointer_the_thread_is_the_conversation(dragoman_clien
     ]
 
 
+@pytest.mark.parametrize("before", [[], ["I am Ada"]])
+async def test_what_a_task_that_broke_off_left_is_not_in_the_next_one(
+    dragoman_client: ClientFixture, before: list[str]
+) -> None:
+    model = model_of(*("Hello Ada" for _ in before), calling("Atlantis"), "Who knows")
+    async with dragoman_client(served(chat(model, InMemorySaver(), tools=[forecast]))) as connection:
+        context = None
+        for text in (*before, "Weather?", "Who am I?"):
+            task = await connection.send(text, context_id=context)
+            assert isinstance(task, Task)
+            context = task.context_id
+    assert task.status.state is TaskState.COMPLETED
+    assert not any(getattr(each, "tool_calls", ()) for each in model.seen[-1])
+    said = [each.content for each in model.seen[-1]]
+    assert said == (["I am Ada", "Hello Ada", "Who am I?"] if before else ["Weather?", "Who am I?"])
+
+
 async def test_callers_with_the_same_context_id_have_threads_of_their_own() -> None:
     model = model_of("One", "Two")
     agent = served(chat(model, InMemorySaver()))
     await run(agent, "I am Ada", principal=Principal("ada"))
     await run(agent, "Who am I?", principal=Principal("eve"))
     assert [each.content for each in model.seen[1]] == ["Who am I?"]
+
+
+async def test_a_caller_whose_name_has_a_slash_is_in_no_other_s_thread() -> None:
+    saver = InMemorySaver()
+    agent = served(chat(model_of("One", "Two"), saver))
+    for name in ("ada", "ada/context-1"):
+        await run(agent, "I am Ada", principal=Principal(name))
+    threads = {each.config["configurable"]["thread_id"] for each in saver.list(None)}
+    assert threads == {"test/ada/context-1", "test/ada%2Fcontext-1/context-1"}
 
 
 async def test_images_reach_the_model() -> None:
@@ -259,6 +292,17 @@ async def test_the_example_asks_and_books() -> None:
     assert (agent.profile.id, agent.profile.name) == ("booking", "Booking")
     ran = await run(agent, "A table for two", answers=["Friday"])
     assert (ran.questions, ran.text) == (["For which day?"], "Booked for Friday: A table for two")
+
+
+def test_who_names_the_wrong_object_is_told_the_right_one(tmp_path: Path) -> None:
+    module = tmp_path / "graphs.py"
+    module.write_text(
+        "from langgraph.graph import START, MessagesState, StateGraph\n"
+        'builder = StateGraph(MessagesState).add_node("go", lambda state: {}).add_edge(START, "go")\n'
+        "graph = builder.compile()\n"
+    )
+    with pytest.raises(AgentReferenceError, match="is of type StateGraph, not an Agent; its agents are graph"):
+        referenced(f"{module}:builder")
 
 
 async def test_the_graph_of_the_documentation_answers() -> None:

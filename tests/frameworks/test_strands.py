@@ -77,7 +77,7 @@ async def test_tool_calls_are_statuses() -> None:
         "Calling forecast",
         "Calling forecast",
         "forecast is done",
-        "forecast failed: Error: no such city",
+        "forecast failed: the log says why",
     ]
     assert ran.text == "Let me see.\n\nIt is sunny"
     assert (ran.usage.input_tokens, ran.usage.output_tokens) == (14, 6)

@@ -146,9 +146,10 @@ async def test_after_a_timeout_nothing_is_sent_a_second_way(peer: Peer, agent: R
         says({"jsonrpc": "2.0", "id": 1}),
         result("text"),
         result({"id": "t", "status": {"state": "completed"}}),
+        result({"id": "t", "status": {"state": "completed", "message": "Done"}}),
         result({"id": "t", "status": {"state": "working", "message": "Processing"}}),
     ],
-    ids=["hangs up", "breaks off", "not JSON", "no result", "no task", "no text", "not done"],
+    ids=["hangs up", "breaks off", "not JSON", "no result", "no task", "no text", "only done", "not done"],
 )
 async def test_after_an_answer_that_is_none_nothing_is_sent_a_second_way(
     peer: Peer, agent: RemoteAgent, script: Script
@@ -168,12 +169,58 @@ async def test_an_answer_that_is_too_large_is_refused(peer: Peer) -> None:
     await egress.close()
 
 
+PARTS = [{"type": "text", "text": "Hello"}, {"type": "text", "text": "there"}]
+V1 = {
+    "id": "t",
+    "contextId": "c",
+    "status": {"state": "TASK_STATE_COMPLETED", "timestamp": "2026-01-01T00:00:00Z"},
+    "artifacts": [
+        {"artifactId": "a", "parts": [{"text": "12"}, {"text": "3"}]},
+        {"artifactId": "b", "parts": [{"text": "4"}]},
+    ],
+}
+SAID = {"kind": "message", "role": "agent", "messageId": "m", "parts": [{"kind": "text", "text": "All done"}]}
+MESSAGE = {"messageId": "m", "role": "ROLE_AGENT", "contextId": "c", "parts": [{"text": "Hello"}, {"text": "there"}]}
+ENDED = {"id": "t", "status": {"state": "completed"}}
+
+
+@pytest.mark.parametrize(
+    ("answer", "text"),
+    [
+        pytest.param({"task": TASK}, "Over A2A", id="KAOS, wrapped"),
+        pytest.param({"task": V1}, "123\n4", id="1.0"),
+        pytest.param(V1, "123\n4", id="1.0, flat"),
+        pytest.param(
+            {"kind": "task", **ENDED, "status": {"state": "completed", "message": SAID}}, "All done", id="0.3"
+        ),
+        pytest.param({"message": MESSAGE}, "Hello\nthere", id="1.0 message"),
+        pytest.param(MESSAGE, "Hello\nthere", id="flat message"),
+        pytest.param({**TASK, "output": "From output"}, "From output", id="output before history"),
+        pytest.param({**V1, "output": "o", "history": TASK["history"]}, "123\n4", id="artifacts first"),
+        pytest.param(
+            {**ENDED, "artifacts": [{"parts": [{"kind": "data", "data": {"a": 1}}]}]}, '{"a":1}', id="data without text"
+        ),
+        pytest.param(
+            {"id": "t", "status": {"state": "input-required", "message": {"role": "agent", "parts": PARTS}}},
+            "Hello\nthere",
+            id="a question",
+        ),
+        pytest.param({**ENDED, "output": ""}, "", id="says nothing"),
+    ],
+)
+async def test_the_text_of_an_answer_comes_from_where_kaos_looks(
+    peer: Peer, agent: RemoteAgent, answer: Any, text: str
+) -> None:
+    peer.scripts[RPC] = result(answer)
+    assert await agent.process_message("Hello") == text
+
+
 @pytest.mark.parametrize("state", ["failed", "TASK_STATE_FAILED", "canceled", "rejected"])
 async def test_a_task_that_failed_is_an_error_and_not_done_again(peer: Peer, agent: RemoteAgent, state: str) -> None:
     peer.scripts[RPC] = result({"task": {**TASK, "status": {"state": state, "message": "no such model"}}})
     with pytest.raises(TaskFailed, match=r"task-uuid is (failed|canceled|rejected): no such model") as caught:
         await agent.process_message("Hello")
-    assert caught.value.answer.task_id == "task-uuid"
+    assert caught.value.answer.id == "task-uuid"
     assert peer.paths == [CARD, RPC]
 
 
@@ -187,7 +234,7 @@ async def test_an_agent_that_is_not_there_is_unavailable() -> None:
 async def test_when_both_ways_are_refused_the_error_names_both(peer: Peer, agent: RemoteAgent) -> None:
     peer.scripts[RPC] = says({"id": 1, "error": {"code": -32601, "message": "Method not found"}})
     peer.scripts[CHAT] = status(500)
-    with pytest.raises(AgentUnavailable, match=r"-32601: Method not found.*status 500, expected 200"):
+    with pytest.raises(AgentUnavailable, match=r"Method not found.*status 500, expected 200"):
         await agent.process_message("Hello")
 
 

@@ -5,7 +5,7 @@ import gc
 import ssl
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dragoman.net.connection import REST_S
 from dragoman.net.egress import Reply
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
 from dragoman.net.poster import Poster
@@ -120,6 +121,37 @@ async def test_what_was_told_is_told_once_the_status_has_come(peer: Peer, answer
         reply = await post(poster, peer.url, timeout_s=0.5, who="me")
     assert (reply.status, reply.body) == (202, body)
     assert [asked.body for asked in peer.asked] == [b"{}"]
+
+
+async def test_an_answer_that_drips_once_its_status_is_there_does_not_hold_the_line(poster: Poster) -> None:
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await line.says(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        with suppress(ConnectionError):
+            while True:
+                await line.says(b"x")
+                await asyncio.sleep(0.05)
+
+    loop = asyncio.get_running_loop()
+    async with speaking(talk) as lines:
+        began = loop.time()
+        reply = await post(poster, lines, timeout_s=5.0)
+    assert reply.status == 200
+    assert REST_S / 2 < loop.time() - began < 2.5 * REST_S
+
+
+async def test_a_status_that_comes_late_leaves_no_more_time_than_was_given(poster: Poster) -> None:
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await asyncio.sleep(0.2)
+        await line.says(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx")
+        await asyncio.Event().wait()
+
+    loop = asyncio.get_running_loop()
+    async with speaking(talk) as lines:
+        began = loop.time()
+        assert (await post(poster, lines, timeout_s=0.4)).status == 200
+    assert loop.time() - began < REST_S
 
 
 async def test_a_redirect_is_an_answer_and_a_cookie_is_not_kept(poster: Poster) -> None:

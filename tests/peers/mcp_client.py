@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import httpx
+from jsonschema import Draft202012Validator
 from mcp import ClientSession, McpError, types
 from mcp.client.streamable_http import streamable_http_client
 from report import Scenario, run, selected
@@ -186,6 +187,32 @@ async def failed(base_url: str) -> None:
         assert "arguments.text" in wrong.content[0].text
 
 
+async def schemas(base_url: str) -> None:
+    """Every result is what the tool's schema says, and nothing in it is left unsaid."""
+    calls = {
+        "echo": "hello", "fail": "go", "reject": "go", "trip": "book a trip", "papers": "hi", "countdown": "1",
+    }  # fmt: skip
+    async with session(base_url) as open_session:
+        tools = {tool.name: tool for tool in (await open_session.list_tools()).tools}
+        for tool in tools.values():
+            assert tool.outputSchema is not None
+            for schema in (tool.inputSchema, tool.outputSchema):
+                Draft202012Validator.check_schema(schema)
+        for name, message in calls.items():
+            told = structured(await open_session.call_tool(name, {"message": message}))
+            Draft202012Validator(closed(tools[name].outputSchema)).validate(told)
+
+
+def closed(schema: Any) -> Any:
+    """The schema, of which no object may have more than it names."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    more = {"additionalProperties": False} if "properties" in schema else {}
+    return {**{name: closed(value) for name, value in schema.items()}, **more}
+
+
 async def unknown_tool(base_url: str) -> None:
     async with session(base_url) as open_session:
         error = await refused(open_session.call_tool("nobody", {"message": "hello"}))
@@ -203,7 +230,7 @@ async def refused(asked: Awaitable[object]) -> McpError:
 
 
 SCENARIOS = (
-    tools, call, progress, logs, cancel, leave, question, elicitation, declined, files, failed, unknown_tool,
+    tools, call, progress, logs, cancel, leave, question, elicitation, declined, files, failed, schemas, unknown_tool,
 )  # fmt: skip
 
 

@@ -65,7 +65,7 @@ CHAT = frozenset(
 )
 TOOLS = frozenset(
     {"tools", "call", "progress", "logs", "cancel", "leave", "question", "elicitation", "declined", "files", "failed"}
-    | {"unknown_tool"}
+    | {"schemas", "unknown_tool"}
 )
 NODE = Path(shutil.which("node") or "node")
 

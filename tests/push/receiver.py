@@ -10,6 +10,12 @@ Answer = int | tuple[int, dict[str, str]]
 """A status, with headers or without."""
 
 
+def place_of(seq: str) -> tuple[int, float]:
+    """What orders the calls of a task: the event, and the place among what is told of it; the last has none."""
+    event, _, part = seq.partition(".")
+    return int(event), float(part or "inf")
+
+
 class Receiver:
     """`answers` says what to answer to the so-manieth call, from 0; `hold` keeps all answers back until it is set,
     `pause_s` each for a while.

@@ -115,6 +115,25 @@ def test_artifacts_come_before_the_status_that_closed_them() -> None:
     assert [each.kept for each in deliveries] == [True, True]
 
 
+def test_what_is_told_of_one_event_has_an_order() -> None:
+    other = replace(MADE, artifact_id="b")
+    step = status(TaskState.COMPLETED, MADE, other, seq=7, whole=("a", "b"))
+    deliveries = announcer().deliveries(HEAD, [config("w"), config("v", events=("artifact",))], [step], PutOff())
+    assert [(each.config_id, each.place) for each in deliveries] == [
+        ("w", "7.1"),
+        ("v", "7.1"),
+        ("w", "7.2"),
+        ("v", "7.2"),
+        ("w", "7"),
+    ]
+
+
+def test_a_dialect_that_tells_the_whole_task_tells_it_at_the_event_itself() -> None:
+    step = status(TaskState.COMPLETED, MADE, seq=7, whole=("a",))
+    deliveries = announcer(x=whole_form([])).deliveries(HEAD, [config(dialect="x")], [step], PutOff())
+    assert [each.place for each in deliveries] == ["7"]
+
+
 def test_a_chunk_is_told_only_once_its_artifact_is_whole() -> None:
     open_, last = ArtifactChunk(MADE), ArtifactChunk(MADE, append=True, last_chunk=True)
     working = record(TaskState.WORKING, MADE)
@@ -207,6 +226,7 @@ async def test_a_url_that_may_not_be_called_is_named_with_what_speaks_against_it
     assert field == "params.config.url"
     assert words in reason
     assert "secret" not in reason
+    assert ("push_allowed_cidrs" in reason) == ("address" in words)
 
 
 @pytest.mark.parametrize("url", ["http://inside.example/", "http://10.0.0.7/"])

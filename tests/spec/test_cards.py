@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import aiohttp
+import msgspec
 import pytest
 from msgspec.structs import replace
 
+from dragoman.dialects.extensions import DEDUPE, DEDUPES
 from dragoman.server import serving
 from tests.spec.agents import OPTIONAL, OTHER, REQUIRED, Gates, house
 from tests.spec.caller import Caller, params
@@ -93,7 +95,8 @@ async def test_a_card_holds_all_of_1_0_by_the_letter(served: House, mount: str) 
     assert capabilities["streaming"] is True
     assert capabilities["pushNotifications"] is True
     assert capabilities.get("extendedAgentCard", False) is False
-    assert [extension["uri"] for extension in capabilities["extensions"]] == [OPTIONAL, OTHER]
+    assert [extension["uri"] for extension in capabilities["extensions"]] == [OPTIONAL, OTHER, DEDUPE]
+    assert not any(extension.get("required") for extension in capabilities["extensions"])
     assert card["version"] == "2.1.0"
     assert card["provider"] == {"url": "https://example.org", "organization": "Example"}
     assert card["documentationUrl"] == "https://example.org/docs"
@@ -128,7 +131,10 @@ async def test_what_an_agent_does_not_do_is_in_its_card(served: House) -> None:
         for agent in ("mute", "strict", "plain")
     }
     assert cards["mute"]["capabilities"]["streaming"] is False
-    assert cards["strict"]["capabilities"]["extensions"] == [{"uri": REQUIRED, "required": True}]
+    assert cards["strict"]["capabilities"]["extensions"] == [
+        {"uri": REQUIRED, "required": True},
+        msgspec.to_builtins(DEDUPES),
+    ]
     assert cards["plain"]["defaultInputModes"] == cards["plain"]["defaultOutputModes"] == ["text/plain"]
 
 
@@ -253,3 +259,9 @@ async def test_pages_of_a_configured_origin_read_answers_errors_and_streams(open
     async with caller.stream(**origin) as stream:
         assert stream.answer.headers["Access-Control-Allow-Origin"] == ORIGIN
         await stream.rest()
+
+
+@pytest.mark.parametrize("mount", ["/a2a", "/api/v1/a2a/script"])
+async def test_cards_of_other_systems_show_what_their_texts_say(served: House, mount: str) -> None:
+    card = decoded((await fetched(served, mount + WELL_KNOWN[1]))[1])
+    assert DEDUPE not in [extension["uri"] for extension in card["capabilities"].get("extensions", [])]

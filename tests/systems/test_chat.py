@@ -11,6 +11,8 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
+from dragoman.agents.mcp.reach import Grant, HttpReach
+from dragoman.agents.mcp.tools import McpTools
 from dragoman.agents.tools import ToolResult
 from dragoman.cli.declared import declared
 from dragoman.client import Connection, connect
@@ -96,6 +98,25 @@ async def test_a_refusal_is_a_rejected_task_and_a_fault_a_failed_one(api: Comple
         task = await asked(connection, "Hi")
         assert task.status.state is TaskState.FAILED
         assert "credentials" in status_of(task)
+
+
+async def test_an_endpoint_or_a_server_of_tools_that_is_away_is_named_by_ready(api: Completions) -> None:
+    away = McpTools([Grant(name="files", reach=HttpReach("http://127.0.0.1:9/mcp", lambda egress: None))])
+    agents = [model("http://127.0.0.1:9/v1", retries=0, failures=1), model(api.url, tools=away), model(api.url)]
+    for agent, agent_id in zip(agents, ("dead", "toolless", "well"), strict=True):
+        agent.profile = replace(agent.profile, id=agent_id)
+    async with serving(CONFIG, agents) as url, aiohttp.ClientSession() as http:
+        for agent in agents:
+            async with connect(f"{url}/agents/{agent.profile.id}") as connection:
+                await asked(connection, "Hi")
+        async with http.get(f"{url}/ready") as answer:
+            assert (answer.status, (await answer.json())["degraded"]) == (
+                200,
+                {
+                    "dead": "its endpoint does not answer: calls are held back for a while",
+                    "toolless": "its tools of files are away",
+                },
+            )
 
 
 async def test_an_answer_that_a_crash_cut_off_is_replaced(api: Completions, kept: Config) -> None:

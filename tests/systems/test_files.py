@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import errno
 import json
 import os
 import re
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from dragoman.model.message import Artifact
 from dragoman.server import serving
 from dragoman.server.errors import StartError
 from dragoman.server.files import sweep_once
-from dragoman.store.blobs.api import OWNER
+from dragoman.store.blobs.api import OWNER, Place
 from dragoman.store.blobs.open import blob_store
 from dragoman.store.open import open_store
 from tests.net.peer import listening, says
@@ -475,6 +477,7 @@ async def test_a_part_of_it_can_be_had(served: Served, asked: str, status: int, 
         assert headers["content-range"] == f"bytes {start}-{stop - 1}/{len(LARGE)}"
     if status == 416:
         assert headers["content-range"] == f"bytes */{len(LARGE)}"
+        assert headers["cache-control"] == "no-store"  # or whoever asks for all of it next is given this
 
 
 async def test_head_and_conditions(served: Served) -> None:
@@ -535,6 +538,21 @@ async def test_a_large_file_is_sent_in_pieces_to_one_who_leaves_or_stays(tmp_pat
             assert len(await answer.read()) == size
 
 
+async def test_a_download_that_cannot_go_on_breaks_off_with_one_line_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tests.systems.test_files.LARGE", b"x" * 30_000_000)
+    async with Server(tmp_path) as served:
+        (part,) = artifact(await served.sent("file"))
+        async with served.site.http.get(part["url"]) as answer:
+            await answer.content.readexactly(1000)
+            os.truncate(served.kept[0], 1000)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await answer.read()
+    assert "shorter than it was" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
 # -- what is left over -------------------------------------------------------------------------------------------------
 
 
@@ -560,6 +578,27 @@ async def test_bytes_go_with_their_task_and_those_of_no_task_after_a_while(tmp_p
         pass
     assert await sweep_once(blobs, store, now_ms + 10_000) == 1
     assert [path.name for path in folder.rglob("*") if path.is_file()] == [OWNER]
+    await store.close()
+
+
+async def test_what_cannot_be_deleted_keeps_nothing_else_from_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task_ids = [f"01a1f92a-3e47-7761-82d7-00000000009{number}" for number in range(3)]
+    rmtree = shutil.rmtree
+
+    def stuck(folder: Path) -> None:
+        if folder.name == task_ids[1]:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        rmtree(folder)
+
+    monkeypatch.setattr(shutil, "rmtree", stuck)
+    store, blobs = open_store("memory:", SystemClock()), blob_store(f"folder:{tmp_path}")
+    await store.open("test")
+    for task_id in task_ids:
+        await blobs.put(Place.of(task_id, b"x"), b"x")
+    assert await sweep_once(blobs, store, SystemClock().now_ms() + 10_000) == 2
+    assert [path.name for path in tmp_path.glob("*/*")] == [task_ids[1]]
     await store.close()
 
 

@@ -273,8 +273,13 @@ async def test_the_default_and_the_order_change(house: House, http: aiohttp.Clie
         (lambda house: (house.directory / "words.py").write_text("WORD = "), "words.py"),
         (lambda house: (house.directory / "house.py").write_text("echo = 1"), "not an Agent"),
         (lambda house: (house.directory / "house.py").write_text("import sys; sys.exit()"), "SystemExit"),
+        (lambda house: (house.directory / "house.py").write_text("raise KeyboardInterrupt"), "KeyboardInterrupt"),
+        (
+            lambda house: (house.directory / "house.py").write_text("import asyncio\nraise asyncio.CancelledError"),
+            "CancelledError",
+        ),
     ],
-    ids=["toml", "key", "empty", "default", "neighbour", "object", "exit"],
+    ids=["toml", "key", "empty", "default", "neighbour", "object", "exit", "interrupt", "cancel"],
 )
 async def test_a_broken_configuration_changes_nothing_and_the_log_says_why(
     house: House, http: aiohttp.ClientSession, break_it: Callable[[House], object], said: str

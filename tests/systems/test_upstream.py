@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Context
 from dragoman.agents.upstream import UpstreamAgent
-from dragoman.agents.upstream_way import Address
+from dragoman.agents.upstream_address import Address
 from dragoman.client import ApiKey, ClientCredentials, Connection, Timeouts, connect
 from dragoman.config import Config
 from dragoman.engine.api import Runner
@@ -354,15 +354,15 @@ async def test_after_failures_sends_are_refused_with_a_time_until_one_gets_throu
     async with fronted(agent) as connection:
         for _ in range(2):
             assert (await asked(connection, "hello")).status.state is TaskState.FAILED
+        async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as http:
+            body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+            url = f"{connection.interface.url.removesuffix('/')}/message:send"
+            async with http.post(url, json=body, headers={"A2A-Version": "1.0"}) as answer:
+                assert (answer.status, answer.headers["retry-after"]) == (503, "61")
         async with serving(replace(CONFIG, port=port), house(gates)):
-            async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as http:
-                body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
-                url = f"{connection.interface.url.removesuffix('/')}/message:send"
-                async with http.post(url, json=body, headers={"A2A-Version": "1.0"}) as answer:
-                    assert (answer.status, answer.headers["retry-after"]) == (503, "61")
             now[0] += 61.0
             assert (await asked(connection, "hello")).status.state is TaskState.COMPLETED
-            assert agent.way.state == "ok"
+            assert agent.degraded is None
 
 
 async def test_with_a_queue_a_task_waits_for_its_upstream(gates: Gates) -> None:
@@ -372,7 +372,9 @@ async def test_with_a_queue_a_task_waits_for_its_upstream(gates: Gates) -> None:
     async with fronted(agent) as connection:
         task = await asked(connection, "hello", return_immediately=True)
         await until(lambda: agent.way.calls.outcomes["failed"] > 0)
-        assert (await connection.get(task.id)).status.state is TaskState.WORKING
+        waiting = await connection.get(task.id)
+        assert waiting.status.state is TaskState.SUBMITTED
+        assert said(waiting) == "partner cannot be reached at present: the task waits for it."
         async with serving(replace(CONFIG, port=port), house(gates)), asyncio.timeout(DEADLINE_S):
             async for _ in connection.subscribe(task.id):
                 pass
@@ -480,8 +482,18 @@ async def test_a_stream_that_breaks_is_taken_up_without_a_gap_or_a_repeat(upstre
         )
 
 
-async def test_a_send_whose_answer_is_lost_is_not_repeated_where_that_may_do_it_twice(upstream: str) -> None:
+async def test_a_send_whose_answer_is_lost_is_repeated_where_the_card_says_that_it_is_known(upstream: str) -> None:
     async with before(upstream) as between, fronted(partner(between.url + AT["1.0"])) as connection:
+        between.next(Fault(cut=0))
+        task = await asked(connection, "hello")
+        assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "hello")
+        assert sum(b"SendStreamingMessage" in request for request in between.asked) == 2
+    async with connect(upstream + AT["1.0"]) as behind:
+        assert sum(text_of(each) == "hello" for each in (await behind.list(include_artifacts=True)).tasks) <= 1
+
+
+async def test_a_send_whose_answer_is_lost_is_not_repeated_where_that_may_do_it_twice(upstream: str) -> None:
+    async with before(upstream) as between, fronted(partner(between.url + AT["1.0"], dedupes=False)) as connection:
         between.next(Fault(cut=0))
         task = await asked(connection, "hello")
         assert task.status.state is TaskState.FAILED
@@ -523,6 +535,7 @@ async def test_the_callers_own_credentials_are_passed_on_and_asked_for_when_they
 
 async def test_the_card_is_not_read_with_what_a_caller_shows() -> None:
     shown: list[str | None] = []
+    called: list[str | None] = []
 
     async def card(request: web.Request) -> web.Response:
         shown.append(request.headers.get("x-api-key"))
@@ -534,7 +547,8 @@ async def test_the_card_is_not_read_with_what_a_caller_shows() -> None:
         if request.path == "/1":
             error = {"code": -32601, "message": "Method not found"}
             return web.json_response({"jsonrpc": "2.0", "id": asked_for["id"], "error": error})
-        said = {"messageId": "a", "role": "ROLE_AGENT", "parts": [{"text": request.headers.get("x-api-key")}]}
+        called.append(request.headers.get("x-api-key"))
+        said = {"messageId": "a", "role": "ROLE_AGENT", "parts": [{"text": "hi"}]}
         return web.json_response({"jsonrpc": "2.0", "id": asked_for["id"], "result": {"message": said}})
 
     routes = (web.get("/.well-known/agent-card.json", card), web.post("/{path:.*}", moved))
@@ -544,7 +558,8 @@ async def test_the_card_is_not_read_with_what_a_caller_shows() -> None:
         serving(CONFIG, [partner(url, forwards=True)]) as front,
         connect(f"{front}/agents/partner", credentials=caller) as connection,
     ):
-        assert text_of(await asked(connection, "hello")) == "callers-own-key-1"
+        assert text_of(await asked(connection, "hello")) == "hi"
+        assert called == ["callers-own-key-1"]
         await connection.refresh(anew=True)
         assert connection.card is not None
         assert connection.card.name == "For None"

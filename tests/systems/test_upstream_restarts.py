@@ -158,7 +158,7 @@ FILE = """
 [[agents]]
 id = "partner"
 run = "a2a:{url}"
-dedupes = {dedupes}
+{dedupes}
 """
 
 
@@ -188,7 +188,7 @@ async def process(folder: Path) -> AsyncIterator[tuple[str, asyncio.subprocess.P
 
 async def test_a_task_outlives_the_killing_of_our_process(gates: Gates, tmp_path: Path) -> None:
     async with serving(CONFIG, house(gates)) as upstream:
-        (tmp_path / "dragoman.toml").write_text(FILE.format(url=f"{upstream}/agents/script", dedupes="false"))
+        (tmp_path / "dragoman.toml").write_text(FILE.format(url=f"{upstream}/agents/script", dedupes="dedupes = false"))
         async with process(tmp_path) as (url, server), connect(f"{url}/agents/partner") as connection:
             task = await asked(connection, "wait dead", return_immediately=True)
             await asyncio.wait_for(gates.reached["dead"].wait(), DEADLINE_S)
@@ -205,15 +205,15 @@ async def test_a_task_outlives_the_killing_of_our_process(gates: Gates, tmp_path
             assert len((await behind.list()).tasks) == 1
 
 
-@pytest.mark.parametrize("dedupes", [False, True])
+@pytest.mark.parametrize("dedupes", ["dedupes = false", "dedupes = true", ""])
 async def test_a_send_that_a_kill_cut_off_is_repeated_only_where_that_is_safe(
-    gates: Gates, tmp_path: Path, dedupes: bool
+    gates: Gates, tmp_path: Path, dedupes: str
 ) -> None:
     from tests.client.proxy import Fault, before
 
     async with serving(CONFIG, house(gates)) as upstream, before(upstream) as between:
         between.choose = lambda asked: Fault(stall=0) if b"SendStreamingMessage" in asked else None
-        text = FILE.format(url=f"{between.url}/agents/script", dedupes=str(dedupes).lower())
+        text = FILE.format(url=f"{between.url}/agents/script", dedupes=dedupes)
         (tmp_path / "dragoman.toml").write_text(text)
         async with process(tmp_path) as (url, server), connect(f"{url}/agents/partner") as connection:
             task = await asked(connection, "hello", return_immediately=True)
@@ -225,7 +225,7 @@ async def test_a_send_that_a_kill_cut_off_is_repeated_only_where_that_is_safe(
             async with asyncio.timeout(DEADLINE_S):
                 while (found := await connection.get(task.id)).status.state is TaskState.WORKING:
                     await asyncio.sleep(0.02)
-            if dedupes:
+            if dedupes != "dedupes = false":
                 assert (found.status.state, text_of(found)) == (TaskState.COMPLETED, "hello")
             else:
                 assert found.status.message is not None

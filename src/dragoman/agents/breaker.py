@@ -26,12 +26,12 @@ class State(StrEnum):
 class Breaker:
     """Opens after `failures` in a row for `pause_s`, longer each time it opens again. `clock` counts seconds."""
 
-    __slots__ = ("_clock", "_failures", "_in_a_row", "_opened", "_pause_s", "_trial_until_s", "_until_s")
+    __slots__ = ("_failures", "_in_a_row", "_opened", "_pause_s", "_trial_until_s", "_until_s", "clock")
 
     def __init__(self, failures: int, pause_s: float, clock: Callable[[], float]) -> None:
         self._failures = failures
         self._pause_s = pause_s
-        self._clock = clock
+        self.clock = clock
         self._in_a_row = 0
         self._opened = 0
         self._until_s = 0.0
@@ -42,21 +42,21 @@ class Breaker:
         """Open until its pause is over, then half open until a call has succeeded."""
         if not self._opened:
             return State.CLOSED
-        return State.OPEN if self._clock() < self._until_s else State.HALF_OPEN
+        return State.OPEN if self.clock() < self._until_s else State.HALF_OPEN
 
     @property
     def wait_s(self) -> float:
         """How long until a call may be made: 0 if now. While one is being tried, a share of the pause."""
         if not self._opened:
             return 0.0
-        if (left := self._until_s - self._clock()) > 0:
+        if (left := self._until_s - self.clock()) > 0:
             return left
         return self._pause_s / 10 if self._tried else 0.0
 
     @property
     def _tried(self) -> bool:
         """Whether a call is being tried. One that takes longer than a pause does not keep others back."""
-        return self._clock() < self._trial_until_s
+        return self.clock() < self._trial_until_s
 
     def admit(self) -> bool:
         """Whether a call may be made now. If so, `succeeded`, `failed` or `unknown` is to be said of it."""
@@ -64,7 +64,7 @@ class Breaker:
             return True
         if self.wait_s > 0:
             return False
-        self._trial_until_s = self._clock() + self._pause_s
+        self._trial_until_s = self.clock() + self._pause_s
         return True
 
     def succeeded(self) -> None:
@@ -75,13 +75,19 @@ class Breaker:
     def failed(self) -> None:
         """A call did not get through. What went out before it opened says nothing more."""
         self._in_a_row += 1
-        if self._opened and self._clock() < self._until_s:
+        if self._opened and self.clock() < self._until_s:
             return
         if self._opened or self._in_a_row >= self._failures:
             pause_s = min(PAUSE_S_MAX, self._pause_s * PAUSE_GROWTH**self._opened)
             self._opened = min(self._opened + 1, OPENED_MAX)
-            self._until_s = self._clock() + pause_s
+            self._until_s = self.clock() + pause_s
             self._trial_until_s = 0.0
+
+    def half_open(self) -> bool:
+        """Something else shows that it answers: a call may be made now. False if one might have been before."""
+        held_back = self.clock() < self._until_s
+        self._until_s = min(self._until_s, self.clock())
+        return self._opened > 0 and held_back
 
     def unknown(self) -> None:
         """A call was given up before anything could be said of it."""

@@ -22,8 +22,9 @@ from dragoman.agents.chat_tools import Calling, identified
 from dragoman.agents.chat_transcript import Round, Transcript
 from dragoman.agents.checks import Checkable, Finding
 from dragoman.agents.coalescing import Windows
-from dragoman.agents.lifetime import Living
+from dragoman.agents.lifetime import Dependent, Living
 from dragoman.agents.tools import Tools
+from dragoman.dialects import json_bounds
 from dragoman.engine.api import Run, Unreadable
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
@@ -39,9 +40,10 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 
 class ChatAgent:
-    """A model. Satisfies `Runner`, `Refusing`, `Living` and `Checkable`. Tokens are gathered for `coalesce_s`.
+    """A model. Satisfies `Runner`, `Refusing`, `Living`, `Dependent` and `Checkable`.
 
-    A run that a crash cut off begins its answer anew, in place of what was given out; with tools, from the last call.
+    Tokens are gathered for `coalesce_s`. A run that a crash cut off begins its answer anew, in place of what was given
+    out; with tools, from the last call.
     """
 
     def __init__(
@@ -63,7 +65,9 @@ class ChatAgent:
         self._endpoint = endpoint
         self._policy = policy or Policy()
         self._tools = tools
-        self._answering = Answering(profile.id, endpoint, Windows(coalesce_s), trying or Trying())
+        self._answering = Answering(
+            profile.id, endpoint, Windows(coalesce_s), trying or Trying(), on_refusal=self._policy.on_refusal
+        )
 
     @property
     def offline(self) -> bool:
@@ -72,10 +76,11 @@ class ChatAgent:
         return breaker.state is not State.CLOSED and breaker.wait_s > 0
 
     @property
-    def state(self) -> str:
-        """What may be said of it to whoever watches the server: `ok`, or why not."""
-        closed = self._endpoint.breaker.state is State.CLOSED
-        return "ok" if closed else "its endpoint does not answer: calls are held back for a while"
+    def degraded(self) -> str | None:
+        """Why it cannot answer, or not with all of its tools, for all that is known from what was asked last."""
+        if self._endpoint.breaker.state is not State.CLOSED:
+            return "its endpoint does not answer: calls are held back for a while"
+        return tools.degraded if isinstance(tools := self._beside, Dependent) else None
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
@@ -192,9 +197,11 @@ class ChatAgent:
 
     async def _data(self, run: Run, text: str) -> None:
         """Give out an answer with a schema, as data."""
+        said = _unfenced(text).encode()
         try:
-            data = msgspec.json.decode(_unfenced(text))
-        except (msgspec.MsgspecError, RecursionError) as error:
+            json_bounds.check(said)
+            data = msgspec.json.decode(said)
+        except (A2AError, msgspec.MsgspecError, RecursionError) as error:
             raise failures.failed(f"{run.head.agent} did not answer in JSON.", "model_not_json") from error
         artifact = Artifact(artifact_id="result", parts=(Part(data=data, media_type="application/json"),))
         await run.artifact(artifact, append=False, last_chunk=True)

@@ -47,7 +47,6 @@ class Trying(Struct, frozen=True, kw_only=True):
 
     retries: int = 2
     wait_max_s: float = 30.0
-    on_refusal: str = "reject"
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     chance: Callable[[], float] = random.random
     now_s: Callable[[], float] = time.time
@@ -61,13 +60,14 @@ class Trying(Struct, frozen=True, kw_only=True):
 class Answering:
     """Asks the model at `endpoint`, for the agent `name`, and gives out what it says, gathered in `windows`."""
 
-    __slots__ = ("_endpoint", "_name", "_trying", "_windows")
+    __slots__ = ("_endpoint", "_name", "_on_refusal", "_trying", "_windows")
 
-    def __init__(self, name: str, endpoint: Endpoint, windows: Windows, trying: Trying) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, windows: Windows, trying: Trying, *, on_refusal: str) -> None:
         self._name = name
         self._endpoint = endpoint
         self._windows = windows
         self._trying = trying
+        self._on_refusal = on_refusal
 
     async def answer(self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False) -> Answer:
         """What the model answers, given out as that artifact; with `keeps` it is only told. Raises Ended."""
@@ -110,22 +110,33 @@ class Answering:
 
     async def _read(self, run: Run, flow: Flow, giving: "Giving") -> Answer:
         reading = Reading()
-        begin = self._windows.begin
+        windows = self._windows
+
+        def begin(window: "asyncio.Future[None]") -> None:
+            windows.begin(window, run)
+
         try:
             while not reading.whole:
                 if (waiting := flow.gathering(begin)) is not None:
                     await waiting
-                piece = flow.gathered()
+                try:
+                    piece = flow.gathered()
+                except EgressError:
+                    if not reading.finish:
+                        raise
+                    break  # the answer is there: all that is missing is what was used, or the end of the stream
                 reading.feed(piece) if piece else reading.end()
                 if reading.waits:
                     await giving.give(reading.taken())
                 if not piece:
                     break
-            if not reading.whole:
+            if reading.whole:
+                await _lingered(flow)
+            elif not reading.finish:
                 raise failures.cut(self._name)
-            await _lingered(flow)
         except Unreadable as error:
-            log.warning("model %s: task %s: %s", self._name, run.head.id, error)
+            said = failures.shown(str(error), self._endpoint.key)
+            log.warning("model %s: task %s: %s", self._name, run.head.id, said)
             raise failures.unreadable(self._name) from error
         except Faulted as error:
             raise self._faulted(run, error.fault, flow) from error
@@ -139,7 +150,7 @@ class Answering:
             fault,
             flow.headers,
             self._trying.now_s(),
-            on_refusal=self._trying.on_refusal,
+            on_refusal=self._on_refusal,
             key=self._endpoint.key,
         )
 

@@ -7,6 +7,7 @@ nothing in it that looks like a key; no address, nothing of an exception of the 
 import re
 from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
+from math import ceil
 
 from dragoman.agents.chat_reading import Fault
 from dragoman.engine.api import Ended
@@ -112,7 +113,7 @@ def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *
 
 
 def _busy(name: str, after: float | None) -> Trouble:
-    when = "later" if after is None else f"in {int(after) + 1} s"
+    when = "later" if after is None else f"in {ceil(after)} s"
     ended = failed(f"{name} has too much to do at present: send again {when}.", "model_busy")
     return Trouble(ended, again=True, after_s=after)
 

@@ -139,7 +139,8 @@ class Reading:
         lines = data.split(b"\n")
         rest = lines.pop()
         for line in lines:
-            self._line(line)
+            if line or self._held:
+                self._line(line)
         self._hold(rest)
 
     def end(self) -> None:

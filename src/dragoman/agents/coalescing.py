@@ -1,68 +1,85 @@
 """Windows: for how long what comes in small pieces is gathered before it is given out.
 
 Invariant: a window of a server that keeps up is never longer than it was said to be, and may end a little earlier,
-together with those of others, so that thousands of streams need a few hundred timers a second. Where it does not keep
-up, windows grow, up to three times: fewer and larger chunks cost less, and so come sooner.
+together with those of others, so that thousands of streams need a few hundred timers a second. Where commits take long,
+windows grow: fewer and larger chunks cost less, and so come sooner. A window lasts at least until what its run gave out
+before is committed: given out earlier it would only wait there, in more pieces.
 """
 
 import asyncio
+from functools import partial
+from typing import Protocol
 
 SHARES = 6
 """Ends of windows fall on a grid of so many points to a window: at 30 ms one every 5 ms."""
 
-LATE_S = 0.002
-"""As late as that a timer may be where nothing is wrong."""
+GROWN_MAX = 2.5
+"""Of its length, a window is at most so long: 75 ms instead of 30."""
 
-GROWTH = 8.0
-"""By how much windows grow for what timers are late beyond that."""
+COMMITS = 4.0
+"""A window is at least so many times as long as a commit takes: then the server has a part of its time left."""
 
-GROWN_MAX = 2.0
-"""Of the window, at most so much is added."""
+SAMPLED = 8
+"""Of so many windows, the commit at the beginning of one is timed."""
 
-SMOOTHING = 0.1
-"""The weight of one timer: what was late ten timers ago counts for a third."""
+SMOOTHING = 0.2
+"""The weight of one timing."""
+
+
+class Landing(Protocol):
+    """What is given out to: see `engine.api.Run`."""
+
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """`done` is done when what is being written now has been."""
+        ...
 
 
 class Windows:
     """Windows of `length_s`, 0 for none. Belongs to one event loop at a time."""
 
-    __slots__ = ("_due", "_grain_s", "_late_s", "_length_s")
+    __slots__ = ("_begun", "_commit_s", "_due", "_grain_s", "_length_s")
 
     def __init__(self, length_s: float) -> None:
         self._length_s = length_s
         self._grain_s = length_s / SHARES
-        self._late_s = 0.0
-        self._due: dict[int, list[asyncio.Future[None]]] = {}
+        self._commit_s = 0.0
+        self._begun = 0
+        self._due: dict[int, list[tuple[asyncio.Future[None], Landing | None]]] = {}
 
     @property
     def length_s(self) -> float:
         """How long a window is that begins now."""
-        grown_s = GROWTH * max(0.0, self._late_s - LATE_S)
-        return self._length_s + min(grown_s, GROWN_MAX * self._length_s)
+        return max(self._length_s, min(COMMITS * self._commit_s, GROWN_MAX * self._length_s))
 
-    def opened(self) -> asyncio.Future[None]:
-        """A window that begins now: done when it ends. Whoever waits no longer may end it."""
-        window: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.begin(window)
-        return window
-
-    def begin(self, window: "asyncio.Future[None]") -> None:
-        """A window begins now: `window` is done when it ends, unless it is before."""
+    def begin(self, window: "asyncio.Future[None]", run: Landing | None = None) -> None:
+        """A window of `run`, which has given out what it had, begins: `window` is done when it ends, at the latest."""
         if self._length_s <= 0:
-            if not window.done():
-                window.set_result(None)
+            _end(window, run)
             return
         loop = window.get_loop()
-        at = int((loop.time() + self.length_s) / self._grain_s)
+        now_s = loop.time()
+        at = int((now_s + self.length_s) / self._grain_s)
         due = self._due.get(at)
         if due is None:
             due = self._due[at] = []
-            loop.call_at(at * self._grain_s, self._ended, loop, at)
-        due.append(window)
+            loop.call_at(at * self._grain_s, self._ended, at)
+        due.append((window, run))
+        self._begun += 1
+        if run is not None and self._begun % SAMPLED == 0:
+            landed: asyncio.Future[None] = loop.create_future()
+            landed.add_done_callback(partial(self._landed, loop, now_s))
+            run.landing(landed)
 
-    def _ended(self, loop: asyncio.AbstractEventLoop, at: int) -> None:
-        late_s = max(0.0, loop.time() - at * self._grain_s)
-        self._late_s += SMOOTHING * (late_s - self._late_s)
-        for window in self._due.pop(at):
-            if not window.done():
-                window.set_result(None)
+    def _landed(self, loop: asyncio.AbstractEventLoop, began_s: float, _: "asyncio.Future[None]") -> None:
+        self._commit_s += SMOOTHING * (loop.time() - began_s - self._commit_s)
+
+    def _ended(self, at: int) -> None:
+        for window, run in self._due.pop(at):
+            _end(window, run)
+
+
+def _end(window: "asyncio.Future[None]", run: Landing | None) -> None:
+    if run is not None:
+        run.landing(window)
+    elif not window.done():
+        window.set_result(None)

@@ -1,4 +1,4 @@
-"""What agents have that is open as long as they are served: connections, watches, programs.
+"""What agents have that is open as long as they are served: connections, watches, programs; and whether it works.
 
 Invariant: an agent that cannot be opened does not keep its server from starting; it says so where it is asked.
 """
@@ -17,4 +17,14 @@ class Living(Protocol):
 
     async def close(self) -> None:
         """End what is open. Tasks of it have ended."""
+        ...
+
+
+@runtime_checkable
+class Dependent(Protocol):
+    """An agent that needs what may be away: another server, an endpoint, workers, tools."""
+
+    @property
+    def degraded(self) -> str | None:
+        """Why it cannot do all of its work, in words for everybody, without an address; None if nothing is known."""
         ...

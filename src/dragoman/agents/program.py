@@ -13,7 +13,8 @@ from dragoman.agents.checks import Finding
 from dragoman.agents.program_launcher import Child, Launcher
 from dragoman.agents.program_pipes import log
 from dragoman.agents.program_place import findings, located, surroundings
-from dragoman.agents.program_talk import Answered, Budget, Clock, Talk
+from dragoman.agents.program_speech import Budget
+from dragoman.agents.program_talk import Answered, Clock, Talk
 from dragoman.agents.program_wire import document
 from dragoman.config import Program
 from dragoman.engine.api import Run
@@ -36,8 +37,8 @@ class ProgramAgent:
         self.restartable = program.restartable
         self._program = program
         self._environ = environ
-        path = located(program, environ) or os.path.abspath(program.command[0])
-        self._launcher = Launcher(program, path, surroundings(program, environ))
+        path = located(program.command[0], environ) or os.path.abspath(program.command[0])
+        self._launcher = Launcher(program, path, surroundings(program.env, environ))
         self._room = asyncio.Semaphore(program.concurrency)
 
     async def open(self, group: asyncio.TaskGroup) -> None:

@@ -5,6 +5,7 @@ nothing but the rest of a character; only a line that may say something waits fo
 """
 
 import codecs
+from collections.abc import Iterator
 from typing import Literal
 
 from dragoman.agents.program_wire import Said, SaysText, Unreadable, said
@@ -29,9 +30,11 @@ class Output:
         self._holds = False
         self._number = 1
 
-    def feed(self, piece: bytes) -> list[Said]:
-        """What has been said with `piece`. Neighbouring text is one. Raises Unreadable."""
-        out: list[Said] = []
+    def feed(self, piece: bytes) -> Iterator[Said]:
+        """What has been said with `piece`, all of which is to be asked for. Neighbouring text is one.
+
+        Raises Unreadable, after what was said before.
+        """
         at = 0
         while at < len(piece):
             end = (piece.find(b"\n", at) + 1) if self._mode != "text" else 0
@@ -45,39 +48,41 @@ class Output:
             else:
                 self._line += bit
                 if len(self._line) > self._max_line_bytes:
+                    yield from self._flushed()
                     raise Unreadable(f"line {self._number} is longer than max_line_bytes ({self._max_line_bytes})")
                 if self._begins:
-                    self._decide(out)
+                    yield from self._decided()
             self._number += self._begins
-        self._flush(out)
-        return out
+        yield from self._flushed()
 
-    def end(self) -> list[Said]:
+    def end(self) -> Iterator[Said]:
         """What is left when no more comes: a last line without a newline is one. Raises Unreadable."""
-        out: list[Said] = []
         if self._line:
-            self._decide(out)
-        self._flush(out, final=True)
-        return out
+            yield from self._decided()
+        yield from self._flushed(final=True)
 
-    def _decide(self, out: list[Said]) -> None:
+    def _decided(self) -> Iterator[Said]:
+        """What a line is, with the text before it unless it is text itself."""
         line = bytes(self._line)
         self._line.clear()
         try:
             says = said(line)
         except Unreadable as error:
+            yield from self._flushed()
             raise Unreadable(f"line {self._number}: {error}") from error
         if isinstance(says, SaysText):
             self._text.append(says.text.encode(errors="replace"))
         elif says is not None:
-            self._flush(out)
-            out.append(says)
+            yield from self._flushed()
+            yield says
         elif self._mode == "auto":
             self._text.append(line)
         elif line.strip():
+            yield from self._flushed()
             raise Unreadable(f'line {self._number} is not a JSON object that says something: {{"text": "…"}} does')
 
-    def _flush(self, out: list[Said], *, final: bool = False) -> None:
-        if text := self._decoder.decode(b"".join(self._text), final):
-            out.append(SaysText(text))
+    def _flushed(self, *, final: bool = False) -> Iterator[Said]:
+        text = self._decoder.decode(b"".join(self._text), final)
         self._text.clear()
+        if text:
+            yield SaysText(text)

@@ -8,6 +8,8 @@ import asyncio
 import logging
 import os
 
+from dragoman.agents.complaints import Complaints
+
 log = logging.getLogger("dragoman.programs")
 
 CHUNK_BYTES = 65_536
@@ -18,12 +20,6 @@ LEFT_BYTES = 1024 * 1024
 
 DRAIN_S = 0.5
 """How long others may go on with the output of a program that has exited: `tee` of a shell's, not a daemon."""
-
-LINE_CHARS = 2_000
-"""As much of a line of stderr as is logged."""
-
-LINES_MAX, LINES_PER_S = 200, 20
-"""So many lines of stderr are logged at once, and so many a second on the whole."""
 
 
 class Feed:
@@ -69,68 +65,42 @@ class Feed:
             self.close()
 
 
-class Complaints:
-    """A program's stderr: its lines go to the log under `title`, as many and as much of each as is bearable."""
+class Errors:
+    """A program's stderr, for `complaints`."""
 
-    def __init__(self, fd: int, loop: asyncio.AbstractEventLoop, title: str) -> None:
+    def __init__(self, fd: int, loop: asyncio.AbstractEventLoop, complaints: Complaints) -> None:
         self._fd = fd
         self._loop = loop
-        self._title = title
-        self._line = b""
-        self._budget, self._since = float(LINES_MAX), loop.time()
-        self._left_out = 0
+        self._complaints = complaints
         loop.add_reader(fd, self._hear)
 
     def close(self) -> None:
-        """Log what is there yet, and read no more."""
-        if self._fd < 0:
-            return
+        """Hear what is there yet, and read no more."""
         for _ in range(LEFT_BYTES // CHUNK_BYTES):
             if not self._hear():
                 break
         self._shut()
 
     def _hear(self) -> bool:
+        """Hear what is there. Whether there may be more."""
+        if self._fd < 0:
+            return False
         try:
-            piece = os.read(self._fd, CHUNK_BYTES) if self._fd >= 0 else b""
+            piece = os.read(self._fd, CHUNK_BYTES)
         except BlockingIOError:
             return False
         if not piece:
             self._shut()
             return False
-        *lines, rest = (self._line + piece).split(b"\n")
-        self._line = rest[: LINE_CHARS * 4]  # a character has at most four bytes
-        for line in lines:
-            self._log(line)
+        self._complaints.feed(piece)
         return True
 
     def _shut(self) -> None:
-        if self._fd < 0:
-            return
-        self._loop.remove_reader(self._fd)
-        os.close(self._fd)
-        self._fd = -1
-        if self._line:
-            self._log(self._line)
-        self._say_left_out()
-
-    def _log(self, line: bytes) -> None:
-        now = self._loop.time()
-        self._budget = min(float(LINES_MAX), self._budget + (now - self._since) * LINES_PER_S)
-        self._since = now
-        if self._budget < 1:
-            self._left_out += 1
-            return
-        self._say_left_out()
-        self._budget -= 1
-        text = line[: LINE_CHARS * 4].decode(errors="replace").rstrip("\r")
-        cut = text[:LINE_CHARS] + ("…" if len(text) > LINE_CHARS else "")
-        log.info("%s: %s", self._title, "".join(c if c.isprintable() or c == "\t" else "�" for c in cut))
-
-    def _say_left_out(self) -> None:
-        if self._left_out:
-            log.warning("%s: %d lines of stderr were left out", self._title, self._left_out)
-            self._left_out = 0
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            os.close(self._fd)
+            self._fd = -1
+            self._complaints.end()
 
 
 class Yield:
@@ -143,8 +113,8 @@ class Yield:
         self._until: float | None = None
         self._left = LEFT_BYTES
 
-    async def read(self) -> bytes:
-        """What came next; nothing at the end."""
+    async def read(self, by_s: float | None = None) -> bytes | None:
+        """What came next; nothing at the end. None if nothing came by that time of the loop."""
         while self._fd >= 0:
             if self._ended.done() and self._until is None:
                 self._until = self._loop.time() + DRAIN_S
@@ -154,7 +124,9 @@ class Yield:
             except BlockingIOError:
                 if late:
                     break
-                await self._news()
+                if by_s is not None and self._loop.time() >= by_s:
+                    return None
+                await self._news(by_s)
                 continue
             if not piece:
                 break
@@ -172,16 +144,16 @@ class Yield:
             os.close(self._fd)
             self._fd = -1
 
-    async def _news(self) -> None:
-        """Until there is something to read, the program has ended, or it is late."""
+    async def _news(self, by_s: float | None) -> None:
+        """Until there is something to read, the program has ended, or it is late for one of both."""
         news: asyncio.Future[None] = self._loop.create_future()
 
         def tell(_: object = None) -> None:
             if not news.done():
                 news.set_result(None)
 
-        late = None if self._until is None else self._loop.call_at(self._until, tell)
-        if late is None:
+        late = [self._loop.call_at(at_s, tell) for at_s in (self._until, by_s) if at_s is not None]
+        if self._until is None:
             self._ended.add_done_callback(tell)
         self._loop.add_reader(self._fd, tell)
         try:
@@ -189,5 +161,5 @@ class Yield:
         finally:
             self._loop.remove_reader(self._fd)
             self._ended.remove_done_callback(tell)
-            if late is not None:
-                late.cancel()
+            for timer in late:
+                timer.cancel()

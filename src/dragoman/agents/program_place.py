@@ -5,7 +5,7 @@ Invariant: nothing is started, and nothing but the file system and the environme
 
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from dragoman.agents.checks import Finding
 from dragoman.config import Program
@@ -14,24 +14,24 @@ USUAL = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 """What every program gets of the server's environment, if it is there."""
 
 
-def located(program: Program, environ: Mapping[str, str]) -> str | None:
-    """The absolute path of the program; None if there is none that may be executed.
+def located(name: str, environ: Mapping[str, str]) -> str | None:
+    """The absolute path of the program of that name; None if there is none that may be executed.
 
     A name without a slash is looked up in PATH, a path is as seen from where the server was started.
     """
-    found = shutil.which(program.command[0], path=environ.get("PATH", os.defpath))
+    found = shutil.which(name, path=environ.get("PATH", os.defpath))
     return None if found is None else os.path.abspath(found)
 
 
-def surroundings(program: Program, environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of the program: the usual variables, and those that its agent names."""
-    return {name: environ[name] for name in (*USUAL, *program.env) if name in environ}
+def surroundings(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a program: the usual variables, and those that are named."""
+    return {name: environ[name] for name in (*USUAL, *names) if name in environ}
 
 
 def findings(program: Program, environ: Mapping[str, str]) -> Iterator[Finding]:
     """What is to be said of the program before it is started."""
-    path = located(program, environ)
     name = program.command[0]
+    path = located(name, environ)
     if path is not None:
         yield Finding(True, f"the program is {path}")
         yield from _interpreter(path, environ)

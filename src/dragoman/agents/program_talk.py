@@ -10,10 +10,11 @@ from collections import deque
 from msgspec import Struct
 
 from dragoman.agents.artifacts import Artifacts
+from dragoman.agents.complaints import Complaints
 from dragoman.agents.content import parts_of
 from dragoman.agents.program_launcher import Child
-from dragoman.agents.program_output import Output
-from dragoman.agents.program_pipes import Complaints, Feed, Yield, log
+from dragoman.agents.program_pipes import Errors, Feed, Yield, log
+from dragoman.agents.program_speech import Budget, Speech, TooMuch
 from dragoman.agents.program_wire import (
     Asks,
     AsksAuth,
@@ -85,12 +86,6 @@ class Clock:
             self._timeout.reschedule(self._since + max(0.0, self.left_s))
 
 
-class Budget(Struct):
-    """How many bytes the programs of a task may still write."""
-
-    left_bytes: int
-
-
 class Talk:
     """A program that runs on `run`. `answered` are the questions of earlier starts: a program whose standard input
     stays open asks them again, and until it has, what it says is known already, and dropped."""
@@ -113,13 +108,12 @@ class Talk:
         self._answered = answered
         self._known = deque(answered if program.input == "lines" else ())
         self._clock = clock
-        self._budget = budget
         self._loop = loop
         self._feed = Feed(child.stdin, loop)
         self._stdout = Yield(child.stdout, loop, child.ended)
         title = f"agent {run.head.agent}: task {run.head.id}"
-        self._stderr = Complaints(child.stderr, loop, title)
-        self._output = Output(program.output, program.max_line_bytes)
+        self._stderr = Errors(child.stderr, loop, Complaints(log, title))
+        self._speech = Speech(self._stdout, program, budget, loop)
         self._quit = False
 
     async def held(self, first: bytes) -> bool:
@@ -137,6 +131,8 @@ class Talk:
         except TimeoutError:
             if not timeout.expired():
                 raise
+            for says in self._speech.waiting():
+                await self._taken(says)
             text = f"The agent's program took longer than it may ({self._program.timeout_s:g} s)."
             raise _failed(text, "program_timeout") from None
         except asyncio.CancelledError:
@@ -150,13 +146,10 @@ class Talk:
             self._stderr.close()
 
     async def _listened(self) -> bool:
-        while piece := await self._stdout.read():
-            for says in self._read(piece):
-                if await self._taken(says):
+        while says := await self._heard():
+            for each in says:
+                if await self._taken(each):
                     return True
-        for says in self._read(b""):
-            if await self._taken(says):
-                return True
         self._judge(await asyncio.shield(self._child.ended))
         if self._known:
             raise _failed(UNASKED, "replay_mismatch")
@@ -164,25 +157,24 @@ class Talk:
 
     async def _taken_leave(self) -> None:
         """The task was canceled: what the program still says as it ends counts, for as long as it may take."""
-        self._child.signal(signal.SIGTERM)
+        self._child.stop(self._program.grace_s)
         try:
             async with asyncio.timeout(self._program.grace_s):
-                while piece := await self._stdout.read():
-                    for says in self._read(piece):
-                        if not isinstance(says, Asks | AsksAuth):
-                            await self._taken(says)
+                while says := await self._heard():
+                    for each in says:
+                        if not isinstance(each, Asks | AsksAuth):
+                            await self._taken(each)
         except (TimeoutError, Ended, Reject, TypeError, ValueError):  # it is canceled, whatever else happens
             pass
 
-    def _read(self, piece: bytes) -> list[Said]:
-        self._budget.left_bytes -= len(piece)
-        if self._budget.left_bytes < 0:
-            text = f"The agent's program wrote more than it may ({self._program.max_output_bytes} bytes)."
-            raise _failed(text, "program_output")
+    async def _heard(self) -> list[Said]:
         try:
-            return self._output.feed(piece) if piece else self._output.end()
+            return await self._speech.heard()
         except Unreadable as error:
             raise self._unreadable(error) from error
+        except TooMuch:
+            text = f"The agent's program wrote more than it may ({self._program.max_output_bytes} bytes)."
+            raise _failed(text, "program_output") from None
 
     async def _taken(self, says: Said) -> bool:
         """Do what the program says. True: it waits for an answer that it will be started with."""

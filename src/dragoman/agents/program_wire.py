@@ -11,7 +11,9 @@ import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from dragoman.agents.tool_calls import ToolCall
+from dragoman.dialects import json_bounds
 from dragoman.engine.api import Run
+from dragoman.model.errors import A2AError
 from dragoman.model.message import Message, Part
 
 Count = Annotated[int, Meta(ge=0)]
@@ -115,7 +117,7 @@ class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """An artifact, or with `append` what goes to the end of one of that `id`, or that `name`."""
 
     parts: Annotated[tuple[Piece, ...], Meta(min_length=1)]
-    id: str | None = None
+    id: Annotated[str, Meta(min_length=1)] | None = None
     name: str | None = None
     description: str | None = None
     append: bool = False
@@ -249,7 +251,8 @@ def said(line: bytes) -> Said | None:
     if not isinstance(value, dict) or (meaning := MEANINGS.get(frozenset(value))) is None:
         return None
     try:
+        json_bounds.check(line)  # callers read no JSON that is deeper
         meant: Said = msgspec.convert(value, meaning)
-    except (msgspec.ValidationError, RecursionError) as error:
+    except (A2AError, msgspec.ValidationError) as error:
         raise Unreadable(f"{', '.join(value)}: {error}") from error
     return meant

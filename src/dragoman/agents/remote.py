@@ -160,6 +160,11 @@ class RemoteRun:
     async def written(self) -> None:
         """What was told was taken; the server writes it."""
 
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """Nothing is."""
+        if not done.done():
+            done.set_result(None)
+
     canceled = False
     shown = None
 
@@ -178,6 +183,15 @@ class RemoteRun:
 
     def caught_up(self) -> None:
         """The server replays."""
+
+    def working(self) -> None:
+        """It is said at the beginning."""
+
+    def waiting(self, parts: Sequence[Part]) -> None:
+        """Nobody is there to be told."""
+
+    def goes_on(self) -> None:
+        """What an earlier run gave out is on the server, which has it replaced."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""

@@ -46,7 +46,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
             case "completed":
                 return f"{self.name} is done"
             case _:
-                return f"{self.name} failed: {self.error}"
+                return f"{self.name} failed: {_shortened(self.error)}"
 
     def _metadata(self) -> dict[str, Any]:
         said: dict[str, Any] = {"toolCallId": self.id, "name": self.name, "phase": self.phase}
@@ -55,7 +55,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
         if self.result is not None:
             said["result"] = _shortened(json_of(self.result))
         if self.error is not None:
-            said["error"] = self.error
+            said["error"] = _shortened(self.error)
         return said
 
 

@@ -12,9 +12,12 @@ from typing import Any
 
 from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.checks import Finding
+from dragoman.agents.upstream_address import Address, Made
 from dragoman.agents.upstream_card import profile_of
+from dragoman.agents.upstream_faults import FIXES, LATE
+from dragoman.agents.upstream_stopping import STOP_S
 from dragoman.agents.upstream_task import UpstreamTask
-from dragoman.agents.upstream_way import FIXES, LATE, Address, Made, UpstreamWay
+from dragoman.agents.upstream_way import UpstreamWay
 from dragoman.engine.api import Run
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
@@ -25,9 +28,6 @@ log = logging.getLogger("dragoman.upstreams")
 CHECK_S = 8.0
 """How long a check may take."""
 
-STOP_S = 5.0
-"""How long an upstream may take to cancel a task that nobody here runs any more."""
-
 
 def _no_credentials(_: object) -> None:
     """The upstream asks nobody who they are."""
@@ -35,6 +35,8 @@ def _no_credentials(_: object) -> None:
 
 class UpstreamAgent:
     """An agent of another server. Satisfies `Runner`, `Refusing` and `Outreaching`.
+
+    With `queues` a task stays `submitted` until the upstream has taken it.
 
     `profile` is what the card says as long as the upstream's has not been read; then that, as `said` changes it. With
     `queues` tasks are taken in while the upstream does not answer; without, they are refused. `made` makes the
@@ -63,8 +65,7 @@ class UpstreamAgent:
             profile.id, address, made, Breaker(failures, pause_s, clock), self._read, forwards=forwards
         )
         self._said = said
-        self._queues = queues
-        self._group: asyncio.TaskGroup | None = None
+        self.waits = queues
 
     @property
     def forwards(self) -> bool:
@@ -75,7 +76,12 @@ class UpstreamAgent:
     def offline(self) -> bool:
         """Whether sends are refused, since the upstream does not answer and no call is to be made."""
         breaker = self.way.breaker
-        return breaker.state is not State.CLOSED and not self._queues and breaker.wait_s > 0
+        return breaker.state is not State.CLOSED and not self.waits and breaker.wait_s > 0
+
+    @property
+    def degraded(self) -> str | None:
+        """Why it cannot be called; None if it can, for all that is known."""
+        return self.way.state
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
@@ -84,7 +90,6 @@ class UpstreamAgent:
 
     async def open(self, group: asyncio.TaskGroup) -> None:
         """Read the upstream's card, for a bounded time, and look after it as long as `group` lasts."""
-        self._group = group
         await self.way.open(group)
 
     async def check(self) -> AsyncIterator[Finding]:
@@ -107,18 +112,17 @@ class UpstreamAgent:
 
     async def close(self) -> None:
         """End what is open."""
-        self._group = None
         await self.way.close()
 
     async def run(self, run: Run) -> None:
         """Have the upstream do the task."""
-        await UpstreamTask(run, self.way, queues=self._queues).done()
+        await UpstreamTask(run, self.way, queues=self.waits).done()
 
     def stopped(self, record: Record) -> None:
         """A task that nobody ran was canceled: the upstream's is to be, too."""
         task_id = (record.note or {}).get("task")
-        if task_id and self._group is not None:
-            self._group.create_task(self._stop(task_id), name=f"stop {task_id}")
+        if task_id:
+            self.way.beside(self._stop(task_id))
 
     async def _stop(self, task_id: str) -> None:
         try:

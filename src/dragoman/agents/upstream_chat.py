@@ -38,10 +38,12 @@ async def chatted(run: Run, way: UpstreamWay) -> str:
             way.breaker.failed()
             way.count("failed")
         else:
-            way.breaker.succeeded()
+            way.answered()
             way.count("refused")
-        log.warning("upstream %s: task %s: %s", way.name, run.head.id, error)
+        log.warning("upstream %s: task %s: %s", way.name, run.head.id, way.words(error))
+        if failures.not_there(error):
+            log.warning("upstream %s: there is no agent at %s: check `run`", way.name, way.place)
         raise failures.ending(way.name, error) from error
-    way.breaker.succeeded()
+    way.answered()
     way.count("succeeded", time.monotonic() - asked_s)
     return text

@@ -9,11 +9,13 @@ from dragoman.engine.api import Ended
 from dragoman.model.errors import (
     A2AError,
     AgentFailed,
+    AgentNotFound,
     AgentOffline,
     Forbidden,
     InternalError,
     InvalidAgentResponse,
     MethodNotFound,
+    NotFound,
     TaskNotFound,
     TaskTimeout,
     TooManyRequests,
@@ -28,6 +30,10 @@ Failure = A2AError | NoAnswer | PeerError | EgressError
 
 UNREACHABLE = "upstream_unreachable"
 """The reason, for programs, of a task that failed because its upstream did not answer."""
+
+
+NOT_THERE = frozenset({404, 405, 410})
+"""What a server answers that has no agent at a URL."""
 
 
 def ended(state: TaskState, text: str, reason: str = "") -> Ended:
@@ -54,6 +60,23 @@ def forgotten(name: str) -> Ended:
     return ended(TaskState.FAILED, f"{name} does not know the task any more.", "upstream_lost_task")
 
 
+def unverified(name: str) -> Ended:
+    """Its card is not what the operator wants it to be, so that it is not called."""
+    text = f"{name} is not called: its card is not signed as its operator here wants it to be."
+    return ended(TaskState.FAILED, text, "upstream_unverified")
+
+
+def not_there(error: Exception) -> bool:
+    """Whether an error says that there is no agent where it was called."""
+    return isinstance(error, AgentNotFound | NotFound) or (isinstance(error, HttpRefusal) and error.status in NOT_THERE)
+
+
+def absent(name: str) -> Ended:
+    """There is a server, and no agent where it is looked for."""
+    text = f"There is no agent where {name} is looked for: its operator here has to check `run`."
+    return ended(TaskState.FAILED, text, "upstream_not_found")
+
+
 def ending(name: str, error: Failure) -> Ended:
     """How the task ends after `error`."""
     match error:
@@ -62,6 +85,8 @@ def ending(name: str, error: Failure) -> Ended:
             return ended(TaskState.FAILED, f"{name} took too long.", "upstream_timeout") if late else uncertain(name)
         case NoAnswer() | EgressError():
             return unreachable(name)
+        case _ if not_there(error):
+            return absent(name)
         case Unauthorized() | Forbidden() | NoToken() | HttpRefusal(status=401 | 403):
             text = f"{name} does not let this server in: its operator has to see to the credentials."
             return ended(TaskState.FAILED, text, "upstream_refused")

@@ -5,26 +5,26 @@ Invariant: nothing here raises what an exception of the way out says: that is lo
 
 import asyncio
 import logging
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
-from contextvars import ContextVar
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack, suppress
 from typing import Any
 
-from msgspec import Struct
-
 from dragoman.agents.breaker import Breaker, State
+from dragoman.agents.upstream_address import Address, Made
+from dragoman.agents.upstream_contexts import Contexts
+from dragoman.agents.upstream_faults import LATE, NOT_READ, NOT_SIGNED, UNFOUND, Unfound, fault_of, in_words
+from dragoman.agents.upstream_keys import CardKeys
+from dragoman.agents.upstream_saying import Saying
 from dragoman.auth.signatures import CardNotVerified
-from dragoman.client import CardCache, Connection, NoInterface, Retries, Timeouts, connect
+from dragoman.client import CardCache, Connection, NoInterface, Retries, connect
+from dragoman.client.card import verify
 from dragoman.client.chat import complete
-from dragoman.client.credentials import Authorized, Credentials
+from dragoman.client.credentials import Authorized
 from dragoman.client.discovery import Discovery, places
-from dragoman.client.errors import NoAnswer, NoCard, NoToken, PeerError
+from dragoman.client.errors import NoAnswer, NoCard, PeerError
 from dragoman.client.retries import Again
 from dragoman.client.wire import Way
 from dragoman.model.errors import A2AError
-from dragoman.model.operations import Shown
-from dragoman.model.task import TaskHead
 from dragoman.net.egress import Egress
 from dragoman.telemetry.counts import UpstreamCalls
 
@@ -38,90 +38,6 @@ SOON_S, LATE_S = 1.0, 60.0
 
 CONNECTIONS_MAX = 4000
 """Most connections to one upstream at once: each task that is followed holds one."""
-
-CONTEXTS_MAX = 10_000
-"""Conversations whose names at an upstream are kept in memory; the store has all."""
-
-
-LATE = "its card did not come in time"
-NO_CARD = "it has no card where one may be"
-NO_TOKEN = "there is no token for it"
-NOT_SIGNED = "its card is not signed by a key that is known"
-NOT_HAD = "its card cannot be had"
-
-FIXES = {
-    LATE: "see whether it runs, and whether a firewall is in between",
-    NO_CARD: "see whether the URL is right; `card` says where the card is, `dialect` does without one",
-    NO_TOKEN: "see whether `credentials` are right: `token_url`, `client_id`, and the secret in the environment",
-    NOT_SIGNED: "see who signed it, and which keys its server publishes",
-    NOT_HAD: "see whether it runs and the URL is right, and whether it wants `credentials`",
-}
-"""What to do about each of the faults."""
-
-
-class Address(Struct, frozen=True, kw_only=True):
-    """Where an agent is, and how it is spoken to; what is None is found out. See `config.Upstream`."""
-
-    url: str
-    card: str | None = None
-    dialect: str | None = None
-    binding: str | None = None
-    origins: tuple[str, ...] = ()
-    dedupes: bool | None = None
-    card_s: float = 300.0
-    timeouts: Timeouts = Timeouts()
-
-
-class Said(Struct, frozen=True):
-    """What the caller of one task said beside its message: who it is, and the extensions that it declared.
-
-    `old`: the upstream has 0.3, where the header of the latter has another name (A2A 0.3 §3.2.2, 1.0 §3.2.6).
-    """
-
-    shown: Shown | None
-    extensions: tuple[str, ...]
-    old: bool
-
-    @property
-    def declared(self) -> dict[str, str]:
-        """The header that declares the extensions."""
-        name = "X-A2A-Extensions" if self.old else "A2A-Extensions"
-        return {name: ", ".join(self.extensions)} if self.extensions else {}
-
-
-class Saying:
-    """Credentials that say what is said for one task, too: `caller` is to be set in the task's own run.
-
-    With `forwards` they show what the caller showed, else what `own` has.
-    """
-
-    def __init__(self, own: Credentials | None, *, forwards: bool) -> None:
-        self.caller: ContextVar[Said | None] = ContextVar("caller", default=None)
-        self._own = own
-        self._forwards = forwards
-
-    async def headers(self) -> Mapping[str, str]:
-        """What goes with a request; outside of a run nothing of a caller's."""
-        said = self.caller.get()
-        shown: Mapping[str, str] = {} if self._own is None else await self._own.headers()
-        if said is None:
-            return shown
-        if self._forwards and said.shown is not None:
-            shown = said.shown.headers
-        return {**said.declared, **shown}
-
-    async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Others of our own."""
-        if self._own is None or self._forwards:
-            return None
-        said = self.caller.get()
-        declared = {} if said is None else said.declared
-        others = await self._own.renewed({name: refused[name] for name in refused if name not in declared})
-        return None if others is None else {**declared, **others}
-
-
-Made = Callable[[Egress], Credentials | None]
-"""What makes credentials, given the way by which tokens are fetched."""
 
 
 class UpstreamWay:
@@ -147,8 +63,8 @@ class UpstreamWay:
         self.timeouts = address.timeouts
         self.forwards = forwards
         self.said = Saying(None, forwards=forwards)
-        self.keeps_contexts = False
-        self.fault: str | None = "its card has not been read yet"
+        self.contexts = Contexts()
+        self.fault: str | None = NOT_READ
         self._address = address
         self._made = made
         self._told = told
@@ -160,14 +76,17 @@ class UpstreamWay:
         self._turn = asyncio.Lock()
         self._look = asyncio.Event()
         self._told_why = ""
+        self._keys = CardKeys(address.card_keys, breaker.clock) if address.card_keys else None
         self._mute = False
+        self._group: asyncio.TaskGroup | None = None
+        self._answers = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
-        self._contexts: OrderedDict[tuple[str, str], str] = OrderedDict()
 
     # -- for the server ------------------------------------------------------------------------------------------------
 
     async def open(self, group: asyncio.TaskGroup) -> None:
         """Read the card, for a bounded time, and look after it from now on."""
+        self._group = group
         self._begin()
         try:
             async with asyncio.timeout(START_S):
@@ -192,47 +111,46 @@ class UpstreamWay:
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
+        self._group = None
         await self._opened.aclose()
         if self._egress is not None:
             await self._egress.close()
         self._connection = self._egress = None
 
     @property
-    def state(self) -> str:
-        """What `/ready` says of it: `ok`, or why not."""
+    def place(self) -> str:
+        """Where it is, for its operator."""
+        return places(self._address.url).base
+
+    @property
+    def verifies(self) -> bool:
+        """Whether its card must be signed: without such a card it is not called."""
+        return self._keys is not None
+
+    @property
+    def state(self) -> str | None:
+        """Why it cannot be called; None if it can, for all that is known."""
         match self.breaker.state:
             case State.OPEN:
                 return "it does not answer: calls are held back for a while"
             case State.HALF_OPEN:
                 return "it did not answer: the next call shows whether it does"
             case State.CLOSED:
-                return self.fault or "ok"
+                return self.fault or None
 
     # -- for runs ------------------------------------------------------------------------------------------------------
 
     async def connection(self) -> Connection | None:
-        """How it is spoken to; None if it speaks no A2A. Raises NoAnswer, NoToken or CardNotVerified."""
+        """How it is spoken to; None if it speaks no A2A. Raises NoAnswer, NoToken, CardNotVerified or NoKeys."""
         if self._connection is None and not self._mute:
             self._begin()
             await self._connect()
         return self._connection
 
-    def repeats(self, sent_ms: int, now_ms: int) -> bool:
-        """Whether a message may be sent again that may have arrived since."""
+    def repeats(self, sent_ms: int) -> bool:
+        """Whether a message may be sent again that may have arrived then, or since."""
         said_s = 0.0 if self._connection is None else self._connection.interface.dedupes_s
-        return (now_ms - sent_ms) / 1000 < self.again.retries.repeats_s(said_s)
-
-    def context(self, head: TaskHead) -> str:
-        """The upstream's own id of the conversation of a task, if it has one and that is in memory, else empty."""
-        return self._contexts.get((head.owner, head.context_id), "")
-
-    def keep_context(self, head: TaskHead, asked: str, given: str) -> None:
-        """The upstream calls a conversation `given` that was called `asked` to it."""
-        self.keeps_contexts = asked == given
-        if asked != given:
-            self._contexts[head.owner, head.context_id] = given
-            while len(self._contexts) > CONTEXTS_MAX:
-                self._contexts.popitem(last=False)
+        return (self.again.clock.now_ms() - sent_ms) / 1000 < self.again.retries.repeats_s(said_s)
 
     def looked(self) -> None:
         """A call was made: if it read the card anew, that is known from now on."""
@@ -246,12 +164,41 @@ class UpstreamWay:
             connection = await self.connection()
             if connection is not None:
                 await connection.cancel(task_id)
-        except (A2AError, NoAnswer, PeerError, CardNotVerified) as error:
-            log.info("upstream %s: its task %s was not canceled: %s", self.name, task_id, error)
+        except (A2AError, *UNFOUND) as error:
+            log.info("upstream %s: its task %s was not canceled: %s", self.name, task_id, self.words(error))
+
+    def beside(self, work: Coroutine[Any, Any, None]) -> bool:
+        """Do something that outlives the run that wants it, which is to see that it ends. False if nothing is open."""
+        if self._group is None:
+            work.close()
+            return False
+        self._group.create_task(work, name=f"beside {self.name}")
+        return True
 
     def look(self) -> None:
         """Something is odd: read the card again, soon."""
         self._look.set()
+
+    def answered(self) -> None:
+        """A call got through: those that were held back may be made."""
+        held_back = self.breaker.state is not State.CLOSED
+        self.breaker.succeeded()
+        if held_back:
+            self._wake()
+
+    def _wake(self) -> None:
+        self._answers.set()
+        self._answers = asyncio.Event()
+
+    async def pause(self, pause_s: float) -> None:
+        """Wait for so long, or until it turns out that the agent answers again, though calls were held back."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
+                await self._answers.wait()
+
+    def words(self, error: Exception) -> str:
+        """What an error says, without what was shown to the upstream."""
+        return self.said.masking.text(in_words(error))
 
     async def reread(self) -> None:
         """Read the card again, now: the agent may speak something else."""
@@ -289,35 +236,43 @@ class UpstreamWay:
         pause_s = SOON_S
         while True:
             self._look.clear()
-            try:
-                async with asyncio.timeout(self._address.card_s if self.fault is None else pause_s):
+            well = self.fault is None and self.breaker.state is State.CLOSED
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._address.card_s if well else min(pause_s, self._address.card_s)):
                     await self._look.wait()
-            except TimeoutError:
-                pass
-            fine = await self._attempt()
-            pause_s = SOON_S if fine else min(LATE_S, pause_s * 2)
+            pause_s = SOON_S if await self._attempt() else min(LATE_S, pause_s * 2)
             await asyncio.sleep(min(SOON_S, self._address.card_s))
 
     async def _attempt(self) -> bool:
-        """Read the card. False if it cannot be had."""
+        """Read the card. False if it cannot be had now."""
+        held_back = self.breaker.state is not State.CLOSED
         try:
-            if self._connection is None:
-                await self._connect()
-            else:
-                async with self._turn:
-                    await self._connection.refresh()
+            try:
+                await self._seen(anew=held_back)
+            except CardNotVerified:
+                assert self._egress is not None
+                if self._keys is None or not await self._keys.reread(self._egress):
+                    raise
+                await self._seen(anew=True)
+        except UNFOUND as error:
+            self._missing(fault_of(error), error)
+            return False
+        self.fault = None
+        if held_back and self.breaker.half_open():
+            log.info("upstream %s: its card can be read again: calls are tried", self.name)
+            self._wake()
+        return True
+
+    async def _seen(self, *, anew: bool) -> None:
+        if self._connection is None:
+            await self._connect()
+            return
+        async with self._turn:
+            if self._address.dialect is None:
+                await self._connection.refresh(anew=anew)
                 self.looked()
-        except NoCard as error:
-            self._missing(NO_CARD, error)
-        except NoToken as error:
-            self._missing(NO_TOKEN, error)
-        except CardNotVerified as error:
-            self._missing(NOT_SIGNED, error)
-        except (NoAnswer, PeerError) as error:
-            self._missing(NOT_HAD, error)
-        else:
-            self.fault = None
-        return self.fault is None
+            else:
+                await self._found(anew=anew)
 
     async def _connect(self) -> None:
         async with self._turn:
@@ -328,6 +283,7 @@ class UpstreamWay:
             opening = connect(
                 address.url,
                 credentials=self.said,
+                keys=None if self._keys is None else await self._keys.read(self._egress),
                 path=address.card,
                 binding=address.binding,
                 dialect=address.dialect,
@@ -344,7 +300,7 @@ class UpstreamWay:
                 await self._found()
                 return
             except NoCard:
-                self._mute = True  # until its card is there
+                self._mute = self._keys is None  # until its card is there
                 raise
             self._connection, self.fault = connection, None
             if address.dialect is None:
@@ -352,7 +308,7 @@ class UpstreamWay:
             else:
                 await self._found()
 
-    async def _found(self) -> None:
+    async def _found(self, *, anew: bool = False) -> None:
         """Read the card for what it says of the agent only."""
         address = self._address
         discovery = Discovery(
@@ -365,21 +321,26 @@ class UpstreamWay:
             again=self.again,
         )
         try:
-            self._read((await discovery.find()).card)
+            card = (await discovery.find(anew=anew)).card
         except (NoAnswer, PeerError):
-            if address.dialect is None:
+            if address.dialect is None or anew:
                 raise
+            return
+        if self._keys is not None:
+            await asyncio.to_thread(verify, card, self._keys.known)
+        self._read(card)
 
     def _read(self, whole: dict[str, Any]) -> None:
         self._card = whole
-        self._told(whole)
+        self._told(self.said.masking.any(whole))
 
-    def _missing(self, fault: str, error: Exception | None) -> None:
+    def _missing(self, fault: str, error: Unfound | None) -> None:
+        told = "" if error is None else self.words(error)
         if fault != self.fault:
-            log.warning("upstream %s: %s%s", self.name, fault, "" if error is None else f": {error}")
-        if self._connection is None:
+            log.warning("upstream %s: %s%s", self.name, fault, f": {told}" if told else "")
+        if self._connection is None or fault == NOT_SIGNED:
             self.fault = fault
-            self._told_why = "" if error is None else str(error)
+            self._told_why = told
 
     def count(self, outcome: str, waited_s: float | None = None) -> None:
         """A call is over; `waited_s` is how long the first word of its answer took."""

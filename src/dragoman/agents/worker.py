@@ -25,6 +25,7 @@ from dragoman.model.operations import CompleteTask, UpdateStatus
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState, Usage
 
 WAITS = "the task waits for its caller's message: its worker goes on when that has come"
+NO_WORKER = "no worker has asked for work lately"
 
 QUESTIONS = {
     TaskState.INPUT_REQUIRED: "More input is needed.",
@@ -34,7 +35,7 @@ QUESTIONS = {
 
 
 class WorkerAgent:
-    """A card whose tasks are leased by workers. Satisfies `Runner` and `Reported`.
+    """A card whose tasks are leased by workers. Satisfies `Runner`, `Reported` and `Dependent`.
 
     With `queues` tasks are taken in while no worker is there; without, they are refused (`offline`).
     """
@@ -53,6 +54,11 @@ class WorkerAgent:
     def offline(self) -> bool:
         """Whether sends are refused, since no worker has been seen lately."""
         return not (self._queues or self.leases.seen)
+
+    @property
+    def degraded(self) -> str | None:
+        """Whether there is nobody to give work to."""
+        return None if self.leases.seen else NO_WORKER
 
     async def check(self) -> AsyncIterator[Finding]:
         """Whether its worker works is to be seen only where it runs, or on the server that it asks for work."""

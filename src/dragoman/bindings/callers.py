@@ -119,7 +119,7 @@ class Callers:
         elif principal.reaches(agent):
             return
         else:
-            error = Forbidden(f"this key is not for agent {agent[:100]!r}")
+            error = Forbidden(f"this key or token is not for agent {agent[:100]!r}")
         self._refused(request, error, agent)
         raise error
 
@@ -138,7 +138,7 @@ class Callers:
     def admit_worker(self, request: Request, agent: str) -> None:
         """Raises Forbidden unless the caller may do the agent's tasks."""
         if not request.principal.works_for(agent):
-            error = Forbidden(f"this key may not work for {agent}: a key of the role agent or admin may")
+            error = Forbidden(f"this key or token may not work for {agent}: one of the role agent or admin may")
             self._refused(request, error, agent)
             raise error
 

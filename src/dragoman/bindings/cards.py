@@ -4,8 +4,9 @@ Invariant: a card is the same bytes, and so has the same ETag, as long as the ag
 asked are the same; it names only endpoints of the mount it was asked at.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -18,7 +19,7 @@ from dragoman.bindings.http import JSON, Answer, Header, Request
 from dragoman.bindings.reached import reached
 from dragoman.dialects import cards, protoagent
 from dragoman.dialects.mounts import SERVED, Mount, mount_of
-from dragoman.model.card import AgentCard, AgentInterface, Profile
+from dragoman.model.card import AgentCard, AgentExtension, AgentInterface, Profile
 from dragoman.model.errors import AgentNotFound, NotFound
 
 JWKS_PATH = "/.well-known/jwks.json"
@@ -59,11 +60,13 @@ class Cards:
         history: bool = False,
         pushes: bool = True,
         tenants: bool = True,
+        extensions: tuple[AgentExtension, ...] = (),
     ) -> None:
         """`root` is the mount that the card at the root describes. `signing` None: cards are not signed. `keys` are
         published; None: nothing is signed here.
 
-        `tenants`: agents are at `/{id}`, too, so that a card may be asked for by `?id=`.
+        `tenants`: agents are at `/{id}`, too, so that a card may be asked for by `?id=`. `extensions` are the server's
+        own, for the cards of mounts that are no other system's.
         """
         self._profiles = profiles
         self._authenticator = authenticator
@@ -74,6 +77,8 @@ class Cards:
         self._history = history
         self._pushes = pushes
         self._tenants = tenants
+        self._extensions = dict.fromkeys((Mount.ROOT, Mount.AGENT, Mount.TENANT), extensions)
+        self._extensions[Mount.PROTOAGENT] = protoagent.EXTENSIONS
         self._public_url = public_url
         self._max_age_s = max_age_s
         self._documents: dict[tuple[str, str], Document] = {}
@@ -107,7 +112,7 @@ class Cards:
         if self._signing is None:
             return card
         signer = await self._signing.signer()
-        return replace(card, signatures=(signer.sign(msgspec.to_builtins(card), base + JWKS_PATH),))
+        return replace(card, signatures=_signatures(signer, cards.signed_forms(card), base))
 
     async def jwks(self) -> Answer:
         """The keys that verify what this server signs (RFC 7517). Raises NotFound if it signs nothing."""
@@ -118,20 +123,19 @@ class Cards:
         return Answer(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
 
     def _made(self, base: str, mount: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
-        """The card as it is, and as it is served: with two signatures, one over what 1.0 has of it, one over it all."""
+        """The card as it is, and as it is served: with signatures over it all, and over what each version has of it."""
         at, offer = interfaces(base, mount), self._offer(mount, profile.id)
         body = cards.encode_well_known(profile, at, offer)
         if signer is None:
             return body, body
         whole = msgspec.json.decode(body)
-        one = msgspec.to_builtins(cards.card(profile, at, offer))
-        signatures = [signer.sign(content, base + JWKS_PATH) for content in (one, whole)]
+        signatures = _signatures(signer, [*cards.signed_forms(cards.card(profile, at, offer)), whole], base)
         return body, msgspec.json.encode({**whole, "signatures": signatures})
 
     def _offer(self, mount: str, agent: str) -> cards.Offer:
         return cards.Offer(
             extended=self._authenticator.required_for(agent),
-            extensions=protoagent.EXTENSIONS if mount_of(mount) is Mount.PROTOAGENT else (),
+            extensions=self._extensions.get(mount_of(mount), ()),
             schemes=self._authenticator.schemes(agent),
             requirements=self._authenticator.requirements(agent),
             protocols=self._protocols,
@@ -169,6 +173,10 @@ def interfaces(base: str, mount: str) -> tuple[AgentInterface, ...]:
         for each in cards.interfaces(base, mount)
         if each.protocol_version in (served.rpc if each.protocol_binding == cards.JSONRPC else served.rest)
     )
+
+
+def _signatures(signer: Signer, forms: Sequence[dict[str, Any]], base: str) -> tuple[dict[str, str], ...]:
+    return tuple(signer.sign(form, base + JWKS_PATH) for form in forms)
 
 
 def _answer(request: Request, document: Document) -> Answer:

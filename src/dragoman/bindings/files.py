@@ -4,14 +4,19 @@ Invariant: nothing is looked up before the signature fits, and nothing that is s
 a download, of no origin.
 """
 
+import logging
 import re
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from urllib.parse import quote
 
-from dragoman.bindings.http import Answer, Header, Pieces, Request
+from dragoman.bindings.http import Answer, Gone, Header, Pieces, Request
 from dragoman.engine.links import Claim, Links
 from dragoman.model.errors import NotFound, Unavailable
 from dragoman.store.api import StoreError
 from dragoman.store.blobs.api import BlobMissing, BlobStore
+
+log = logging.getLogger(__name__)
 
 MEDIA_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,100}(; ?[\w.-]{1,40}=[\w.:+-]{1,80}){0,4}", re.ASCII)
 ANY_TYPE = "application/octet-stream"
@@ -71,8 +76,8 @@ class FileDoor:
         if (found := _asked(request, etag, size)) is not None:
             start, stop = found
             if start >= stop:
-                headers += [(b"content-range", b"bytes */%d" % size), (b"content-length", b"0")]
-                return Answer(416, headers, b"")
+                refused: list[Header] = [(b"content-range", b"bytes */%d" % size), (b"content-length", b"0")]
+                return Answer(416, [*refused, (b"cache-control", b"no-store"), *SAFE], b"")
             status = 206
             headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, size)))
         headers += [
@@ -82,7 +87,17 @@ class FileDoor:
         ]
         if request.method == "HEAD" or not size:
             return Answer(status, headers, b"")
-        return Pieces(status, headers, self._blobs.pieces(claim.place, start, stop))
+        return Pieces(status, headers, self._read(claim, start, stop))
+
+    async def _read(self, claim: Claim, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+        """The bytes. If they cannot be read to their end, the answer breaks off: its reader knows how long it is."""
+        async with aclosing(self._blobs.pieces(claim.place, start, stop)) as pieces:
+            try:
+                async for piece in pieces:
+                    yield piece
+            except StoreError as error:
+                log.warning("a download breaks off: %s", error)
+                raise Gone from error
 
 
 def _asked(request: Request, etag: bytes, size: int) -> tuple[int, int] | None:

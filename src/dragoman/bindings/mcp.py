@@ -4,6 +4,7 @@ Invariant: a call of a tool is a task like any other, and outlives the request; 
 """
 
 import asyncio
+import logging
 from collections.abc import Collection
 from functools import partial
 
@@ -22,6 +23,7 @@ from dragoman.dialects.mcp.serve_tools import Tool
 from dragoman.engine.api import Handler, Stream
 from dragoman.model.errors import (
     A2AError,
+    AgentNotFound,
     Forbidden,
     InternalError,
     InvalidParams,
@@ -29,11 +31,14 @@ from dragoman.model.errors import (
     MethodNotFound,
     TaskNotFound,
     Unauthorized,
+    UnsupportedOperation,
 )
 from dragoman.model.ids import Clock, new_id
 from dragoman.model.operations import Call, CancelTask, GetTask, Manners, SendMessage, StreamMessage, Subscribe
 from dragoman.model.principal import ANONYMOUS
 from dragoman.model.task import Record
+
+log = logging.getLogger(__name__)
 
 SESSION: bytes = names.SESSION_HEADER.lower().encode()
 VERSION: bytes = names.VERSION_HEADER.lower().encode()
@@ -192,7 +197,10 @@ class Mcp:
             call.canceled = False
 
     async def _replied(self, request: Request, place: Place, said: serve.Response) -> None:
-        """The answer to a question, or that there is none. Raises A2AError."""
+        """The answer to a question, or that there is none. Raises A2AError.
+
+        What nobody waits for any more is left alone: official clients end their session when an answer is refused.
+        """
         task_id = serve_telling.task_of(said.id)
         if not task_id:
             raise InvalidRequest("id is that of no request of this server")
@@ -203,10 +211,13 @@ class Mcp:
             return
         agent = self._handler.agent_of(task_id, request.principal, "/")
         if agent is None:
-            raise TaskNotFound(task_id)
+            return
         message = serve_arguments.answer(reply.text, task_id, said.id)
         send = SendMessage(message=message, return_immediately=True, tenant=agent)
-        await self._handler.call(replace(self._call_of(request, send), idempotency_key=said.id))
+        try:
+            await self._handler.call(replace(self._call_of(request, send), idempotency_key=said.id))
+        except (AgentNotFound, TaskNotFound, UnsupportedOperation) as error:
+            log.info("an answer was not wanted any more: %s", error.message)
 
     # -- tools/call ----------------------------------------------------------------------------------------------------
 

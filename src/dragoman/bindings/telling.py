@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dragoman.dialects.api import Dialect
 from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
 from dragoman.engine.lifecycle import SETTLED, Fold
-from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
+from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
 
 
 class Telling:
@@ -73,9 +73,10 @@ class Telling:
             else:
                 told.append(self._release())
         assert self._fold is not None  # a stream of events has a task
+        anew = self._replaces(item.event)
         self._fold.add(item.seq, item.event)
         if not (chunk and self._dialect.coalesce_s):
-            told.append(self._encoded(item))
+            told.append(self._encoded(item, anew=anew))
             return
         self._held = item
         if self._loop.time() >= self._due:
@@ -95,11 +96,16 @@ class Telling:
             return False
         return type(event) in self._dialect.folds
 
-    def _encoded(self, item: Logged) -> Logged:
+    def _replaces(self, event: Event) -> bool:
+        """Whether it begins an artifact anew, which in chunks not every dialect can say."""
+        assert self._fold is not None
+        return isinstance(event, ArtifactChunk) and not event.append and self._fold.holds(event.artifact.artifact_id)
+
+    def _encoded(self, item: Logged, *, anew: bool = False) -> Logged:
         dialect, fold = self._dialect, self._fold
         assert fold is not None
         assert self.head is not None
         if dialect.key not in item.frames:
-            record = fold.record() if self._wants_record(item) else None
+            record = fold.record() if anew or self._wants_record(item) else None
             item.frames[dialect.key] = dialect.encode_event(self.head, item.event, record)
         return item

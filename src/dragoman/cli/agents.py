@@ -7,7 +7,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -17,6 +17,8 @@ from dragoman.config import FILE, Apart, load_apart
 
 if TYPE_CHECKING:
     from dragoman.cli.checked import Subject
+
+STDOUT, STDERR = 1, 2
 
 
 @click.group()
@@ -90,8 +92,22 @@ def _subjects(
         return subjects
 
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what agents log of themselves is found, too
-    with redirect_stdout(sys.stderr):  # what modules print when they are imported is not what was asked for
+    with _elsewhere():
         return asyncio.run(found())
+
+
+@contextmanager
+def _elsewhere() -> Iterator[None]:
+    """What modules print when they are imported is not what was asked for, and goes where errors go, from C, too."""
+    sys.stdout.flush()
+    kept = os.dup(STDOUT)
+    try:
+        os.dup2(STDERR, STDOUT)
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        os.dup2(kept, STDOUT)
+        os.close(kept)
 
 
 def _sorted_out(named: Sequence[str], apart: Apart) -> tuple[list[str], list[str]]:

@@ -4,6 +4,7 @@ Invariant: it only reads.
 """
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -12,6 +13,7 @@ from dragoman.cli.configured import at_store, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
+    from dragoman.store.api import Store
     from dragoman.store.audit import AuditEntry
 
 
@@ -63,7 +65,20 @@ def audit(config: Config, principal: str | None, refused: bool, since: str | Non
             )
         )
     else:
-        click.echo("No entries.", err=True)
+        click.echo("No entries." + _meant(config, principal), err=True)
+
+
+def _meant(config: Config, principal: str | None) -> str:
+    """A hint at the principals whose name was given without what they showed: `key:bob` for `bob`."""
+    if principal is None or ":" in principal or principal == "anonymous":
+        return ""
+    meant = [f"{kind}:{principal}" for kind in ("key", "operator")]
+    there = [name for name in meant if at_store(config, partial(_some, name))]
+    return f" Principals are named with what they showed: did you mean {' or '.join(there or meant[:1])}?"
+
+
+async def _some(principal: str, store: "Store") -> bool:
+    return bool(await store.audit.read(principal=principal, limit=1))
 
 
 def _fields(entry: "AuditEntry") -> dict[str, object]:

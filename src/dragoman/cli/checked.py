@@ -136,10 +136,10 @@ def _made(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding
         return _in_two(str(error))
     except ConfigError as error:
         return _of_config(error)
-    except SystemExit:
-        return Finding(False, f"{what}: importing it ends the process", AT_HOME)
     except Exception as error:  # noqa: BLE001  whatever an object of a user's does when it is looked at
         return Finding(False, f"{what}: {type(error).__name__}: {error}", "its module has to be mended")
+    except BaseException as error:  # noqa: BLE001  SystemExit, the panic of an extension …
+        return Finding(False, f"{what}: importing it ends the process ({type(error).__name__})", AT_HOME)
 
 
 async def _try(subject: Subject, runner: Runner) -> None:

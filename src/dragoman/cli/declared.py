@@ -20,7 +20,7 @@ from dragoman.agents.leases import LEASE_S
 from dragoman.agents.program import ProgramAgent
 from dragoman.agents.program_place import findings
 from dragoman.agents.upstream import UpstreamAgent
-from dragoman.agents.upstream_way import Address, Made
+from dragoman.agents.upstream_address import Address, Made
 from dragoman.agents.worker import WorkerAgent
 from dragoman.cli.references import AgentReferenceError, referenced_as
 from dragoman.cli.tool_servers import tools_of
@@ -80,16 +80,10 @@ def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
 
 def worker_agent(entry: AgentEntry) -> WorkerAgent:
     """An agent that worker processes serve: its card says what the table says, since its code is not here."""
-    profile = Profile(
-        id=entry.id,
-        name=entry.name or entry.id,
-        description=entry.description or entry.name or entry.id,
-        version=entry.version or "1.0.0",
-        skills=tuple(
-            _skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill)
-            for skill in entry.skills
-        ),
+    skills = tuple(
+        _skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill) for skill in entry.skills
     )
+    profile = replace(_named(entry), skills=skills)
     bare = WorkerAgent(
         profile, queues=entry.offline == "queue", lease_s=LEASE_S if entry.lease_s is None else entry.lease_s
     )
@@ -103,16 +97,11 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
     """
     shown = upstream.credentials
     return UpstreamAgent(
-        Profile(
-            id=entry.id,
-            name=entry.name or entry.id,
-            description=entry.description or entry.name or entry.id,
-            version=entry.version or "1.0.0",
-            skills=(),
-        ),
+        _named(entry),
         Address(
             url=upstream.url,
             card=upstream.card,
+            card_keys=upstream.key_places,
             dialect=upstream.dialect,
             binding=upstream.binding,
             origins=upstream.origins,
@@ -137,15 +126,8 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
     key = ""
     if (shown := model.credentials) is not None and not (key := environ.get(shown.env, "").strip()):
         raise AgentReferenceError(f"agent {entry.id!r}: credentials: the environment has no {shown.env}: set it")
-    name = entry.name or entry.id
-    description = entry.description or name
-    skills = () if entry.skills else (AgentSkill(id=entry.id, name=name, description=description, tags=()),)
-    profile = Profile(
-        id=entry.id,
-        name=name,
-        description=description,
-        version=entry.version or "1.0.0",
-        skills=skills,
+    profile = replace(
+        _skilled(entry),
         input_modes=input_modes(model.takes),
         output_modes=("text/plain",) if model.schema is None else ("application/json",),
     )
@@ -171,7 +153,7 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
             model.failures,
             model.pause_s,
         ),
-        trying=Trying(retries=model.retries, wait_max_s=model.retry_wait_s, on_refusal=model.on_refusal),
+        trying=Trying(retries=model.retries, wait_max_s=model.retry_wait_s),
         policy=Policy(on_refusal=model.on_refusal, on_length=model.on_length, tool_rounds=model.tool_rounds),
         tools=tools_of(entry.id, model.tools, environ, lambda shown: _credentials(entry, shown, environ)),
         coalesce_s=model.coalesce_ms / 1000,
@@ -200,11 +182,21 @@ def program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str
     for finding in findings(program, environ):
         if not finding.ok:
             raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
+    return ProgramAgent(said(_skilled(entry), entry, anew=True), program, environ)
+
+
+def _named(entry: AgentEntry) -> Profile:
+    """The card of an agent that says nothing of itself here, without skills."""
     name = entry.name or entry.id
-    description = entry.description or name
-    skills = () if entry.skills else (AgentSkill(id=entry.id, name=name, description=description, tags=()),)
-    profile = Profile(id=entry.id, name=name, description=description, version=entry.version or "1.0.0", skills=skills)
-    return ProgramAgent(said(profile, entry, anew=True), program, environ)
+    version = entry.version or "1.0.0"
+    return Profile(id=entry.id, name=name, description=entry.description or name, version=version, skills=())
+
+
+def _skilled(entry: AgentEntry) -> Profile:
+    """The same with one skill, of the agent's own id, unless the table names some."""
+    profile = _named(entry)
+    skill = AgentSkill(id=profile.id, name=profile.name, description=profile.description, tags=())
+    return profile if entry.skills else replace(profile, skills=(skill,))
 
 
 def _credentials(entry: AgentEntry, shown: UpstreamCredentials | None, environ: Mapping[str, str]) -> Made:

@@ -97,7 +97,9 @@ def drop(config: Config, numbers: tuple[int, ...], everything: bool, yes: bool) 
     """Forget dead letters for good, by the NUMBERs that `list` shows."""
     chosen = _chosen(numbers, everything)
     if not yes:
-        click.confirm(f"Forget {'all dead letters' if chosen is None else _letters(len(chosen))} for good?", abort=True)
+        there = at_store(config, lambda store: _dead(store, chosen))
+        if there:
+            click.confirm(f"Forget {'all ' if chosen is None else ''}{_letters(there)} for good?", abort=True)
     count = _acted(config, "push.drop", chosen, lambda store: store.outbox.drop(chosen))
     click.echo(f"{_letters(count)} forgotten.")
     _unless_all(numbers, count)
@@ -108,6 +110,15 @@ def _chosen(numbers: tuple[int, ...], everything: bool) -> Collection[int] | Non
     if everything == bool(numbers):
         raise click.UsageError("say which: NUMBERs as `dragoman push list --dead` shows them, or --all")
     return None if everything else sorted(set(numbers))
+
+
+async def _dead(store: "Store", chosen: Collection[int] | None) -> int:
+    """How many of the dead letters are meant."""
+    if chosen is None:
+        return (await store.outbox.owed_count())[1]
+    numbers = sorted(chosen)
+    found = [await store.outbox.owed(dead=True, limit=1, after=number - 1) for number in numbers]
+    return sum(bool(each) and each[0].number == number for each, number in zip(found, numbers, strict=True))
 
 
 def _acted(

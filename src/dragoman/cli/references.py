@@ -149,20 +149,21 @@ def _broken(reference: str, error: Exception) -> AgentReferenceError:
             place = f" ({frame.f_code.co_filename}:{line})"
     if isinstance(error, SyntaxError):
         place = ""  # its text says where
-    return AgentReferenceError(f"{reference}: importing it failed with {type(error).__name__}: {error}{place}")
+    fix = "; is it installed where Dragoman is?" if isinstance(error, ModuleNotFoundError) else ""
+    return AgentReferenceError(f"{reference}: importing it failed with {type(error).__name__}: {error}{place}{fix}")
 
 
 def _named(reference: str, module: ModuleType, name: str, agent_id: str = "") -> Runner:
     found: Any = module
     for step in name.split("."):
         if not hasattr(found, step):
-            raise AgentReferenceError(f"{reference}: {step!r} is not in it; {_choices(step, _agents_in(module))}")
+            raise AgentReferenceError(f"{reference}: {step!r} is not in it; {_choices(step, _names_in(module))}")
         found = getattr(found, step)
     if not _is_agent(found):
         if (theirs := _adapted(reference, found, agent_id or name.rpartition(".")[2])) is not None:
             return theirs
         raise AgentReferenceError(
-            f"{reference}: is of type {type(found).__name__}, not an Agent; {_choices(name, _agents_in(module))}"
+            f"{reference}: is of type {type(found).__name__}, not an Agent; {_choices(name, _names_in(module))}"
         )
     agent: Runner = found
     return agent
@@ -183,6 +184,11 @@ def _agents_in(module: ModuleType) -> dict[str, Runner]:
         if _is_agent(value) and not any(value is other for other in found.values()):
             found[name] = value
     return found
+
+
+def _names_in(module: ModuleType) -> list[str]:
+    """What could be named: its agents, and the objects of frameworks that can be agents."""
+    return [*_agents_in(module), *(name for name, value in vars(module).items() if adaptable(value))]
 
 
 def _is_agent(value: object) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
+from msgspec.structs import replace
 
 from dragoman import __version__
 from dragoman.cli.configured import CONFIG_ENV, config_file
@@ -71,8 +72,10 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
             made = load_served(anew.agents, agents, anew.default, before)
         except (ConfigError, AgentReferenceError) as error:
             raise ReloadError(str(error)) from error
-        except SystemExit as error:
-            raise ReloadError("importing the modules ends the process (SystemExit)") from error
+        except Exception:
+            raise
+        except BaseException as error:  # SystemExit, the panic of an extension …: nothing of it is meant for the server
+            raise ReloadError(f"importing the modules ends the process ({type(error).__name__})") from error
         served = made.settled()
 
         def undo() -> None:
@@ -101,7 +104,9 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
     base = base_url(config)
     width = max(len(agent.profile.id) for agent in agents)
     first, second = agents[0], agents[min(1, len(agents) - 1)]
-    lines = [f"Dragoman {__version__} listens on {base}/ and keeps its tasks in {config.store}", ""]
+    here = base_url(replace(config, public_url=None))
+    known = f", which callers know as {base}/," if here != base else ""
+    lines = [f"Dragoman {__version__} listens on {here}/{known} and keeps its tasks in {config.store}", ""]
     if config.profile is None:
         for agent in agents:
             at_root = f"  (default: {base}/)" if agent is first else ""

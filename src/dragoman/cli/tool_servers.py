@@ -3,13 +3,11 @@
 Invariant: whatever cannot be used is an `AgentReferenceError` that names the agent and the fix.
 """
 
-import os
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.agents.mcp.reach import Grant, HttpReach, Made, ProgramReach, Reach
 from dragoman.agents.mcp.tools import McpTools
-from dragoman.agents.program_place import USUAL
+from dragoman.agents.program_place import located, surroundings
 from dragoman.cli.references import AgentReferenceError
 from dragoman.config.mcp import McpEntry
 from dragoman.config.upstreams import UpstreamCredentials
@@ -46,10 +44,9 @@ def _reach(agent_id: str, entry: McpEntry, environ: Mapping[str, str], credited:
             raise AgentReferenceError(
                 f"agent {agent_id!r}: tools: the environment has no {name}: set it, or take it out of `env`"
             )
-    program = shutil.which(entry.command[0], path=environ.get("PATH", os.defpath))
+    program = located(entry.command[0], environ)
     if program is None:
         raise AgentReferenceError(
             f"agent {agent_id!r}: tools: the program {entry.command[0]} was not found: install it, or write its path"
         )
-    surroundings = {name: environ[name] for name in (*USUAL, *entry.env) if name in environ}
-    return ProgramReach(entry.name, (os.path.abspath(program), *entry.command[1:]), surroundings)
+    return ProgramReach(entry.name, (program, *entry.command[1:]), surroundings(entry.env, environ))

@@ -8,13 +8,12 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.auth.signatures import VERIFIABLE, verify_card
-from dragoman.client.wire import Requester, get_object
+from dragoman.dialects import card_reading
+from dragoman.dialects.heard import Unfit
 from dragoman.model.card import AgentCard
-
-CARD_PATH = "/.well-known/agent.json"
-"""Where KAOS and clients before 0.3 look; Dragoman serves the same at `/.well-known/agent-card.json`."""
 
 
 class RemoteCard(Struct, frozen=True, kw_only=True):
@@ -32,25 +31,6 @@ class RemoteCard(Struct, frozen=True, kw_only=True):
     whole: dict[str, Any]
 
 
-async def fetch_card(
-    egress: Requester,
-    base_url: str,
-    *,
-    timeout_s: float,
-    headers: Mapping[str, str] | None = None,
-    keys: Mapping[str, Any] | None = None,
-) -> RemoteCard:
-    """The card of the agent at `base_url`. With `keys`, a JWK Set, it must be signed by one of them.
-
-    Raises EgressError, HttpRefusal, InvalidAgentResponse or CardNotVerified.
-    """
-    url = base_url.rstrip("/") + CARD_PATH
-    whole = await get_object(egress, url, timeout_s=timeout_s, headers=headers or {})
-    if keys is not None:
-        verify(whole, keys)
-    return read_card(whole)
-
-
 def verify(whole: dict[str, Any], keys: Mapping[str, Any]) -> str:
     """The id of the key of the JWK Set `keys` that signed the card, whole or as A2A 1.0 reads it.
 
@@ -60,12 +40,20 @@ def verify(whole: dict[str, Any], keys: Mapping[str, Any]) -> str:
 
 
 def _readings(whole: dict[str, Any]) -> list[dict[str, Any]]:
-    """The card as 1.0 has it, for a signer who signed that part of it; none if it is no card of 1.0."""
+    """The card as 1.0 has it, for a signer who signed that part of it; none if it is no card of 1.0.
+
+    What a card for both versions says of security is in 0.3's spelling, so that it is read in 1.0's, too.
+    """
     try:
         card = msgspec.convert({**whole, "signatures": []}, AgentCard)
     except msgspec.ValidationError:
         return []
-    return [msgspec.to_builtins(card)]
+    try:
+        new = card_reading.card(whole)
+    except Unfit:
+        return [msgspec.to_builtins(card)]
+    secured = replace(card, security_schemes=new.security_schemes, security_requirements=new.security_requirements)
+    return [msgspec.to_builtins(each) for each in (card, secured)]
 
 
 def read_card(whole: dict[str, Any]) -> RemoteCard:

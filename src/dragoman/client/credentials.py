@@ -172,15 +172,22 @@ class ClientCredentials:
         self._headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
         if method == "client_secret_basic":
             # §2.3.1: both are form-encoded first
-            pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()
-            self._headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+            pair = base64.b64encode(f"{quote_plus(client_id)}:{quote_plus(client_secret)}".encode()).decode()
+            self._headers["Authorization"] = f"Basic {pair}"
+            self._secrets: tuple[str, ...] = (client_secret, pair)
         else:
             form |= {"client_id": client_id, "client_secret": client_secret}
+            self._secrets = (client_secret,)
         self._body = urlencode({name: value for name, value in form.items() if value is not None}).encode()
         self._token = ""
         self._from_ms = self._until_ms = 0
         self._renewed_ms: int | None = None
         self._fetching = asyncio.Lock()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be told, beside the tokens: an issuer, or who shares its log, may repeat it."""
+        return self._secrets
 
     async def headers(self) -> Mapping[str, str]:
         """The token, fetched if there is none that is good for a while."""

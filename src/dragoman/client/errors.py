@@ -2,7 +2,6 @@
 
     PeerError                the peer was asked, and has not done it
     ├── HttpRefusal          a status that is not 2xx, with nothing that explains it
-    ├── RpcError             a JSON-RPC error, for callers that read it themselves
     └── NoToken              no token for it: it was not asked
     NoAnswer                 nothing was heard; `sent` False: nor did the peer see anything of it
     ├── NoCard               no card wherever one may be; `tried` says where and what was answered
@@ -39,15 +38,6 @@ class HttpRefusal(PeerError):
     def __init__(self, url: str, status: int) -> None:
         super().__init__(url, f"answered with HTTP status {status}, expected 200")
         self.status = status
-
-
-class RpcError(PeerError):
-    """The peer answered with a JSON-RPC error. `text` is its message."""
-
-    def __init__(self, url: str, code: int, text: str) -> None:
-        super().__init__(url, f"answered with JSON-RPC error {code}: {text[:200]}")
-        self.code = code
-        self.text = text
 
 
 class NoToken(PeerError):

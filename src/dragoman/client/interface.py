@@ -107,9 +107,7 @@ def interfaces(card: Json, card_url: str, base: str, *, binding: str | None = No
     seen = Seen(card, card_url, base)
     found = next((row.then(seen) for row in CARDS if row.when(seen)), ())
     knows_s = dedupes_s(seen.extensions)
-    valid = [
-        replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s) for each in found if _valid(each.url)
-    ]
+    valid = [replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s) for each in found if _valid(each.url)]
     origin = target(card_url).origin
     valid.sort(key=lambda each: (each.dialect != "1.0", each.to.origin != origin))
     if binding is not None:

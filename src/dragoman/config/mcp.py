@@ -4,7 +4,6 @@ Invariant: no secret is in the file: a table names the environment variable that
 """
 
 import re
-import shlex
 from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -13,12 +12,11 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.config.errors import ConfigError, check_keys, check_url
+from dragoman.config.programs import COMMAND, command_words
 from dragoman.config.upstreams import VARIABLE, Seconds, UpstreamCredentials, check_credentials
 
 MCP = "mcp:"
 """How `run` begins for a server of MCP; its URL follows, or `command:` and a program."""
-
-PROGRAM = "command:"
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,23}", re.ASCII)
 """The name of a server: it leaves room for a tool's in the 64 characters that a model's API takes."""
@@ -53,7 +51,7 @@ class McpEntry(msgspec.Struct, frozen=True, kw_only=True):
 KEYS = tuple(name for name in McpEntry.__struct_fields__ if name not in ("url", "command"))
 
 _ALLOWED = {
-    "run": f"must be {MCP} and the http:// or https:// URL of a server, or {MCP}{PROGRAM} and a program",
+    "run": f"must be {MCP} and the http:// or https:// URL of a server, or {MCP}{COMMAND} and a program",
     "name": "must be 1 to 24 letters, digits, '_' or '-', and begin with a letter or digit",
     "credentials": ONE_OF,
     "env": "must be a list of names of environment variables",
@@ -99,11 +97,11 @@ def _server(source: str, path: str, table: Mapping[str, Any]) -> McpEntry:
     where = server.run.removeprefix(MCP).strip()
     if not server.run.startswith(MCP):
         raise ConfigError(source, f"{path}.run", server.run, _ALLOWED["run"])
-    if where.startswith(PROGRAM):
-        return _program(source, path, server, where.removeprefix(PROGRAM))
+    if where.startswith(COMMAND):
+        return _program(source, path, server, where.removeprefix(COMMAND))
     check_url(source, f"{path}.run", where, _ALLOWED["run"])
     if server.env:
-        raise ConfigError(source, f"{path}.env", None, f"is for {MCP}{PROGRAM}… only", shows_value=False)
+        raise ConfigError(source, f"{path}.env", None, f"is for {MCP}{COMMAND}… only", shows_value=False)
     if server.credentials is not None:
         if server.credentials.forward:  # a model calls on its own account, at any time
             raise ConfigError(source, f"{path}.credentials", None, ONE_OF, shows_value=False)
@@ -112,14 +110,7 @@ def _server(source: str, path: str, table: Mapping[str, Any]) -> McpEntry:
 
 
 def _program(source: str, path: str, server: McpEntry, command: str) -> McpEntry:
-    try:
-        words = tuple(shlex.split(command))
-    except ValueError:
-        raise ConfigError(
-            source, f"{path}.run", server.run, "has a quote that is not closed: no shell reads it"
-        ) from None
-    if not words or not words[0]:
-        raise ConfigError(source, f"{path}.run", server.run, _ALLOWED["run"])
+    words = command_words(source, path, server.run, command, _ALLOWED["run"])
     if server.credentials is not None:
         raise ConfigError(
             source, f"{path}.credentials", None, "is for URLs: name the variable in `env`", shows_value=False

@@ -13,14 +13,10 @@ from msgspec.structs import replace
 
 from dragoman.config.errors import ConfigError, check_keys, check_url
 from dragoman.config.mcp import McpEntry, tool_entries
+from dragoman.config.upstreams import HEADER, VARIABLE, Seconds
 
 OPENAI = "openai:"
 """How `run` begins for a model; the base URL of its endpoint follows."""
-
-HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
-"""The name of a header (RFC 9110 §5.1)."""
-
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 
 ONE_OF = 'must be { env = "NAME" } for a bearer token, or { header = "api-key", env = "NAME" }'
 
@@ -30,9 +26,6 @@ OURS = ("messages", "model", "n", "response_format", "stream", "stream_options",
 Taken = Literal["image", "image_url", "audio", "file"]
 
 TAKES: tuple[Taken, ...] = ("image", "image_url", "audio", "file")
-
-Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)]
 
 
 class ModelCredentials(msgspec.Struct, frozen=True, kw_only=True):

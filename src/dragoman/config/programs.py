@@ -11,17 +11,17 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dragoman.config.errors import ConfigError
+from dragoman.config.upstreams import VARIABLE, Seconds
 
 COMMAND = "command:"
 """How `run` begins for a program; the command follows."""
 
-VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
+RUN = f'must be {COMMAND} and a program with its arguments, such as "command:node summary.mjs --short"'
 
 MIB = 1024 * 1024
 MEMORY_BYTES_MIN = 16 * MIB
 """Below this hardly a program gets as far as its first line."""
 
-Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
 Bytes = Annotated[int, msgspec.Meta(ge=1024, le=2**40)]
 
 
@@ -29,10 +29,11 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of an agent that is a program. `command` are the words of `run`.
 
     `env` names variables that it gets beside the usual ones. `input` and `output` say what is written to it and what
-    it writes; with `history` so many earlier messages of the conversation come along. `timeout_s` is for its work,
-    without the time in which its caller thinks; it is kept for an answer for `keep_s`. From SIGTERM to SIGKILL it has
-    `grace_s`. At most `concurrency` run at once; further tasks wait. With `reject_code` as its exit code it rejects its
-    task. `restartable`: it may be started again for a task that a crash of the server cut off.
+    it writes, whose text is gathered for `coalesce_ms`; with `history` so many earlier messages of the conversation
+    come along. `timeout_s` is for its work, without the time in which its caller thinks; it is kept for an answer for
+    `keep_s`. From SIGTERM to SIGKILL it has `grace_s`. At most `concurrency` run at once; further tasks wait. With
+    `reject_code` as its exit code it rejects its task. `restartable`: it may be started again for a task that a crash
+    of the server cut off.
     """
 
     command: tuple[str, ...] = ()
@@ -44,6 +45,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     timeout_s: Seconds = 600.0
     keep_s: Seconds = 60.0
     grace_s: Seconds = 3.0
+    coalesce_ms: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 30.0
     max_output_bytes: Bytes = 64 * MIB
     max_line_bytes: Bytes = 16 * MIB
     max_memory_bytes: Annotated[int, msgspec.Meta(ge=MEMORY_BYTES_MIN, le=2**50)] | None = None
@@ -62,6 +64,7 @@ _ALLOWED = {
     "output": "must be auto, lines or text",
     "history": "must be a whole number from 0 to 1000",
     **dict.fromkeys(("timeout_s", "keep_s", "grace_s"), "must be a number of seconds from 0.1 to 86400"),
+    "coalesce_ms": "must be a number of milliseconds from 0 to 10000",
     **dict.fromkeys(("max_output_bytes", "max_line_bytes"), "must be a whole number of bytes, at least 1024"),
     "max_memory_bytes": f"must be a whole number of bytes, at least {MEMORY_BYTES_MIN}",
     "max_cpu_s": "must be a whole number of seconds from 1 to 86400",
@@ -74,8 +77,10 @@ _ALLOWED = {
 def program_entry(source: str, path: str, table: Mapping[str, Any]) -> Program:
     """What the keys of an agent's table say of the program. Raises ConfigError."""
     given = {name: table[name] for name in PROGRAM_KEYS if name in table}
+    run = str(table["run"])
+    words = command_words(source, path, run, run.removeprefix(COMMAND), RUN)
     try:
-        program = msgspec.convert({**given, "command": _words(source, path, str(table["run"]))}, Program)
+        program = msgspec.convert({**given, "command": words}, Program)
     except msgspec.ValidationError as error:
         place = str(error).partition(" - at `$.")[2].rstrip("`")
         key = re.split(r"[.\[]", place)[0]
@@ -88,13 +93,15 @@ def program_entry(source: str, path: str, table: Mapping[str, Any]) -> Program:
     return program
 
 
-def _words(source: str, path: str, run: str) -> tuple[str, ...]:
-    """The words of the command, quoted as for a shell (POSIX shlex), without anything else that a shell does."""
-    allowed = f'must be {COMMAND} and a program with its arguments, such as "command:node summary.mjs --short"'
+def command_words(source: str, path: str, run: str, command: str, allowed: str) -> tuple[str, ...]:
+    """The words of a command, quoted as for a shell (POSIX shlex), without anything else that a shell does.
+
+    Raises ConfigError for `run`, which holds it.
+    """
     try:
-        words = tuple(shlex.split(run.removeprefix(COMMAND)))
+        words = tuple(shlex.split(command))
     except ValueError as error:
-        raise ConfigError(source, f"{path}.run", run, f"{allowed}; a quotation is not closed") from error
+        raise ConfigError(source, f"{path}.run", run, f"{allowed}; it has a quote that is not closed") from error
     if not words or not words[0] or any("\0" in word for word in words):
         raise ConfigError(source, f"{path}.run", run, allowed)
     return words

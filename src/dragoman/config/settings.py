@@ -116,7 +116,7 @@ class Config(Struct, frozen=True, kw_only=True):
         "Header in which a proxy names the client certificate it has verified; needs trusted_proxies.",
     ] = None
     trusted_proxies: Annotated[
-        tuple[str, ...], NETWORKS, "Addresses of the proxies whose client_cert_header is believed."
+        tuple[str, ...], NETWORKS, "Addresses of the proxies whose client_cert_header is believed; needs that."
     ] = ()
     allow_unauthenticated: Annotated[
         bool, BOOLEAN, "DANGEROUS: listen beyond loopback although anyone who reaches the port may use every agent."

@@ -27,6 +27,8 @@ ONE_OF = (
     '{ token_url = "https://…", client_id = "…", env = "NAME" }, { forward = true }'
 )
 
+CARD_KEYS = "must be the file, or the http:// or https:// URL, of a JWK Set, or a list of such"
+
 Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
 
 
@@ -49,16 +51,18 @@ class UpstreamCredentials(msgspec.Struct, frozen=True, kw_only=True):
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of an agent of another server. `url` is what `run` says.
 
-    `card` is where its card is, if it is at none of the usual places; with a `dialect` that is spoken, whatever the
-    card says. `origins` are others that its card may name, and that get the credentials, too. `dedupes`: it takes a
-    repeated message of the same id for the same; None: if its card says so. After `failures` calls in a row that did not get through none is made
-    for `pause_s`. Its card is looked at again every `card_s`. `answer_s` is for the beginning
-    of an answer, `idle_s` for what comes next; a task whose upstream is gone waits `wait_s` for it.
+    `card` is where its card is, if it is at none of the usual places; `card_keys` are files or URLs of JWK Sets, by one
+    of whose keys it must be signed; with a `dialect` that is spoken, whatever the card says. `origins` are others that
+    its card may name, and that get the credentials, too. `dedupes`: it takes a repeated message of the same id for the
+    same; None: if its card says so. After `failures` calls in a row that did not get through none is made for
+    `pause_s`. Its card is looked at again every `card_s`. `answer_s` is for the beginning of an answer, `idle_s` for
+    what comes next; a task whose upstream is gone waits `wait_s` for it.
     """
 
     url: str = ""
     credentials: UpstreamCredentials | None = None
     card: str | None = None
+    card_keys: str | tuple[str, ...] = ()
     dialect: Literal["1.0", "0.3", "beeos", "kaos", "evoai", "protoagent"] | None = None
     binding: Literal["JSONRPC", "HTTP+JSON"] | None = None
     origins: tuple[str, ...] = ()
@@ -70,11 +74,17 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     idle_s: Seconds = 120.0
     wait_s: Seconds = 600.0
 
+    @property
+    def key_places(self) -> tuple[str, ...]:
+        """Where the keys are with which its card is to be signed; empty: nobody asks for a signature."""
+        return (self.card_keys,) if isinstance(self.card_keys, str) else self.card_keys
+
 
 KEYS = tuple(name for name in Upstream.__struct_fields__ if name != "url")
 
 _ALLOWED = {
     "credentials": ONE_OF,
+    "card_keys": CARD_KEYS,
     "dialect": f"must be one of {', '.join(DIALECTS)}",
     "binding": f"must be one of {', '.join(BINDINGS)}",
     "origins": "must be a list of URLs",
@@ -105,6 +115,13 @@ def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream
         ) from error
     for origin in entry.origins:
         check_url(source, f"{path}.origins", origin, "must be http:// or https:// URLs")
+    for place in entry.key_places:
+        if not place.strip():
+            raise ConfigError(source, f"{path}.card_keys", place, CARD_KEYS)
+        if "://" in place:
+            check_url(source, f"{path}.card_keys", place, CARD_KEYS)
+    if entry.card_keys == () and "card_keys" in given:
+        raise ConfigError(source, f"{path}.card_keys", [], CARD_KEYS)
     if entry.credentials is not None:
         check_credentials(source, f"{path}.credentials", entry.credentials, ONE_OF)
     return entry

@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.dialects.v03.card import card as card_03
+from dragoman.dialects.v03.card import unsaid
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, Profile
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
@@ -98,6 +99,15 @@ def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer =
 def encode_well_known(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> bytes:
     """The hybrid of the public card."""
     return msgspec.json.encode(hybrid(card(profile, at, offer), offer))
+
+
+def signed_forms(of: AgentCard) -> list[dict[str, Any]]:
+    """The forms of a card to be signed: as 1.0 has it, and, if it has an endpoint of 0.3, as that has it."""
+    forms: list[dict[str, Any]] = [msgspec.to_builtins(of)]
+    if any(each.protocol_version.startswith("0.3") for each in of.supported_interfaces):
+        old = card_03(of)
+        forms += [old, unsaid(old)]
+    return forms
 
 
 def hybrid(of: AgentCard, offer: Offer = PLAIN) -> dict[str, Any]:

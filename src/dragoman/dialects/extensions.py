@@ -41,14 +41,14 @@ _WINDOW = re.compile(r"([0-9]{1,9})s", re.ASCII)
 
 
 def dedupes_s(extensions: Sequence[dict[str, Any]]) -> float:
-    """For how long the agent that lists these takes a message that is sent again for the same; 0: it does not say so."""
-    for each in extensions:
-        if each.get("uri") == DEDUPE:
-            params = each.get("params")
-            window = params.get("window", f"{DEDUPES_S}s") if isinstance(params, dict) else f"{DEDUPES_S}s"
-            match = _WINDOW.fullmatch(window) if isinstance(window, str) else None
-            return float(match[1]) if match else 0.0
-    return 0.0
+    """For how long the agent that lists these takes a message sent again for the same one; 0: it does not say so."""
+    ours = next((each for each in extensions if each.get("uri") == DEDUPE), None)
+    if ours is None:
+        return 0.0
+    params = ours.get("params")
+    window = params.get("window", f"{DEDUPES_S}s") if isinstance(params, dict) else f"{DEDUPES_S}s"
+    match = _WINDOW.fullmatch(window) if isinstance(window, str) else None
+    return float(match[1]) if match else 0.0
 
 
 def parent_metadata(head: TaskHead) -> dict[str, Any]:

@@ -141,7 +141,7 @@ class Admitted:
         """Raises Forbidden or TooManyRequests."""
         principal = call.principal
         if principal.agents is not None and not principal.reaches(call.agent):
-            raise Forbidden(f"this key is not for agent {call.agent!r}")
+            raise Forbidden(f"this key or token is not for agent {call.agent!r}")
         if principal.scopes is not None and kind.scope is not None:
             _check_scope(principal.scopes, kind.scope)
             if isinstance(call.operation, SendMessage) and call.operation.push_config is not None:
@@ -236,5 +236,7 @@ def _check_scope(scopes: frozenset[Scope], needed: Scope) -> None:
     if needed not in scopes:
         has = ", ".join(sorted(scopes))
         raise Forbidden(
-            f"this key may not {VERBS[needed]}: it has the scopes {has}" if has else "this key has no scope"
+            f"this key or token may not {VERBS[needed]}: it has the scopes {has}"
+            if has
+            else "this key or token has no scope"
         )

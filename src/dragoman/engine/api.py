@@ -3,6 +3,7 @@
 Invariant: a binding knows nothing of runs, an agent knows nothing of streams; both know only what is here.
 """
 
+from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
 from contextvars import Context
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -223,12 +224,27 @@ class Run(Protocol):
         """Give out an artifact or a chunk of one. Returns when it is in the run's buffer (256 events or 1 MB)."""
         ...
 
+    def working(self) -> None:
+        """Somebody works on the task, if that was not said yet: see `waits`."""
+        ...
+
+    def waiting(self, parts: Sequence[Part]) -> None:
+        """Say why nothing goes on at present; a task that nobody works on yet stays as it is."""
+        ...
+
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used; written with the next status."""
         ...
 
     async def written(self) -> None:
         """Wait until all that was emitted so far is committed."""
+        ...
+
+    def landing(self, done: "Future[None]") -> None:
+        """`done` is done when the write that is under way now has been committed; at once if there is none.
+
+        What is said before then waits for it: who can wait with it says it in fewer and larger pieces.
+        """
         ...
 
     def note(self, **note: str) -> None:
@@ -241,6 +257,10 @@ class Run(Protocol):
 
     def caught_up(self) -> None:
         """The agent knows the caller's earlier answers from the task: nothing of what it says is a replay."""
+        ...
+
+    def goes_on(self) -> None:
+        """What an earlier run gave out, also one that died, stands: the agent goes on from `record`."""
         ...
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
@@ -286,6 +306,11 @@ class Runner(Protocol):
     async def run(self, run: Run) -> None:
         """Do the task. Returning completes it; Reject rejects it; CancelledError cancels it; anything else fails it."""
         ...
+
+
+def waits(runner: Runner) -> bool:
+    """Whether a task of the runner is `submitted` until its run says `working`; `waits` is an attribute few have."""
+    return getattr(runner, "waits", False)
 
 
 @runtime_checkable

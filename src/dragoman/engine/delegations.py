@@ -1,32 +1,30 @@
 """Delegations: what one agent of this server gives to another, as tasks of the same caller.
 
 Invariant: a delegation is at most one task, whose id follows from its parent's and its number, also when the run that
-made it is run again. A task that was delegated does not outlast its parent, unless it is detached.
+made it is run again.
 """
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from dragoman.engine.api import Delegation, DelegationFailed, Hear
-from dragoman.engine.files import Files
+from dragoman.engine.children import Children
 from dragoman.engine.generation import Generation
 from dragoman.engine.lineage import Origin, check, child_of
-from dragoman.engine.live import LiveTask, wait_until
+from dragoman.engine.live import LiveTask
 from dragoman.engine.registry import Registry
 from dragoman.engine.replay import ReplayMismatch
 from dragoman.engine.tail import Tail
 from dragoman.engine.trail import Trail
+from dragoman.engine.watch import Watch, moved
 from dragoman.engine.writer import RETRY_S
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
-from dragoman.model.events import ArtifactChunk, Delegated, Logged, StatusChanged
+from dragoman.model.events import Delegated
 from dragoman.model.ids import Clock, new_id, timestamp
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Call, Manners, SendMessage
 from dragoman.model.principal import Principal
-from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
+from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
 from dragoman.store.api import Store, StoreError
 from dragoman.store.audit import AuditEntry
 
@@ -38,26 +36,26 @@ if TYPE_CHECKING:
 ACTION = "Delegate"
 """What a delegation is called in the audit trail; its `peer` is the parent: `task:` and its id."""
 
-ABSENT_MAX = 2
-"""How many numbers without a task end the search for what a task delegated: one that was refused made none."""
-
 WORKS = Manners(answers_with_message=False)
 """What is delegated is a task, also to an agent that answers others directly."""
+
+LATE = "{} did not end in the time it was given."
 
 QUESTION = (Part(text="More input is needed."),)
 """What is asked when the other agent named the state only."""
 
 
 class Delegations:
-    """Makes the tasks that agents delegate, waits for them, and sees that they end with their parents.
+    """Makes the tasks that agents delegate, and waits for them.
 
-    `serving` are the agents that may be asked.
+    `serving` are the agents that may be asked. `children` sees that what was delegated ends.
     """
 
     def __init__(
         self, serving: Generation, registry: Registry, store: Store, clock: Clock, trail: Trail | None
     ) -> None:
         self.serving = serving
+        self.children = Children(registry, store, clock)
         self._registry = registry
         self._store = store
         self._clock = clock
@@ -69,7 +67,7 @@ class Delegations:
         """From now on tasks are made through `intake` and ended through `dispatch`."""
         self._intake = intake
         self._dispatch = dispatch
-        self._registry.ends = self.parent_ends
+        self.children.begin(dispatch)
 
     @property
     def _ends(self) -> "Dispatch":
@@ -96,7 +94,7 @@ class Delegations:
         if parent.children is not None and child_id not in parent.children:
             parent.children = (*parent.children, child_id)
         try:
-            known = await self._kept(child_id)
+            known = await self.children.kept(child_id)
             if known is not None and known.head.agent != order.agent:
                 self._registry.unpin(known)
                 raise ReplayMismatch
@@ -112,25 +110,13 @@ class Delegations:
                 late = await self._settled(run, child, order, hear, after=0 if known is None else child.seq)
             record = child.record()
             message = record.status.message
-            if late is not None and record.state is TaskState.CANCELED and message is None:
-                message = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=late),))
+            if record.state is TaskState.CANCELED and message is None and (why := late or self._late(child)):
+                message = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=why),))
             at = timestamp(self._clock.now_ms())
             came = Delegated(number, order.agent, child_id, record.state, at, message, record.artifacts, record.usage)
             return await self._ends.files.delegated(came)
         finally:
             self._registry.unpin(child)
-
-    async def _kept(self, child_id: str) -> LiveTask | None:
-        """The task, if it has been made, in memory until it is unpinned."""
-        loop = self._ends.loop
-        while True:
-            try:
-                live = self._registry.being_made(child_id)
-                if live is None:
-                    return self._registry.pin_known(child_id)
-                await wait_until(live, loop, loop.time() + RETRY_S)
-            except StoreError:
-                await asyncio.sleep(RETRY_S)
 
     async def _made(self, run: "TaskRun", child_id: str, order: Delegation) -> LiveTask:
         """A new task, pinned. Raises A2AError if it is refused."""
@@ -186,21 +172,22 @@ class Delegations:
         """Wait until the task has ended, or asks what is not passed on. Returns why it was canceled, if it was here."""
         loop, deadline_ms = self._ends.loop, child.head.deadline_ms
         deadline = None if deadline_ms is None else loop.time() + (deadline_ms - self._clock.now_ms()) / 1000
+        late: str | None = None
         passed = run.passed(child.head.id)
         given = sum(message.message_id.startswith(_answer_id(child, "")) for message in child.record().history)
         for _ in range(min(given, len(passed))):
             passed.popleft()
         heard = after if hear is None else 0  # an agent that is run again is given all chunks again
         watch = (
-            _Watch(run, self._tail(child, heard), self._ends.files, order, hear, after)
+            Watch(run, self._tail(child, heard), self._ends.files, order, hear, after)
             if order.progress or hear
             else None
         )
         try:
             while not child.terminal:
-                if not await _moved(child, watch, loop, deadline):
-                    await self._canceled(child)
-                    return f"{order.agent} did not end in the time it was given."
+                if not await moved(child, watch, loop, deadline):
+                    await self.children.canceled(child)
+                    return LATE.format(order.agent)
                 if child.terminal or child.state not in INTERRUPTED:
                     continue
                 if order.asks == "raise":
@@ -211,16 +198,27 @@ class Delegations:
                     status = child.record().status
                     parts = status.message.parts if status.message is not None else QUESTION
                     parts = await self._ends.files.parts(parts)
-                    answer = await run.pass_on(child.head.id, parts, auth=child.state is TaskState.AUTH_REQUIRED)
+                    self.children.asks(child.head)
+                    heeded = await run.pass_on(child, parts, auth=child.state is TaskState.AUTH_REQUIRED)
+                    self.children.answered(child.head.id)
+                    if heeded is None:  # it does not wait for an answer any more
+                        late = None if deadline is None else LATE.format(order.agent)
+                        continue
+                    answer = heeded
                 given += 1
                 if (refused := await self._answered(run, child, answer, given, deadline)) is not None:
-                    await self._canceled(child)
+                    await self.children.canceled(child)
                     return refused
-            return None
+            return late
         finally:
             passed.clear()
             if watch is not None:
                 watch.tail.close()
+
+    def _late(self, child: LiveTask) -> str | None:
+        """What is said of a task whose time is over."""
+        deadline_ms = child.head.deadline_ms
+        return None if deadline_ms is None or self._clock.now_ms() < deadline_ms else LATE.format(child.head.agent)
 
     async def _answered(
         self, run: "TaskRun", child: LiveTask, answer: Message, number: int, deadline: float | None
@@ -257,56 +255,6 @@ class Delegations:
             released=self._registry.release,
         )
 
-    # -- when a parent ends --------------------------------------------------------------------------------------------
-
-    def parent_ends(self, parent: LiveTask) -> None:
-        """The task has ended, or is about to: what it delegated goes with it."""
-        if parent.children != ():
-            self._ends.errand(parent, lambda: self._let_go(parent))
-
-    async def _let_go(self, parent: LiveTask) -> None:
-        ids = parent.children
-        await asyncio.gather(*map(self._parted, self._found(parent.head.id) if ids is None else ids))
-
-    def _found(self, parent_id: str) -> list[str]:
-        """The tasks that a task delegated in an earlier life of the server."""
-        ids: list[str] = []
-        number = absent = 0
-        while absent < ABSENT_MAX:
-            number += 1
-            child_id = child_of(parent_id, number)
-            if self._store.head(child_id) is None:
-                absent += 1
-            else:
-                ids.append(child_id)
-                absent = 0
-        return ids
-
-    async def _parted(self, child_id: str) -> None:
-        child = await self._kept(child_id)
-        if child is not None:
-            try:
-                if not child.head.detached:
-                    await self._canceled(child)
-            finally:
-                self._registry.unpin(child)
-
-    async def _canceled(self, child: LiveTask) -> None:
-        while not child.terminal:
-            try:
-                await self._ends.cancel(child)
-            except StoreError:
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
-
-    def orphaned(self, head: TaskHead) -> bool:
-        """Whether the task was delegated by one that has ended, or is gone. Raises StoreError."""
-        if head.parent is None or head.detached:
-            return False
-        parent = self._store.head(head.parent)
-        return parent is None or parent[2] in TERMINAL
-
     def _note(self, parent: TaskHead, agent: str, task_id: str, reason: str) -> None:
         trail = self._trail
         if trail is None or not (reason or trail.keeps(parent.owner)):
@@ -323,69 +271,6 @@ class Delegations:
                 peer=f"task:{parent.id}",
             )
         )
-
-
-class _Watch:
-    """Tells of a task what has come of it: its progress to the parent's caller, its chunks to the parent's agent."""
-
-    def __init__(
-        self, run: "TaskRun", tail: Tail, files: Files, order: Delegation, hear: Hear | None, reported: int
-    ) -> None:
-        """What came up to seq `reported` has been reported in the parent, by an earlier run."""
-        self.tail = tail
-        self._run = run
-        self._files = files
-        self._order = order
-        self._hear = hear
-        self._reported = reported
-        self._begun = reported if hear is None else 0
-        self._told = 0
-
-    def behind(self, child: LiveTask) -> bool:
-        """Whether there is something that has not been told."""
-        return max(self._told, self._begun) < child.seq
-
-    async def next(self, wait_s: float | None) -> None:
-        """Wait for what comes next, and tell it."""
-        for item in await self.tail.next(wait_s) or ():
-            if isinstance(item, Logged):
-                self._told = item.seq
-                await self._tell(item)
-
-    async def _tell(self, logged: Logged) -> None:
-        event = logged.event
-        if isinstance(event, ArtifactChunk) and self._hear is not None:
-            await self._hear(await self._files.chunk(event))
-        elif isinstance(event, StatusChanged) and event.state is TaskState.WORKING and self._order.progress:
-            if logged.seq <= self._reported or (event.message is None and event.progress is None):
-                return
-            parts = await self._files.parts(event.message.parts) if event.message is not None else ()
-            steps = None if event.progress is None else (event.progress.current, event.progress.total)
-            await self._run.status(_marked(self._order.agent, parts), progress=steps)
-
-
-def _marked(agent: str, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """What another agent said, with its name before it."""
-    if parts and parts[0].text is not None:
-        return (replace(parts[0], text=f"{agent}: {parts[0].text}"), *parts[1:])
-    return (Part(text=f"{agent}:"), *parts)
-
-
-async def _moved(
-    child: LiveTask, watch: _Watch | None, loop: asyncio.AbstractEventLoop, deadline: float | None
-) -> bool:
-    """Wait until the task has ended, or asks, and that has been told; False if there is no time left."""
-    while True:
-        if (child.terminal or child.state in INTERRUPTED) and (watch is None or not watch.behind(child)):
-            return child.terminal or deadline is None or loop.time() < deadline
-        if deadline is not None and loop.time() >= deadline:
-            return False
-        if watch is not None:
-            await watch.next(None if deadline is None else max(0.0, deadline - loop.time()))
-        elif deadline is None:
-            await child.wait(loop)
-        else:
-            await wait_until(child, loop, deadline)
 
 
 def _answer_id(child: LiveTask, number: str) -> str:

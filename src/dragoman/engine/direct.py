@@ -111,8 +111,22 @@ class DirectRun:
     async def written(self) -> None:
         """Nothing is."""
 
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """Nothing is."""
+        if not done.done():
+            done.set_result(None)
+
     def caught_up(self) -> None:
         """Nothing is replayed."""
+
+    def working(self) -> None:
+        """It is said at the beginning."""
+
+    def waiting(self, parts: Sequence[Part]) -> None:
+        """Nobody is there to be told."""
+
+    def goes_on(self) -> None:
+        """There is no earlier run."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Raises RuntimeError: without a task nothing can wait for an answer."""

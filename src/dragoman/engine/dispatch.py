@@ -7,7 +7,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from dragoman.engine.api import EngineSettings, Observer, Outreaching, Runner
+from dragoman.engine.api import EngineSettings, Observer, Outreaching, Runner, waits
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.endings import closing
 from dragoman.engine.errands import Errands
@@ -22,7 +22,7 @@ from dragoman.engine.writer import RETRY_S
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.message import Message
-from dragoman.model.task import TERMINAL, TaskState
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from dragoman.store.api import Append, Moved, Refused, Store, Stored, StoreError
 from dragoman.store.blobs.api import BlobMissing
 
@@ -98,14 +98,38 @@ class Dispatch:
         if not self._over:
             self._launch(self._run(runner, live, message, Replay(), announce=True), live)
 
-    def answer(self, live: LiveTask, message: Message) -> None:
-        """The caller answered, and the task is leased anew: its suspended run goes on, or a new one replays."""
+    def answer(self, live: LiveTask, message: Message | None) -> None:
+        """The caller answered, or no answer is wanted any more (None), and the task is leased anew.
+
+        Its suspended run goes on, or a new one replays.
+        """
         run = live.run
         if run is not None and run.resume(message):
             return
         if run is not None:
             self._leave_behind(run, live)
-        self._take_up(live, crashed=False)
+        self._take_up(live, crashed=message is None)
+
+    async def taken_back(self, live: LiveTask, child_id: str) -> None:
+        """No answer is wanted any more to what the task asks for another one, if that is what it waits with."""
+        while not (self._draining or live.terminal):
+            run = live.run
+            if live.in_flight or (run is not None and run.asking and live.tip_state not in INTERRUPTED):
+                await live.wait(self.loop)
+                continue
+            asked = live.record().status.message
+            if live.state not in INTERRUPTED or asked is None or asked.reference_task_ids != (child_id,):
+                return
+            try:
+                await self._lease(live, lambda: self.answer(live, None))
+            except Moved:
+                continue
+            except Refused:
+                return
+            except StoreError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
     def _run(self, runner: Runner, live: LiveTask, message: Message, replay: Replay, *, announce: bool) -> TaskRun:
         return TaskRun(
@@ -260,7 +284,7 @@ class Dispatch:
         if run is not None and not run.suspended:
             await self._store.request_cancel(live.head.id)
             run.cancel()
-            self._delegations.parent_ends(live)
+            self._delegations.children.parent_ends(live)
             loop = self.loop
             deadline = loop.time() + self._settings.cancel_grace_s
             while not live.terminal and live.run is not None and await wait_until(live, loop, deadline):
@@ -308,7 +332,7 @@ class Dispatch:
         live.pins += 1
         try:
             runner = self.runners.get(stored.head.agent)
-            if stored.cancel_requested or self._delegations.orphaned(stored.head):
+            if stored.cancel_requested or self._delegations.children.orphaned(stored.head):
                 await self._end(live, TaskState.CANCELED)
                 self._tell_stopped(live)
             elif runner is not None and (runner.restartable or stored.epoch == 0):
@@ -323,17 +347,20 @@ class Dispatch:
         finally:
             self._registry.unpin(live)
 
-    async def _lease(self, live: LiveTask) -> None:
+    async def _lease(self, live: LiveTask, committed: Callable[[], None] | None = None) -> None:
         now_ms = self._clock.now_ms()
+        runner = self.runners.get(live.head.agent)
+        untaken = live.tip_state is TaskState.SUBMITTED and runner is not None and waits(runner)
+        state = TaskState.SUBMITTED if untaken else TaskState.WORKING
         append = Append(
             task_id=live.head.id,
-            events=(StatusChanged(TaskState.WORKING, timestamp(now_ms)),),
-            state=TaskState.WORKING,
+            events=(StatusChanged(state, timestamp(now_ms)),),
+            state=state,
             status_ms=now_ms,
             expected_seq=live.tip_seq,
             holder=self.holder,
         )
-        await live.write(self._store, append)
+        await live.write(self._store, append, committed)
 
     async def drain(self, grace_s: float) -> None:
         """Let runs end within `grace_s`, then stop them. Suspended ones are dropped: their answers replay.

@@ -106,6 +106,7 @@ class Engine:
         """Take up what a previous process left behind. The store is open; runs belong to `group` from now on."""
         self._dispatch.begin(group)
         await self._dispatch.recover(await self._store.unfinished())
+        self._delegations.children.left(await self._store.asking())
 
     async def drain(self, grace_s: float) -> None:
         """Take no new work, end all streams with the hint to come back, give running tasks `grace_s` to end."""

@@ -26,7 +26,7 @@ SETTLED = TERMINAL | INTERRUPTED
 """States in which a blocking call is answered (A2A 1.0 §3.2.2)."""
 
 FOLLOWS: dict[TaskState, frozenset[TaskState]] = {
-    TaskState.SUBMITTED: frozenset(TaskState) - {TaskState.SUBMITTED},
+    TaskState.SUBMITTED: frozenset(TaskState),
     TaskState.WORKING: frozenset(TaskState) - {TaskState.SUBMITTED},
     TaskState.INPUT_REQUIRED: TERMINAL | {TaskState.WORKING},
     TaskState.AUTH_REQUIRED: TERMINAL | {TaskState.WORKING},
@@ -35,7 +35,7 @@ FOLLOWS: dict[TaskState, frozenset[TaskState]] = {
     TaskState.CANCELED: frozenset(),
     TaskState.REJECTED: frozenset(),
 }
-"""Which states may follow a state; `working` may follow itself, to report."""
+"""Which states may follow a state; `submitted` and `working` may follow themselves, to report."""
 
 SPELLED = {state: state.value.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in TaskState}
 """States as metrics have them: `completed`, `input-required`."""

@@ -54,10 +54,23 @@ class Registry:
 
     def find(self, call: Call, task_id: str) -> LiveTask:
         """The caller's task, for a look. Raises TaskNotFound, also when it is another's or another agent's."""
-        live = self._found(task_id)
-        if not _may_see(call, live.head):
+        self._check(call, task_id)
+        return self._found(task_id)
+
+    def _check(self, call: Call, task_id: str) -> None:
+        """Raises TaskNotFound for what is not the caller's. Of that no more is read than of what is not there.
+
+        How long that takes does not tell how large somebody else's task is.
+        """
+        live = self._live.get(task_id)
+        if live is not None:
+            head = live.head
+        elif (found := self._store.head(task_id)) is None:
             raise TaskNotFound(task_id)
-        return live
+        else:
+            head = found[0]
+        if not _may_see(call, head):
+            raise TaskNotFound(task_id)
 
     def _found(self, task_id: str) -> LiveTask:
         live = self._live.get(task_id)
@@ -81,13 +94,14 @@ class Registry:
 
     def record(self, call: Call, task_id: str) -> Record:
         """The caller's task as it stands. Raises TaskNotFound like `find`. Costs no fold for one that rests."""
+        self._check(call, task_id)
         if task_id not in self._live:
             stored = self._store.load(task_id)
-            if stored is None or not _may_see(call, stored.head):
+            if stored is None:
                 raise TaskNotFound(task_id)
             if stored.snapshot is not None and not stored.events:
                 return stored.snapshot
-        return self.find(call, task_id).record()
+        return self._found(task_id).record()
 
     def pin(self, call: Call, task_id: str) -> LiveTask:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""

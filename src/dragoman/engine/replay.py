@@ -89,6 +89,10 @@ class Replay:
         """The answers that were handed on to a task that has not come to anything yet; what is taken is taken out."""
         return self._passed.setdefault(child_id, deque())
 
+    def keep(self) -> None:
+        """What a dead run left stands: nothing replaces it."""
+        self._baseline = None
+
     def replaces(self, artifact_id: str) -> tuple[Part, ...] | None:
         """The parts that a first chunk of this artifact must begin with, because it replaces what a dead run left.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner
+from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner, waits
 from dragoman.engine.delegations import Delegations, came_to
 from dragoman.engine.endings import Ending, agent_message, closing, failed
 from dragoman.engine.files import Files
@@ -79,7 +79,7 @@ class TaskRun:
         self._announce = announce
         self._suspend_max_s = suspend_max_s
         self._writer = RunWriter(live, store, loop, self.abandon, self._unwritable)
-        self._answer: asyncio.Future[Message] | None = None
+        self._answer: asyncio.Future[Message | None] | None = None
         self._usage: Usage | None = replay.usage if replay.crashed else live.usage
         self._written: set[str] = set()
         self._failed: Ending | None = None
@@ -91,9 +91,8 @@ class TaskRun:
 
     async def main(self) -> None:
         """Run the agent to its end, write how it ended, and wait until that is committed."""
-        if self._announce:
-            now_ms = self._clock.now_ms()
-            self._writer.put(StatusChanged(TaskState.WORKING, timestamp(now_ms)), now_ms)
+        if self._announce and not waits(self.runner):
+            self.working()
         ended = await self._ending_kept(await self._run())
         while not self._abandoned:
             now_ms = self._clock.now_ms()
@@ -218,8 +217,11 @@ class TaskRun:
         """A message came while the agent works: its next `ask` gets it."""
         self._replay.late.append(message)
 
-    def resume(self, message: Message) -> bool:
-        """The answer came: go on under the task's new epoch. False if this run cannot take it."""
+    def resume(self, message: Message | None) -> bool:
+        """The answer came, or, if it is None, none is wanted any more: go on under the task's new epoch.
+
+        False if this run cannot take it.
+        """
         answer = self._answer
         if self._abandoned or answer is None or answer.done():
             return False
@@ -314,6 +316,20 @@ class TaskRun:
         if self._writer.full:
             await self._room()
 
+    def working(self) -> None:
+        """Somebody works on the task, if that was not said yet."""
+        if self._writer.state is TaskState.SUBMITTED:
+            now_ms = self._clock.now_ms()
+            self._writer.put(StatusChanged(TaskState.WORKING, timestamp(now_ms)), now_ms)
+
+    def waiting(self, parts: Sequence[Part]) -> None:
+        """Nothing goes on at present, and why."""
+        self._check()
+        now_ms = self._clock.now_ms()
+        if self._writer.state in (TaskState.SUBMITTED, TaskState.WORKING):
+            said = agent_message(self._live, parts)
+            self._writer.put(StatusChanged(self._writer.state, timestamp(now_ms), message=said), now_ms)
+
     def usage(self, usage: Usage) -> None:
         """Add to the tokens used."""
         if not self._replay.active:
@@ -324,9 +340,17 @@ class TaskRun:
         await self._writer.drained()
         self._check()
 
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """`done` is done when what is being written now has been."""
+        self._writer.landing(done)
+
     def caught_up(self) -> None:
         """The agent knows the earlier answers: nothing is a replay."""
         self._replay.drop()
+
+    def goes_on(self) -> None:
+        """What an earlier run gave out stands."""
+        self._replay.keep()
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
@@ -343,16 +367,18 @@ class TaskRun:
                 await self._live.wait(asyncio.get_running_loop())
                 self._check()
             else:
-                return await self._asked(agent_message(self._live, parts), auth=auth)
+                answer = await self._asked(agent_message(self._live, parts), auth=auth)
+                assert answer is not None  # only of what was passed on nothing may be wanted any more
+                return answer
 
-    async def _asked(self, asked: Message, *, auth: bool) -> Message:
+    async def _asked(self, asked: Message, *, auth: bool) -> Message | None:
         """Put a question while none is open, and wait for its answer."""
         loop = asyncio.get_running_loop()
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         now_ms = self._clock.now_ms()
         question = StatusChanged(state, timestamp(now_ms), message=asked, usage=self._usage)
         self._writer.put(question, now_ms)
-        answer: asyncio.Future[Message] = loop.create_future()
+        answer: asyncio.Future[Message | None] = loop.create_future()
         self._answer = answer
         expiry: asyncio.TimerHandle | None = None
         try:
@@ -387,13 +413,18 @@ class TaskRun:
         """The recorded answers to what a delegated task asked, as far as they are not known to be with it."""
         return self._replay.passed(child_id)
 
-    async def pass_on(self, child_id: str, parts: Sequence[Part], *, auth: bool) -> Message:
-        """Ask the caller what a delegated task asks. The question refers to that task, so that a replay knows it."""
+    async def pass_on(self, child: LiveTask, parts: Sequence[Part], *, auth: bool) -> Message | None:
+        """Ask the caller what a delegated task asks. The question refers to that task, so that a replay knows it.
+
+        None if the task does not wait for an answer any more.
+        """
         self._check()
         parts = await self._kept(parts)
         while self._answer is not None:
             await self._answered()
-        question = replace(agent_message(self._live, parts), reference_task_ids=(child_id,))
+        if child.state not in INTERRUPTED:
+            return None
+        question = replace(agent_message(self._live, parts), reference_task_ids=(child.head.id,))
         return await self._asked(question, auth=auth)
 
     async def _kept(self, parts: Sequence[Part]) -> tuple[Part, ...]:

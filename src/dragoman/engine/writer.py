@@ -13,7 +13,7 @@ from dragoman.engine.lifecycle import may_follow
 from dragoman.engine.live import LiveTask, Outcome
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.message import Part
-from dragoman.model.task import INTERRUPTED, TERMINAL
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from dragoman.store.api import Append, Moved, Refused, Store, StoreError
 
 BUFFER_EVENTS_MAX = 256
@@ -120,6 +120,11 @@ class RunWriter:
         return [*self._flying, *self._buffer]
 
     @property
+    def state(self) -> TaskState:
+        """The state of the task after all that was put."""
+        return self._state
+
+    @property
     def in_flight(self) -> int:
         """How many appends are under way: 0 or 1."""
         return 1 if self._flying else 0
@@ -138,6 +143,13 @@ class RunWriter:
         """Wait until everything put so far is committed, or the run is fenced."""
         while (self._buffer or self._flying) and not self.lost:
             await self._next_commit()
+
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """`done` is done when what is on its way to the log now has been committed; at once if nothing is."""
+        if (self._buffer or self._flying) and not self.lost:
+            self._waiting.append(done)
+        elif not done.done():
+            done.set_result(None)
 
     async def _next_commit(self) -> None:
         future: asyncio.Future[None] = self._loop.create_future()

@@ -14,14 +14,29 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from dragoman.client.answer import RemoteAnswer, read_answer
-from dragoman.client.card import RemoteCard, fetch_card
+import msgspec
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from dragoman.client.card import RemoteCard, read_card
+from dragoman.client.card_cache import CardCache
 from dragoman.client.chat import complete
+from dragoman.client.conversation import LAST_RESORT
 from dragoman.client.credentials import Authorized, Credentials
-from dragoman.client.errors import PeerError
-from dragoman.client.jsonrpc import call
-from dragoman.client.wire import Requester
-from dragoman.model.errors import InvalidAgentResponse
+from dragoman.client.discovery import Discovery, Places
+from dragoman.client.errors import CallTimedOut, NoAnswer, PeerError
+from dragoman.client.interface import Interface
+from dragoman.client.messages import message_of
+from dragoman.client.retries import Again, Retries
+from dragoman.client.timeouts import Timeouts
+from dragoman.client.transport import Transport
+from dragoman.client.wire import Way
+from dragoman.dialects.cards import JSONRPC
+from dragoman.model.errors import A2AError, InvalidAgentResponse
+from dragoman.model.ids import new_id
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import SendMessage
+from dragoman.model.task import Task, TaskState
 from dragoman.net.egress import Egress, checked
 from dragoman.net.errors import EgressError, TimedOut
 
@@ -31,6 +46,12 @@ DISCOVERY_TIMEOUT_S = 5.0
 REQUEST_TIMEOUT_S = 60.0
 """KAOS's own: how long an answer may take."""
 
+CARD_PATH = "/.well-known/agent.json"
+"""Where KAOS has its cards."""
+
+ONCE = Again(Retries(attempts=1))
+"""Whatever goes wrong: there is another way."""
+
 Messages = str | Sequence[Mapping[str, Any]]
 """A text, or messages as chat completions have them: `[{"role": "user", "content": "…"}]`."""
 
@@ -39,8 +60,8 @@ _ASKING = ("user", "task-delegation")
 
 _CARD_PATH = re.compile(r"/\.well-known/agent(?:-card)?(?:\.json)?$")
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
-_FAILURES = ("failed", "canceled", "rejected")
-_UNFINISHED = ("submitted", "working")
+_FAILURES = {TaskState.FAILED: "failed", TaskState.CANCELED: "canceled", TaskState.REJECTED: "rejected"}
+_UNFINISHED = {TaskState.SUBMITTED: "submitted", TaskState.WORKING: "working"}
 
 
 class RemoteAgentError(RuntimeError):
@@ -62,9 +83,10 @@ class AgentTimedOut(RemoteAgentError):
 class TaskFailed(RemoteAgentError):
     """The agent took the message, and its task did not succeed. `answer` is what it said."""
 
-    def __init__(self, agent: str, answer: RemoteAnswer) -> None:
-        why = f": {answer.status}" if answer.status else ""
-        super().__init__(agent, f"its task {answer.task_id} is {answer.state}{why}")
+    def __init__(self, agent: str, answer: Task) -> None:
+        said = answer.status.message
+        why = f": {said.text}" if said is not None and said.text else ""
+        super().__init__(agent, f"its task {answer.id} is {_FAILURES[answer.status.state]}{why}")
         self.answer = answer
 
 
@@ -97,7 +119,8 @@ class RemoteAgent:
         self.card: RemoteCard | None = None
         self._own = egress is None
         self._egress = egress or Egress()
-        self._way: Requester = self._egress if credentials is None else Authorized(self._egress, credentials)
+        self._way: Way = self._egress if credentials is None else Authorized(self._egress, credentials)
+        self._credentials = credentials
         self._discovery_timeout_s = discovery_timeout_s
         self._request_timeout_s = request_timeout_s
 
@@ -123,14 +146,14 @@ class RemoteAgent:
                 refusal = f"its card lists supportedProtocols {list(card.supported_protocols)}, without jsonrpc"
             else:
                 return await self._ask(asked, context_id, metadata, headers)
-        except (_NoCard, PeerError) as error:
+        except InvalidAgentResponse as error:
+            raise self._failure(error) from error
+        except (_NoCard, PeerError, A2AError) as error:
             refusal = str(error)
-        except EgressError as error:
+        except NoAnswer as error:
             if error.sent:
                 raise self._failure(error) from error
             refusal = str(error)
-        except InvalidAgentResponse as error:
-            raise self._failure(error) from error
         try:
             return await self._complete(messages, headers)
         except (PeerError, EgressError, InvalidAgentResponse) as error:
@@ -151,11 +174,18 @@ class RemoteAgent:
 
     async def _discovered(self, headers: dict[str, str]) -> RemoteCard:
         if self.card is None:
+            discovery = Discovery(
+                self._way,
+                Places(self.base_url, (self.base_url + CARD_PATH,)),
+                CardCache(),
+                timeout_s=self._discovery_timeout_s,
+                headers=headers,
+                credentials=self._credentials,
+                again=ONCE,
+            )
             try:
-                self.card = await fetch_card(
-                    self._way, self.base_url, timeout_s=self._discovery_timeout_s, headers=headers
-                )
-            except (PeerError, EgressError, InvalidAgentResponse) as error:  # reading it did nothing to the agent
+                self.card = read_card((await discovery.find()).card)
+            except (NoAnswer, PeerError) as error:  # reading it did nothing to the agent
                 raise _NoCard(str(error)) from error
         return self.card
 
@@ -163,34 +193,37 @@ class RemoteAgent:
         self, text: str, context_id: str | None, metadata: dict[str, Any] | None, headers: dict[str, str]
     ) -> str:
         """SendMessage, in KAOS's spelling, to the agent's own URL."""
-        message: dict[str, Any] = {"role": "user", "parts": [{"type": "text", "text": text}]}
-        if metadata:
-            message["metadata"] = metadata
-        params: dict[str, Any] = {"message": message}
-        if context_id:
-            params["contextId"] = context_id
-        url = self.base_url + "/"
+        said = message_of(text, context_id=context_id, metadata=metadata)
+        send = SendMessage(message=replace(said, message_id=""))  # which KAOS's messages do not have
+        transport = Transport(
+            self._way,
+            Interface(url=self.base_url + "/", binding=JSONRPC, dialect="kaos"),
+            timeouts=Timeouts(answer_s=self._request_timeout_s),
+            again=ONCE,
+            headers=headers,
+        )
         try:
-            result = await call(
-                self._way, url, "SendMessage", params, timeout_s=self._request_timeout_s, headers=headers
-            )
-            return self._text(read_answer(result))
-        except (PeerError, EgressError, InvalidAgentResponse):
+            return self._text(await transport.call(send, idempotency_key=new_id()))
+        except (PeerError, NoAnswer, A2AError):
             self.card = None  # what it says of itself may have changed
             raise
 
-    def _text(self, answer: RemoteAnswer) -> str:
-        if answer.state in _FAILURES:
-            raise TaskFailed(self.name, answer)
-        if answer.state in _UNFINISHED:
-            raise InvalidAgentResponse(
-                f"expected a task that has ended, got {answer.task_id}, which is {answer.state}: ask with GetTask"
-            )
-        if answer.text is None:
+    def _text(self, answer: object) -> str:
+        if not isinstance(answer, Task | Message):
+            raise InvalidAgentResponse(f"expected a task or a message, got {type(answer).__name__}")
+        if isinstance(answer, Task):
+            state = answer.status.state
+            if state in _FAILURES:
+                raise TaskFailed(self.name, answer)
+            if state in _UNFINISHED:
+                raise InvalidAgentResponse(
+                    f"expected a task that has ended, got {answer.id}, which is {_UNFINISHED[state]}: ask with GetTask"
+                )
+        if (text := text_of(answer)) is None:
             raise InvalidAgentResponse(
                 "expected a text in `artifacts`, `output` or the last agent message of `history`, got none"
             )
-        return answer.text
+        return text
 
     async def _complete(self, messages: Messages, headers: dict[str, str]) -> str:
         whole = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
@@ -200,15 +233,43 @@ class RemoteAgent:
 
     def _failure(self, error: Exception, refusal: str = "") -> RemoteAgentError:
         told = f"no answer over A2A ({refusal}), nor over chat completions ({error})" if refusal else str(error)
-        if isinstance(error, TimedOut):
+        if isinstance(error, TimedOut | CallTimedOut):
             return AgentTimedOut(self.name, told)
-        if isinstance(error, PeerError) or (isinstance(error, EgressError) and not error.sent):
+        if isinstance(error, PeerError) or (isinstance(error, EgressError | NoAnswer) and not error.sent):
             return AgentUnavailable(self.name, told)
         return RemoteAgentError(self.name, told)
 
 
 class _NoCard(Exception):
     """The card could not be read."""
+
+
+def text_of(answer: Task | Message) -> str | None:
+    """The text of an answer, in KAOS's order: artifacts, `output`, the last word of the agent, what the status says.
+
+    A status that only says that it is done is no answer. None if there is none anywhere.
+    """
+    if isinstance(answer, Message):
+        return _text_in(answer.parts, "\n")
+    given = [_text_in(artifact.parts, "") for artifact in answer.artifacts]
+    said = [_text_in(each.parts, "\n") for each in reversed(answer.history) if each.role is Role.AGENT]
+    status = answer.status.message
+    last = None if status is None or status.text.lower() in LAST_RESORT else _text_in(status.parts, "\n")
+    told = [text for text in given if text is not None]
+    found = [
+        *(["\n".join(filter(None, told))] if told else []),
+        *[text for text in said if text is not None],
+        *([] if last is None else [last]),
+    ]
+    return next(filter(None, found), found[0] if found else None)
+
+
+def _text_in(parts: Sequence[Part], between: str) -> str | None:
+    """The texts among the parts; if there are none, the data as JSON."""
+    if texts := [part.text for part in parts if part.text is not None]:
+        return between.join(texts)
+    data = [msgspec.json.encode(part.data).decode() for part in parts if part.data is not UNSET]
+    return "\n".join(data) or None
 
 
 def _asked(messages: Messages) -> str:

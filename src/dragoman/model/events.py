@@ -13,21 +13,21 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import TERMINAL, Progress, TaskState, Usage
 
 
-class Submitted(Struct, frozen=True, array_like=True, tag="s"):
+class Submitted(Struct, frozen=True, array_like=True, tag="s", gc=False):
     """The task was made, with the message that made it. Always seq 1 and only seq 1."""
 
     message: Message
     timestamp: str
 
 
-class MessageReceived(Struct, frozen=True, array_like=True, tag="m"):
+class MessageReceived(Struct, frozen=True, array_like=True, tag="m", gc=False):
     """The caller sent a further message to the task; it goes into the history."""
 
     message: Message
     timestamp: str
 
 
-class StatusChanged(Struct, frozen=True, array_like=True, tag="t"):
+class StatusChanged(Struct, frozen=True, array_like=True, tag="t", gc=False):
     """The agent, or the server on its behalf, moved the task to `state`, or reported from within it.
 
     `progress` and `usage` are what the run reported with it; `duration_ms` comes with terminal states.
@@ -42,7 +42,7 @@ class StatusChanged(Struct, frozen=True, array_like=True, tag="t"):
     metadata: dict[str, Any] | None = None
 
 
-class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a"):
+class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
     """A part of an artifact, or all of it.
 
     With `append` its parts follow those the artifact has; without, it replaces the artifact of that id. `last_chunk`
@@ -54,7 +54,7 @@ class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a"):
     last_chunk: bool = False
 
 
-class Delegated(Struct, frozen=True, array_like=True, tag="d"):
+class Delegated(Struct, frozen=True, array_like=True, tag="d", gc=False):
     """What a task that the agent gave to `agent` came to. It is for the agent's replay; no caller is told of it.
 
     `number` counts the run's delegations from 1. `state` is how the other task stood then, `message` what its status
@@ -93,7 +93,7 @@ class Delegated(Struct, frozen=True, array_like=True, tag="d"):
         return tuple(part for part in self.parts if part.raw is not None or part.url is not None)
 
 
-class Noted(Struct, frozen=True, array_like=True, tag="n"):
+class Noted(Struct, frozen=True, array_like=True, tag="n", gc=False):
     """What the task's runner writes down for itself, to be found again after a restart. No caller is told of it.
 
     What is noted under a name takes the place of what was noted under it before.
@@ -105,7 +105,7 @@ class Noted(Struct, frozen=True, array_like=True, tag="n"):
 Event = Submitted | MessageReceived | StatusChanged | ArtifactChunk | Delegated | Noted
 
 
-class Logged(Struct, eq=False):
+class Logged(Struct, eq=False, gc=False):
     """An event with its seq. `frames` caches its encodings by dialect key, so that each is made once.
 
     `size` is about how many bytes it holds; whoever keeps events in memory counts with it.

@@ -16,7 +16,7 @@ class Role(StrEnum):
     AGENT = "ROLE_AGENT"
 
 
-class Part(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+class Part(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, gc=False):
     """One piece of content: exactly one of `text`, `raw`, `url`, `data` is set (A2A 1.0 §4.1.6).
 
     `raw` holds the bytes themselves; they are base64 only on the wire. `data` is any JSON value, null included, hence
@@ -36,7 +36,7 @@ class Part(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True
     file: str | None = None
 
 
-class Message(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+class Message(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, gc=False):
     """One unit of communication between client and agent (A2A 1.0 §4.1.4)."""
 
     message_id: str
@@ -54,7 +54,7 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=T
         return "\n".join(part.text for part in self.parts if part.text is not None)
 
 
-class Artifact(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+class Artifact(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, gc=False):
     """One output of a task (A2A 1.0 §4.1.9); `artifact_id` is unique within the task."""
 
     artifact_id: str

@@ -31,7 +31,7 @@ INTERRUPTED = frozenset({TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED})
 """States in which the task waits for its caller (A2A 1.0 §3.2.2)."""
 
 
-class TaskStatus(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+class TaskStatus(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, gc=False):
     """Where a task stands. `timestamp` is UTC with milliseconds: `2026-11-20T07:00:00.000Z` (A2A 1.0 §5.6.1)."""
 
     state: TaskState
@@ -39,7 +39,7 @@ class TaskStatus(Struct, frozen=True, omit_defaults=True, rename="camel", kw_onl
     timestamp: str
 
 
-class Task(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
+class Task(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, gc=False):
     """The core unit of action (A2A 1.0 §4.1.1)."""
 
     id: str
@@ -50,7 +50,7 @@ class Task(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True
     metadata: dict[str, Any] | None = None
 
 
-class Progress(Struct, frozen=True, array_like=True):
+class Progress(Struct, frozen=True, array_like=True, gc=False):
     """How far a run is: `current` of `total`, and what it is doing; `message` may be empty."""
 
     current: int
@@ -58,7 +58,7 @@ class Progress(Struct, frozen=True, array_like=True):
     message: str = ""
 
 
-class Usage(Struct, frozen=True, array_like=True):
+class Usage(Struct, frozen=True, array_like=True, gc=False):
     """Tokens used, as the agent reported them; what counts as a token is the agent's affair."""
 
     input_tokens: int = 0
@@ -74,7 +74,7 @@ class Usage(Struct, frozen=True, array_like=True):
         )
 
 
-class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What is fixed when a task is made and never changes after.
 
     `owner` is the id of the principal that made it; `dialect` and `mount` say how and where it was made; `created_at`
@@ -104,7 +104,7 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True):
     deadline_ms: int | None = None
 
 
-class Record(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A task as folded from its log up to and including `seq`.
 
     `open_artifacts` are the ids of those still being written, `chunked_artifacts` of those that did not come whole.

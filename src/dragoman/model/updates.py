@@ -11,7 +11,7 @@ from dragoman.model.message import Artifact, Message
 from dragoman.model.task import Progress, Task, TaskStatus, Usage
 
 
-class StatusUpdate(Struct, frozen=True, kw_only=True):
+class StatusUpdate(Struct, frozen=True, kw_only=True, gc=False):
     """The task has a new status (A2A 1.0 §4.2.1). Ids are empty where the dialect does not repeat them."""
 
     task_id: str
@@ -22,7 +22,7 @@ class StatusUpdate(Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
 
 
-class ArtifactUpdate(Struct, frozen=True, kw_only=True, rename="camel"):
+class ArtifactUpdate(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """An artifact, or a chunk of one (A2A 1.0 §4.2.2). `append` adds to the artifact of the same id.
 
     `usage` is all that the task has cost, where an artifact tells it (protoAgent); a last status may say it again.
@@ -41,7 +41,7 @@ Update = Task | Message | StatusUpdate | ArtifactUpdate
 """What a stream holds: the task as it stands, a direct agent's message, or what has changed."""
 
 
-class TaskList(Struct, frozen=True, kw_only=True):
+class TaskList(Struct, frozen=True, kw_only=True, gc=False):
     """A page of tasks (A2A 1.0 §3.1.4). `total_size` is None where the dialect does not tell it."""
 
     tasks: tuple[Task, ...]

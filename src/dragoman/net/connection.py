@@ -15,6 +15,13 @@ from dragoman.net.exchange import Answer, NotHttp, Want
 HELD_BYTES_MAX = 64 * 1024
 """With more than that unread of an answer in pieces no more is received; what was on its way comes still."""
 
+ENOUGH_BYTES = 16 * 1024
+"""With so much unread there is nothing to be gathered."""
+
+REST_S = 1.0
+"""So long, once the status is there, the rest of an answer may take of which only that counts: who has said that all is
+well has no reason to hold the line."""
+
 Place = tuple[str, str, int]
 """Scheme, host and port: what a connection goes to."""
 
@@ -31,15 +38,12 @@ class End(enum.Enum):
     CLOSED = "it was closed on this side"
 
 
-def _nothing(waiting: "asyncio.Future[None]") -> None:
-    """Whoever waits knows already that something has come."""
-
-
 class Connection(asyncio.Protocol):
     """A connection to a place. `gone` is called once nothing is left of it."""
 
     __slots__ = (
-        "_answer", "_begin", "_gone", "_paused", "_transport", "_waiting", "end", "lost", "place",
+        "_answer", "_begin", "_comes", "_draining", "_gone", "_late", "_paused", "_transport", "_until_s", "_waiting",
+        "end", "lost", "place",
     )  # fmt: skip
 
     def __init__(self, place: Place, gone: Callable[["Connection"], None]) -> None:
@@ -53,25 +57,31 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._paused = False
         self._begin: Begin | None = None
+        self._comes = False
+        self._draining = False
+        self._late: asyncio.TimerHandle | None = None
+        self._until_s = 0.0
 
     async def ask(self, request: bytes, answer: Answer, until_s: float) -> None:
         """Send a request, and give its answer what comes. Returns when it is over, or the connection has ended.
 
-        Of an answer that is wanted in pieces it returns when the head has come. `until_s` is a time of the loop.
-        Whoever asked calls `finish` afterwards, in any case.
+        Of an answer that is wanted in pieces it returns when the head has come. Of one whose status counts, the rest
+        has `REST_S`. `until_s` is a time of the loop. Whoever asked calls `finish` afterwards, in any case.
         """
         if self.end is not None:
             return
         assert self._transport is not None
         self._answer = answer
         loop = asyncio.get_running_loop()
-        late = loop.call_at(until_s, self.close, End.LATE)
+        self._ends_at(until_s)
         self._waiting = loop.create_future()
         try:
             self._transport.write(request)
             await self._waiting
         finally:
-            late.cancel()
+            if self._late is not None:
+                self._late.cancel()
+                self._late = None
             self._waiting = None
 
     async def more(self) -> None:
@@ -89,27 +99,57 @@ class Connection(asyncio.Protocol):
     def gathering(self, begin: Begin) -> "asyncio.Future[None] | None":
         """What is done once something has come of an answer in pieces, and then when `begin` has it; None: do not wait.
 
-        `begin` is told when the first of it is there, and given what it is to end. That is ended here when the answer
-        is over, no more of it may be held, or the connection has ended. One is waited for at a time.
+        `begin` is told when the first of it is there, and given what it is to end. What comes meanwhile is left where
+        it is, and received at once then: a read for each piece would cost more than all else that is done with it. Of
+        an answer that goes on coming not even the first is received before. Of one that comes in large pieces nothing
+        is left. It is over earlier when the connection has ended. One is waited for at a time.
         """
-        if self._paused:
-            self._receive(True)
         answer = self._answer
         if self.end is not None or answer is None or answer.over:
             return None
         waiting = self._waiting = asyncio.get_running_loop().create_future()
-        if answer.held:
-            self._begin = _nothing
-            begin(waiting)
-        else:
-            self._begin = begin
+        self._begin = begin
+        if self._comes or answer.held:
+            self._gather()
+        elif self._paused:
+            self._receive(True)
         return waiting
+
+    def _gather(self) -> None:
+        assert self._begin is not None
+        assert self._answer is not None
+        if self._answer.held >= ENOUGH_BYTES:
+            self._wake()
+            return
+        window = asyncio.get_running_loop().create_future()
+        self._begin(window)
+        if not window.done() and not self._paused:
+            self._receive(False)
+        window.add_done_callback(self._gathered)
+
+    def _gathered(self, _: "asyncio.Future[None]") -> None:
+        if self._waiting is None or self._waiting.done() or self.end is not None:
+            return
+        if self._paused:
+            self._receive(True)
+        self._draining = True
+        loop = asyncio.get_running_loop()
+        loop.call_soon(loop.call_soon, self._drained)  # the loop of the standard library receives between the two
+
+    def _drained(self) -> None:
+        self._draining = False
+        if (answer := self._answer) is None:
+            return
+        self._comes = 0 < answer.held < ENOUGH_BYTES and not answer.over
+        if answer.held:
+            self._wake()
 
     def finish(self) -> None:
         """Nothing more is expected of the answer. Afterwards `end` is None if the connection may be used again."""
         if (answer := self._answer) is None:
             return
         self._answer = None
+        self._comes = False
         answer.close()
         if self.end is None:
             assert self._transport is not None
@@ -141,14 +181,17 @@ class Connection(asyncio.Protocol):
             self.close(End.GARBLED)
         if answer.over:
             self._wake()
+        elif answer.want is Want.STATUS and answer.status:
+            soon_s = asyncio.get_running_loop().time() + REST_S
+            if self._late is not None and soon_s < self._until_s:
+                self._ends_at(soon_s)
         elif answer.want is Want.PIECES and answer.status:
             if answer.held > HELD_BYTES_MAX and not self._paused and self.end is None:
                 self._receive(False)
             if self._begin is None or self._paused:
                 self._wake()
-            elif (waiting := self._waiting) is not None:
-                begin, self._begin = self._begin, _nothing
-                begin(waiting)
+            elif self._waiting is not None and not self._draining:
+                self._gather()
 
     def eof_received(self) -> None:
         """The loop's, which would write what is left to be written before it closes."""
@@ -162,6 +205,13 @@ class Connection(asyncio.Protocol):
         self._gone(self)
         if not self.lost.done():
             self.lost.set_result(None)
+
+    def _ends_at(self, until_s: float) -> None:
+        """What is asked has so long; a time that was set before does not count any more."""
+        if self._late is not None:
+            self._late.cancel()
+        self._until_s = until_s
+        self._late = asyncio.get_running_loop().call_at(until_s, self.close, End.LATE)
 
     def _ended(self, end: End) -> None:
         if self.end is None:

@@ -52,7 +52,8 @@ class Poster:
         """Tell a host something; the answer is there once its head is, and its body is read or given up.
 
         Of the body there is as much as came, at most `max_answer_bytes`, as it came: an answer that is too large,
-        breaks off, or is compressed is an answer. `timeout_s` is for all of it.
+        breaks off, or is compressed is an answer. `timeout_s` is for all of it; once its head is there, the rest has a
+        second (`REST_S`), however it drips.
 
         A connection that was kept may have been ended by the other side just now: a call that ends with it, before a
         byte of an answer has come, is made once more, on a new connection. So what is posted must be such that it may

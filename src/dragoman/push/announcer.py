@@ -17,7 +17,7 @@ from dragoman.model.ids import new_id
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskHead
 from dragoman.net.address import Guard, Resolves, fault, parsed
-from dragoman.net.errors import AddressRefused, BadUrl
+from dragoman.net.errors import AddressRefused, BadUrl, Unresolved
 from dragoman.net.target import Target, target
 from dragoman.push import headers
 from dragoman.push.telling import Telling
@@ -25,6 +25,9 @@ from dragoman.store.outbox import Delivery, Registration
 
 HTTPS_ONLY = frozenset({"evoai"})
 """Dialects whose webhooks must be https, as Evo AI's are; a host that the operator allows may do without."""
+
+ALLOWING = ". Whoever runs this server can allow it: push_allowed_hosts, push_allowed_cidrs"
+"""What is said of an address that is refused."""
 
 LONGER_S = 86_400
 """How much longer the links in a body hold than others: it is sent as it is until the last attempt."""
@@ -55,7 +58,9 @@ class Announcer:
                 raise BadUrl(to.shown, "must be https, unless the operator allows its host")
             await self._guard.check(to, self._resolver)
         except (BadUrl, AddressRefused) as error:
-            raise InvalidParams(field, f"this URL is not called: {error}") from None
+            known = isinstance(error, AddressRefused) and not isinstance(error.__cause__, Unresolved)
+            how = ALLOWING if known else ""
+            raise InvalidParams(field, f"this URL is not called: {error}{how}") from None
         form = self._forms.get(config.dialect)
         if form is not None and (reason := headers.fault(form, config)) is not None:
             raise InvalidParams(field.rpartition(".")[0], reason)

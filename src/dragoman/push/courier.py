@@ -8,7 +8,7 @@ import asyncio
 import logging
 import math
 import random
-from asyncio import Future, TaskGroup
+from asyncio import TaskGroup
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -24,6 +24,7 @@ from dragoman.push.caller import Caller
 from dragoman.push.headers import Token
 from dragoman.push.hosts import SLOW_S, WINDOW_START, Host, Hosts
 from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, Lanes, Slot
+from dragoman.push.receipts import Receipts
 from dragoman.push.schedule import Schedule
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Due, Lane, Outbox, Settled
@@ -36,9 +37,6 @@ ATTEMPT_S = 10.0
 
 CONNECT_S = 3.0
 """Of that, for a connection."""
-
-WRITES_MAX = 12
-"""So often more it is tried, `LOOK_S` apart, to write down what became of a call: until its claim runs out."""
 
 FIRST_S = 2.0
 """All that a first call to a host has while many such calls have no answer: so a thousand hosts that keep silent keep a
@@ -116,8 +114,9 @@ class Courier:
         self._next_due_ms: int | None = None
         self._moved = asyncio.Event()
         self._attempts: set[asyncio.Task[None]] = set()
-        self._unwritten: list[tuple[Settled, int]] = []
-        self._settling: set[Future[None]] = set()
+        self._receipts = Receipts(
+            outbox, counts, settings.look_s, retries=self._retries, waits=partial(self._ask, Lane.HEALTHY)
+        )
         self._stopping = False
         self._tasks: TaskGroup | None = None
         self._running: asyncio.Task[None] | None = None
@@ -132,7 +131,7 @@ class Courier:
 
         Closes both ways out.
         """
-        self._stopping = True
+        self._stopping = self._receipts.stopping = True
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait((self._running,))
@@ -142,9 +141,8 @@ class Courier:
                 attempt.cancel()
             if late:
                 await asyncio.wait(late)
-        self._write()
-        if self._settling:
-            await asyncio.wait(self._settling)
+        self._receipts.write()
+        await self._receipts.written()
         await self._caller.close()
 
     def wake(self) -> None:
@@ -164,7 +162,7 @@ class Courier:
                 for lane in Lane:
                     if lane in self._asked and loop.time() >= self._not_before[lane]:
                         self._asked.discard(lane)
-                        self._write()
+                        self._receipts.write()
                         self._not_before[lane] = loop.time() + PACE_S[lane]
                         if await self._claim(lane):
                             self._not_before[lane] = 0.0
@@ -291,7 +289,7 @@ class Courier:
             host.in_flight -= 1
             if done:
                 *before, last = done
-                self._unwritten.append((replace(last, before=tuple(one.number for one in before)), 0))
+                self._receipts.add(replace(last, before=tuple(one.number for one in before)))
             self._go_on(host)
         self._ask(slot.lane)
         if done[-1].reached:
@@ -312,38 +310,11 @@ class Courier:
                 self._lanes.let_go(lane, due.delivery.body)
         self._hosts.settled(host)
 
-    def _write(self) -> None:
-        """Write down what became of calls since the last time: together, and before the claims that build on it."""
-        done, self._unwritten = self._unwritten, []
-        for settled, failed in done:
-            written = self._outbox.settle(settled)
-            self._settling.add(written)
-            written.add_done_callback(partial(self._settled, settled, failed))
-
-    def _write_again(self, settled: Settled, failed: int) -> None:
-        self._unwritten.append((settled, failed))
-        self._ask(Lane.HEALTHY)
-
-    def _settled(self, settled: Settled, failed: int, written: "Future[None]") -> None:
-        self._settling.discard(written)
-        if written.cancelled():
-            return
-        if (error := written.exception()) is not None:
-            if failed < WRITES_MAX and not self._stopping:
-                asyncio.get_running_loop().call_later(self._settings.look_s, self._write_again, settled, failed + 1)
-            else:
-                log.warning("a webhook call was made, and could not be written down; it is made again: %s", error)
-            return
-        if settled.outcome == "retry":
-            if self._next_due_ms is None or settled.due_ms < self._next_due_ms:
-                self._next_due_ms = settled.due_ms
-                self._moved.set()
-        elif settled.outcome != "delivered":
-            log.warning("webhook call %d is given up: %s", settled.number, settled.reason)
-        if self._counts is not None:
-            for _ in settled.before:
-                self._counts.pushed("delivered")
-            self._counts.pushed(settled.outcome)
+    def _retries(self, due_ms: int) -> None:
+        """A call is to be made again then."""
+        if self._next_due_ms is None or due_ms < self._next_due_ms:
+            self._next_due_ms = due_ms
+            self._moved.set()
 
     def _ask(self, lane: Lane) -> None:
         if lane not in self._asked:

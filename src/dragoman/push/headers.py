@@ -40,7 +40,7 @@ def of_attempt(due: Due, form: PushForm, theirs: PushForm, now_ms: int, token: T
     headers["content-type"] = form.content_type
     headers["webhook-id"] = delivery.id
     headers["webhook-timestamp"] = str(timestamp_s)
-    headers["x-dragoman-seq"] = str(delivery.seq)
+    headers["x-dragoman-seq"] = delivery.place
     if delivery.traceparent is not None:
         headers["traceparent"] = delivery.traceparent
     if config.secret is not None:

@@ -38,7 +38,9 @@ class Telling:
 
     def deliveries(self, configs: Sequence[PushConfig], forms: Mapping[str, PushForm]) -> Iterator[Delivery]:
         """What is told to which of `configs`; `forms` are the dialects' ways of telling, by name."""
-        for told, name, late in self._news():
+        news = tuple(self._news())
+        for place, (told, name, late) in enumerate(news, 1):
+            part = place if place < len(news) else 0
             bodies: dict[str, bytes | None] = {}
             for config in configs:
                 dialect = config.dialect
@@ -54,7 +56,8 @@ class Telling:
                         bodies[dialect] = self._part(form, told, late=late)
                     body = bodies[dialect]
                 if body is not None:
-                    yield self._delivery(config, body, alone=isinstance(told, Artifact) and not form.whole)
+                    alone = isinstance(told, Artifact) and not form.whole
+                    yield self._delivery(config, body, 0 if form.whole else part, alone=alone)
         if self._settles:
             self._put_off.artifacts.clear()
             self._put_off.doubtful.clear()
@@ -122,12 +125,13 @@ class Telling:
         large.add(dialect)
         return body if changes else None
 
-    def _delivery(self, config: PushConfig, body: bytes, *, alone: bool) -> Delivery:
-        """`alone`: nothing that follows tells this again."""
+    def _delivery(self, config: PushConfig, body: bytes, part: int, *, alone: bool) -> Delivery:
+        """`part`: its place among what is told of the step. `alone`: nothing that follows tells this again."""
         return Delivery(
             id=f"msg_{new_id()}",
             config_id=config.id,
             seq=self._step.seq,
+            part=part,
             kept=alone or self._step.state in TERMINAL,
             dialect=config.dialect,
             body=body,

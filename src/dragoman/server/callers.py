@@ -64,6 +64,11 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
         raise StartError(f"{given} is set and jwt_issuer is not: name the issuer of the tokens, or no token is taken")
     if config.client_cert_header is not None and not config.trusted_proxies:
         raise StartError("client_cert_header is set and trusted_proxies is not: name the addresses of your proxies")
+    if config.trusted_proxies and config.client_cert_header is None:
+        raise StartError(
+            "trusted_proxies is set and client_cert_header is not, and of a proxy nothing else is believed: name the "
+            "header in which yours say whose certificate they verified, or leave trusted_proxies out"
+        )
     tokens = certificates = None
     if config.jwt_issuer is not None and config.jwt_audience is not None:
         from dragoman.auth.jwks import Jwks

@@ -96,13 +96,20 @@ async def files_of(config: Config, store: Store, signing: SigningRoom, clock: Cl
 
 
 async def sweep_once(blobs: BlobStore, store: Store, before_ms: int) -> int:
-    """Delete the bytes kept before then whose task is gone; returns of how many tasks. Raises StoreError."""
+    """Delete the bytes kept before then whose task is gone; returns of how many tasks. Raises StoreError.
+
+    Those that cannot be deleted keep no others from it.
+    """
     gone = looked = 0
     async for task_id in blobs.tasks(before_ms):
         looked += 1
         if store.head(task_id) is None:
-            await blobs.delete(task_id)
-            gone += 1
+            try:
+                await blobs.delete(task_id)
+            except StoreError as error:
+                log.warning("%s", error)
+            else:
+                gone += 1
         if looked % TURN == 0:
             await asyncio.sleep(0)
     return gone

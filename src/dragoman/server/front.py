@@ -30,6 +30,7 @@ from dragoman.bindings.routes import ALL_MOUNTS
 from dragoman.bindings.stream import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
+from dragoman.dialects.extensions import DEDUPES
 from dragoman.dialects.mounts import OF_PROFILE, Mount
 from dragoman.engine.api import Handler, Runner
 from dragoman.engine.trail import Trail
@@ -84,6 +85,7 @@ def app_of(
         history=config.profile == "kaos" and config.tasks,
         pushes=config.profile != "kaos" and config.tasks,
         tenants=Mount.TENANT in mounts,
+        extensions=(DEDUPES,) if config.profile is None else (),
     )
     return App(
         a2a,

@@ -6,14 +6,11 @@ Invariant: none of them keeps the server from starting, or makes it unready. Wha
 import asyncio
 from collections.abc import Collection, Sequence
 
-from dragoman.agents.lifetime import Living
+from dragoman.agents.lifetime import Dependent, Living
 from dragoman.agents.upstream import UpstreamAgent
 from dragoman.agents.worker import WorkerAgent
 from dragoman.engine.api import Runner
 from dragoman.telemetry.counts import Counts
-
-OK = "ok"
-NO_WORKER = "no worker has asked for work lately"
 
 
 class Lifetimes:
@@ -25,10 +22,12 @@ class Lifetimes:
         self._open: list[Living] = []
 
     def degraded(self) -> dict[str, str]:
-        """Those on other servers that cannot be called, and those without workers, by their ids here, and why."""
-        states = {agent.profile.id: agent.way.state for agent in self._upstreams}
-        idle = {agent.profile.id: NO_WORKER for agent in self._workers if not agent.leases.seen}
-        return {agent_id: state for agent_id, state in states.items() if state != OK} | idle
+        """The agents that cannot do all of their work, by their ids, and why."""
+        return {
+            agent.profile.id: why
+            for agent in self._served
+            if isinstance(agent, Dependent) and (why := agent.degraded) is not None
+        }
 
     async def open(self, group: asyncio.TaskGroup, agents: Collection[Runner]) -> None:
         """Open all at once, for a bounded time; what is not there then is tried again."""

@@ -29,6 +29,9 @@ log = logging.getLogger("dragoman.reload")
 
 SAME = "the agents are the same"
 
+LATE_S = 30.0
+"""When it is said that modules are still being imported: an import that never ends is the end of reloading, too."""
+
 
 def nothing() -> None:
     """Nothing is to be undone."""
@@ -117,7 +120,11 @@ class Reloading:
     async def _reload(self, group: asyncio.TaskGroup) -> None:
         if self._again is None:
             raise ReloadError("these agents were given as objects: there is no file to read again")
-        loaded = await asyncio.to_thread(self._again)
+        late = asyncio.get_running_loop().call_later(LATE_S, log.warning, "still importing modules: %g s now", LATE_S)
+        try:
+            loaded = await asyncio.to_thread(self._again)
+        finally:
+            late.cancel()
         before = {agent.profile.id: agent for agent in self._agents}
         now = {agent.profile.id: agent for agent in loaded.agents}
         fresh = [agent for agent_id, agent in now.items() if before.get(agent_id) is not agent]

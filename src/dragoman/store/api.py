@@ -257,6 +257,10 @@ class Store(Protocol):
         """Every task that is leased or queued, oldest first: after `open`, those a previous process left behind."""
         ...
 
+    async def asking(self) -> tuple[TaskHead, ...]:
+        """The heads of tasks that another task's agent delegated, and that wait for an answer, oldest first."""
+        ...
+
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         """Delete one short batch of what is too old; returns how many rows went, 0 when nothing is left to do.
 

@@ -23,9 +23,10 @@ BEHIND_MAX = 7
 class Delivery(Struct, frozen=True, kw_only=True):
     """One webhook call that is owed, rendered. `id` is the same in every attempt (`webhook-id`).
 
-    `seq` is that of the event it tells of. A `kept` one is never merged: it tells of the task's end, or of an artifact,
-    which nothing that follows tells again. `dialect` is that of the body, which its configuration may not have any
-    more; empty: that of the configuration.
+    `seq` is that of the event it tells of; of several deliveries of one event, `part` numbers those before the last
+    from 1. A `kept` one is never merged: it tells of the task's end, or of an artifact, which nothing that follows
+    tells again. `dialect` is that of the body, which its configuration may not have any more; empty: that of the
+    configuration.
     """
 
     id: str
@@ -35,6 +36,12 @@ class Delivery(Struct, frozen=True, kw_only=True):
     body: bytes
     traceparent: str | None = None
     dialect: str = ""
+    part: int = 0
+
+    @property
+    def place(self) -> str:
+        """Where it stands among what is told of the task, as ids of streams say it: `7.1`, `7.2`, …, the last `7`."""
+        return f"{self.seq}.{self.part}" if self.part else str(self.seq)
 
 
 class Registration(Struct, frozen=True, kw_only=True):

@@ -230,6 +230,11 @@ class FakeRun:
     async def written(self) -> None:
         """It is at once."""
 
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """Nothing is."""
+        if not done.done():
+            done.set_result(None)
+
     canceled = False
     shown = None
 
@@ -243,6 +248,15 @@ class FakeRun:
 
     def caught_up(self) -> None:
         """Nothing is replayed here."""
+
+    def working(self) -> None:
+        """It is said at the beginning."""
+
+    def waiting(self, parts: Sequence[Part]) -> None:
+        """Nobody is there to be told."""
+
+    def goes_on(self) -> None:
+        """There is no earlier run."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """The next answer. Without one the agent is stopped where it stands, as one that waits too long is."""

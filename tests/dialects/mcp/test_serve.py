@@ -228,6 +228,30 @@ def test_what_is_said_at_the_end_is_the_text_where_there_is_no_artifact() -> Non
     assert told["content"][0]["text"] == "all there is"
 
 
+LINKS = [
+    "http://a.example", "https://a-b.example:8443/x%20y?z#1", "HTTP://LOCALHOST/",
+    "http://127.0.0.1:80/", "http://[::1]:65535/x", "https://a_b.example?q=e",
+]  # fmt: skip
+NO_LINKS = [
+    "", "report.pdf", "/files/x", "not a url", "javascript:alert(1)", "file:///etc/passwd", "http://", "http:/x",
+    "http://[bad", "http://a.example:99999/", "http://1.2.3.4.5/", "http://256.1.1.1/", "http://[1.]/", "http://xn--/",
+    "https://x@a.example\\@b.example/", "https://u:p@a.example/", "http://a.example/\n", "http://a..example/",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("url", LINKS)
+def test_an_address_on_the_web_comes_as_a_link(url: str) -> None:
+    block = result(record(TaskState.COMPLETED, Part(url=url)))["content"][0]
+    assert (block["type"], block["uri"]) == ("resource_link", url)
+
+
+@pytest.mark.parametrize("url", NO_LINKS)
+def test_what_may_be_no_address_comes_as_text_since_strict_clients_would_refuse_all_of_it(url: str) -> None:
+    told = result(record(TaskState.COMPLETED, Part(url=url)))
+    assert told["content"][0] == {"type": "text", "text": url}
+    assert url in told["structuredContent"]["artifacts"][0]["files"][0]["uri"]
+
+
 def test_a_text_file_that_is_no_utf8_comes_as_bytes() -> None:
     told = result(record(TaskState.COMPLETED, Part(raw=b"\xff", media_type="text/plain", filename="a b")))
     resource = told["content"][0]["resource"]

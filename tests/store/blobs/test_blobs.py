@@ -1,6 +1,8 @@
 """A folder and a bucket keep bytes the same way: what a BlobStore promises, for each."""
 
+import asyncio
 import os
+import re
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -29,7 +31,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         return f"folder:{tmp_path}/deep/files"
     here: Bucket = request.getfixturevalue("bucket")
     here.as_owner(monkeypatch)
-    return here.files
+    return here.files.replace("some/prefix", tmp_path.name)
 
 
 @pytest.fixture
@@ -98,10 +100,11 @@ async def test_only_what_was_kept_before_a_time_is_listed(blobs: BlobStore) -> N
 async def test_what_one_store_has_another_does_not_take(blobs: BlobStore, files: str) -> None:
     await blobs.open("one")
     await blobs.open("one")
-    other = blob_store(files)
-    with pytest.raises(BlobError, match="another folder or prefix"):
-        await other.open("two")
-    await other.close()
+    for owner in ("two", ""):  # one in memory, whose files the first would delete
+        other = blob_store(files)
+        with pytest.raises(BlobError, match="another folder or prefix"):
+            await other.open(owner)
+        await other.close()
     assert await tasks(blobs, now_ms() + LATER_MS) == []
 
 
@@ -109,6 +112,26 @@ async def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(BlobError, match="name a folder that the server may write to"):
         await blob_store(f"folder:{tmp_path}/file/below").open()
+
+
+async def test_a_folder_stays_where_it_is_when_an_agent_goes_elsewhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    blobs = blob_store("folder:files")
+    await blobs.open()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    place = Place.of(TASK, b"x")
+    await blobs.put(place, b"x")
+    assert await blobs.get(place) == b"x"
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+async def test_a_folder_that_holds_anything_else_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / OWNER).write_bytes(b"\xff\xfe")
+    with pytest.raises(BlobError, match="another folder or prefix"):
+        await blob_store(f"folder:{tmp_path}").open("one")
 
 
 async def test_a_folder_that_the_server_makes_is_its_own(tmp_path: Path) -> None:
@@ -170,4 +193,31 @@ async def test_the_url_of_a_bucket_opens_that_object_only(tmp_path: Path, monkey
             assert (answer.status, await answer.read()) == (200, b"mine")
         async with http.get(url.replace(str(place), str(other))) as answer:
             assert answer.status == 403
+        await blobs.close()
+
+
+BREAKS_AFTER = 300_000
+"""More than the driver hands on at once."""
+
+
+async def test_a_download_that_breaks_off_time_and_again_goes_on_where_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    content = os.urandom(BREAKS_AFTER * 9)
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        found = re.search(rb"range: bytes=([0-9]+)-", await reader.readuntil(b"\r\n\r\n"), re.IGNORECASE)
+        assert found is not None
+        start, size = int(found[1]), len(content)
+        head = f"content-range: bytes {start}-{size - 1}/{size}\r\ncontent-length: {size - start}\r\n"
+        dated = 'last-modified: Wed, 21 Oct 2026 07:28:00 GMT\r\netag: "x"\r\n'
+        writer.write(f"HTTP/1.1 206 Partial Content\r\n{head}{dated}\r\n".encode())
+        writer.write(content[start : start + BREAKS_AFTER])
+        await writer.drain()
+        writer.close()
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "k")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s")
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        blobs = blob_store(f"s3://files?endpoint=http://127.0.0.1:{port}&region=us-east-1")
+        assert await read(blobs, Place.of(TASK, content), 5, len(content)) == content[5:]
         await blobs.close()

@@ -78,10 +78,13 @@ def _sign_in(config: Any) -> Question:
 
 
 def _credential(config: Any, answer: Answer) -> dict[str, Any]:
-    """The configuration with what the caller gave: all of it, fields of its OAuth 2 part, or just the words."""
+    """The configuration with what the caller gave: a whole credential, fields of its OAuth 2 part, or just the words.
+
+    Nothing else of it is the caller's to say: where the client's secret goes is the tool's own.
+    """
     data = answer.data
-    if _has(data, "exchangedAuthCredential") or _has(data, "exchanged_auth_credential"):
-        return {**config, **data}
+    if _has(data, "exchangedAuthCredential"):
+        return {**config, "exchangedAuthCredential": data["exchangedAuthCredential"]}
     exchanged = config.get("exchangedAuthCredential") or {}
     text = str(answer).strip()
     match config["authScheme"].get("type"):

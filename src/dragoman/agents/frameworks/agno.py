@@ -156,7 +156,7 @@ class Conversation(Pausing):
         if not done:
             await self._calls.began(tool.tool_call_id, tool.tool_name, tool.tool_args)
         elif tool.tool_call_error:
-            await self._calls.ended(tool.tool_call_id, error=str(tool.result), name=tool.tool_name)
+            await self._calls.failed(tool.tool_call_id, str(tool.result), name=tool.tool_name)
         else:
             await self._calls.ended(tool.tool_call_id, tool.result, name=tool.tool_name)
 

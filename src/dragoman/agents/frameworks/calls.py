@@ -3,6 +3,7 @@
 Invariant: every call that was told of as begun is told of as ended, once, whatever becomes of the run.
 """
 
+import logging
 from typing import Any
 
 from dragoman.agents.content import json_of
@@ -12,6 +13,11 @@ from dragoman.agents.frameworks.gathering import all_given
 
 BROKEN = "it broke off"
 """What callers are told of a call that an exception ended: its text is for the log."""
+
+FAILED = "the log says why"
+"""What callers are told of a call that failed, of which the framework made the exception's text the tool's answer."""
+
+log = logging.getLogger("dragoman.frameworks")
 
 
 class Calls:
@@ -37,6 +43,12 @@ class Calls:
         if name:
             await all_given()
             await self._ctx.tool(name, id=id, done=True, result=_shown(result), error=error)
+
+    async def failed(self, id: str, why: str, *, name: str = "") -> None:  # noqa: A002
+        """A call has failed. The model knows why; for the caller it may be the text of an exception."""
+        name = self.open.get(id, name)
+        log.warning("task %s: tool %s failed: %s", self._ctx.task_id, name, why)
+        await self.ended(id, error=FAILED, name=name)
 
     async def broken(self) -> None:
         """The run has failed: so have the calls that were still going on."""

@@ -111,9 +111,10 @@ class Hearing:
             waiting = self._open.get(_spelled(event))
             begun = waiting.pop(0) if waiting else None
         if begun is not None:
-            failed = getattr(event, "error", None)
-            result, error = getattr(event, "output", None), None if failed is None else str(failed)
-            self._post(lambda: self._calls.ended(begun, result, error=error))
+            if (failed := getattr(event, "error", None)) is None:
+                self._post(lambda: self._calls.ended(begun, event.output))
+            else:
+                self._post(lambda: self._calls.failed(begun, str(failed)))
 
 
 class Speech:

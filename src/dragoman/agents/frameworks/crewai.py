@@ -22,6 +22,7 @@ from dragoman.agents.frameworks.cards import made
 from dragoman.agents.frameworks.conversation import history, message
 from dragoman.agents.frameworks.crew_events import Hearing, Telling
 from dragoman.agents.frameworks.crew_inputs import UNPLACED, inputs_of, missing
+from dragoman.agents.frameworks.crew_memory import keep_apart
 from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
 from dragoman.agents.python import Agent
 from dragoman.agents.threads import Crossing, Threads
@@ -157,14 +158,17 @@ class Conversation(Pausing):
         if UNPLACED in inputs and crew.tasks[0].allow_crewai_trigger_context is None:
             crew.tasks[0].allow_crewai_trigger_context = True
         shaped = bool(last.output_pydantic or last.output_json or getattr(last, "response_model", None))
-        for agent in (*crew.agents, *([crew.manager_agent] if crew.manager_agent else [])):
+        agents = (*crew.agents, *([crew.manager_agent] if crew.manager_agent else []))
+        for agent in agents:
             _stream(agent)
+        keep_apart(crew, agents, self._ctx.principal.id)
         with self._heard(crossing, last=str(last.id), total=len(crew.tasks), shaped=shaped):
             return crew.kickoff(inputs=inputs)
 
     def _agent(self, crossing: Crossing[Any], messages: list[dict[str, str]]) -> Any:
         agent = self._origin.copy()
         _stream(agent)
+        keep_apart(None, (agent,), self._ctx.principal.id)
         with self._heard(crossing, last=None, total=0, shaped=False):
             return agent.kickoff(messages)
 

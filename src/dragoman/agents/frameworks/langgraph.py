@@ -20,6 +20,7 @@ from dragoman.agents.frameworks.conversation import history, message
 from dragoman.agents.frameworks.graph_input import MESSAGES, input_of, keys_of, message_of
 from dragoman.agents.frameworks.graph_interrupts import asked, resumption
 from dragoman.agents.frameworks.pauses import Pause, Pausing
+from dragoman.agents.frameworks.sessions import session_of
 from dragoman.agents.python import Agent
 from dragoman.model.message import Part
 
@@ -92,9 +93,10 @@ class Conversation(Pausing):
         self._remembers = remembers
         self._busy = busy
         self._taken = ""
-        self._own = f"{agent_id}/{ctx.principal.id}/{ctx.context_id}/{ctx.task_id}"
-        self._shared = f"{agent_id}/{ctx.principal.id}/{ctx.context_id}"
+        self._own = f"{agent_id}//{ctx.task_id}"  # no session's: those begin with a caller
+        self._shared = f"{agent_id}/{session_of(ctx)}"
         self._thread = self._own
+        self._config = _config(self._own)
 
     async def holds(self, state: str) -> bool:
         """Whether the checkpointer still has the thread, and it waits."""
@@ -113,14 +115,28 @@ class Conversation(Pausing):
         known: Any = None
         if self._remembers:
             snapshot = await self._graph.aget_state(_config(self._shared))
-            if not snapshot.interrupts and self._shared not in self._busy:
+            whole = None if snapshot.interrupts or self._shared in self._busy else await self._whole(snapshot)
+            if whole is not None and self._shared not in self._busy:
                 self._take(self._shared)
-                known = snapshot.values
+                self._config = self._config if whole is snapshot else whole.config
+                known = whole.values
         given = input_of(self._keys, await message(self._ctx), self._ctx.data)
         if MESSAGES in self._keys and not (isinstance(known, dict) and known.get(MESSAGES)):
             past = [message_of(words) for words in await history(self._ctx)]
             given = given | {MESSAGES: [*past, *given.get(MESSAGES, [])]}
         return given
+
+    async def _whole(self, snapshot: Any) -> Any:
+        """The thread as its last run left it that came to its end; None if none did.
+
+        A run that broke off may have left calls of tools without results, which providers of models refuse ever after.
+        """
+        if not snapshot.next:
+            return snapshot
+        async for earlier in self._graph.aget_state_history(_config(self._shared)):
+            if not earlier.next:
+                return earlier
+        return None
 
     async def _command(self, state: str, answers: Sequence[Answer]) -> Any:
         noted = json.loads(state)
@@ -138,6 +154,7 @@ class Conversation(Pausing):
 
     def _take(self, thread: str) -> None:
         self._thread = self._taken = thread
+        self._config = _config(thread)
         self._busy.add(thread)
 
     async def _run(self, made: Callable[[], Awaitable[Any]]) -> AsyncGenerator[object, None]:
@@ -147,9 +164,7 @@ class Conversation(Pausing):
         told, speaks = Told(self._ctx), MESSAGES in self._keys
         options = {} if self._remembers else {"durability": "exit"}
         try:
-            async with aclosing(
-                self._graph.astream(given, _config(self._thread), stream_mode=MODES, **options)
-            ) as events:
+            async with aclosing(self._graph.astream(given, self._config, stream_mode=MODES, **options)) as events:
                 async for mode, event in events:
                     if mode == "messages":
                         if (text := told.text(event[0])) and speaks:
@@ -199,14 +214,8 @@ class Conversation(Pausing):
                         await self._calls.began(call["id"] or call["name"], call["name"], call["args"])
 
     async def _ended(self, returned: Any) -> None:
-        failed = returned.status == "error"
-        text = plain(returned.content)
-        await self._calls.ended(
-            returned.tool_call_id,
-            None if failed else text,
-            error=text if failed else None,
-            name=returned.name or "tool",
-        )
+        ended = self._calls.failed if returned.status == "error" else self._calls.ended
+        await ended(returned.tool_call_id, plain(returned.content), name=returned.name or "tool")
 
 
 class Told:

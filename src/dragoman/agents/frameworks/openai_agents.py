@@ -7,6 +7,7 @@ import base64
 import importlib
 import json
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of
@@ -54,8 +55,9 @@ class Conversation(Pausing):
     async def begin(self) -> AsyncGenerator[object, None]:
         """Run with the message, after what was said before in the conversation."""
         past = [_item(words) for words in await history(self._ctx)]
-        async for piece in self._run([*past, _item(await message(self._ctx))], (0, 0)):
-            yield piece
+        async with aclosing(self._run([*past, _item(await message(self._ctx))], (0, 0))) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
         """Go on with the calls allowed or not."""
@@ -67,8 +69,9 @@ class Conversation(Pausing):
                 run.approve(item)
             else:
                 run.reject(item, rejection_message=denial(answer))
-        async for piece in self._run(run, (noted["input"], noted["output"])):
-            yield piece
+        async with aclosing(self._run(run, (noted["input"], noted["output"]))) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _run(self, given: Any, before: tuple[int, int]) -> AsyncGenerator[object, None]:
         result = self._sdk.Runner.run_streamed(self._agent, given)

@@ -6,6 +6,7 @@ Invariant: the agent is run as its author made it: model, tools, instructions an
 import importlib
 import json
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of
@@ -59,8 +60,10 @@ class Conversation(Pausing):
         past = [self._message(words) for words in await history(self._ctx)]
         prompt = [self._content(piece) for piece in (await message(self._ctx)).pieces]
         only_text = all(isinstance(piece, str) for piece in prompt)
-        async for piece in self._run("\n".join(prompt) if only_text else prompt, message_history=past or None):
-            yield piece
+        given = "\n".join(prompt) if only_text else prompt
+        async with aclosing(self._run(given, message_history=past or None)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
         """Go on with the calls allowed or not, or with what came of them elsewhere."""
@@ -71,8 +74,9 @@ class Conversation(Pausing):
         approvals = {call: self._decision(next(given)) for call in noted["approvals"]}
         calls = {call: _outcome(next(given)) for call in noted["calls"]}
         results = self._pydantic_ai.DeferredToolResults(calls=calls, approvals=approvals)
-        async for piece in self._run(None, message_history=past, deferred_tool_results=results):
-            yield piece
+        async with aclosing(self._run(None, message_history=past, deferred_tool_results=results)) as pieces:
+            async for piece in pieces:
+                yield piece
 
     async def _run(self, prompt: Any, **given: Any) -> AsyncGenerator[object, None]:
         text, result = "", None

@@ -141,8 +141,10 @@ class Conversation(Pausing):
             name = names.get(outcome["toolUseId"], "")
             content = [next(iter(block.values())) for block in outcome["content"]]
             result = content[0] if len(content) == 1 else content
-            failed = str(result) if outcome["status"] == "error" else None
-            await self._calls.ended(outcome["toolUseId"], None if failed else result, error=failed, name=name)
+            if outcome["status"] == "error":
+                await self._calls.failed(outcome["toolUseId"], str(result), name=name)
+            else:
+                await self._calls.ended(outcome["toolUseId"], result, name=name)
 
 
 def twin_of(agent: Any) -> Any:
@@ -204,7 +206,10 @@ def _pause(twin: Any, interrupts: Iterable[Any]) -> Pause:
 
 
 def _question(interrupt: Any) -> Question:
-    reason = json_of(interrupt.reason)
+    try:
+        reason = json_of(interrupt.reason)
+    except (TypeError, ValueError):
+        reason = str(interrupt.reason)
     text = reason if isinstance(reason, str) else json.dumps(reason, ensure_ascii=False)
     shown = interrupt.name if reason is None else f"{interrupt.name}: {text}"
     return Question(shown, {"interrupt": {"name": interrupt.name, "reason": reason}})

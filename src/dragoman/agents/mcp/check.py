@@ -47,15 +47,11 @@ def _listed(what: str, grant: Grant, offers: tuple[Offer, ...]) -> Finding:
 
 
 def _missing(grant: Grant, offers: tuple[Offer, ...]) -> list[Finding]:
-    """Tools that the configuration names and the server does not have: a misspelled one would not be asked about."""
+    """Tools that the configuration names and the server does not have."""
     there = {offer.name for offer in offers}
-    named = {"allow": grant.allow or frozenset()}
-    if not isinstance(grant.approve, str):
-        named["approve"] = grant.approve
     return [
         Finding(
             False, f"mcp server {grant.name} has no tool {tool!r}", f"mend `{key}`: it has {', '.join(sorted(there))}"
         )
-        for key, tools in named.items()
-        for tool in sorted(tools - there)
+        for key, tool in grant.missing(there)
     ]

@@ -164,7 +164,8 @@ class HttpLink:
                 hint = ": there is no MCP at this URL"
             case _:
                 hint = f": {words}" if words else ""
-        told = f"its server answered with HTTP status {flow.status}" + (f": {words}" if words else "")
+        shows = words and flow.status not in (401, 403)  # those may repeat the credentials
+        told = f"its server answered with HTTP status {flow.status}" + (f": {words}" if shows else "")
         return Away(told, f"{self._shown}: HTTP status {flow.status}{hint}")
 
     async def _only(self, request_id: int, body: bytes) -> Answered:

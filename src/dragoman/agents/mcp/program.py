@@ -12,6 +12,7 @@ from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
+from dragoman.agents.complaints import Complaints
 from dragoman.agents.mcp.link import Away, Hear
 from dragoman.dialects.mcp import hearing
 from dragoman.dialects.mcp.hearing import Answered
@@ -33,9 +34,6 @@ ENDED = "its server has ended: it may have been done, or not"
 STUCK = "its server does not read what it is asked"
 
 READ_BYTES = 8192
-
-LOG_CHARS_MAX = 2_000
-"""As much of a line on its standard error as goes to the log."""
 
 
 class ProgramLink:
@@ -179,18 +177,10 @@ class ProgramLink:
 
     async def _log(self, errors: asyncio.StreamReader) -> None:
         """What the program writes to its standard error, in the log."""
-        rest = b""
+        complaints = Complaints(log, f"mcp server {self._name}")
         while piece := await errors.read(READ_BYTES):
-            *lines, rest = (rest + piece).split(b"\n")
-            if len(rest) > LOG_CHARS_MAX:
-                lines, rest = [*lines, rest], b""
-            for line in lines:
-                self._logged(line)
-        self._logged(rest)
-
-    def _logged(self, line: bytes) -> None:
-        if text := line.decode(errors="replace").strip():
-            log.info("mcp server %s: %s", self._name, text[:LOG_CHARS_MAX])
+            complaints.feed(piece)
+        complaints.end()
 
     def _lost(self, why: str) -> None:
         """Whoever waits for an answer gets none."""

@@ -4,7 +4,7 @@ Invariant: whatever a Reach opens, its links or its `close` end.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Literal, Protocol
 
 from msgspec import Struct
@@ -94,3 +94,10 @@ class Grant(Struct, frozen=True, kw_only=True):
     def asks(self, tool: str) -> bool:
         """Whether the caller is asked first."""
         return self.approve == "always" or (self.approve != "never" and tool in self.approve)
+
+    def missing(self, there: Collection[str]) -> tuple[tuple[str, str], ...]:
+        """The tools that are named but not `there`, each after `allow` or `approve`: nobody is asked about those."""
+        named = {"allow": self.allow or frozenset()}
+        if not isinstance(self.approve, str):
+            named["approve"] = self.approve
+        return tuple((key, tool) for key, tools in named.items() for tool in sorted(tools.difference(there)))

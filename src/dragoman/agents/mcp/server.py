@@ -64,15 +64,25 @@ class McpServer:
             session = await self._opened()
             if self._offers is not None and self._clock() - self._listed_at < LIST_S:
                 return self._offers
+            if self._clock() < self._again_at:  # its list did not come; runs do not wait for that one after the other
+                raise self._away
             self._stale = False
             try:
-                offers = await session.offers(self._start_s)
-            except SessionGone:
-                session = await self._opened()
-                offers = await session.offers(self._start_s)
+                offers = await self._listed(session)
+            except Away as error:
+                self._put_off(error)
+                raise
+            self._pause_s = PAUSE_S
             if not self._stale:  # they may have changed while they were listed
                 self._offers, self._listed_at = offers, self._clock()
             return offers
+
+    async def _listed(self, session: Session) -> tuple[Offer, ...]:
+        try:
+            return await session.offers(self._start_s)
+        except SessionGone:
+            session = await self._opened()
+            return await session.offers(self._start_s)
 
     async def call(self, tool: str, arguments: dict[str, Any], *, traceparent: str | None, hears: Hears) -> Outcome:
         """What a call comes to. Raises Away."""
@@ -110,15 +120,19 @@ class McpServer:
             try:
                 await session.open(self._start_s)
             except Away as error:
-                self._again_at, self._away = self._clock() + self._pause_s, error
-                self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+                self._put_off(error)
                 raise
-            self._pause_s = PAUSE_S
             if self._closed.is_set():
                 await session.close()
                 raise Away("the tool is no longer served")
             self._session = session
             return session
+
+    def _put_off(self, error: Away) -> None:
+        """It could not be reached, or does not list its tools: that is not tried again for a while."""
+        if error is not self._away:  # else it was put off already, when no session could be opened
+            self._again_at, self._away = self._clock() + self._pause_s, error
+            self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
 
     async def _ended(self) -> None:
         """Put a session away that is over."""

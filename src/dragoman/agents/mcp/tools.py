@@ -32,15 +32,16 @@ PROGRESS_CHARS_MAX = 500
 
 
 class _Granted(Struct):
-    """A server that is open, and why it was away when it was last asked for its tools."""
+    """A server that is open, why it was away when it was last asked for its tools, and which it did not have."""
 
     grant: Grant
     server: McpServer
     away: str = ""
+    missing: tuple[tuple[str, str], ...] = ()
 
 
 class McpTools:
-    """The tools of the servers in `grants`. Satisfies `Tools`, `Living` and `Checkable`.
+    """The tools of the servers in `grants`. Satisfies `Tools`, `Living`, `Dependent` and `Checkable`.
 
     With several servers, the name of each tool begins with that of its server: `files__read`.
     """
@@ -65,6 +66,12 @@ class McpTools:
         granted, self._open = self._open, ()
         await asyncio.gather(*(one.server.close() for one in granted))
         await asyncio.gather(*(grant.reach.close() for grant in self._grants))
+
+    @property
+    def degraded(self) -> str | None:
+        """Which servers were away when they were last needed."""
+        away = [granted.grant.name for granted in self._open if granted.away]
+        return f"its tools of {', '.join(away)} are away" if away else None
 
     async def offered(self) -> tuple[Tool, ...]:
         """The tools of all servers that can be reached, in the order of the servers."""
@@ -120,6 +127,10 @@ class McpTools:
                 log.warning("mcp server %s is away, and offers no tools: %s", granted.grant.name, error)
             return ()
         granted.away = ""
+        if (missing := granted.grant.missing([offer.name for offer in offers])) != granted.missing:
+            granted.missing = missing
+            for key, tool in missing:  # a misspelled one is not asked about
+                log.warning("mcp server %s has no tool %r: mend `%s`", granted.grant.name, tool, key)
         return tuple(offer for offer in offers if granted.grant.allows(offer.name))
 
 

@@ -40,7 +40,8 @@ def encode_message(answer: Message) -> bytes:
 
 
 def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    """The frames of an event, none for what the caller sent; `record` is the task folded up to a status event."""
+    """The frames of an event, none for what the caller sent; `record` is the task folded up to a status event, or up to
+    a chunk that begins an artifact anew: its deltas would be joined to those before."""
     match event:
         case Submitted():
             return (_status(head, TaskState.SUBMITTED, ""),)
@@ -53,7 +54,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
             chunked = [each for each in record.artifacts if each.artifact_id in record.chunked_artifacts]
             return (*(_whole(head, artifact) for artifact in chunked), status)
         case ArtifactChunk(artifact, append, last_chunk):
-            whole = last_chunk and not append
+            whole = not append and (last_chunk or record is not None)
             return (_whole(head, artifact) if whole else _delta(head, artifact),)
         case _:
             assert_never(event)

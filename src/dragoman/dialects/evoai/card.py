@@ -14,6 +14,7 @@ _NO_FILES = ("text/", "application/json")
 def card(of: AgentCard) -> dict[str, Any]:
     """The card. `extended` has the agent's id, which is the end of its URL, and where it answers."""
     members = card_03(of)
+    members.pop("signatures", None)  # of none that has what follows
     url = members["url"].rstrip("/")
     members["capabilities"] |= {
         "multiTurnConversations": True,

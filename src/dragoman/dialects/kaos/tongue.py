@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects import answers, calling, hearing, refusals
 from dragoman.dialects.calling import call, lacks, message
-from dragoman.dialects.heard import Json, heard, text_in
+from dragoman.dialects.heard import Json, heard
 from dragoman.dialects.kaos.encode import TAG
 from dragoman.dialects.tongue import Answer, RpcCall, Tongue
 from dragoman.model.errors import A2AError
@@ -32,7 +32,7 @@ from dragoman.model.operations import (
     Subscribe,
     UpdateStatus,
 )
-from dragoman.model.task import Task
+from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import Update
 
 SYSTEM = "KAOS"
@@ -99,12 +99,15 @@ def _answer(operation: Operation, value: object) -> Answer:
     answer = answers.answer(operation, value)
     if not isinstance(answer, Task) or not isinstance(value, dict) or answer.artifacts:
         return answer
-    return _with_output(answer, text_in(value, "output"))
+    output = value.get("output")
+    return _with_output(answer, output if isinstance(output, str) else None)
 
 
 def _with_output(task: Task, output: str | None) -> Task:
     """The task with its `output` as an artifact, unless it is what its history ends with."""
     last = task.history[-1] if task.history else None
+    if not output and (output is None or last is not None or task.status.state is not TaskState.COMPLETED):
+        return task  # an empty one is an answer only of a task that has no other
     if output is None or (last is not None and last.role is Role.AGENT and last.text == output):
         return task
     return replace(task, artifacts=(Artifact(artifact_id=OUTPUT, parts=(Part(text=output),)),))

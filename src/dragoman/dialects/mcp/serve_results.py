@@ -3,8 +3,10 @@
 Invariant: what a result says of a task is enough to go on with it in another call: its id, its context, its state.
 """
 
+import re
 from base64 import b64encode
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import Any
 from urllib.parse import quote
 
@@ -23,6 +25,13 @@ BYTES_MEDIA_TYPE = "application/octet-stream"
 
 FOR_THE_MODEL = {"audience": ["assistant"], "priority": 0.1}
 """Of what a person need not see (2025-06-18, Annotations)."""
+
+ADDRESS = re.compile(
+    r"https?://(?:(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)|\[(?P<ipv6>[0-9a-f:.]+)\])"
+    r"(?::(?P<port>[0-9]{1,5}))?(?:[/?#][!-\[\]-~]*)?",
+    re.ASCII | re.IGNORECASE,
+)
+"""A URL that no parser is in doubt about."""
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -116,12 +125,27 @@ def _uri(record: Record, owner: str, number: int, part: Part) -> str:
 def _block(part: Part, uri: str, links: bool) -> dict[str, Any]:
     if part.raw is not None:
         return _file(part.raw, part.media_type or BYTES_MEDIA_TYPE, uri)
-    if part.url is not None and links:
+    if part.url is not None and links and _leads_somewhere(part.url):
         link: dict[str, Any] = {"type": "resource_link", "uri": part.url, "name": part.filename or part.url}
         if part.media_type is not None:
             link["mimeType"] = part.media_type
         return link
     return _text(_worded(part) or "")
+
+
+def _leads_somewhere(url: str) -> bool:
+    """Whether it can be a link: to clients that read links strictly, one that they cannot read spoils the result."""
+    found = ADDRESS.fullmatch(url)
+    if found is None or int(found["port"] or 0) > 65535:
+        return False
+    name = found["name"]
+    if name and name.rpartition(".")[2][0].isalpha():
+        return "xn--" not in name.lower()  # what follows may be anything
+    try:
+        ip_address(name or found["ipv6"])
+    except ValueError:
+        return False
+    return True
 
 
 def _file(raw: bytes, media_type: str, uri: str) -> dict[str, Any]:

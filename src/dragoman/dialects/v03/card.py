@@ -19,6 +19,8 @@ _SCHEME_TYPES = {
     "mtlsSecurityScheme": "mutualTLS",
 }
 
+_DEFAULTS = {"protocolVersion": PROTOCOL_VERSION, "preferredTransport": "JSONRPC"}
+
 
 def card(of: AgentCard) -> dict[str, Any]:
     """The 0.3 card: its interfaces are those that speak 0.3, the first of them the preferred one.
@@ -55,7 +57,19 @@ def card(of: AgentCard) -> dict[str, Any]:
         members["securitySchemes"] = {name: _scheme(scheme) for name, scheme in of.security_schemes.items()}
     if of.security_requirements:
         members["security"] = [_requirement(each) for each in of.security_requirements]
+    if of.signatures:
+        members["signatures"] = list(of.signatures)
     return {name: value for name, value in members.items() if value is not None}
+
+
+def unsaid(of: dict[str, Any]) -> dict[str, Any]:
+    """A card of 0.3 without what its types say anyway: as the official SDK of 0.3 reads, and so signs it."""
+    left = {name: value for name, value in of.items() if _DEFAULTS.get(name) != value}
+    if schemes := of.get("securitySchemes"):
+        left["securitySchemes"] = {
+            name: {key: value for key, value in scheme.items() if key != "type"} for name, scheme in schemes.items()
+        }
+    return left
 
 
 def _scheme(scheme: dict[str, Any]) -> dict[str, Any]:

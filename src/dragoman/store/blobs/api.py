@@ -58,9 +58,9 @@ class BlobStore(Protocol):
     """Bytes by their place. Every method raises BlobError if it cannot, StoreFull if there is no space left."""
 
     async def open(self, owner: str = "") -> None:
-        """Make sure that it can be written to, and is `owner`'s, a store: whoever comes first has it; empty: nobody's.
+        """Make sure that it can be written to, and is `owner`'s, a store: whoever comes first has it.
 
-        Raises BlobError, naming the fix.
+        Empty: a store that does not last, and leaves it to whoever comes next. Raises BlobError, naming the fix.
         """
         ...
 

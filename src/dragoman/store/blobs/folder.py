@@ -33,7 +33,7 @@ class FolderBlobs:
         def attempt() -> str:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
             mark = self._root / OWNER
-            found = mark.read_text() if mark.exists() else ""
+            found = mark.read_text(errors="replace") if mark.exists() else ""
             part = mark.with_name(f"{new_id()}{UNFINISHED}")
             part.write_text(found or owner)
             part.replace(mark)
@@ -45,7 +45,7 @@ class FolderBlobs:
             raise BlobError(
                 f"files 'folder:{self._root}': {error.strerror}: name a folder that the server may write to"
             ) from error
-        if owner and found not in ("", owner):
+        if found not in ("", owner):
             raise BlobError(f"files 'folder:{self._root}' {OTHERS}")
 
     async def close(self) -> None:

@@ -15,7 +15,7 @@ S3 = "s3://"
 def blob_store(files: str) -> BlobStore:
     """The blob store that `files` names, yet to be opened. Raises BlobError, naming the fix."""
     if files.startswith(FOLDER):
-        return FolderBlobs(Path(files.removeprefix(FOLDER)).expanduser())
+        return FolderBlobs(Path(files.removeprefix(FOLDER)).expanduser().absolute())  # agents may go elsewhere
     try:
         from dragoman.store.blobs.s3 import S3Blobs
     except ImportError as error:

@@ -73,7 +73,7 @@ class S3Blobs:
 
         def attempt() -> str:
             try:
-                found = bytes(obstore.get(self._store, OWNER).bytes()).decode()
+                found = bytes(obstore.get(self._store, OWNER).bytes()).decode(errors="replace")
             except FileNotFoundError:
                 found = ""
             obstore.put(self._store, OWNER, (found or owner).encode(), use_multipart=False)
@@ -86,8 +86,7 @@ class S3Blobs:
                 f"files {self._shown!r} cannot be written to: {_why(error)}. Look at the bucket's name, at endpoint "
                 "and region, and at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             ) from error
-
-        if owner and found not in ("", owner):
+        if found not in ("", owner):
             raise BlobError(f"files {self._shown!r} {OTHERS}")
 
     async def close(self) -> None:
@@ -110,16 +109,24 @@ class S3Blobs:
             return (await self._done(obstore.head, self._store, str(place)))["size"]
 
     async def pieces(self, place: Place, start: int, stop: int) -> AsyncGenerator[bytes, None]:
-        """See the protocol."""
-        left = stop - start
+        """See the protocol. A request that ends before all is there, as for a slow reader, is followed by another."""
         with _told(place):
-            found = await self._done(lambda: obstore.get(self._store, str(place), options={"range": (start, stop)}))
-            stream = iter(found.stream(min_chunk_size=PIECE_BYTES))
-            while left and (piece := await self._done(next, stream, None)) is not None:
-                left -= len(piece)
-                yield bytes(piece)
-        if left:
-            raise BlobError(f"file {place} is shorter than it was")
+            while start < stop:
+                before = start
+                try:
+                    stream = await self._done(self._opened, place, start, stop)
+                    while start < stop and (piece := await self._done(next, stream, None)) is not None:
+                        start += len(piece)
+                        yield bytes(piece)
+                except (BaseError, OSError):
+                    if start == before:
+                        raise
+                if start == before:
+                    raise BlobError(f"file {place} is shorter than it was")
+
+    def _opened(self, place: Place, start: int, stop: int) -> Iterator[bytes]:
+        found = obstore.get(self._store, str(place), options={"range": (start, stop)})
+        return iter(found.stream(min_chunk_size=PIECE_BYTES))
 
     async def elsewhere(self, place: Place, expires_s: float) -> str | None:
         """A URL of the bucket, signed by the driver."""

@@ -25,6 +25,9 @@ CLAIM_ROUNDS = 4
 UNREADABLE = "its configuration cannot be read"
 """Why such a delivery is a dead letter."""
 
+BODY = 11
+"""Where the body is among what is known of a delivery: see `_due`."""
+
 
 class Claim(Struct, frozen=True):
     """What `Outbox.claim` asks for."""
@@ -105,13 +108,13 @@ class _Taking:
         behind: dict[int, list[Due]] = {index: [] for index in leaders}
         ended: set[int] = set()
         rows: list[Any] = self._ledger.cursor.execute(self._ledger.sql["behind"], values).fetchall()
-        for place, number, name, seq, kept, dialect, body, trace, attempts, made in rows:
+        for place, number, name, seq, part, kept, dialect, body, trace, attempts, made in rows:
             index = leaders[place]
             due = self._taken[index]
             if index in ended or body is None or attempts:
                 ended.add(index)
                 continue
-            delivery = _delivery(name, due.config.id, seq, kept, dialect, body, trace)
+            delivery = _delivery(name, due.config.id, seq, part, kept, dialect, body, trace)
             behind[index].append(replace(due, number=number, delivery=delivery, attempts=0, made_ms=made))
         for index, dues in behind.items():
             if dues:
@@ -143,7 +146,7 @@ class _Taking:
 
     def _take(self, config: int, size: int, facts: list[Any]) -> None:
         if size > SMALL_BYTES_MAX:
-            facts[10] = self._ledger.cursor.execute(self._ledger.sql["body"], (facts[0],)).get
+            facts[BODY] = self._ledger.cursor.execute(self._ledger.sql["body"], (facts[0],)).get
             self._alone = False
             if self._room is not None:
                 self._room = max(0, self._room - size)
@@ -164,12 +167,14 @@ def _put_aside(ledger: "Ledger", numbers: Iterable[int], now_ms: int) -> None:
 
 def _due(ledger: "Ledger", facts: Sequence[Any]) -> Due | None:
     """From a row of `due_deliveries`, without its first two; None if the webhook cannot be read."""
-    number, task_id, agent, host, settings, name, config_id, seq, kept, dialect, body, trace, attempts, made = facts
+    number, task_id, agent, host, settings, name, config_id, seq, part, kept, dialect, body, trace, attempts, made = (
+        facts
+    )
     try:
         config = ledger.push_configs.decode(settings)
     except msgspec.MsgspecError:
         return None
-    delivery = _delivery(name, config_id, seq, kept, dialect, body, trace)
+    delivery = _delivery(name, config_id, seq, part, kept, dialect, body, trace)
     return Due(
         number=number,
         task_id=task_id,
@@ -183,12 +188,13 @@ def _due(ledger: "Ledger", facts: Sequence[Any]) -> Due | None:
 
 
 def _delivery(
-    name: str, config_id: str, seq: int, kept: int, dialect: str, body: bytes, traceparent: str | None
+    name: str, config_id: str, seq: int, part: int, kept: int, dialect: str, body: bytes, traceparent: str | None
 ) -> Delivery:
     return Delivery(
         id=name,
         config_id=config_id,
         seq=seq,
+        part=part,
         kept=bool(kept),
         body=body,
         traceparent=traceparent,

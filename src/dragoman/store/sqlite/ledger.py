@@ -41,8 +41,8 @@ SWEPT_DAYS = 500
 SCOPES_REMEMBERED = 10_000
 """Numbers of owners with agents that need no look-up."""
 
-Standing = tuple[int, int, str, int, int, int, int]
-"""Number, scope, context, state, seq, epoch of a task, and whether it is leased."""
+Standing = tuple[int, int, str, int, int, int, int, int]
+"""Number, scope, context, state, seq, epoch of a task, whether it is leased, and the time of its status."""
 
 
 class Tally:
@@ -311,9 +311,27 @@ def addition_row(add: Addition) -> tuple[object, ...]:
     )
 
 
+def extension_row(add: Addition) -> tuple[object, ...]:
+    """The values of `extend_together` that follow the task."""
+    return (
+        add.events,
+        len(add.page),
+        add.snapshot is not None,
+        bool(add.files),
+        add.epoch,
+        add.expected_seq,
+    )
+
+
+def extends(add: Addition, standing: Standing) -> bool:
+    """Whether `add` leaves state, its time and the lease of a task that stands so as they are."""
+    same = add.state == standing[3] and add.status_ms == standing[7]
+    return same and add.holder is None and not add.ends_lease
+
+
 def may_append(add: Addition, standing: Standing) -> bool:
     """Whether the guard will let `add` through, as far as one can tell."""
-    _, _, _, state, seq, epoch, leased = standing
+    _, _, _, state, seq, epoch, leased, _ = standing
     return (
         state < TERMINAL_FROM
         and (add.epoch is None or (add.epoch == epoch and bool(leased)))
@@ -323,7 +341,7 @@ def may_append(add: Addition, standing: Standing) -> bool:
 
 def refusal(add: Addition, standing: Standing) -> Refused:
     """Why the guard of `add` missed a task that stands so; what is for ever comes first."""
-    _, _, _, state, seq, epoch, leased = standing
+    _, _, _, state, seq, epoch, leased, _ = standing
     if state >= TERMINAL_FROM:
         return Ended(add.id)
     if add.epoch is not None and not (leased and add.epoch == epoch):

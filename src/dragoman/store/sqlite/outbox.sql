@@ -74,7 +74,7 @@ DELETE FROM deliveries WHERE delivery IN (
 
 -- name: add_deliveries
 -- What is owed from now on.
-INSERT INTO deliveries (config, seq, kept, made_ms, id, traceparent, dialect, body) VALUES ROWS(8);
+INSERT INTO deliveries (config, seq, part, kept, made_ms, id, traceparent, dialect, body) VALUES ROWS(9);
 
 -- name: wake_webhooks
 -- Idle webhooks, by a JSON array of their numbers, are due, with a large delivery or not.
@@ -120,7 +120,7 @@ SELECT json_group_array(json_array(host, name, large)) FROM (
 -- name: due_deliveries
 -- The oldest of each webhook that is due, of hosts by a JSON array of [number, 0 or 1: with large ones], so many of each, so
 -- many in all. Large bodies are left out.
-SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.kept, d.dialect,
+SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.part, d.kept, d.dialect,
     CASE WHEN length(d.body) <= 16384 THEN d.body END, d.traceparent, d.attempts, d.made_ms
 FROM json_each(?1) j CROSS JOIN push_configs c ON c.config IN (
         SELECT k.config FROM push_configs k WHERE k.host = j.value ->> 0 AND k.large = j.value ->> 1 AND k.due_ms <= ?2
@@ -134,8 +134,8 @@ LIMIT ?4;
 -- name: behind
 -- What is owed behind deliveries, by a JSON array of [webhook, delivery], so many of each, in order; large bodies are left out.
 -- The first value is the place in the array.
-SELECT j.key, d.delivery, d.id, d.seq, d.kept, d.dialect, CASE WHEN length(d.body) <= 16384 THEN d.body END, d.traceparent,
-    d.attempts, d.made_ms
+SELECT j.key, d.delivery, d.id, d.seq, d.part, d.kept, d.dialect, CASE WHEN length(d.body) <= 16384 THEN d.body END,
+    d.traceparent, d.attempts, d.made_ms
 FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery IN (SELECT o.delivery FROM deliveries o
     WHERE o.config = j.value ->> 0 AND o.dead = 0 AND o.delivery > j.value ->> 1 ORDER BY o.delivery LIMIT ?2)
 ORDER BY j.key, d.delivery;

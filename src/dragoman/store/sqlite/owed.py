@@ -152,6 +152,7 @@ def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int) ->
             (
                 told.config,
                 delivery.seq,
+                delivery.part,
                 delivery.kept,
                 now_ms,
                 delivery.id,

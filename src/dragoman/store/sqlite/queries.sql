@@ -61,15 +61,25 @@ WHERE tasks.task = v.column1 AND tasks.state < 4
     AND (v.column11 IS NULL OR (tasks.epoch = v.column11 AND tasks.holder IS NOT NULL))
     AND (v.column12 IS NULL OR tasks.seq = v.column12);
 
+-- name: extend_together
+-- The same for appends that leave state, its time and the lease as they are, as those of chunks do: what is indexed is not
+-- named here, as SQLite writes the entries of what is anew even where it stays the same.
+UPDATE tasks SET seq = tasks.seq + v.column2,
+    log_bytes = CASE WHEN v.column4 THEN 0 ELSE tasks.log_bytes + v.column3 END, files = tasks.files | v.column5
+FROM (VALUES ROWS(7)) v
+WHERE tasks.task = v.column1 AND tasks.state < 4
+    AND (v.column6 IS NULL OR (tasks.epoch = v.column6 AND tasks.holder IS NOT NULL))
+    AND (v.column7 IS NULL OR tasks.seq = v.column7);
+
 -- name: standings
 -- How many tasks stand, as one JSON array of [id, standing].
 SELECT json_group_array(json_array(id,
-    json_array(task, scope, context, state, seq, epoch, holder IS NOT NULL)))
+    json_array(task, scope, context, state, seq, epoch, holder IS NOT NULL, status_ms)))
 FROM tasks WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: standing
 -- What decides about an append, and where its counters are.
-SELECT task, scope, context, state, seq, epoch, holder IS NOT NULL FROM tasks WHERE id = ?1;
+SELECT task, scope, context, state, seq, epoch, holder IS NOT NULL, status_ms FROM tasks WHERE id = ?1;
 
 -- name: request_cancel
 -- Mark that the task's run shall stop; not if it has ended.
@@ -177,6 +187,11 @@ WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= 
 -- and an index of its own would cost every task two writes.
 SELECT t.task FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND (t.state < 2 OR t.holder IS NOT NULL) ORDER BY t.task;
+
+-- name: asking
+-- Heads of interrupted tasks that may have a parent: a head without one does not name the field. Asked once, at the start.
+SELECT head FROM tasks INDEXED BY tasks_aging
+WHERE state > 1 AND (state > 3) + pruned = 0 AND instr(head, CAST('parent' AS BLOB)) > 0 ORDER BY task;
 
 -- name: oldest_calls
 -- The calls at the front, and when they expire.

@@ -140,6 +140,12 @@ class Reads:
             numbers = [number for (number,) in self.cursor.execute(self.sql["unfinished"])]
             return self.by_number(numbers, None, None)
 
+    def asking(self) -> tuple[TaskHead, ...]:
+        """The heads of delegated tasks that wait for an answer, oldest first."""
+        with self._gate:
+            heads = [self.codec.head(head) for (head,) in self.cursor.execute(self.sql["asking"])]
+        return tuple(head for head in heads if head.parent is not None)
+
     def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""
         with self.moment():

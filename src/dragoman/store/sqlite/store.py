@@ -192,7 +192,9 @@ class SqliteStore:
         return stored
 
     def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
-        """A point read."""
+        """A point read, of memory if the task was read lately."""
+        if (kept := self._recent.get(task_id)) is not None:
+            return kept.head, kept.seq, kept.state
         try:
             return self._reads.head(task_id)
         except apsw.Error as error:
@@ -222,6 +224,10 @@ class SqliteStore:
     async def unfinished(self) -> tuple[Stored, ...]:
         """On a reader thread."""
         return await self._readers.run(lambda reads: reads.unfinished())
+
+    async def asking(self) -> tuple[TaskHead, ...]:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: reads.asking())
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         """Victims are found on a reader thread and deleted by the writer, if they are still what they were."""

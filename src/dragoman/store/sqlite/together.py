@@ -14,7 +14,7 @@ import msgspec
 from dragoman.store.api import Appended
 from dragoman.store.outbox import Delivery
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
-from dragoman.store.sqlite.ledger import Ledger, Standing, addition_row, may_append, task_row
+from dragoman.store.sqlite.ledger import Ledger, Standing, addition_row, extends, extension_row, may_append, task_row
 from dragoman.store.sqlite.owed import add_webhooks, owe, settle
 from dragoman.store.sqlite.quotas import Room
 from dragoman.store.sqlite.writes import (
@@ -54,6 +54,7 @@ class Together:
         outcomes: list[Outcome] = [None] * len(writes)
         tasks: list[Row] = []
         updates: list[Row] = []
+        extensions: list[Row] = []
         pages: list[Row] = []
         snapshots: list[Row] = []
         calls: list[Row] = []
@@ -78,7 +79,9 @@ class Together:
             ledger.add_files(ledger.last_task, new.files)
             ledger.tally.move(scope, new.context, None, new.state)
             leased = int(new.holder is not None)
-            ledger.standings[new.id] = (ledger.last_task, scope, new.context, new.state, new.events, leased, leased)
+            ledger.standings[new.id] = (
+                ledger.last_task, scope, new.context, new.state, new.events, leased, leased, new.status_ms,
+            )  # fmt: skip
             outcomes[place] = Appended(new.events, leased, len(new.page))
         standings = self._read_standings([add.id for _, add in additions])
         for place, add in additions:
@@ -86,9 +89,12 @@ class Together:
             if standing is None or not may_append(add, standing):
                 rest.append((place, add))
                 continue
-            task, scope, context, state, seq, epoch, leased = standing
+            task, scope, context, state, seq, epoch, leased, _ = standing
             last, epoch = seq + add.events, epoch + (add.holder is not None)
-            updates.append((task, *addition_row(add)))
+            if extends(add, standing):
+                extensions.append((task, *extension_row(add)))
+            else:
+                updates.append((task, *addition_row(add)))
             if add.events:
                 pages.append((task, seq + 1, last, add.page))
             if add.snapshot is not None and len(add.snapshot) > LARGE_BYTES:
@@ -102,13 +108,14 @@ class Together:
             ledger.add_files(task, add.files)
             ledger.tally.move(scope, context, state, add.state)
             leased = 0 if add.ends_lease else leased or int(add.holder is not None)
-            ledger.standings[add.id] = (task, scope, context, add.state, last, epoch, leased)
+            ledger.standings[add.id] = (task, scope, context, add.state, last, epoch, leased, add.status_ms)
             if add.state >= TERMINAL_FROM:
                 del ledger.standings[add.id]
             outcomes[place] = Appended(last, epoch, len(add.page))
         self._all("add_calls", calls, now_ms)
         self._all("add_tasks", tasks)
         self._all("append_together", updates)
+        self._all("extend_together", extensions)
         self._all("add_pages", pages)
         self._all("put_snapshots", snapshots)
         if webhooks:

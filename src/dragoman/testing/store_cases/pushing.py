@@ -54,6 +54,7 @@ def telling(seq: int, config_id: str = "w", *, kept: bool = False, name: str = "
         kept=kept,
         body=b"\x00body %d" % seq,
         traceparent="00-trace-span-01" if kept else None,
+        part=2 if kept else 0,
     )
 
 

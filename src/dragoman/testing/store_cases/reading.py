@@ -5,6 +5,8 @@ Invariant: a case uses nothing but the Store protocol.
 
 import asyncio
 
+from msgspec.structs import replace
+
 from dragoman.model.events import Delegated, StatusChanged, Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Artifact, Part, Role
@@ -14,6 +16,7 @@ from dragoman.store.api import (
     Appended,
     Dedupe,
     ListQuery,
+    NewTask,
     Repeat,
     Store,
 )
@@ -109,6 +112,22 @@ async def unfinished_tasks_are_those_leased_or_queued_oldest_first(bench: Bench)
         await store.append(ending("t3", 1))
         await store.create(new_task("t0"))
         assert [stored.head.id for stored in await store.unfinished()] == ["t2", "t1", "t0"]
+
+
+async def delegated_tasks_that_wait_are_found_oldest_first(bench: Bench) -> None:
+    def child(task_id: str, state: TaskState, parent: str | None = "p") -> NewTask:
+        new = new_task(task_id, holder=None, state=state)
+        return replace(new, head=replace(new.head, parent=parent))
+
+    async with bench.store() as store:
+        assert await store.asking() == ()
+        await store.create(child("t3", TaskState.INPUT_REQUIRED))
+        await store.create(child("t2", TaskState.AUTH_REQUIRED))
+        await store.create(child("parent", TaskState.INPUT_REQUIRED, None))
+        await store.create(child("t1", TaskState.SUBMITTED))
+        await store.create(child("t4", TaskState.INPUT_REQUIRED))
+        await store.append(replace(ending("t4", 1, epoch=None), expected_seq=1))
+        assert [(head.id, head.parent) for head in await store.asking()] == [("t3", "p"), ("t2", "p")]
 
 
 async def a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
@@ -271,6 +290,7 @@ READING: tuple[Case, ...] = (
     large_bytes_come_back_equal,
     everything_survives_a_restart,
     unfinished_tasks_are_those_leased_or_queued_oldest_first,
+    delegated_tasks_that_wait_are_found_oldest_first,
     a_list_is_ordered_filtered_paged_and_counted,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     what_was_delegated_is_kept_with_its_files,

@@ -1,0 +1,25 @@
+"""What crews and agents of CrewAI remember from one run to the next.
+
+Invariant: what the run of one caller remembered is recalled in no other's. Views that the author made of a memory
+(`memory.scope(…)`, `memory.slice(…)`) are as the author made them.
+"""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from typing import Any
+
+
+def keep_apart(crew: Any, agents: Iterable[Any], caller: str) -> None:
+    """Give copies of a crew, unless None, and of agents memories with a place for this caller."""
+    if crew is not None and crew._memory is not None:
+        crew._memory = crew.memory = _own(crew._memory, caller)  # a copy has in both what the crew has made
+    for agent in agents:
+        agent.memory = _own(agent.memory, caller)
+
+
+def _own(memory: Any, caller: str) -> Any:
+    if not hasattr(memory, "root_scope"):
+        return memory
+    # CrewAI compares the beginnings of places: names of one length, so that none is the beginning of another.
+    place = f"{memory.root_scope or ''}/caller/{sha256(caller.encode()).hexdigest()}"
+    return memory.model_copy(update={"root_scope": place})

@@ -1,0 +1,156 @@
+"""What must not be told of what an upstream says: the secrets that it was shown, wherever it repeats them.
+
+Invariant: pure. What holds no secret comes back as the same object; what holds one says `MASK` in its place.
+"""
+
+import base64
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+from urllib.parse import quote, quote_plus
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
+
+from dragoman.model.message import Artifact, Part
+
+S = TypeVar("S", bound=Struct)
+
+MASK = "***"
+
+BYTES_MIN = 4
+"""What is shorter is found in any text, and keeps nobody out."""
+
+HEAD_MIN, HEAD_MAX = 8, 24
+"""How much of a secret's beginning is one, too: errors show the first bytes of an answer, and cut them anywhere."""
+
+
+def secrets_in(headers: Mapping[str, str]) -> frozenset[str]:
+    """The secrets in headers that say who is calling: each value without its scheme, and what Basic wraps."""
+    found: set[str] = set()
+    for value in headers.values():
+        scheme, _, rest = value.strip().partition(" ")
+        found.add(rest.strip() or scheme)
+        if scheme.lower() == "basic":
+            found |= _passwords(rest)
+    return frozenset(found)
+
+
+def _passwords(pair: str) -> set[str]:
+    try:
+        whole = base64.b64decode(pair.strip(), validate=True).decode()
+    except ValueError:
+        return set()
+    return {whole, whole.partition(":")[2]}
+
+
+class Masking:
+    """Takes `secrets` out of what is told, as they are and as they stand in URLs and JSON."""
+
+    __slots__ = ("_spelled",)
+
+    def __init__(self, secrets: Iterable[str]) -> None:
+        spelled = {
+            spelling
+            for secret in secrets
+            for spelling in (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
+            if len(secret) >= BYTES_MIN
+        }
+        self._spelled = tuple(sorted(spelled, key=len, reverse=True))  # one may be within another
+
+    def __bool__(self) -> bool:
+        return bool(self._spelled)
+
+    def text(self, text: str) -> str:
+        """The text without the secrets."""
+        for secret in self._spelled:
+            enough = _enough(secret)
+            at = text.find(secret[:enough])
+            while at >= 0:
+                end = at + _common(text[at:], secret)
+                text = f"{text[:at]}{MASK}{text[end:]}"
+                at = text.find(secret[:enough], at + len(MASK))
+        return text
+
+    def after(self, before: str, text: str) -> str:
+        """The text without the rest of a secret that began `before` it."""
+        for secret in self._spelled:
+            at = before.find(secret[0], max(0, len(before) - len(secret) + 1))
+            while at >= 0:
+                began = len(before) - at
+                if before.endswith(secret[:began]):
+                    more = _common(text, secret[began:])
+                    if more and began + more >= _enough(secret):
+                        return MASK + text[more:]
+                at = before.find(secret[0], at + 1)
+        return text
+
+    def holds(self, text: str) -> bool:
+        """Whether there is a secret in it."""
+        return any(secret[: _enough(secret)] in text for secret in self._spelled)
+
+    def any(self, value: Any) -> Any:
+        """A JSON value without the secrets."""
+        match value:
+            case str():
+                return self.text(value)
+            case Mapping():
+                return {self.any(name): self.any(each) for name, each in value.items()}
+            case list() | tuple():
+                return [self.any(each) for each in value]
+        return value
+
+    def parts(self, parts: Sequence[Part]) -> Sequence[Part]:
+        """Parts without the secrets."""
+        if not self._spelled:
+            return parts
+        masked = [self._part(part) for part in parts]
+        return parts if all(new is old for new, old in zip(masked, parts, strict=True)) else tuple(masked)
+
+    def artifact(self, artifact: Artifact) -> Artifact:
+        """An artifact without the secrets."""
+        if not self._spelled:
+            return artifact
+        parts = self.parts(artifact.parts)
+        if parts is not artifact.parts:
+            artifact = replace(artifact, parts=tuple(parts))
+        if artifact.name or artifact.description or artifact.metadata or artifact.extensions:
+            bare = self._struct(replace(artifact, parts=()))
+            artifact = replace(bare, parts=artifact.parts)
+        return artifact
+
+    def metadata(self, metadata: dict[str, Any] | None) -> dict[str, Any] | None:
+        """Metadata without the secrets."""
+        if not metadata or not self._spelled:
+            return metadata
+        masked: dict[str, Any] = self.any(metadata)
+        return masked
+
+    def _part(self, part: Part) -> Part:
+        if part.text is not None and part.data is UNSET and part.metadata is None and part.filename is None:
+            return replace(part, text=self.text(part.text)) if self.holds(part.text) else part
+        if part.raw is None:
+            return self._struct(part)
+        raw, beside = part.raw, replace(part, raw=None)
+        for secret in self._spelled:
+            raw = raw.replace(secret.encode(), MASK.encode())
+        masked = self._struct(beside)
+        return part if raw == part.raw and masked is beside else replace(masked, raw=raw)
+
+    def _struct(self, struct: S) -> S:
+        said = msgspec.json.encode(struct)
+        if not self.holds(said.decode()):
+            return struct
+        return msgspec.convert(self.any(msgspec.json.decode(said)), type(struct))
+
+
+def _common(text: str, secret: str) -> int:
+    """How long both begin alike."""
+    alike = (one == other for one, other in zip(text, secret, strict=False))
+    return next((index for index, same in enumerate(alike) if not same), min(len(text), len(secret)))
+
+
+def _enough(secret: str) -> int:
+    """How much of it gives it away."""
+    return min(len(secret), HEAD_MAX, max(HEAD_MIN, len(secret) // 2))

@@ -1,0 +1,125 @@
+"""An answer that comes in pieces, and is read as often as its reader likes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dragoman.net.egress import Egress
+from dragoman.net.errors import Broken
+from dragoman.net.flow import Flow
+from tests.net.peer import listening
+
+DEADLINE_S = 10.0
+
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+class Speaker:
+    """Says what it is told to, over one connection."""
+
+    def __init__(self) -> None:
+        self.said: asyncio.Queue[bytes | None] = asyncio.Queue()
+
+    def say(self, *pieces: bytes) -> None:
+        """Each in a chunk of its own; an empty one ends the answer."""
+        for piece in pieces:
+            self.said.put_nowait(b"%x\r\n%b\r\n" % (len(piece), piece))
+
+    async def __call__(self, asked: object, writer: asyncio.StreamWriter) -> None:
+        """As a script of the peer."""
+        writer.write(HEAD)
+        while (piece := await self.said.get()) is not None:
+            writer.write(piece)
+            await writer.drain()
+        writer.close()
+
+
+@asynccontextmanager
+async def heard(speaker: Speaker) -> AsyncIterator[Flow]:
+    async with asyncio.timeout(DEADLINE_S), listening() as peer:
+        peer.scripts["GET /"] = speaker
+        egress = Egress()
+        try:
+            async with egress.stream("GET", peer.url, head_timeout_s=5, idle_timeout_s=5) as flow:
+                yield flow
+        finally:
+            speaker.said.put_nowait(None)
+            await egress.close()
+
+
+class Windows:
+    """What is waited for, until it is ended."""
+
+    def __init__(self) -> None:
+        self.begun: asyncio.Queue[asyncio.Future[None]] = asyncio.Queue()
+
+    async def gathered(self, flow: Flow, speaker: Speaker, *more: bytes) -> bytes:
+        """What has come by the end of a window in which more was said."""
+        waiting = flow.gathering(self.begun.put_nowait)
+        if waiting is None:
+            return flow.gathered()
+        window = await self.begun.get()
+        speaker.say(*more)
+        while not speaker.said.empty():
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.05)  # the network's time
+        assert not waiting.done()
+        window.set_result(None)
+        await waiting
+        return flow.gathered()
+
+
+async def test_what_comes_within_a_window_comes_as_one() -> None:
+    speaker, windows = Speaker(), Windows()
+    async with heard(speaker) as flow:
+        speaker.say(b"a")
+        assert await windows.gathered(flow, speaker, b"b", b"c") == b"abc"
+        assert await windows.gathered(flow, speaker, b"d", b"e") == b"de"
+        assert await windows.gathered(flow, speaker, b"f", b"") == b"f"
+        assert flow.gathering(windows.begun.put_nowait) is None
+        assert flow.gathered() == b""
+
+
+async def test_a_window_in_which_nothing_came_is_followed_by_what_comes_next() -> None:
+    speaker, windows = Speaker(), Windows()
+    async with heard(speaker) as flow:
+        speaker.say(b"a")
+        assert await windows.gathered(flow, speaker) == b"a"
+        waiting = flow.gathering(windows.begun.put_nowait)
+        assert waiting is not None
+        (await windows.begun.get()).set_result(None)
+        await asyncio.sleep(0.05)  # as long as anything might come
+        assert not waiting.done()
+        speaker.say(b"b")
+        (await windows.begun.get()).set_result(None)
+        await waiting
+        assert flow.gathered() == b"b"
+
+
+async def test_an_answer_that_breaks_off_says_so_after_what_came() -> None:
+    speaker, windows = Speaker(), Windows()
+    async with heard(speaker) as flow:
+        speaker.say(b"a")
+        assert await windows.gathered(flow, speaker, b"b") == b"ab"
+        speaker.said.put_nowait(None)
+        waiting = flow.gathering(windows.begun.put_nowait)
+        if waiting is not None:
+            (await windows.begun.get()).set_result(None)
+            await waiting
+        with pytest.raises(Broken):
+            flow.gathered()
+
+
+async def test_a_window_that_is_over_at_once_holds_nothing_back() -> None:
+    speaker = Speaker()
+    async with heard(speaker) as flow:
+        got = b""
+        for piece in (b"a", b"b", b"c"):
+            speaker.say(piece)
+            waiting = flow.gathering(lambda window: window.set_result(None))
+            assert waiting is not None
+            await waiting
+            got += flow.gathered()
+        assert got == b"abc"
