@@ -74,13 +74,14 @@ def test_any_bytes_are_read_or_refused(first: bytes, second: bytes) -> None:
         STREAM.replace(b"\n\n", b"\n"),
         STREAM.replace(b"data:", b"event: x\nid: 1\ndata:"),
         STREAM.rstrip(b"\n"),
-        b"\xef\xbb\xbf\n" + STREAM,
+        b"\xef\xbb\xbf" + STREAM,
         STREAM.replace(b',"choices":[', b',"choices"\ndata: :['),
     ],
     ids=["no-space", "crlf", "no-done", "no-blank-lines", "other-fields", "no-end", "bom", "several-lines"],
 )
 def test_what_local_servers_do_differently_is_read(stream: bytes) -> None:
     assert whole(read(stream)) == AS_A_WHOLE
+    assert whole(read(*(stream[at : at + 1] for at in range(len(stream))))) == AS_A_WHOLE
 
 
 def test_a_completion_in_place_of_a_stream_is_read() -> None:

@@ -254,6 +254,19 @@ async def test_a_server_that_does_not_list_its_tools_is_not_waited_for_by_every_
         assert made.degraded == "its tools of odd are away"
 
 
+async def test_what_a_models_api_would_refuse_is_not_offered() -> None:
+    offered = [{"name": "do", "inputSchema": {"type": "array"}}, {"name": "do", "inputSchema": {}}, {"name": ""}]
+
+    async def lists(odd: Odd, request: web.Request, message: Json) -> web.StreamResponse | None:
+        return web.json_response(answer(message, {"tools": offered})) if message.get("method") == "tools/list" else None
+
+    async with before(Odd(lists)) as made:
+        assert [(tool.name, tool.parameters["type"]) for tool in await made.offered()] == [
+            ("do", "object"),
+            ("_", "object"),
+        ]
+
+
 async def test_a_tool_that_is_named_and_not_there_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async with served(Odd()) as url:
         grant = Grant(name="odd", reach=at(url), allow=frozenset({"do"}), approve=frozenset({"do", "doo"}))

@@ -7,6 +7,7 @@ import pty
 import re
 import signal
 import sys
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ import pytest
 
 from dragoman.config import Config
 from dragoman.engine.api import Run
-from dragoman.server import Loaded, running
+from dragoman.server import Loaded, reloading, running
 from tests.engine.house import Scripted
 
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
@@ -509,6 +510,23 @@ async def test_an_agent_is_opened_before_it_is_served_and_closed_after_its_last_
         await old.closed.wait()
         assert (kept.seen, new.seen) == (["opened"], ["opened"])
     assert (kept.seen, old.seen, new.seen) == (["opened", "closed"],) * 3
+
+
+async def test_an_import_that_takes_long_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(reloading, "LATE_S", 0.01)
+    config, agents, done = Config(port=0, store="memory:", shutdown_grace_s=0), [Gated("kept")], threading.Event()
+
+    def again() -> Loaded:
+        done.wait(DEADLINE_S)
+        return Loaded(config, agents)
+
+    async with asyncio.timeout(DEADLINE_S), running(config, agents, again=again) as server:
+        server.reload()
+        while "still importing modules" not in caplog.text:
+            await asyncio.sleep(0.01)
+        done.set()
 
 
 async def test_a_server_whose_terminal_is_closed_stops(house: House) -> None:

@@ -5,6 +5,7 @@ nothing about what is read.
 """
 
 import json
+from codecs import BOM_UTF8
 from typing import Any
 
 import msgspec
@@ -131,8 +132,13 @@ class Reading:
     def feed(self, piece: bytes) -> None:
         """Take what came next. Raises Unreadable, or Faulted."""
         data = self._rest + piece if self._rest else piece
-        if self._plain is None and (first := data.lstrip()[:1]):
-            self._plain = first == b"{"  # a completion, though a stream was asked for
+        if self._plain is None:
+            if BOM_UTF8.startswith(data):
+                self._rest = data
+                return
+            data = data.removeprefix(BOM_UTF8)  # as a stream of events may begin (HTML §9.2.5)
+            if first := data.lstrip()[:1]:
+                self._plain = first == b"{"  # a completion, though a stream was asked for
         if self._plain is not False:
             self._hold(data)
             return

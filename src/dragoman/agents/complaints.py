@@ -36,7 +36,8 @@ class Complaints:
         now = self._clock()
         self._budget = min(float(LINES_MAX), self._budget + (now - self._since) * LINES_PER_S)
         self._since = now
-        *lines, rest = (self._line + piece).split(b"\n", int(self._budget))
+        may = 0 if self._left_out and self._budget < LINES_PER_S else int(self._budget)  # told of once a second
+        *lines, rest = (self._line + piece).split(b"\n", may)
         for line in lines:
             self._say(line)
         if unsaid := rest.count(b"\n"):

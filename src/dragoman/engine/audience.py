@@ -7,7 +7,6 @@ that made it so.
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
 
 from msgspec.structs import replace
 
@@ -121,10 +120,26 @@ def steps_of(fold: Fold, events: Sequence[Event], after: Record | None) -> list[
                 changes = True
             case _:
                 continue
-        stands, seq = cache(partial(ahead.record, index)), fold.seq + index + 1
+        stands, seq = _Stands(ahead, index), fold.seq + index + 1
         step = Step(seq=seq, event=event, state=state, stands=stands, whole=whole, changes=changes, again=again)
         steps.append(step)
     return steps
+
+
+class _Stands:
+    """The task after one of the events, folded when it is first asked for."""
+
+    __slots__ = ("_ahead", "_index", "_record")
+
+    def __init__(self, ahead: "_Ahead", index: int) -> None:
+        self._ahead = ahead
+        self._index = index
+        self._record: Record | None = None
+
+    def __call__(self) -> Record:
+        if self._record is None:
+            self._record = self._ahead.record(self._index)
+        return self._record
 
 
 class _Ahead:

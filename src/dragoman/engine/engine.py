@@ -11,17 +11,18 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from dragoman.engine import policy
-from dragoman.engine.api import Announcer, Answered, EngineSettings, Observer, Reported, Runner, Snapshot, Stream
+from dragoman.engine.api import Announcer, Answered, EngineSettings, Observer, Reported, Runner, Stream
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.files import Files
 from dragoman.engine.generation import Generation
 from dragoman.engine.intake import Intake
-from dragoman.engine.lifecycle import fold
 from dragoman.engine.lineage import server_name
-from dragoman.engine.live import LiveTask, wait_until
+from dragoman.engine.listing import page
+from dragoman.engine.live import wait_until
 from dragoman.engine.registry import Registry
-from dragoman.engine.tail import DirectStream, Tail
+from dragoman.engine.tail import DirectStream
+from dragoman.engine.tails import Tails
 from dragoman.engine.trail import Trail
 from dragoman.engine.webhooks import Webhooks
 from dragoman.engine.writer import RETRY_S
@@ -53,12 +54,11 @@ from dragoman.model.operations import (
     SendMessage,
     StreamMessage,
     Subscribe,
-    TaskPage,
     UpdateStatus,
 )
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskState
-from dragoman.store.api import ListQuery, Store, StoreError, StoreFull
+from dragoman.store.api import Store, StoreError, StoreFull
 
 
 class Engine:
@@ -98,6 +98,7 @@ class Engine:
             runners, self._registry, store, clock, settings, holder, delegations, observer, server=server, files=files
         )
         self._intake = Intake(store, self._registry, self._dispatch, clock, settings, self._webhooks, server)
+        self._tails = Tails(store, self._registry, self._dispatch, settings.keepalive_s, lambda: self._stopping)
         delegations.begin(self._intake, self._dispatch)
         self._stopping = False
         self._stopped = False
@@ -168,7 +169,7 @@ class Engine:
                 case GetTask(id=task_id):
                     return self._registry.record(call, task_id)
                 case ListTasks():
-                    return await self._list(call, operation)
+                    return await page(self._store, call, operation)
                 case CancelTask(id=task_id):
                     return await self._cancel(call, task_id)
                 case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
@@ -198,7 +199,7 @@ class Engine:
                 case StreamMessage() as send:
                     return await self._stream(runner, call, send)
                 case Subscribe(id=task_id):
-                    return await self._subscribe(call, task_id)
+                    return await self._tails.of_task(call, task_id)
                 case _:
                     raise UnsupportedOperation("this operation is not a stream")
         except StoreError as error:
@@ -276,98 +277,12 @@ class Engine:
             serving.done()
         if isinstance(taken, Message):
             return DirectStream(taken)
-        live, seq = taken.live, taken.seq
         try:
-            if taken.repeated and call.after is not None:
-                return await self._resume(call, live, call.after, ends=True)
-            if live.seq == seq:
-                return self._tail(live, seq, Snapshot(live.record(), send.history_length), ends=True)
-            log = [logged for logged in await self._registry.log(live.head.id) if logged.seq <= seq]
-            if len(log) == seq:
-                return self._tail(live, seq, Snapshot(fold(live.head, None, log), send.history_length), ends=True)
-            return self._tail(live, live.seq, Snapshot(live.record(), send.history_length), ends=True)
+            return await self._tails.of_send(call, send, taken)
         finally:
-            self._registry.unpin(live)
+            self._registry.unpin(taken.live)
 
-    # -- SubscribeToTask (A2A 1.0 §3.1.6) ------------------------------------------------------------------------------
-
-    async def _subscribe(self, call: Call, task_id: str) -> Stream:
-        live = self._registry.pin(call, task_id)
-        ends = not call.manners.subscribed_until_terminal
-        try:
-            if call.after is not None:
-                return await self._resume(call, live, call.after, ends=ends)
-            if live.terminal and not call.manners.subscribes_to_ended:
-                raise UnsupportedOperation(f"task {task_id} has ended ({live.state.value}): read it with GetTask")
-            tells_end = ends and call.manners.subscribes_to_ended and live.state in INTERRUPTED
-            return self._tail(live, live.seq, Snapshot(live.record(), subscribed=True), ends=ends, over=tells_end)
-        finally:
-            self._registry.unpin(live)
-
-    async def _resume(self, call: Call, live: LiveTask, after: str, *, ends: bool) -> Stream:
-        """What follows the last id the caller saw; if that is not kept any more, the task and what follows."""
-        seq, frame = policy.read_after(after, live.seq)
-        first = max(0, seq - 1) if frame else seq
-        if live.terminal and first < live.seq:  # of others nothing is pruned
-            following = await self._store.read(live.head.id, first, 1)
-            if not following or following[0].seq != first + 1:
-                return self._tail(live, live.seq, Snapshot(live.record()), ends=ends)
-        base = None
-        if call.folds and first > 0:
-            log = await self._registry.log(live.head.id)
-            base = fold(live.head, None, (logged for logged in log if logged.seq <= first))
-        return self._tail(live, first, None, ends=ends, base=base)
-
-    def _tail(
-        self,
-        live: LiveTask,
-        after: int,
-        snapshot: Snapshot | None,
-        *,
-        ends: bool,
-        over: bool = False,
-        base: Record | None = None,
-    ) -> Tail:
-        return Tail(
-            live,
-            self._store,
-            self._dispatch.loop,
-            after=after,
-            snapshot=snapshot,
-            base=base,
-            ends_when_interrupted=ends,
-            ends_with_snapshot=over,
-            keepalive_s=self._settings.keepalive_s,
-            stopping=lambda: self._stopping,
-            released=self._registry.release,
-        )
-
-    # -- ListTasks, CancelTask (A2A 1.0 §3.1.4, §3.1.5) ----------------------------------------------------------------
-
-    async def _list(self, call: Call, listing: ListTasks) -> TaskPage:
-        if listing.offset > policy.LIST_OFFSET_MAX:
-            raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
-        query = ListQuery(
-            owner=call.principal.id,
-            agent=call.agent,
-            context_id=listing.context_id,
-            state=listing.state,
-            status_after_ms=listing.status_after_ms,
-            limit=listing.page_size,
-            before=policy.read_page_token(listing.page_token) if listing.page_token else None,
-            offset=listing.offset,
-            artifacts=listing.include_artifacts,
-            history=listing.history_length,
-        )
-        listed = await self._store.list(query)
-        records = tuple(fold(stored.head, stored.snapshot, stored.events) for stored in listed.tasks)
-        last = listed.tasks[-1] if listed.more and listed.tasks else None
-        return TaskPage(
-            records=records,
-            next_page_token=policy.page_token(last.status_ms, last.head.id) if last is not None else "",
-            page_size=listing.page_size,
-            total_size=listed.total,
-        )
+    # -- CancelTask (A2A 1.0 §3.1.5) -----------------------------------------------------------------------------------
 
     async def _cancel(self, call: Call, task_id: str) -> Record:
         live = self._registry.pin(call, task_id)

@@ -4,6 +4,7 @@ Invariant: the listener opens last and what it serves ends first: no request mee
 """
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -222,4 +223,5 @@ def _bound(config: Config) -> socket.socket:
     try:
         return bound_socket(config.host, config.port)
     except OSError as error:
-        raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}") from error
+        fix = "; set another `port`" if error.errno == errno.EADDRINUSE else ""
+        raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}{fix}") from error

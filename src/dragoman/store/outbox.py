@@ -64,7 +64,7 @@ class Due(Struct, frozen=True, kw_only=True):
 
     `number` is its own, in the store. `attempts` are those that failed before. `made_ms` is when it was written.
     `behind` are those that follow it to the same configuration, in order: each may go out when the one before it has
-    arrived, and with the last that did all of them are settled.
+    arrived, and with the last that did all of them are settled. `as_of` is the store's, for `owes`.
     """
 
     number: int
@@ -76,6 +76,7 @@ class Due(Struct, frozen=True, kw_only=True):
     attempts: int
     made_ms: int
     behind: "tuple[Due, ...]" = ()
+    as_of: int = 0
 
 
 class Settled(Struct, frozen=True, kw_only=True):
@@ -173,7 +174,7 @@ class Outbox(Protocol):
         ...
 
     def owes(self, due: Due) -> bool:
-        """Whether it is still owed, and to the configuration that it was claimed with. A point read."""
+        """Whether it is still owed, and to the configuration that it was claimed with. At most a point read."""
         ...
 
     def settle(self, settled: Settled) -> "Future[None]":

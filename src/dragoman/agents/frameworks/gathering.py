@@ -27,8 +27,9 @@ class Gathering:
 
     def add(self, piece: object) -> bool:
         """One more; whether there is room for another."""
+        if not self._waiting:
+            self._news.set()
         self._waiting.append(piece)
-        self._news.set()
         return len(self._waiting) < PIECES_MAX
 
     def end(self) -> None:

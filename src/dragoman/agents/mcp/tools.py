@@ -118,7 +118,7 @@ class McpTools:
                 yield finding
 
     async def _offers(self, granted: _Granted) -> tuple[Offer, ...]:
-        """Those of the server's tools that the model may call; none if it is away."""
+        """Those of the server's tools that the model may call, each once; none if it is away."""
         try:
             offers = await granted.server.offers()
         except Away as error:
@@ -131,7 +131,11 @@ class McpTools:
             granted.missing = missing
             for key, tool in missing:  # a misspelled one is not asked about
                 log.warning("mcp server %s has no tool %r: mend `%s`", granted.grant.name, tool, key)
-        return tuple(offer for offer in offers if granted.grant.allows(offer.name))
+        first: dict[str, Offer] = {}
+        for offer in offers:
+            if granted.grant.allows(offer.name):
+                first.setdefault(offer.name, offer)
+        return tuple(first.values())
 
 
 class _Telling:
@@ -161,6 +165,6 @@ class _Telling:
 
 
 def _tool(name: str, offer: Offer) -> Tool:
-    """As a model is told of it: its API wants an object with properties, even if there are none."""
-    schema = {"type": "object", "properties": {}, **offer.schema}
+    """As a model is told of it: its API wants an object with properties, even if there are none, or refuses all."""
+    schema = {"properties": {}, **offer.schema, "type": "object"}
     return Tool(name=name, description=offer.description, parameters=schema, repeatable=offer.repeatable)

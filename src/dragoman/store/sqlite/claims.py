@@ -41,6 +41,7 @@ class Claim(Struct, frozen=True):
     bytes_max: int | None
     alone: bool
     with_behind: bool
+    as_of: int
 
 
 def claim(ledger: "Ledger", ask: Claim) -> tuple[Due, ...]:
@@ -115,7 +116,9 @@ class _Taking:
                 ended.add(index)
                 continue
             delivery = _delivery(name, due.config.id, seq, part, kept, dialect, body, trace)
-            behind[index].append(replace(due, number=number, delivery=delivery, attempts=0, made_ms=made))
+            behind[index].append(
+                replace(due, as_of=self._ask.as_of, number=number, delivery=delivery, attempts=0, made_ms=made)
+            )
         for index, dues in behind.items():
             if dues:
                 self._taken[index] = replace(self._taken[index], behind=tuple(dues))

@@ -1,0 +1,36 @@
+"""Listing: the pages of ListTasks (A2A 1.0 §3.1.4).
+
+Invariant: a page has tasks of its caller at the agent that was asked, and no others.
+"""
+
+from dragoman.engine import policy
+from dragoman.engine.lifecycle import fold
+from dragoman.model.errors import InvalidParams
+from dragoman.model.operations import Call, ListTasks, TaskPage
+from dragoman.store.api import ListQuery, Store
+
+
+async def page(store: Store, call: Call, listing: ListTasks) -> TaskPage:
+    """The page that is asked for. Raises InvalidParams, StoreError."""
+    if listing.offset > policy.LIST_OFFSET_MAX:
+        raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
+    query = ListQuery(
+        owner=call.principal.id,
+        agent=call.agent,
+        context_id=listing.context_id,
+        state=listing.state,
+        status_after_ms=listing.status_after_ms,
+        limit=listing.page_size,
+        before=policy.read_page_token(listing.page_token) if listing.page_token else None,
+        offset=listing.offset,
+        artifacts=listing.include_artifacts,
+        history=listing.history_length,
+    )
+    listed = await store.list(query)
+    last = listed.tasks[-1] if listed.more and listed.tasks else None
+    return TaskPage(
+        records=tuple(fold(stored.head, stored.snapshot, stored.events) for stored in listed.tasks),
+        next_page_token=policy.page_token(last.status_ms, last.head.id) if last is not None else "",
+        page_size=listing.page_size,
+        total_size=listed.total,
+    )
