@@ -22,7 +22,7 @@ from servers import HERE, Broken, Kind, Server, running
 ALLOWED = ("PUSH_NOTIFICATION_ALLOWED_CIDRS", "127.0.0.0/8")
 """Webhooks may be on this machine."""
 
-TELLING = {"all": 255, "ends": 1_020}
+TELLING = {"all": 250, "ends": 1_020}
 """Messages a second with a webhook: one that is told of every change, up to four, or of the end alone."""
 
 SETTLING_S = 0.7

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.references import AgentReferenceError, referenced
+from dragoman.cli.references import AgentReferenceError, place_of, referenced
 from dragoman.cli.served import load_agents
 from dragoman.config import AgentEntry, AgentProvider, AgentSkill
 
@@ -88,6 +88,13 @@ def test_the_default_agent_comes_first_and_the_others_keep_their_order() -> None
 @pytest.mark.usefixtures("directory")
 def test_a_default_that_is_not_served_is_refused() -> None:
     assert refusal("forecasts", default="tide") == "default = 'tide': no such agent; there are weather, tides"
+
+
+@pytest.mark.usefixtures("directory")
+@pytest.mark.parametrize("reference", ["python:forecasts.py:tides", "tides=python:forecasts.py:tides"])
+def test_a_reference_may_be_copied_from_the_file(reference: str) -> None:
+    (agent,) = referenced(reference)
+    assert (agent.profile.id, place_of(reference)) == ("tides", "forecasts.py")
 
 
 def test_no_agent_at_all_is_refused_with_what_to_write() -> None:

@@ -182,6 +182,7 @@ def test_type_checkers_see_the_parameters(tmp_path: Path) -> None:
 INTERRUPTED = """
 import signal, sys, threading
 from dragoman.client.sync import connect
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what runs in the background is started to ignore it
 agent = connect(sys.argv[1])
 try:
     for update in agent.stream("wait interrupted"):

@@ -54,10 +54,18 @@ def referenced(reference: str) -> list[Runner]:
     return [_under(found[0], agent_id)]
 
 
+def place_of(reference: str) -> str:
+    """The module or file in which a reference looks."""
+    _, rest = _labelled(reference)
+    place, colon, _ = rest.rpartition(":")
+    return place if colon else rest
+
+
 def _labelled(reference: str) -> tuple[str, str]:
-    """The id before `=`, or none, and the rest."""
+    """The id before `=`, or none, and the rest, without the `python:` that it may have as in the file."""
     agent_id, equals, rest = reference.partition("=")
-    return (agent_id, rest) if equals and re.fullmatch(r"[\w.-]+", agent_id) else ("", reference)
+    labelled = bool(equals) and re.fullmatch(r"[\w.-]+", agent_id) is not None
+    return (agent_id if labelled else "", (rest if labelled else reference).removeprefix("python:"))
 
 
 def _under(agent: Runner, agent_id: str) -> Runner:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dragoman.cli.declared import declared
 from dragoman.cli.modules import Own, Stamp, roots_of
-from dragoman.cli.references import AgentReferenceError, referenced
+from dragoman.cli.references import AgentReferenceError, place_of, referenced
 from dragoman.config import AgentEntry, agent_id_fault
 from dragoman.engine.api import Runner
 
@@ -99,7 +99,7 @@ def _loaded(
     ]
     served = _checked(agents, default)
     places = [entry.run.removeprefix(PYTHON).rpartition(":")[0] for entry in entries if is_python(entry)]
-    own = Own(roots_of([*places, *(_place(reference) for reference in references)]))
+    own = Own(roots_of([*places, *(place_of(reference) for reference in references)]))
     return Served(served, made, given, own, own.stamps())
 
 
@@ -108,11 +108,6 @@ def _made(entry: AgentEntry, before: Served | None) -> Runner:
     if kept is not None and replace(kept[0], api_key=None) == replace(entry, api_key=None):
         return kept[1]  # a key is asked for before an agent hears of its caller
     return declared(entry)
-
-
-def _place(reference: str) -> str:
-    place, colon, _ = reference.rpartition(":")
-    return place if colon else reference
 
 
 def _checked(agents: Sequence[Runner], default: str | None) -> tuple[Runner, ...]:

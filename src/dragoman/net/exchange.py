@@ -8,6 +8,7 @@ import enum
 import re
 import sys
 from collections.abc import Mapping
+from functools import lru_cache
 
 from httptools import HttpParserError, HttpParserUpgrade, HttpResponseParser
 
@@ -47,32 +48,41 @@ _OWN = (
 )
 """What is said of every request, unless the caller says otherwise."""
 
+STARTS_MAX = 512
+"""Beginnings of requests that are remembered: whoever asks asks the same again and again."""
+
 _UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
 """What a header's value cannot hold (RFC 9110 §5.5); a line break would begin another header."""
 
 
 def requested(to: Target, headers: Mapping[str, str], body: bytes | None, method: str = "POST") -> bytes:
     """A request in full. Raises BadUrl if something of it cannot be written as what it is."""
+    start = _start(to, method, tuple(headers))
+    if _UNSENDABLE.search("".join(headers.values())) is not None:
+        raise BadUrl(to.shown, "a header of the request holds a line break or another control character")
+    length = f"Content-Length: {len(body or b'')}\r\n" if body is not None or method in _BODIES else ""
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    try:
+        return f"{start}{length}{lines}\r\n".encode() + (body or b"")
+    except UnicodeEncodeError as error:  # half a pair of surrogates
+        raise BadUrl(to.shown, "a header of the request holds what is not text") from error
+
+
+@lru_cache(STARTS_MAX)
+def _start(to: Target, method: str, names: tuple[str, ...]) -> str:
+    """What is the same for all requests to a target with headers of these names. Raises BadUrl."""
     path, host = to.url[to.url.find("/", len(to.scheme) + 3) :], to.host.removesuffix(".")
     if _PATH.fullmatch(path) is None or _HOST.fullmatch(host) is None or _METHOD.fullmatch(method) is None:
         raise BadUrl(repr(to.shown), "its host or path holds what cannot be sent")
-    names = "".join([f"{name}\n" for name in headers])
-    if _NAMES.fullmatch(names) is None or names.count("\n") != len(headers):
+    written = "".join([f"{name}\n" for name in names])
+    if _NAMES.fullmatch(written) is None or written.count("\n") != len(names):
         raise BadUrl(to.shown, "a header of the request has a name that cannot be sent")
-    if _UNSENDABLE.search("".join(headers.values())) is not None:
-        raise BadUrl(to.shown, "a header of the request holds a line break or another control character")
     place = f"[{host}]" if ":" in host else host
     if to.port != _PORTS[to.scheme]:  # RFC 9110 §4.2.3: the default port is left out
         place = f"{place}:{to.port}"
-    given = f"\n{names.lower()}"
+    given = f"\n{written.lower()}"
     own = "".join([line for name, line in _OWN if name not in given])
-    length = f"Content-Length: {len(body or b'')}\r\n" if body is not None or method in _BODIES else ""
-    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    head = f"{method} {path} HTTP/1.1\r\nHost: {place}\r\n{own}{length}{lines}\r\n"
-    try:
-        return head.encode() + (body or b"")
-    except UnicodeEncodeError as error:  # half a pair of surrogates
-        raise BadUrl(to.shown, "a header of the request holds what is not text") from error
+    return f"{method} {path} HTTP/1.1\r\nHost: {place}\r\n{own}"
 
 
 class NotHttp(Exception):

@@ -22,7 +22,7 @@ LARGE_BYTES_MAX = {Lane.HEALTHY: 24 << 20, Lane.UNKNOWN: 24 << 20, Lane.FAILING:
 """So many bytes are the bodies together that were claimed and are not small, unless one alone is larger. Small ones
 have no bound but their number: all calls that may be under way at once, of 16 KB each, are another 16 MB."""
 
-PACE_S = {Lane.HEALTHY: 0.05, Lane.UNKNOWN: 0.1, Lane.FAILING: 0.25}
+PACE_S = {Lane.HEALTHY: 0.06, Lane.UNKNOWN: 0.1, Lane.FAILING: 0.25}
 """So much time is between two claims, unless the first took all it could: under load one claim takes many deliveries,
 and is written together with what became of others; without load it comes at once."""
 
