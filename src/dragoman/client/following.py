@@ -168,6 +168,14 @@ class Following:
         """What of that which came is new."""
         folding, place = self.folding, self.place
         news: list[Update] = []
+        if self._first and not self._checks:
+            for event_id, update in came:
+                folding.add(update)
+                news.append(update)
+                if event_id:
+                    place.id = event_id
+            self._attempt = 0
+            return news
         for event_id, update in came:
             if self._checks:
                 for each in folding.news(update):

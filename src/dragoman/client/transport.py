@@ -150,8 +150,8 @@ class Transport:
                             if place is not None and place.repeats(event):
                                 continue
                             updates = reading.updates(event)
-                            for update in updates[:-1]:
-                                batch.append((told, update))
+                            if len(updates) > 1:
+                                batch += [(told, update) for update in updates[:-1]]
                             told = event.id
                             if updates:
                                 batch.append((told, updates[-1]))

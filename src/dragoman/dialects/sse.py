@@ -48,7 +48,7 @@ def retry(milliseconds: int) -> bytes:
     return b"retry: %d\n\n" % milliseconds
 
 
-class ServerSentEvent(Struct, frozen=True):
+class ServerSentEvent(Struct, frozen=True, gc=False):
     """One event as received. `id` is the last id the stream has set so far, empty if none; `retry_ms` likewise."""
 
     data: str

@@ -40,7 +40,7 @@ class _StatusUpdate(Struct, rename="camel"):
     metadata: dict[str, Any] | None = None
 
 
-class _Frame(Struct, rename="camel"):
+class _Frame(Struct, rename="camel", gc=False):
     """StreamResponse (A2A 1.0 §3.2.3); SendMessageResponse is its first half."""
 
     task: Task | None = None
@@ -49,7 +49,7 @@ class _Frame(Struct, rename="camel"):
     artifact_update: ArtifactUpdate | None = None
 
 
-class _Event(Struct):
+class _Event(Struct, gc=False):
     """A frame in its JSON-RPC envelope."""
 
     id: int | str
