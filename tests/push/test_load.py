@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
 from dragoman.push.lanes import LARGE_BYTES_MAX
-from dragoman.store.api import StoreFull
+from dragoman.store.api import StoreError, StoreFull
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Due, Lane, Outbox
 from tests.push.receiver import Receiver, receiving
@@ -230,6 +230,38 @@ class FullDisk:
         failed: asyncio.Future[Due | None] = asyncio.get_running_loop().create_future()
         failed.set_exception(StoreFull("no space"))
         return failed
+
+
+class Unread:
+    """The outbox of a store that cannot be read beside its claims."""
+
+    def __init__(self, outbox: Outbox) -> None:
+        self._outbox = outbox
+        self.asked = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._outbox, name)
+
+    def owes(self, due: Due) -> bool:
+        self.asked += 1
+        raise StoreError("the disk does not answer")
+
+
+async def test_a_store_that_cannot_be_read_costs_a_claim_each_and_no_call(receiver: Receiver) -> None:
+    outboxes: list[Unread] = []
+
+    def around(outbox: Outbox) -> Unread:
+        outboxes.append(Unread(outbox))
+        return outboxes[0]
+
+    async with rig(around=around) as it:
+        task = await it.task(receiver.url)
+        await it.owe(task, receiver.url, b"warm")
+        await it.settled()
+        await it.owe(task, receiver.url, *pieces(3))
+        await it.settled()
+        assert outboxes[0].asked
+    assert receiver.bodies == [b"warm", b"0", b"1", b"2"]
 
 
 async def test_what_could_not_be_written_for_want_of_space_is_written_later_and_called_once(

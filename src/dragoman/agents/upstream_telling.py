@@ -72,15 +72,6 @@ class Telling:
     async def chunk(self, update: ArtifactUpdate) -> None:
         """Pass on an artifact, or a chunk of one."""
         artifact = without_cost(update.artifact)
-        if (
-            update.append
-            and not update.last_chunk
-            and update.usage is None
-            and artifact.parts
-            and self._goes_on(artifact)
-        ):
-            await self._run.artifact(artifact, append=True, last_chunk=False)
-            return
         if not artifact.parts:
             if not update.last_chunk:
                 return
@@ -89,10 +80,6 @@ class Telling:
         if update.usage is not None:
             self._count(update.usage)
         await self._give(artifact, append=update.append, last_chunk=update.last_chunk)
-
-    def _goes_on(self, artifact: Artifact) -> bool:
-        """Whether a chunk can be passed on as it is, as nearly all can."""
-        return artifact.artifact_id in self._given and not self._overlaps and not self._said.masking
 
     async def _give(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Give out what of an artifact is not known."""

@@ -168,22 +168,10 @@ class Following:
         """What of that which came is new."""
         folding, place = self.folding, self.place
         news: list[Update] = []
-        if self._first and not self._checks:
-            for event_id, update in came:
-                folding.add(update)
-                news.append(update)
-                if event_id:
-                    place.id = event_id
-            self._attempt = 0
-            return news
         for event_id, update in came:
-            if self._checks:
-                for each in folding.news(update):
-                    folding.add(each)
-                    news.append(each)
-            else:
-                folding.add(update)
-                news.append(update)
+            for each in folding.news(update) if self._checks else (update,):
+                folding.add(each)
+                news.append(each)
             place.id = event_id or place.id
             if not self._first and type(update) is not ArtifactUpdate and self._answered:
                 break

@@ -278,7 +278,7 @@ class Courier:
             for following in due.behind:
                 if self._stopping or done[-1].outcome != "delivered" or loop.time() > until_s:
                     break
-                if not self._outbox.owes(following):
+                if not self._owes(following):
                     break
                 done.append(await self._caller.called(following, host, self._settings.attempt_s))
         finally:
@@ -294,6 +294,14 @@ class Courier:
         self._ask(slot.lane)
         if done[-1].reached:
             self._ask(Lane.HEALTHY)
+
+    def _owes(self, following: Due) -> bool:
+        """Whether it is to go out still; if the store does not say so, it waits for a claim of its own."""
+        try:
+            return self._outbox.owes(following)
+        except StoreError as error:
+            log.warning("webhook call %d waits, as the store does not answer: %s", following.number, error)
+            return False
 
     def _linger(self, slot: Slot) -> None:
         if self._lanes.linger(slot):
