@@ -27,10 +27,13 @@ from dragoman.store.sqlite.writes import Outcome, Write
 Waiting = tuple[Write, "asyncio.Future[Any]"]
 
 
-GATHERING_TURNS = 4
-"""So many turns of the loop a batch waits for more at most, as long as each brings some. Handing a batch to the thread
-costs the loop more than the statements of ten writes: under load twice as many share it, and a lone one waits for
-microseconds."""
+QUIET_TURNS = 3
+"""A batch is handed over once so many turns of the loop have brought nothing more: as many as there are between what an
+agent is told and what it says. Handing a batch to the thread, and its commit, cost more than the statements of ten
+writes: what belongs to one moment is to be one batch. A lone write waits for some microseconds."""
+
+GATHERING_TURNS = 12
+"""So many turns it waits at most."""
 
 Way = Callable[[Sequence[Write], int], list[Outcome]]
 """How a batch becomes statements, within a transaction; given the time."""
@@ -59,7 +62,8 @@ class Writer:
         self._loop = asyncio.get_running_loop()
         self._arrived: list[Waiting] = []
         self._gathered = 0
-        self._turns = 0
+        self._turns = self._quiet = 0
+        self._writing = False
         self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
         self._closed = False
         self._done: asyncio.Future[None] = self._loop.create_future()
@@ -72,7 +76,7 @@ class Writer:
         if self._closed:
             future.set_exception(StoreError(f"store {self._location.url!r} is closed"))
             return future
-        if not self._arrived:
+        if not self._arrived and not self._writing:
             self._loop.call_soon(self._gather)
         self._arrived.append((write, future))
         self.writes += 1
@@ -92,18 +96,24 @@ class Writer:
         self._ledger.connection.close()
 
     def _gather(self) -> None:
-        """Hand over what has arrived, unless this turn of the loop brought some of it, and the next may bring more."""
-        if len(self._arrived) > self._gathered and self._turns < GATHERING_TURNS:
-            self._gathered = len(self._arrived)
-            self._turns += 1
+        """Hand over what has arrived, unless the loop may soon bring more of it.
+
+        One batch is under way at a time. What arrives meanwhile is gathered on, when its outcomes are there, with what
+        comes of these: else two groups of callers could take turns for ever, each with commits of its own.
+        """
+        self._turns += 1
+        self._quiet = 0 if len(self._arrived) > self._gathered else self._quiet + 1
+        self._gathered = len(self._arrived)
+        if self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS:
             self._loop.call_soon(self._gather)
         else:
             self._hand_over()
 
     def _hand_over(self) -> None:
-        self._gathered = self._turns = 0
+        self._gathered = self._turns = self._quiet = 0
         if self._arrived:
             batch, self._arrived = self._arrived, []
+            self._writing = True
             self._batches.put(batch)
 
     def _run(self) -> None:
@@ -169,6 +179,9 @@ class Writer:
 
     def _deliver(self, batch: list[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
         """Hand the outcomes to those who still wait for them; on the loop."""
+        self._writing = False
+        if self._arrived:
+            self._loop.call_soon(self._gather)
         for (write, future), outcome in zip(batch, outcomes, strict=True):
             self._written(write)
             if future.done():  # the one who waited was canceled
