@@ -76,6 +76,7 @@ class _Taking:
         hosts = self._due_hosts(left) if left > 0 else []
         if not hosts:
             return False
+        passed = self._passed
         for host, name, large in hosts:
             self._seen.add(host)
             self._passed[large].append(name)
@@ -88,7 +89,7 @@ class _Taking:
                 claims.append((config, ask.until_ms, facts[0]))
                 self._take(config, size, facts)
         ledger.execute_rows("claim_webhooks", claims)
-        return True
+        return len(hosts) == left or self._passed is not passed
 
     def finished(self) -> tuple[Due, ...]:
         """What was taken."""

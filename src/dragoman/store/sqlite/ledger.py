@@ -14,7 +14,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.store.api import Appended, Dedupe, Ended, Fenced, Moved, Refused, Repeat, Unknown
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import File
-from dragoman.store.sqlite.owed import add_webhooks, keep_webhook, owe, register, remove, remove_all, settle
+from dragoman.store.sqlite.owed import keep_webhook, owe, register, remove, remove_all, settle
 from dragoman.store.sqlite.quotas import Room
 from dragoman.store.sqlite.statements import for_rows
 from dragoman.store.sqlite.writes import (
@@ -88,7 +88,8 @@ class Ledger:
         self._codec = codec
         self._forms: dict[tuple[str, int], str] = {}
         self._scopes: dict[tuple[str, str], int] = {}
-        self.last_task, self.last_file = self.cursor.execute(sql["last_numbers"]).get
+        self.hosts: dict[str, int] = {}
+        self.last_task, self.last_file, self.last_config = self.cursor.execute(sql["last_numbers"]).get
 
     def begin(self) -> None:
         """Start a transaction."""
@@ -104,8 +105,8 @@ class Ledger:
     def rollback(self) -> None:
         """Undo the transaction, and what was remembered of it; SQLite may have undone its part already."""
         self.tally = Tally()
-        self.standings.clear()
-        self._scopes.clear()
+        for known in (self.standings, self._scopes, self.hosts):
+            known.clear()
         if self.connection.in_transaction:
             self.cursor.execute("ROLLBACK")
 
@@ -171,8 +172,7 @@ class Ledger:
         if new.dedupe is not None:
             self._remember(new.dedupe, new.id, new.events, None, now_ms)
         if new.webhook is not None:
-            add_webhooks(self, [(task, new.webhook)])
-            owe(self, [(task, delivery) for delivery in new.deliveries], now_ms)
+            owe(self, (), now_ms, [(task, new.webhook, new.deliveries)])
         self.tally.move(scope, new.context, None, new.state)
         return Appended(new.events, epoch, len(new.page))
 

@@ -19,8 +19,8 @@ DELETE FROM push_hosts WHERE host IN (SELECT value FROM json_each(?1))
 UPDATE tasks SET pushed = 1 WHERE id = ?1 RETURNING task;
 
 -- name: add_webhooks
--- Webhooks of tasks that are new.
-INSERT INTO push_configs (task, id, host, settings) VALUES ROWS(4);
+-- Webhooks that are new, each with when it is due and whether with a large delivery.
+INSERT INTO push_configs (config, task, id, host, settings, due_ms, large) VALUES ROWS(7);
 
 -- name: find_webhook
 -- A webhook of a task.

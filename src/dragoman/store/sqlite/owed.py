@@ -18,9 +18,15 @@ from dragoman.store.sqlite.writes import Registering, Removal, Settlement, Webho
 if TYPE_CHECKING:
     from dragoman.store.sqlite.ledger import Ledger
 
+HOSTS_REMEMBERED = 10_000
+"""Numbers of hosts that need no look-up."""
+
 T = TypeVar("T")
 
 Row = tuple[object, ...]
+
+Begun = tuple[int, Webhook, Sequence[Delivery]]
+"""The number of a task, a webhook that it has not had, and what that is told at once."""
 
 
 class Told(Struct, frozen=True, array_like=True):
@@ -67,11 +73,22 @@ class _Wakes:
             ledger.execute_rows("wake_hosts_large", list(large.items()))
 
 
-def add_webhooks(ledger: "Ledger", webhooks: Sequence[tuple[int, Webhook]]) -> None:
-    """Keep the webhooks of tasks that are new, at most one each."""
-    hosts = {name: _host(ledger, name) for name in {webhook.host for _, webhook in webhooks}}
-    rows = [(task, webhook.id, hosts[webhook.host], webhook.settings) for task, webhook in webhooks]
-    ledger.execute_rows("add_webhooks", rows)
+def _add_webhooks(ledger: "Ledger", begun: Sequence[Begun], now_ms: int, wakes: _Wakes) -> list[Row]:
+    """Keep webhooks that are new, due at once if they are told something; returns the rows of what is owed to them."""
+    webhooks: list[Row] = []
+    rows: list[Row] = []
+    for task, webhook, deliveries in begun:
+        host = _host(ledger, webhook.host)
+        ledger.last_config += 1
+        owed = [delivery for delivery in deliveries if delivery.config_id == webhook.id]
+        size = len(owed[0].body) if owed else 0
+        due_ms = now_ms if owed else None
+        webhooks.append((ledger.last_config, task, webhook.id, host, webhook.settings, due_ms, size > SMALL_BYTES_MAX))
+        rows += [_row(ledger.last_config, delivery, now_ms) for delivery in owed]
+        if owed:
+            wakes.add(host, now_ms, size)
+    ledger.execute_rows("add_webhooks", webhooks)
+    return rows
 
 
 def keep_webhook(ledger: "Ledger", task_id: str, webhook: Webhook) -> int:
@@ -82,14 +99,14 @@ def keep_webhook(ledger: "Ledger", task_id: str, webhook: Webhook) -> int:
         return 0
     found = cursor.execute(sql["find_webhook"], (task, webhook.id)).get
     if found is None:
-        add_webhooks(ledger, [(int(task), webhook)])
+        _add_webhooks(ledger, [(int(task), webhook, ())], 0, _Wakes())
         return int(task)
     config, host = found
     here = _host(ledger, webhook.host)
     cursor.execute(sql["replace_webhook"], (config, here, webhook.settings))
     if here != host:
         cursor.execute(sql["align_hosts"], (f"[{here}]",))
-        cursor.execute(sql["drop_hosts"], (f"[{host}]",))
+        _drop_hosts(ledger, (host,))
     return int(task)
 
 
@@ -111,31 +128,39 @@ def remove(ledger: "Ledger", write: Removal) -> bool:
     task, config, host = found
     cursor.execute(sql["delete_owed"], (config,))
     cursor.execute(sql["unmark_pushed"], (task,))
-    cursor.execute(sql["drop_hosts"], (f"[{host}]",))
+    _drop_hosts(ledger, (host,))
     return True
 
 
 def remove_all(ledger: "Ledger", task: int) -> None:
     """Forget the webhooks of a task that is gone, and what is owed to them."""
     ledger.cursor.execute(ledger.sql["delete_task_owed"], (task,))
-    hosts = {host for (host,) in _rows(ledger, "delete_webhooks", task)}
-    ledger.cursor.execute(ledger.sql["drop_hosts"], (_numbers(hosts),))
+    _drop_hosts(ledger, {host for (host,) in _rows(ledger, "delete_webhooks", task)})
 
 
-def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int) -> None:
+def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int, begun: Sequence[Begun] = ()) -> None:
     """Write deliveries of tasks, in order; those for a webhook that is not there, or has stopped, are left out.
 
-    Behind one that has failed before only the newest is kept of those that tell of no end.
+    Behind one that has failed before only the newest is kept of those that tell of no end. `begun` are webhooks of
+    tasks that are new: of these nothing need be read.
     """
-    if not owing:
-        return
+    wakes = _Wakes()
+    rows = _add_webhooks(ledger, begun, now_ms, wakes) if begun else []
+    if owing:
+        rows += _owed_rows(ledger, owing, now_ms, wakes)
+    if rows:
+        ledger.execute_rows("add_deliveries", rows)
+    wakes.write(ledger)
+
+
+def _owed_rows(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int, wakes: _Wakes) -> list[Row]:
+    """The rows of deliveries for webhooks that are there; those of them that were idle are due."""
     found = _read(ledger, "webhooks", {task for task, _ in owing}, list[Told])
     webhooks = {(told.task, told.id): told for told in found}
     rows: list[Row | None] = []
     newest: dict[int, int] = {}
     idle: tuple[list[int], list[int]] = ([], [])
     woken: set[int] = set()
-    wakes = _Wakes()
     for task, delivery in owing:
         told = webhooks.get((task, delivery.config_id))
         if told is None:
@@ -148,26 +173,28 @@ def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int) ->
             woken.add(told.config)
             idle[len(delivery.body) > SMALL_BYTES_MAX].append(told.config)
             wakes.add(told.host, now_ms, len(delivery.body))
-        rows.append(
-            (
-                told.config,
-                delivery.seq,
-                delivery.part,
-                delivery.kept,
-                now_ms,
-                delivery.id,
-                delivery.traceparent,
-                delivery.dialect,
-                delivery.body,
-            )
-        )
+        rows.append(_row(told.config, delivery, now_ms))
     if newest:
         ledger.cursor.execute(ledger.sql["merge"], (_numbers(newest),))
-    ledger.execute_rows("add_deliveries", [row for row in rows if row is not None])
     for large, configs in enumerate(idle):
         if configs:
             ledger.cursor.execute(ledger.sql["wake_webhooks"], (_numbers(configs), now_ms, large))
-    wakes.write(ledger)
+    return [row for row in rows if row is not None]
+
+
+def _row(config: int, delivery: Delivery, now_ms: int) -> Row:
+    """The values of `add_deliveries`."""
+    return (
+        config,
+        delivery.seq,
+        delivery.part,
+        delivery.kept,
+        now_ms,
+        delivery.id,
+        delivery.traceparent,
+        delivery.dialect,
+        delivery.body,
+    )
 
 
 def reclaim(ledger: "Ledger", now_ms: int) -> None:
@@ -276,10 +303,21 @@ def _wake(ledger: "Ledger", places: Iterable[tuple[int, int]], now_ms: int) -> N
 
 
 def _host(ledger: "Ledger", name: str) -> int:
-    found: Any = ledger.cursor.execute(ledger.sql["find_host"], (name,)).get
-    if found is None:
-        found = ledger.cursor.execute(ledger.sql["add_host"], (name,)).get
-    return int(found)
+    number = ledger.hosts.get(name)
+    if number is None:
+        found: Any = ledger.cursor.execute(ledger.sql["find_host"], (name,)).get
+        if found is None:
+            found = ledger.cursor.execute(ledger.sql["add_host"], (name,)).get
+        if len(ledger.hosts) >= HOSTS_REMEMBERED:
+            ledger.hosts.clear()
+        number = ledger.hosts[name] = int(found)
+    return number
+
+
+def _drop_hosts(ledger: "Ledger", hosts: Iterable[int]) -> None:
+    """Forget those that have no webhooks left; nothing but the writer adds or forgets hosts."""
+    ledger.hosts.clear()
+    ledger.cursor.execute(ledger.sql["drop_hosts"], (_numbers(hosts),))
 
 
 def _lane(settled: Settled, lane: Lane) -> Lane:

@@ -10,8 +10,9 @@ SELECT scope FROM scopes WHERE owner = ?1 AND agent = ?2;
 INSERT INTO scopes (owner, agent) VALUES (?1, ?2) RETURNING scope;
 
 -- name: last_numbers
--- Where the numbering of tasks and files goes on.
-SELECT coalesce((SELECT max(task) FROM tasks), 0), coalesce((SELECT max(file) FROM files), 0);
+-- Where the numbering of tasks, files and webhooks goes on.
+SELECT coalesce((SELECT max(task) FROM tasks), 0), coalesce((SELECT max(file) FROM files), 0),
+    coalesce((SELECT max(config) FROM push_configs), 0);
 
 -- name: find_call
 -- An earlier call with this key that has not expired.

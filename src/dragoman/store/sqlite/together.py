@@ -15,7 +15,7 @@ from dragoman.store.api import Appended
 from dragoman.store.outbox import Delivery
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.sqlite.ledger import Ledger, Standing, addition_row, extends, extension_row, may_append, task_row
-from dragoman.store.sqlite.owed import add_webhooks, owe, settle
+from dragoman.store.sqlite.owed import Begun, owe, settle
 from dragoman.store.sqlite.quotas import Room
 from dragoman.store.sqlite.writes import (
     Addition,
@@ -26,7 +26,6 @@ from dragoman.store.sqlite.writes import (
     Removal,
     Settlement,
     Stop,
-    Webhook,
     Write,
 )
 
@@ -58,7 +57,7 @@ class Together:
         pages: list[Row] = []
         snapshots: list[Row] = []
         calls: list[Row] = []
-        webhooks: list[tuple[int, Webhook]] = []
+        begun: list[Begun] = []
         owing: list[tuple[int, Delivery]] = []
         ledger = self._ledger
         room = Room(ledger)
@@ -74,8 +73,7 @@ class Together:
             if new.dedupe is not None:
                 calls.append(_call_row(new, new.events))
             if new.webhook is not None:
-                webhooks.append((ledger.last_task, new.webhook))
-                owing += [(ledger.last_task, delivery) for delivery in new.deliveries]
+                begun.append((ledger.last_task, new.webhook, new.deliveries))
             ledger.add_files(ledger.last_task, new.files)
             ledger.tally.move(scope, new.context, None, new.state)
             leased = int(new.holder is not None)
@@ -118,9 +116,7 @@ class Together:
         self._all("extend_together", extensions)
         self._all("add_pages", pages)
         self._all("put_snapshots", snapshots)
-        if webhooks:
-            add_webhooks(ledger, webhooks)
-        owe(ledger, owing, now_ms)
+        owe(ledger, owing, now_ms, begun)
         settle(ledger, [write for write in writes if isinstance(write, Settlement)], now_ms)
         for place, write in sorted(rest, key=lambda one: one[0]):
             outcomes[place] = ledger.write(write, now_ms)
