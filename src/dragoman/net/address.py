@@ -6,6 +6,7 @@ some of these global (192.0.0.8, 192.88.99.1, ::127.0.0.1, 64:ff9b::10.0.0.1).
 
 import re
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_network
 from typing import Protocol
 
@@ -14,6 +15,9 @@ from dragoman.net.target import Target
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+
+PARSED_MAX = 1024
+"""Addresses, and names that are none, that are remembered as what they stand for."""
 
 _KINDS4 = tuple(
     (IPv4Network(network), kind)
@@ -71,6 +75,7 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 """The third 32 bits of an address that tunnels to the IPv4 address in the fourth (RFC 5214 §6.1)."""
 
 
+@lru_cache(PARSED_MAX)
 def parsed(address: str) -> Address | None:
     """The address that a literal stands for, None if it is none. A zone (`%eth0`) is none: it names an interface.
 

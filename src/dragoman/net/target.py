@@ -4,6 +4,7 @@ Invariant: nothing that two parsers could read differently gets through, so what
 """
 
 import re
+from functools import lru_cache
 from ipaddress import AddressValueError, IPv4Address, IPv6Address
 from urllib.parse import quote, unquote, urlsplit
 
@@ -13,6 +14,9 @@ from dragoman.net.errors import BadUrl
 
 MAX_URL = 2048
 """As many characters as every receiver, proxy and log in the way is known to take."""
+
+KNOWN_MAX = 4096
+"""URLs that are remembered: the same webhooks are registered, and called, again and again."""
 
 _SHOWN_MAX = 200
 _PORTS = {"http": 80, "https": 443}
@@ -42,6 +46,7 @@ class Target(Struct, frozen=True):
         return self.url.partition("?")[0]
 
 
+@lru_cache(KNOWN_MAX)
 def target(url: str, longest: int = MAX_URL) -> Target:
     """Take a URL apart. Raises BadUrl, saying what to change, if it is not in its plainest spelling."""
     if fault := _odd(url, longest):

@@ -11,10 +11,10 @@ from dragoman.dialects.api import PushForm
 from dragoman.model.ids import Clock
 from dragoman.net.errors import BadUrl, EgressError
 from dragoman.net.poster import Poster
-from dragoman.net.target import Target, target
+from dragoman.net.target import target
 from dragoman.push import headers, verdict
 from dragoman.push.headers import Token
-from dragoman.push.hosts import KNOWN_MAX, Host
+from dragoman.push.hosts import Host
 from dragoman.push.schedule import Schedule
 from dragoman.store.outbox import Due, Settled
 
@@ -44,7 +44,6 @@ class Caller:
         self._token = token
         self._schedule = schedule
         self._chance = chance
-        self._targets: dict[str, Target] = {}
 
     async def close(self) -> None:
         """End all connections."""
@@ -72,7 +71,7 @@ class Caller:
         sent = headers.of_attempt(due, form, theirs, self._clock.now_ms(), self._token)
         began = loop.time()
         try:
-            to = self._target(due.config.url)
+            to = target(due.config.url)
             poster = self._unguarded if self._named(to.host) else self._guarded
             reply = await poster.post(to, body=due.delivery.body, headers=sent, timeout_s=timeout_s)
         except BadUrl:
@@ -87,11 +86,3 @@ class Caller:
         else:
             host.refused(reply.status, took_s)
         return settled
-
-    def _target(self, url: str) -> Target:
-        found = self._targets.get(url)
-        if found is None:
-            if len(self._targets) >= KNOWN_MAX:
-                self._targets.clear()
-            found = self._targets[url] = target(url)
-        return found

@@ -5,13 +5,13 @@ as it is all of the task, or an artifact that goes on after it was whole, is tol
 then a change of the task's state tells it. What is known to be put off is not rendered.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from dragoman.dialects.api import PushForm, Told
 from dragoman.dialects.push_fields import ARTIFACT
 from dragoman.engine.api import PutOff, Step
 from dragoman.engine.lifecycle import SETTLED, SPELLED
-from dragoman.model.events import StatusChanged, Submitted
+from dragoman.model.events import ArtifactChunk, StatusChanged, Submitted
 from dragoman.model.ids import new_id
 from dragoman.model.message import Artifact
 from dragoman.model.operations import PushConfig
@@ -36,9 +36,10 @@ class Telling:
         self._wholes: dict[str, bytes | None] = {}
         self._given: set[str] = set()
 
-    def deliveries(self, configs: Sequence[PushConfig], forms: Mapping[str, PushForm]) -> Iterator[Delivery]:
+    def deliveries(self, configs: Sequence[PushConfig], forms: Mapping[str, PushForm]) -> list[Delivery]:
         """What is told to which of `configs`; `forms` are the dialects' ways of telling, by name."""
-        news = tuple(self._news())
+        deliveries: list[Delivery] = []
+        news = self._news()
         for place, (told, name, late) in enumerate(news, 1):
             part = place if place < len(news) else 0
             bodies: dict[str, bytes | None] = {}
@@ -57,31 +58,37 @@ class Telling:
                     body = bodies[dialect]
                 if body is not None:
                     alone = isinstance(told, Artifact) and not form.whole
-                    yield self._delivery(config, body, 0 if form.whole else part, alone=alone)
+                    deliveries.append(self._delivery(config, body, 0 if form.whole else part, alone=alone))
         if self._settles:
             self._put_off.artifacts.clear()
             self._put_off.doubtful.clear()
+        return deliveries
 
-    def _news(self) -> Iterator[tuple[Told, str, bool]]:
+    def _news(self) -> list[tuple[Told, str, bool]]:
         """What webhooks may be told, each with its name among a configuration's `events`, and whether it comes late.
 
         Artifacts come before the status that closed them, so that nothing follows a terminal state.
         """
         step, put_off = self._step, self._put_off
+        news: list[tuple[Told, str, bool]] = []
         if not step.again:
             put_off.artifacts.difference_update(step.whole)
         if self._settles:
-            for artifact_id in sorted((put_off.artifacts | put_off.doubtful).difference(step.whole)):
-                yield _artifact(step.stands(), artifact_id), ARTIFACT, True
-        for artifact_id in step.whole:
-            yield _artifact(step.stands(), artifact_id), ARTIFACT, False
+            waiting = sorted((put_off.artifacts | put_off.doubtful).difference(step.whole))
+            news += [(_artifact(step.stands(), artifact_id), ARTIFACT, True) for artifact_id in waiting]
+        match step.event:
+            case ArtifactChunk(artifact, append=False, last_chunk=True):  # that is all of it: nothing is to be folded
+                news.append((artifact, ARTIFACT, False))
+            case _:
+                news += [(_artifact(step.stands(), artifact_id), ARTIFACT, False) for artifact_id in step.whole]
         match step.event:
             case None:
-                yield None, SPELLED[step.state], False
+                news.append((None, SPELLED[step.state], False))
             case Submitted() | StatusChanged() as event:
-                yield event, SPELLED[step.state], False
+                news.append((event, SPELLED[step.state], False))
             case _:
                 pass  # a message of the caller's own, or a chunk
+        return news
 
     def _part(self, form: PushForm, told: Told, *, late: bool) -> bytes | None:
         """What is told in a dialect whose bodies are no larger than what they tell of; None: nothing."""
