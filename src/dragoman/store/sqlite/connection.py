@@ -29,6 +29,9 @@ MEMORY_LIMIT_BYTES = 1 << 40
 """SQLite's own limit for a database in memory is 1 GB; this leaves it to the machine."""
 
 
+STATEMENTS_MAX = 800
+"""That are kept prepared: what is written of many rows at once is another one for each number of rows, up to 32."""
+
 CACHE_KB = 16_000
 """Of the writer: what a thousand tasks that stream write to. A page that is not there is read from the WAL again."""
 
@@ -72,7 +75,7 @@ def connect(location: Location, *, readonly: bool = False) -> apsw.Connection:
         flags |= apsw.SQLITE_OPEN_URI
     elif not location.path.exists():
         _make_private(location.path)
-    connection = apsw.Connection(location.uri, flags=flags, statementcachesize=200)
+    connection = apsw.Connection(location.uri, flags=flags, statementcachesize=STATEMENTS_MAX)
     connection.set_busy_timeout(10_000)
     connection.pragma("trusted_schema", False)
     if readonly:

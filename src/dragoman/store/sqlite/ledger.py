@@ -234,11 +234,11 @@ class Ledger:
     def execute_rows(self, name: str, rows: Sequence[tuple[object, ...]], *values: object) -> int:
         """Execute a statement of many rows, which `values` follow; returns how many rows changed.
 
-        Rows go in groups of powers of two, so that few forms of each statement are ever prepared.
+        All of them go in one, up to ROWS_MAX: each number of rows is a form that is prepared once.
         """
         done = changed = 0
         while done < len(rows):
-            size = min(1 << ((len(rows) - done).bit_length() - 1), ROWS_MAX)
+            size = min(len(rows) - done, ROWS_MAX)
             form = self._forms.get((name, size))
             if form is None:
                 form = self._forms[name, size] = for_rows(self.sql[name], size)
