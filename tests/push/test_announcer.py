@@ -108,6 +108,17 @@ def test_a_task_is_not_folded_for_a_status_that_is_told_without_it() -> None:
     assert [each.config_id for each in deliveries] == ["w", "v"]
 
 
+def test_a_task_is_not_folded_for_an_artifact_that_is_whole_at_once() -> None:
+    def stands() -> Record:
+        raise AssertionError
+
+    event = ArtifactChunk(MADE, last_chunk=True)
+    step = Step(seq=2, event=event, state=TaskState.WORKING, stands=stands, whole=("a",), changes=False)
+    deliveries = announcer().deliveries(HEAD, [config("w"), config("v", events=("completed",))], [step], PutOff())
+    assert [each.config_id for each in deliveries] == ["w"]
+    assert json.loads(deliveries[0].body)["artifactUpdate"]["artifact"]["artifactId"] == "a"
+
+
 def test_artifacts_come_before_the_status_that_closed_them() -> None:
     step = status(TaskState.COMPLETED, MADE, whole=("a",))
     deliveries = announcer().deliveries(HEAD, [config()], [step], PutOff())

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import threading
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -10,6 +11,8 @@ from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Dedupe, ListQuery, Store
 from dragoman.store.sqlite import SqliteStore
+from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.writes import Act
 from dragoman.testing.store_cases import SetClock
 from dragoman.testing.store_cases.bench import START_MS, D, W, chunk, ending, message, new_task
 
@@ -77,3 +80,41 @@ async def test_a_batch_comes_out_as_its_writes_one_after_the_other(seed: int) ->
     finally:
         await together.close()
         await alone.close()
+
+
+async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() -> None:
+    """Else two groups of callers take turns, each with commits of its own, for as long as they call."""
+    store, loop = SqliteStore("memory:", SetClock()), asyncio.get_running_loop()
+    begun, go_on, commits = asyncio.Event(), threading.Event(), list[None]()
+    await store.open("h1")
+    try:
+
+        def run(_: Ledger, now_ms: int) -> None:
+            loop.call_soon_threadsafe(begun.set)
+            assert go_on.wait(10)
+
+        def committing() -> bool:
+            commits.append(None)
+            return False
+
+        store._writer._ledger.connection.set_commit_hook(committing)
+        first = store._writer.submit(Act(run))
+
+        async def what_comes_of_it() -> None:
+            await first
+            await asyncio.sleep(0)
+            await store.create(new_task("t2"))
+
+        following = asyncio.create_task(what_comes_of_it())
+        async with asyncio.timeout(10):
+            await begun.wait()
+            meanwhile = store.create(new_task("t1"))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            commits.clear()
+            go_on.set()
+            await asyncio.gather(meanwhile, following)
+        assert len(commits) == 2, "that of the first batch, and one of both that follow"
+    finally:
+        go_on.set()
+        await store.close()
