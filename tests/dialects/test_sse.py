@@ -53,6 +53,32 @@ def test_a_stream_cut_anywhere(cuts: list[int]) -> None:
     assert parsed(*(STREAM[a:b] for a, b in pairwise(marks))) == EVENTS
 
 
+BLOCKS = [
+    b"id: 1\ndata: a\n\n",
+    b"id: 2\r\ndata: {}\r\n\r\n",
+    b"id: 3\0\ndata: b\n\n",
+    b"data: \xc3\xa9\xff\n\n",
+    b"id: \ndata: \n\n",
+    b"id: 4\ndata: a\ndata: b\n\n",
+    b"data: a\nid: 5\n\n",
+    b"event: x\n",
+    b"id: 6\n",
+    b"data: c\n",
+    b": comment\n\n",
+    b"retry: 9\n\n",
+    b"\n",
+]
+
+
+@given(st.lists(st.sampled_from(BLOCKS), max_size=12), st.integers(0, 200))
+def test_events_come_alike_whether_many_come_together_or_byte_by_byte(blocks: list[bytes], cut: int) -> None:
+    stream = b"".join(blocks)
+    one_by_one, together = Parser(), Parser()
+    expected = [event for at in range(len(stream)) for event in one_by_one.feed(stream[at : at + 1])]
+    assert together.feed(stream[:cut]) + together.feed(stream[cut:]) == expected
+    assert together.last_id == one_by_one.last_id
+
+
 def test_an_id_with_a_null_is_ignored() -> None:
     assert [event.id for event in parsed(b"id: 1\ndata: a\n\nid: 2\0\ndata: b\n\n")] == ["1", "1"]
 

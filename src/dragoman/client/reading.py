@@ -79,14 +79,14 @@ class Reading(Struct, frozen=True):
                 return (answer,)
             raise self._told(error) from None
 
+    def quickly(self, data: str) -> Update | None:
+        """What the data of an event tells that is as it should be; None of any other, which `updates` is asked for."""
+        return self.tongue.read_event(data, self.call_id) if self.call_id else None
+
     def updates(self, event: ServerSentEvent) -> tuple[Update, ...]:
         """What an event of a stream tells. Raises A2AError, also that which the event tells of."""
         if event.data in _EMPTY or event.event in _PINGS:
             return ()
-        if self.call_id and event.event == "message":
-            quickly = self.tongue.read_event(event.data, self.call_id)
-            if quickly is not None:
-                return (quickly,)
         data = event.data.encode()
         try:
             envelope = _ENVELOPE.decode(data)

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from dragoman.client.errors import HttpRefusal, no_answer
 from dragoman.client.interface import Interface
+from dragoman.client.mould import Mould
 from dragoman.client.place import Batch, Place
 from dragoman.client.reading import Reading
 from dragoman.client.retries import Again, Later
@@ -142,12 +143,18 @@ class Transport:
                     yield [("", update) for update in opened]
                 return
             parser, reading, told = sse.Parser(), call.reading, ""
+            mould = Mould(reading.quickly)
             try:
                 async for piece in opened.pieces:
                     batch: Batch = []
                     try:
                         for event in parser.feed(piece):
                             if place is not None and place.repeats(event):
+                                continue
+                            quickly = mould.read(event)
+                            if quickly is not None:
+                                told = event.id
+                                batch.append((told, quickly))
                                 continue
                             updates = reading.updates(event)
                             if len(updates) > 1:
