@@ -60,6 +60,7 @@ class UpstreamAgent:
         self.direct = False
         self.restartable = True
         self.one_message = False
+        self.speaks_soon = True
         self.profile = self._ours = said(profile)
         self.way = UpstreamWay(
             profile.id, address, made, Breaker(failures, pause_s, clock), self._read, forwards=forwards

@@ -225,7 +225,7 @@ class Run(Protocol):
         ...
 
     def working(self) -> None:
-        """Somebody works on the task, if that was not said yet: see `waits`."""
+        """Somebody works on the task, if that was not said yet: see `announcing`."""
         ...
 
     def waiting(self, parts: Sequence[Part]) -> None:
@@ -306,11 +306,6 @@ class Runner(Protocol):
     async def run(self, run: Run) -> None:
         """Do the task. Returning completes it; Reject rejects it; CancelledError cancels it; anything else fails it."""
         ...
-
-
-def waits(runner: Runner) -> bool:
-    """Whether a task of the runner is `submitted` until its run says `working`; `waits` is an attribute few have."""
-    return getattr(runner, "waits", False)
 
 
 @runtime_checkable

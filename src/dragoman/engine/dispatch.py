@@ -7,7 +7,8 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-from dragoman.engine.api import EngineSettings, Observer, Outreaching, Runner, waits
+from dragoman.engine.announcing import leased_as
+from dragoman.engine.api import EngineSettings, Observer, Outreaching, Runner
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.endings import closing
 from dragoman.engine.errands import Errands
@@ -350,8 +351,7 @@ class Dispatch:
     async def _lease(self, live: LiveTask, committed: Callable[[], None] | None = None) -> None:
         now_ms = self._clock.now_ms()
         runner = self.runners.get(live.head.agent)
-        untaken = live.tip_state is TaskState.SUBMITTED and runner is not None and waits(runner)
-        state = TaskState.SUBMITTED if untaken else TaskState.WORKING
+        state = leased_as(runner, live.tip_state)
         append = Append(
             task_id=live.head.id,
             events=(StatusChanged(state, timestamp(now_ms)),),

@@ -11,7 +11,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner, waits
+from dragoman.engine.announcing import speaks_soon, waits
+from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner
 from dragoman.engine.delegations import Delegations, came_to
 from dragoman.engine.endings import Ending, agent_message, closing, failed
 from dragoman.engine.files import Files
@@ -98,8 +99,7 @@ class TaskRun:
             now_ms = self._clock.now_ms()
             self._failed = None
             self._writer.put(closing(self._live, ended[0], now_ms, ended[1], ended[2], self._usage), now_ms)
-            unwritten = await self._committed()
-            if unwritten is None:
+            if (unwritten := await self._committed()) is None:
                 return
             ended = unwritten
 
@@ -165,8 +165,7 @@ class TaskRun:
             raise
 
     def _failure(self, what: str, error: BaseException) -> Ending:
-        text = f"The agent failed (reference {failed(self.head, what, error)})."
-        return TaskState.FAILED, text, "agent_error"
+        return TaskState.FAILED, f"The agent failed (reference {failed(self.head, what, error)}).", "agent_error"
 
     def _mismatch(self) -> None:
         text = "The agent asked another question than before the restart; its recorded answers do not fit."
@@ -320,7 +319,8 @@ class TaskRun:
         """Somebody works on the task, if that was not said yet."""
         if self._writer.state is TaskState.SUBMITTED:
             now_ms = self._clock.now_ms()
-            self._writer.put(StatusChanged(TaskState.WORKING, timestamp(now_ms)), now_ms)
+            said = StatusChanged(TaskState.WORKING, timestamp(now_ms))
+            self._writer.put(said, now_ms, quietly=speaks_soon(self.runner))
 
     def waiting(self, parts: Sequence[Part]) -> None:
         """Nothing goes on at present, and why."""

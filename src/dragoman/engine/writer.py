@@ -25,6 +25,9 @@ BUFFER_BYTES_MAX = 1_000_000
 RETRY_S = 0.5
 """How long a run waits before it writes again what the store could not take, because its disk is full for instance."""
 
+QUIET_S = 0.025
+"""How long what is said by the way waits for more, to be written with it: readers do not see so short a time."""
+
 EVENT_BYTES = 64
 """What an event weighs beside its content."""
 
@@ -43,9 +46,11 @@ class RunWriter:
         "_flying",
         "_live",
         "_loop",
+        "_quiet",
         "_state",
         "_status_ms",
         "_store",
+        "_timer",
         "_unwritable",
         "_waiting",
         "epoch",
@@ -73,10 +78,14 @@ class RunWriter:
         self._buffer_bytes = 0
         self._flying: list[Event] = []
         self._due = False
+        self._quiet = False
+        self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
-    def put(self, event: Event, now_ms: int) -> None:
+    def put(self, event: Event, now_ms: int, *, quietly: bool = False) -> None:
         """Take an event for the log; it is written soon. Nothing happens once the run has ended or is fenced.
+
+        `quietly`: with what follows it, if something does within `QUIET_S` or somebody waits for what was put.
 
         Raises TypeError if a data part in it is not JSON.
         """
@@ -88,6 +97,7 @@ class RunWriter:
                 return
             self._state = event.state
             self._status_ms = now_ms
+        self._quiet = quietly and not self._buffer
         self._buffer.append(event)
         self._buffer_bytes += size
         if not self._due and not self._flying:
@@ -148,13 +158,21 @@ class RunWriter:
         """`done` is done when what is on its way to the log now has been committed; at once if nothing is."""
         if (self._buffer or self._flying) and not self.lost:
             self._waiting.append(done)
+            self._hasten()
         elif not done.done():
             done.set_result(None)
 
     async def _next_commit(self) -> None:
         future: asyncio.Future[None] = self._loop.create_future()
         self._waiting.append(future)
+        self._hasten()
         await future
+
+    def _hasten(self) -> None:
+        """Somebody waits: nothing is put off."""
+        self._quiet = False
+        if self._timer is not None:
+            self._flush()
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []
@@ -164,7 +182,14 @@ class RunWriter:
 
     def _flush(self) -> None:
         self._due = False
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         if not self._buffer or self._flying or self.lost:
+            return
+        if self._quiet:
+            self._quiet = False
+            self._timer = self._loop.call_later(QUIET_S, self._flush)
             return
         live, events = self._live, self._buffer
         snapshot = live.snapshot_after(events)
