@@ -34,14 +34,13 @@ async def first_of(
     """
     first = asyncio.get_running_loop().create_task(_next(batches))
     try:
-        await asyncio.wait((first,))
+        return await asyncio.shield(first)
     except asyncio.CancelledError:
         if not (run.canceled and way.beside(_stop(first, batches, following, connection, way))):
             first.cancel()
             await asyncio.wait((first,))
             await batches.aclose()
         raise
-    return first.result()
 
 
 async def _next(batches: AsyncGenerator[list[Update], None]) -> list[Update] | None:

@@ -8,7 +8,7 @@ import asyncio
 import base64
 import re
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal, Protocol
 from urllib.parse import quote_plus, urlencode
 
@@ -104,11 +104,12 @@ class Authorized:
             )
 
         shown = await self._credentials.headers()
-        async with AsyncExitStack() as opened:
-            flow = await opened.enter_async_context(opening(shown))
-            if flow.status == 401 and (others := await self._credentials.renewed(shown)) is not None:
-                await opened.aclose()
-                flow = await opened.enter_async_context(opening(others))
+        async with opening(shown) as flow:
+            others = await self._credentials.renewed(shown) if flow.status == 401 else None
+            if others is None:
+                yield flow
+                return
+        async with opening(others) as flow:
             yield flow
 
 

@@ -19,13 +19,9 @@ MAX_EVENT_BYTES = 64 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _DIGITS = frozenset("0123456789")
 
-_NUMBERED = re.compile(rb"id: ([^\n\0]*)\ndata: ([^\n]*)\n\n")
-_BARE = re.compile(rb"data: ([^\n]*)\n\n")
+_NUMBERED = re.compile(r"(?m)^id: ([^\n\0]*)\ndata: ([^\n]*)\n\n")
+_BARE = re.compile(r"(?m)^data: ([^\n]*)\n\n")
 """What nearly every event is, of servers that number theirs and of those that do not: nothing else in it."""
-
-_NUMBERED_RUN = re.compile(rb"(?:id: [^\n\0]*\ndata: [^\n]*\n\n)+")
-_BARE_RUN = re.compile(rb"(?:data: [^\n]*\n\n)+")
-"""As many of them as follow each other."""
 
 
 def frame(data: bytes, event_id: str | None = None) -> bytes:
@@ -106,7 +102,9 @@ class Parser:
         events: list[ServerSentEvent] = []
         data = self._data
         if not (data or self._event) and len(piece) <= self._max_event_bytes:  # so nothing in it is over the bound
-            piece = piece[self._run(piece, events) :]
+            end = piece.rfind(b"\n\n") + 2
+            if end > 1 and (events := self._usual(piece[:end])):
+                piece = piece[end:]
         lines = piece.split(b"\n")
         rest = lines.pop()
         for line in lines:
@@ -132,21 +130,20 @@ class Parser:
             self._hold(rest)
         return events
 
-    def _run(self, piece: bytes, events: list[ServerSentEvent]) -> int:
-        """Add the usual events with which the piece begins; where they end. Line by line they would cost twice that."""
-        retry_ms, end = self.retry_ms, 0
-        if run := _NUMBERED_RUN.match(piece):
-            end = run.end()
-            for event_id, data in _NUMBERED.findall(piece, 0, end):
-                self._id = event_id.decode("utf-8", "replace")
-                events.append(ServerSentEvent(data.decode("utf-8", "replace"), "message", self._id, retry_ms))
-        elif run := _BARE_RUN.match(piece):
-            end = run.end()
-            for data in _BARE.findall(piece, 0, end):
-                events.append(ServerSentEvent(data.decode("utf-8", "replace"), "message", self._id, retry_ms))
-        if end:
-            self.last_id = self._id
-        return end
+    def _usual(self, whole: bytes) -> list[ServerSentEvent]:
+        """The events in `whole`, which is whole lines, if all of them are usual; else none. It takes half the time."""
+        text, retry_ms = whole.decode("utf-8", "replace"), self.retry_ms
+        if text.startswith("id: "):
+            found = _NUMBERED.split(text)
+            between, ids, data = found[::3], found[1::3], found[2::3]
+        else:
+            found = _BARE.split(text)
+            between, data = found[::2], found[1::2]
+            ids = [self._id] * len(data)
+        if any(between) or not ids:
+            return []
+        self._id = self.last_id = ids[-1]
+        return [ServerSentEvent(each, "message", event_id, retry_ms) for event_id, each in zip(ids, data, strict=True)]
 
     def _hold(self, piece: bytes) -> None:
         self._pending.append(piece)
