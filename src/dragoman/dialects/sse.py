@@ -102,9 +102,9 @@ class Parser:
         events: list[ServerSentEvent] = []
         data = self._data
         if not (data or self._event) and len(piece) <= self._max_event_bytes:  # so nothing in it is over the bound
-            end = piece.rfind(b"\n\n") + 2
-            if end > 1 and (events := self._usual(piece[:end])):
-                piece = piece[end:]
+            end = piece.rfind(b"\n\n")
+            if piece.find(b"\n\n", 0, end) >= 0 and (events := self._usual(piece[: end + 2])):
+                piece = piece[end + 2 :]
         lines = piece.split(b"\n")
         rest = lines.pop()
         for line in lines:
@@ -131,7 +131,10 @@ class Parser:
         return events
 
     def _usual(self, whole: bytes) -> list[ServerSentEvent]:
-        """The events in `whole`, which is whole lines, if all of them are usual; else none. It takes half the time."""
+        """The events in `whole`, which is whole lines, if all of them are usual; else none.
+
+        Of several it takes a third of the time that line by line does; of a single one it would take longer.
+        """
         text, retry_ms = whole.decode("utf-8", "replace"), self.retry_ms
         if text.startswith("id: "):
             found = _NUMBERED.split(text)
