@@ -77,15 +77,16 @@ def client() -> Any:
 
 
 def strands() -> tuple[Any, Direct]:
-    """An agent, and its stream; its conversation is emptied each time."""
+    """An agent, and its stream; its conversation is emptied after each time: a twin would begin with it."""
     from strands import Agent
     from strands.models.openai import OpenAIModel
 
     agent = Agent(model=OpenAIModel(client=client(), model_id="bench"), callback_handler=None)
 
     async def direct() -> str:
+        text = "".join([event["data"] async for event in agent.stream_async("Hello") if "data" in event])
         agent.messages.clear()
-        return "".join([event["data"] async for event in agent.stream_async("Hello") if "data" in event])
+        return text
 
     return agent, direct
 
