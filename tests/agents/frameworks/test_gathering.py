@@ -7,7 +7,7 @@ from contextlib import aclosing
 import pytest
 
 from dragoman.agents.coalescing import Windows
-from dragoman.agents.frameworks.gathering import PIECES_MAX, all_given, gathered
+from dragoman.agents.frameworks.gathering import PIECES_MAX, all_given, gathered, saying
 
 WINDOW_S = 0.05
 
@@ -55,6 +55,54 @@ async def test_the_first_comes_at_once_and_the_rest_within_a_window() -> None:
 async def test_more_than_fits_waits_and_nothing_is_lost() -> None:
     texts = [str(number) for number in range(3 * PIECES_MAX)]
     assert "".join(map(str, await all_of(given(*texts)))) == "".join(texts)
+
+
+async def test_what_is_said_and_what_is_yielded_keep_their_order() -> None:
+    async def run() -> AsyncGenerator[object, None]:
+        say = saying()
+        assert say("a")
+        yield "b"
+        say("c")
+        yield {"n": 1}
+        say("d")
+
+    assert await all_of(run()) == ["abc", {"n": 1}, "d"]
+
+
+async def test_the_first_that_is_said_comes_at_once() -> None:
+    over = asyncio.Event()
+
+    async def run() -> AsyncGenerator[object, None]:
+        saying()("first")
+        await over.wait()
+        yield "last"
+
+    async with asyncio.timeout(5), aclosing(gathered(run(), Windows(60))) as gathering:
+        assert await anext(gathering) == "first"
+        over.set()
+        assert [piece async for piece in gathering] == ["last"]
+
+
+async def test_whoever_says_more_than_fits_is_told_and_can_wait_for_room() -> None:
+    texts = [str(number) for number in range(3 * PIECES_MAX)]
+    full = 0
+
+    async def run() -> AsyncGenerator[object, None]:
+        nonlocal full
+        say = saying()
+        for text in texts:
+            if not say(text):
+                full += 1
+                await all_given()
+        yield {"n": 1}
+
+    assert "".join(map(str, await all_of(run()))) == "".join(texts) + "{'n': 1}"
+    assert full == 3
+
+
+async def test_nothing_is_said_outside_of_a_run() -> None:
+    with pytest.raises(LookupError):
+        saying()
 
 
 async def test_what_came_before_an_error_is_given_then_it_is_raised() -> None:

@@ -17,6 +17,7 @@ from dragoman.agents.frameworks.approvals import approval_of, approved, denial
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.frameworks.cards import made
 from dragoman.agents.frameworks.conversation import File, Said, history, message
+from dragoman.agents.frameworks.gathering import all_given, saying
 from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
 from dragoman.agents.frameworks.sessions import session_of
 from dragoman.agents.python import Agent
@@ -100,7 +101,7 @@ class Conversation(Pausing):
     async def _run(self, start: Callable[[], Awaitable[Any]]) -> AsyncGenerator[object, None]:
         own = "Team" if self._team else ""
         said, completed, failed = f"{own}RunContent", f"{own}RunCompleted", f"{own}RunError"
-        streams = self._runner.output_schema is None
+        streams, say = self._runner.output_schema is None, saying()
         spoken = gap = False
         ended: Any = None
         output: Any = None
@@ -114,7 +115,8 @@ class Conversation(Pausing):
                                 yield "\n\n"
                                 gap = False
                             spoken = True
-                            yield text
+                            if not say(text):
+                                await all_given()
                     elif name is None:
                         output = event
                     elif name.endswith(("ToolCallStarted", "ToolCallCompleted")):

@@ -2,10 +2,13 @@
 
 Invariant: the first text comes at once, and none waits longer than a window; order is kept, also among what is given
 out and what is reported.
+
+Texts can be yielded like all else; `saying` is the shorter way for a stream of tokens, where every step of every
+token counts.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 
@@ -16,21 +19,35 @@ PIECES_MAX = 1024
 
 
 class Gathering:
-    """What waits to be given out, between the task in which the framework runs and the one that gives out."""
+    """What waits to be given out, between the task in which the framework runs and the one that gives out.
+
+    `_texts` come after `_pieces`; in these there are no two texts in a row.
+    """
 
     def __init__(self) -> None:
         self._window: asyncio.Future[None] | None = None
         self._hurries = False
-        self._waiting: list[object] = []
+        self._pieces: list[object] = []
+        self._texts: list[str] = []
         self._giving = False
         self._news, self._dry = asyncio.Event(), asyncio.Event()
 
-    def add(self, piece: object) -> bool:
-        """One more; whether there is room for another."""
-        if not self._waiting:
+    def say(self, text: str) -> bool:
+        """One more text; whether there is room for another piece."""
+        texts = self._texts
+        if not texts:
             self._news.set()
-        self._waiting.append(piece)
-        return len(self._waiting) < PIECES_MAX
+        texts.append(text)
+        return len(texts) < PIECES_MAX
+
+    def add(self, piece: object) -> bool:
+        """One more of any kind; whether there is room for another."""
+        if isinstance(piece, str):
+            return self.say(piece)
+        self._join()
+        self._pieces.append(piece)
+        self._news.set()
+        return len(self._pieces) < PIECES_MAX
 
     def end(self) -> None:
         """No more will come."""
@@ -38,20 +55,21 @@ class Gathering:
 
     async def drained(self) -> None:
         """Returns when all has been given out, which is at once."""
-        while self._waiting or self._giving:
+        while self._texts or self._pieces or self._giving:
             self._dry.clear()
             self._hurries = True
             if self._window is not None and not self._window.done():
                 self._window.set_result(None)
             await self._dry.wait()
 
-    async def taken(self) -> Iterator[object]:
+    async def taken(self) -> Sequence[object]:
         """What there is, as soon as there is something or the end; until `given` is called, it is not given out."""
         await self._news.wait()
         self._news.clear()
-        pieces, self._waiting = self._waiting, []
+        self._join()
+        pieces, self._pieces = self._pieces, []
         self._giving = True
-        return _merged(pieces)
+        return pieces
 
     async def more(self, windows: Windows, pulling: asyncio.Task[None]) -> None:
         """Returns after a window, or earlier if the run ends or waits for what it gave to be given out."""
@@ -64,8 +82,13 @@ class Gathering:
     def given(self) -> None:
         """What was taken has been given out."""
         self._giving = False
-        if not self._waiting:
+        if not (self._texts or self._pieces):
             self._dry.set()
+
+    def _join(self) -> None:
+        if self._texts:
+            self._pieces.append("".join(self._texts))
+            self._texts.clear()
 
 
 _current: ContextVar[Gathering | None] = ContextVar("gathering", default=None)
@@ -76,6 +99,17 @@ async def all_given() -> None:
     """Returns when all that the current run has given so far is given out: what is reported now comes after it."""
     if (gathering := _current.get()) is not None:
         await gathering.drained()
+
+
+def saying() -> Callable[[str], bool]:
+    """Takes a text of the current run as a yield of it would, in a tenth of the steps; order is kept among both.
+
+    Once the answer is False there is no room for more: `all_given` is to be awaited.
+    """
+    gathering = _current.get()
+    if gathering is None:
+        raise LookupError("only a run that is gathered says anything")
+    return gathering.say
 
 
 async def gathered(pieces: AsyncGenerator[object, None], windows: Windows) -> AsyncGenerator[object, None]:
@@ -106,17 +140,3 @@ async def gathered(pieces: AsyncGenerator[object, None], windows: Windows) -> As
         if not pulling.done():
             pulling.cancel()
             await asyncio.wait((pulling,))
-
-
-def _merged(pieces: list[object]) -> Iterator[object]:
-    texts: list[str] = []
-    for piece in pieces:
-        if isinstance(piece, str):
-            texts.append(piece)
-            continue
-        if texts:
-            yield "".join(texts)
-            texts = []
-        yield piece
-    if texts:
-        yield "".join(texts)

@@ -17,6 +17,7 @@ from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.frameworks.cards import made
 from dragoman.agents.frameworks.conversation import history, message
+from dragoman.agents.frameworks.gathering import all_given, saying
 from dragoman.agents.frameworks.graph_input import MESSAGES, input_of, keys_of, message_of
 from dragoman.agents.frameworks.graph_interrupts import asked, resumption
 from dragoman.agents.frameworks.pauses import Pause, Pausing
@@ -161,14 +162,15 @@ class Conversation(Pausing):
         given = await made()
         interrupts: dict[str, Any] = {}
         values: Any = None
-        told, speaks = Told(self._ctx), MESSAGES in self._keys
+        told, speaks, say = Told(self._ctx), MESSAGES in self._keys, saying()
         options = {} if self._remembers else {"durability": "exit"}
         try:
             async with aclosing(self._graph.astream(given, self._config, stream_mode=MODES, **options)) as events:
                 async for mode, event in events:
                     if mode == "messages":
                         if (text := told.text(event[0])) and speaks:
-                            yield text
+                            if not say(text):
+                                await all_given()
                         elif event[0].type == "tool":
                             await self._ended(event[0])
                     elif mode == "updates":

@@ -19,6 +19,7 @@ from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.frameworks.cards import made
 from dragoman.agents.frameworks.conversation import File, Said, history, message
+from dragoman.agents.frameworks.gathering import all_given, saying
 from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
 from dragoman.agents.python import Agent
 from dragoman.engine.api import Reject
@@ -101,7 +102,7 @@ class Conversation(Pausing):
         prompt = await start(twin)
         names = {use["toolUseId"]: use["name"] for use in _of(twin.messages, "toolUse")}
         result: Any = None
-        gap = spoken = False
+        gap, spoken, say = False, False, saying()
         try:
             async with aclosing(twin.stream_async(prompt)) as events:
                 async for event in events:
@@ -110,7 +111,8 @@ class Conversation(Pausing):
                             yield "\n\n"
                             gap = False
                         spoken = True
-                        yield text
+                        if not say(text):
+                            await all_given()
                     elif "event" in event:  # what the model streams, of which the rest is made
                         continue
                     elif "message" in event:
