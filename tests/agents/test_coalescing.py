@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dragoman.agents.coalescing import GROWN_MAX, SAMPLED, SHARES, Windows
+from dragoman.agents.coalescing import BUSY, EARLY, GROWN_MAX, LOOK_S, SHARES, Windows
 
 LENGTH_S = 0.06
 
@@ -73,21 +73,58 @@ async def test_a_window_lasts_until_what_was_given_out_is_committed() -> None:
         await window
 
 
-async def test_windows_grow_while_commits_take_long_and_no_further_than_they_may() -> None:
-    windows, loop = Windows(LENGTH_S), asyncio.get_running_loop()
+class Thread:
+    """A thread that is at work for a part of the time."""
+
+    def __init__(self) -> None:
+        self.busy = 0.0
+        self._used_s = 0.0
+        self._asked_s = asyncio.get_running_loop().time()
+
+    def used_s(self) -> float:
+        """For how long it has worked."""
+        now_s = asyncio.get_running_loop().time()
+        self._used_s += self.busy * (now_s - self._asked_s)
+        self._asked_s = now_s
+        return self._used_s
+
+
+async def settled(windows: Windows) -> float:
+    """How long windows are after a while."""
+    async with asyncio.timeout(10):
+        for _ in range(12):
+            await asyncio.sleep(LOOK_S)
+            await begun(windows)
+    return windows.length_s
+
+
+async def test_windows_grow_while_the_thread_is_busy_and_no_further_than_they_may() -> None:
+    thread = Thread()
+    windows = Windows(LENGTH_S, thread.used_s)
     lengths = [windows.length_s]
-    for _ in range(20 * SAMPLED):
-        run = Committing()
-        loop.call_later(LENGTH_S * 2, run.commit)
-        begun(windows, run)
-    async with asyncio.timeout(5):
-        await begun(windows, run)
-    lengths.append(windows.length_s)
-    for _ in range(60 * SAMPLED):
-        run = Committing()
-        run.commit()
-        begun(windows, run)
-    async with asyncio.timeout(5):
-        await begun(windows)
-    lengths.append(windows.length_s)
+    for busy in (1.0, 0.1):
+        thread.busy = busy
+        lengths.append(await settled(windows))
     assert lengths == [LENGTH_S, LENGTH_S * GROWN_MAX, LENGTH_S]
+
+
+async def test_a_thread_with_time_left_leaves_windows_as_long_as_they_are() -> None:
+    thread = Thread()
+    thread.busy = BUSY / 2
+    assert await settled(Windows(LENGTH_S, thread.used_s)) == LENGTH_S
+
+
+async def test_long_windows_end_one_after_the_other_and_not_too_early() -> None:
+    thread, loop = Thread(), asyncio.get_running_loop()
+    thread.busy = 1.0
+    windows = Windows(LENGTH_S, thread.used_s)
+    await settled(windows)
+    began, ends = loop.time(), set()
+    waiting = [begun(windows) for _ in range(30)]
+    for window in waiting:
+        window.add_done_callback(lambda _: ends.add(round((loop.time() - began) / (LENGTH_S / SHARES))))
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting)
+    await asyncio.sleep(0)
+    assert len(ends) >= SHARES
+    assert min(ends) >= EARLY * GROWN_MAX * SHARES - 1

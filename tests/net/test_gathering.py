@@ -123,3 +123,22 @@ async def test_a_window_that_is_over_at_once_holds_nothing_back() -> None:
             await waiting
             got += flow.gathered()
         assert got == b"abc"
+
+
+async def test_what_comes_before_it_is_asked_for_begins_no_window() -> None:
+    speaker, begun = Speaker(), 0
+
+    def begin(window: "asyncio.Future[None]") -> None:
+        nonlocal begun
+        begun += 1
+        window.set_result(None)
+
+    async with heard(speaker) as flow:
+        speaker.say(b"a")
+        waiting = flow.gathering(begin)
+        assert waiting is not None
+        await waiting
+        speaker.say(b"b")
+        await asyncio.sleep(0.05)  # the network's time
+        assert begun == 1
+        assert flow.gathered() == b"ab"

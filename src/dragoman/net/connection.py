@@ -7,6 +7,7 @@ answer, so that a host may answer too early, but only to what it is asked itself
 
 import asyncio
 import enum
+import os
 from collections.abc import Callable
 from typing import cast
 
@@ -42,8 +43,8 @@ class Connection(asyncio.Protocol):
     """A connection to a place. `gone` is called once nothing is left of it."""
 
     __slots__ = (
-        "_answer", "_begin", "_comes", "_draining", "_gone", "_late", "_paused", "_transport", "_until_s", "_waiting",
-        "end", "lost", "place",
+        "_answer", "_begin", "_comes", "_draining", "_fd", "_gone", "_late", "_paused", "_transport", "_until_s",
+        "_waiting", "end", "lost", "place",
     )  # fmt: skip
 
     def __init__(self, place: Place, gone: Callable[["Connection"], None]) -> None:
@@ -59,6 +60,7 @@ class Connection(asyncio.Protocol):
         self._begin: Begin | None = None
         self._comes = False
         self._draining = False
+        self._fd = -1
         self._late: asyncio.TimerHandle | None = None
         self._until_s = 0.0
 
@@ -131,10 +133,30 @@ class Connection(asyncio.Protocol):
         if self._waiting is None or self._waiting.done() or self.end is not None:
             return
         if self._paused:
+            if self._fd >= 0 and self._received():
+                return
             self._receive(True)
         self._draining = True
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._drained)  # the loop of the standard library receives between the two
+
+    def _received(self) -> bool:
+        """Receive what has come, past the loop, to which that is two changes of what it watches and three turns.
+
+        False if the loop shall see to it: nothing is there, or the end of all.
+        """
+        assert self._transport is not None
+        if self._transport.is_closing():  # what it read from may be another's by now
+            return False
+        try:
+            data = os.read(self._fd, ENOUGH_BYTES)
+        except OSError:
+            return False
+        if not data:
+            return False
+        self.data_received(data)
+        self._drained()
+        return True
 
     def _drained(self) -> None:
         self._draining = False
@@ -169,6 +191,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The loop's."""
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by their class
+        if os.name == "posix" and transport.get_extra_info("ssl_object") is None:
+            self._fd = transport.get_extra_info("socket").fileno()
 
     def data_received(self, data: bytes) -> None:
         """The loop's."""
@@ -190,7 +214,7 @@ class Connection(asyncio.Protocol):
                 self._receive(False)
             if self._begin is None or self._paused:
                 self._wake()
-            elif self._waiting is not None and not self._draining:
+            elif self._waiting is not None and not self._waiting.done() and not self._draining:
                 self._gather()
 
     def eof_received(self) -> None:
