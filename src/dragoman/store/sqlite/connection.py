@@ -32,8 +32,9 @@ MEMORY_LIMIT_BYTES = 1 << 40
 STATEMENTS_MAX = 800
 """That are kept prepared: what is written of many rows at once is another one for each number of rows, up to 32."""
 
-CACHE_KB = 16_000
-"""Of the writer: what a thousand tasks that stream write to. A page that is not there is read from the WAL again."""
+CACHE_KB = 4_000
+"""Of each connection: what a thousand tasks that stream write to. A page that is not there is read from the WAL again,
+which costs less than memory that a single task of 10 MB would fill."""
 
 
 class InUse(StoreError):
