@@ -9,6 +9,7 @@ import pytest
 from dragoman.net.egress import Egress
 from dragoman.net.errors import Broken
 from dragoman.net.flow import Flow
+from tests.net.lines import Line, speaking
 from tests.net.peer import listening
 
 DEADLINE_S = 10.0
@@ -142,3 +143,69 @@ async def test_what_comes_before_it_is_asked_for_begins_no_window() -> None:
         await asyncio.sleep(0.05)  # the network's time
         assert begun == 1
         assert flow.gathered() == b"ab"
+
+
+async def test_a_chunk_of_which_the_beginning_has_come_alone_is_waited_for() -> None:
+    speaker, windows = Speaker(), Windows()
+    async with heard(speaker) as flow:
+        speaker.say(b"a")
+        assert await windows.gathered(flow, speaker, b"b") == b"ab"
+        waiting = flow.gathering(windows.begun.put_nowait)
+        assert waiting is not None
+        window = await windows.begun.get()
+        speaker.said.put_nowait(b"1\r\n")
+        await asyncio.sleep(0.05)  # the network's time
+        window.set_result(None)
+        await asyncio.sleep(0.05)  # as long as anything might come
+        assert not waiting.done()
+        speaker.said.put_nowait(b"c\r\n")
+        (await windows.begun.get()).set_result(None)
+        await waiting
+        assert flow.gathered() == b"c"
+
+
+async def test_what_has_come_in_a_window_needs_no_more_of_them_however_much_it_is() -> None:
+    speaker, windows, much = Speaker(), Windows(), b"x" * 100_000
+    async with heard(speaker) as flow:
+        speaker.say(b"a")
+        assert await windows.gathered(flow, speaker, b"b") == b"ab"
+        got = await windows.gathered(flow, speaker, *[much[:1000]] * 100)
+        while len(got) < len(much):
+            waiting = flow.gathering(windows.begun.put_nowait)
+            if waiting is not None:
+                await waiting
+            got += flow.gathered()
+        assert got == much
+        assert windows.begun.empty()
+
+
+async def test_of_the_next_answer_on_a_connection_the_head_counts_at_once() -> None:
+    taken = asyncio.Event()
+
+    async def talk(line: Line) -> None:
+        await line.asked()
+        await line.says(HEAD, b"1\r\na\r\n")
+        await taken.wait()
+        await line.says(b"0\r\n\r\n")
+        await line.asked()
+        await line.says(HEAD)
+        await line.ended()
+
+    def at_once(window: "asyncio.Future[None]") -> None:
+        window.set_result(None)
+
+    async with asyncio.timeout(DEADLINE_S), speaking(talk) as lines:
+        egress, url = Egress(), f"http://127.0.0.1:{lines.port}/"
+        async with egress.stream("GET", url, head_timeout_s=5, idle_timeout_s=5) as flow:
+            waiting = flow.gathering(at_once)
+            assert waiting is not None
+            await waiting
+            assert flow.gathered() == b"a"
+            waiting = flow.gathering(at_once)
+            assert waiting is not None
+            taken.set()
+            await waiting
+        async with asyncio.timeout(2), egress.stream("GET", url, head_timeout_s=5, idle_timeout_s=5) as flow:
+            assert flow.status == 200
+        assert lines.came == 1
+        await egress.close()

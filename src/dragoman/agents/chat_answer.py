@@ -205,8 +205,9 @@ def _artifact(artifact_id: str, text: str) -> Artifact:
 async def _lingered(flow: Flow) -> None:
     """Wait a moment for the end of what is read to its last token."""
 
-    def begin(until: "asyncio.Future[None]") -> None:
-        """What comes now is of no interest."""
+    def begin(window: "asyncio.Future[None]") -> None:
+        """What comes now is of no interest, but that it ends."""
+        window.set_result(None)
 
     try:
         async with asyncio.timeout(LINGER_S):

@@ -143,7 +143,7 @@ class Connection(asyncio.Protocol):
     def _received(self) -> bool:
         """Receive what has come, past the loop, to which that is two changes of what it watches and three turns.
 
-        False if the loop shall see to it: nothing is there, or the end of all.
+        False if the loop shall see to the rest: nothing is there, the end of all, or the beginning of a chunk.
         """
         assert self._transport is not None
         if self._transport.is_closing():  # what it read from may be another's by now
@@ -155,7 +155,10 @@ class Connection(asyncio.Protocol):
         if not data:
             return False
         self.data_received(data)
+        if (answer := self._answer) is not None and not (answer.held or answer.over):
+            return False
         self._drained()
+        self._comes = self._comes and len(data) < ENOUGH_BYTES  # there is more, which is not to come a bit a window
         return True
 
     def _drained(self) -> None:
@@ -170,7 +173,7 @@ class Connection(asyncio.Protocol):
         """Nothing more is expected of the answer. Afterwards `end` is None if the connection may be used again."""
         if (answer := self._answer) is None:
             return
-        self._answer = None
+        self._answer = self._begin = None
         self._comes = False
         answer.close()
         if self.end is None:
@@ -212,9 +215,9 @@ class Connection(asyncio.Protocol):
         elif answer.want is Want.PIECES and answer.status:
             if answer.held > HELD_BYTES_MAX and not self._paused and self.end is None:
                 self._receive(False)
-            if self._begin is None or self._paused:
+            if self._begin is None or (self._paused and answer.held):
                 self._wake()
-            elif self._waiting is not None and not self._waiting.done() and not self._draining:
+            elif not (self._paused or self._draining or self._waiting is None or self._waiting.done()):
                 self._gather()
 
     def eof_received(self) -> None:

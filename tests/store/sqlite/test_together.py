@@ -3,6 +3,7 @@
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -12,6 +13,7 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Dedupe, ListQuery, Store
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.writer import GATHERING_S, GATHERING_TURNS
 from dragoman.store.sqlite.writes import Act
 from dragoman.testing.store_cases import SetClock
 from dragoman.testing.store_cases.bench import START_MS, D, W, chunk, ending, message, new_task
@@ -117,4 +119,24 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
         assert len(commits) == 2, "that of the first batch, and one of both that follow"
     finally:
         go_on.set()
+        await store.close()
+
+
+async def test_a_loop_that_takes_long_for_its_turns_does_not_keep_the_writes_of_each_waiting() -> None:
+    store, loop, writes = SqliteStore("memory:", SetClock()), asyncio.get_running_loop(), list[Awaitable[object]]()
+    await store.open("h1")
+    try:
+
+        def turn() -> None:
+            time.sleep(GATHERING_S)
+            writes.append(store.create(new_task(f"t{len(writes)}")))
+            if not store._writer._writing and len(writes) < GATHERING_TURNS:
+                loop.call_soon(turn)
+
+        turn()
+        async with asyncio.timeout(10):
+            await writes[0]
+        assert len(writes) <= 4
+        await asyncio.gather(*writes)
+    finally:
         await store.close()

@@ -35,6 +35,9 @@ writes: what belongs to one moment is to be one batch. A lone write waits for so
 GATHERING_TURNS = 12
 """So many turns it waits at most."""
 
+GATHERING_S = 0.025
+"""And so long, if a turn of the loop takes milliseconds: twelve of them would be a delay that callers see."""
+
 Way = Callable[[Sequence[Write], int], list[Outcome]]
 """How a batch becomes statements, within a transaction; given the time."""
 
@@ -63,6 +66,7 @@ class Writer:
         self._arrived: list[Waiting] = []
         self._gathered = 0
         self._turns = self._quiet = 0
+        self._until_s = 0.0
         self._writing = False
         self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
         self._closed = False
@@ -77,7 +81,7 @@ class Writer:
             future.set_exception(StoreError(f"store {self._location.url!r} is closed"))
             return future
         if not self._arrived and not self._writing:
-            self._loop.call_soon(self._gather)
+            self._begin()
         self._arrived.append((write, future))
         self.writes += 1
         return future
@@ -95,6 +99,11 @@ class Writer:
         """Let go of the file; after `close`. The WAL is folded into it with the last connection."""
         self._ledger.connection.close()
 
+    def _begin(self) -> None:
+        """Gather a batch, from now on."""
+        self._until_s = self._loop.time() + GATHERING_S
+        self._loop.call_soon(self._gather)
+
     def _gather(self) -> None:
         """Hand over what has arrived, unless the loop may soon bring more of it.
 
@@ -104,7 +113,8 @@ class Writer:
         self._turns += 1
         self._quiet = 0 if len(self._arrived) > self._gathered else self._quiet + 1
         self._gathered = len(self._arrived)
-        if self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS:
+        few = self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS
+        if few and self._loop.time() < self._until_s:
             self._loop.call_soon(self._gather)
         else:
             self._hand_over()
@@ -181,7 +191,7 @@ class Writer:
         """Hand the outcomes to those who still wait for them; on the loop."""
         self._writing = False
         if self._arrived:
-            self._loop.call_soon(self._gather)
+            self._begin()
         for (write, future), outcome in zip(batch, outcomes, strict=True):
             self._written(write)
             if future.done():  # the one who waited was canceled
