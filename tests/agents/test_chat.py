@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from dragoman.agents.chat_failures import after_s
 from dragoman.agents.chat_request import Asking
 from dragoman.agents.checks import Checkable, Finding
 from dragoman.agents.lifetime import Living
+from dragoman.cli.declared import declared
+from dragoman.config import load
 from dragoman.engine.api import Ended, Refusing
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk
@@ -122,8 +125,35 @@ async def test_tokens_are_given_out_as_they_come(api: Completions) -> None:
 
 async def test_tokens_within_a_window_are_one_chunk(api: Completions) -> None:
     api.answers(written(*(event(delta(text)) for text in "abcdefgh"), event(delta(finish="stop")), DONE))
-    ran = await asked(model(api.url, coalesce_s=5.0))  # the end of the answer ends the window
+    ran = await asked(model(api.url, coalesce_s=0.5))
     assert [chunk.artifact.parts[0].text for chunk in ran.chunks] == ["abcdefgh"]
+
+
+async def test_tokens_that_come_within_coalesce_ms_are_one_chunk_and_later_ones_another(
+    api: Completions, tmp_path: Path
+) -> None:
+    heard = Heard()
+
+    async def script(answering: Any) -> None:
+        await answering.head()
+        for text in "abc":  # within 240 ms
+            await answering.events(delta(text))
+            await asyncio.sleep(0.08)
+        await answering.events(delta("d"))
+        await heard.heard.wait()
+        await answering.events(delta("e"), delta(finish="stop"))
+        await answering.end()
+
+    api.answers(script)
+    file = tmp_path / "dragoman.toml"
+    file.write_text(f'[[agents]]\nid = "chat"\nrun = "openai:{api.url}"\nmodel = "small"\ncoalesce_ms = 400\n')
+    (entry,) = load(file, {}, {}).agents
+    agent = declared(entry)
+    assert isinstance(agent, ChatAgent)
+    async with asyncio.timeout(DEADLINE_S):
+        await agent.run(heard)
+    assert heard.texts == ["abcd", "e"]
+    await agent.close()
 
 
 class Heard(FakeRun):
@@ -200,6 +230,27 @@ async def test_a_cancel_closes_the_connection_at_once(api: Completions) -> None:
 async def test_a_connection_is_used_again(api: Completions) -> None:
     agent = model(api.url)
     api.answers(said("one"), said("two"))
+    assert (await run(agent, "1")).text == "one"
+    assert (await run(agent, "2")).text == "two"
+    assert not api.left.is_set()
+    await agent.close()
+
+
+@pytest.mark.parametrize("coalesce_s", [0.0, 0.02])
+async def test_a_connection_is_used_again_though_its_answer_ended_a_moment_after_its_last_word(
+    api: Completions, coalesce_s: float
+) -> None:
+    async def script(answering: Any) -> None:
+        await answering.head()
+        for chunk in (delta("o"), delta("ne"), delta(finish="stop")):
+            await answering.events(chunk)
+            await asyncio.sleep(coalesce_s)
+        await answering.write(DONE)
+        await asyncio.sleep(0.05)
+        await answering.end()
+
+    agent = model(api.url, coalesce_s=coalesce_s)
+    api.answers(script, said("two"))
     assert (await run(agent, "1")).text == "one"
     assert (await run(agent, "2")).text == "two"
     assert not api.left.is_set()
@@ -380,6 +431,27 @@ async def test_an_endpoint_that_says_nothing_is_too_late(api: Completions) -> No
     api.answers(silent("Hal"))
     agent = model(api.url, idle_s=0.1, retries=0)
     assert (await ending(agent))[::2] == (TaskState.FAILED, "model_timeout")
+
+
+@pytest.mark.parametrize(
+    ("script", "reason", "helps"),
+    [
+        (refused(500), "model_failed", "again"),
+        (refused(429), "model_busy", "again"),
+        (silent("Hal"), "model_timeout", "again"),
+        (written(event(delta("Hal")), ends=False), "model_broken", "again"),
+        (written(event(delta("Hal"))), "model_broken", "again"),
+        (written(b"<html>no</html>"), "model_broken", "again"),
+        (written(b'data: {"choices": 5}\n\n'), "model_unreadable", "operator"),
+        (refused(401), "model_refused_server", "operator"),
+        (refused(404), "model_not_found", "operator"),
+    ],
+)
+async def test_a_failure_says_what_may_help(api: Completions, script: Any, reason: str, helps: str) -> None:
+    api.answers(script)
+    state, text, found = await ending(model(api.url, retries=0, idle_s=0.3))
+    assert (state, found) == (TaskState.FAILED, reason)
+    assert helps in text
 
 
 @pytest.mark.parametrize("body", [b"<html>no</html>", b'data: {"choices": 5}\n\n', b"{}", b"data: {\n\n"])

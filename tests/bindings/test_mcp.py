@@ -236,7 +236,7 @@ async def next_of(messages: Messages, method: str) -> Any:
 async def test_the_version_is_that_of_the_client_if_it_is_spoken(client: Client, asked: str, spoken: str) -> None:
     result = await client.begin(asked)
     assert result["protocolVersion"] == spoken
-    assert result["capabilities"] == {"tools": {}, "logging": {}}
+    assert result["capabilities"] == {"tools": {"listChanged": True}, "logging": {}}
     assert result["serverInfo"]["name"] == "dragoman"
     assert (await client.ask("ping"))["result"] == {}
 
@@ -255,9 +255,33 @@ async def test_a_call_needs_no_session(client: Client) -> None:
     assert result["structuredContent"]["text"] == "one two "
 
 
-async def test_there_is_no_stream_of_what_nobody_asked_for(client: Client) -> None:
+async def test_outside_of_a_session_nobody_listens(client: Client) -> None:
     async with client.http.get("/mcp", headers={"Accept": "text/event-stream"}) as answer:
         assert (answer.status, answer.headers["Allow"]) == (405, "POST, DELETE, OPTIONS")
+
+
+async def test_who_listens_reads_events(client: Client) -> None:
+    await client.begin()
+    async with client.http.get("/mcp", headers={**client.headers, "Accept": "application/json"}) as answer:
+        assert answer.status == 406
+    async with client.http.get("/mcp", headers={**client.headers, "Mcp-Session-Id": "made-up"}) as answer:
+        assert answer.status == 404
+
+
+async def test_who_listens_hears_that_the_server_is_there_and_is_one_of_so_many() -> None:
+    async with server(poet, keepalive_s=0.05, max_streams=1) as client:
+        await client.begin()
+        async with client.http.get("/mcp", headers=client.headers) as listening:
+            assert listening.headers["Content-Type"] == "text/event-stream"
+            assert (await listening.content.readline()).startswith(b":")
+            async with client.http.get("/mcp", headers=client.headers) as another:
+                assert another.status == 429
+                assert "max_streams" in await another.text()
+        async with asyncio.timeout(DEADLINE_S):
+            while True:  # that one has left is known a moment later
+                async with client.http.get("/mcp", headers=client.headers) as another:
+                    if another.status == 200:
+                        return
 
 
 @pytest.mark.parametrize("method", ["resources/list", "prompts/list", "completion/complete", "tools/nope"])

@@ -59,6 +59,7 @@ def test_files_are_read_when_the_table_is(tmp_path: Path) -> None:
         ('model = "m"\ntakes = ["video"]', "takes[0]", "image_url"),
         ('model = "m"\non_refusal = "shrug"', "on_refusal", "reject, fail or answer"),
         ('model = "m"\ncoalesce_ms = -1', "coalesce_ms", "from 0 to 10000"),
+        ('model = "m"\ncoalesce_ms = 300\nidle_s = 1', "coalesce_ms", "a quarter of idle_s, which is 1 s"),
         ('model = "m"\ntools = "mcp:x"', "tools", "must be tables"),
         ('model = "m"\nschema = "x"', "schema", "JSON Schema"),
     ],

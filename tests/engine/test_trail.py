@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.engine import trail as trails
 from dragoman.engine.trail import BATCH_ENTRIES, ID_CHARACTERS, PENDING_MAX, Trail
-from dragoman.store.api import StoreFull
+from dragoman.store.api import StoreError, StoreFull
 from dragoman.store.audit import AuditEntry
 from dragoman.telemetry.logs import JsonFormatter, TextFormatter
 
@@ -26,6 +26,8 @@ class Table:
         self.full = False
         self.held: list[asyncio.Future[None]] | None = None
         self.written = asyncio.Event()
+        self.done_beside: list[AuditEntry] = []
+        self.looked: asyncio.Queue[int | None] = asyncio.Queue()
 
     def write(self, entries: Sequence[AuditEntry]) -> "asyncio.Future[None]":
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -46,6 +48,13 @@ class Table:
     ) -> tuple[AuditEntry, ...]:
         raise NotImplementedError
 
+    async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
+        self.looked.put_nowait(after)
+        if self.full:
+            raise StoreError("the disk does not answer")
+        end = len(self.done_beside)
+        return end, tuple(self.done_beside[end if after is None else after :])
+
     async def sweep(self, before_ms: int) -> int:
         raise NotImplementedError
 
@@ -60,6 +69,7 @@ def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
     """What takes seconds takes milliseconds."""
     monkeypatch.setattr(trails, "WRITE_EVERY_S", 0.01)
     monkeypatch.setattr(trails, "RETRY_S", 0.01)
+    monkeypatch.setattr(trails, "HEAR_EVERY_S", 0.01)
 
 
 def entry(number: int = 0, reason: str = "", **said: str) -> AuditEntry:
@@ -181,12 +191,47 @@ async def test_what_is_kept_is_what_the_setting_says(
     assert {told.reason for told in table.entries} == kept
 
 
-@pytest.mark.parametrize(("keeping", "kept"), [("all", 1), ("auto", 1), ("refused", 1), ("off", 0)])
-async def test_administrative_acts_are_kept_unless_nothing_is(table: Table, keeping: str, kept: int) -> None:
-    trail = Trail(table, keeping)
-    trail.note(entry(action="keys.create", principal="anonymous"))
-    await trail.stop()
-    assert len(table.entries) == kept
+def act(action: str, subject: str) -> AuditEntry:
+    return AuditEntry(at_ms=0, principal="operator:root", action=action, subject=subject)
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    return [(record.levelname, record.message) for record in caplog.records if record.name == "dragoman.audit"]
+
+
+@pytest.mark.parametrize("keeping", ["all", "auto", "refused"])
+async def test_what_commands_do_beside_the_server_is_logged_once_and_outlasts_a_store_that_fails(
+    table: Table, keeping: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    table.done_beside.append(act("keys.create", "before"))
+    hearing = asyncio.create_task(Trail(table, keeping).hear())
+    async with asyncio.timeout(DEADLINE_S):
+        assert await table.looked.get() is None
+        table.done_beside += [act("keys.create", "k1"), act("push.retry", "1,2")]
+        while await table.looked.get() != 3:
+            pass
+        table.full = True
+        while "cannot be read" not in caplog.text:
+            await table.looked.get()
+        table.full = False
+        table.done_beside.append(act("keys.revoke", "k1"))
+        while await table.looked.get() != 4:
+            pass
+    hearing.cancel()
+    await asyncio.wait([hearing])
+    assert table.entries == [], "they are in the store already"
+    assert told(caplog) == [
+        ("INFO", "allowed principal=operator:root action=keys.create subject=k1"),
+        ("INFO", "allowed principal=operator:root action=push.retry subject=1,2"),
+        ("INFO", "allowed principal=operator:root action=keys.revoke subject=k1"),
+    ]
+
+
+async def test_where_nothing_is_kept_nobody_listens(table: Table) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        await Trail(table, "off").hear()
+    assert table.looked.empty()
 
 
 async def test_every_refusal_is_counted_kept_or_not(table: Table) -> None:
@@ -219,19 +264,15 @@ async def test_an_id_that_a_caller_made_up_is_cut(table: Table) -> None:
     assert table.entries[0].task_id == "x" * ID_CHARACTERS
 
 
-async def test_refusals_and_administrative_acts_are_logged_and_the_rest_only_at_debug(
-    table: Table, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_refusals_are_logged_and_the_rest_only_at_debug(table: Table, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "dragoman.audit")
     trail = Trail(table, "all")
     trail.note(entry(1))
     trail.note(entry(2, "Forbidden", peer="192.0.2.1"))
-    trail.note(entry(3, action="keys.revoke", agent="", task_id=""))
     await trail.stop()
-    assert [(record.levelname, record.message) for record in caplog.records if record.name == "dragoman.audit"] == [
+    assert told(caplog) == [
         ("DEBUG", "allowed principal=key:anna action=GetTask agent=echo task_id=t1"),
         ("INFO", "refused Forbidden principal=key:anna action=GetTask agent=echo task_id=t2 peer=192.0.2.1"),
-        ("INFO", "allowed principal=key:anna action=keys.revoke"),
     ]
 
 

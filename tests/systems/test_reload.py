@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -432,13 +433,57 @@ async def test_what_reloads_replace_is_freed(house: House, http: aiohttp.ClientS
     (house.directory / "house.py").write_text(HOUSE + BALLAST)
     await house.start()
     assert text_of(await sent(http, house.url, message(skill="alive"))) == "1"
-    for number in range(5):
-        house.word(f"word{number}")
-        await house.reload()
-        await sent(http, house.url, message())
+    async with AsyncExitStack() as hosts:
+        for number in range(5):
+            await hosts.enter_async_context(http.get(f"{house.url}/mcp", headers=await begun(http, house.url)))
+            house.word(f"word{number}")
+            await house.reload()
+            await sent(http, house.url, message())
+        async with asyncio.timeout(DEADLINE_S):
+            while text_of(await sent(http, house.url, message(skill="alive"))) != "1":
+                await asyncio.sleep(0.02)
+
+
+async def begun(http: aiohttp.ClientSession, url: str) -> dict[str, str]:
+    """What a new session of MCP shows when it listens."""
+    hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    said = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": hello}
+    async with http.post(f"{url}/mcp", json=said) as answer:
+        result = (await answer.json())["result"]
+        assert result["capabilities"]["tools"] == {"listChanged": True}
+        return {"Mcp-Session-Id": answer.headers["Mcp-Session-Id"], "Accept": "text/event-stream"}
+
+
+async def test_sessions_of_mcp_are_told_of_other_tools(house: House, http: aiohttp.ClientSession) -> None:
+    await house.start()
+    early, later = await begun(http, house.url), await begun(http, house.url)
+    async with http.get(f"{house.url}/mcp", headers=early) as listening:
+        house.word("two")
+        assert await house.reload() == "reloaded: changed echo, other"  # their code, not their tools
+        house.write(ECHO)
+        assert await house.reload() == "reloaded: removed other"
+        async with http.post(f"{house.url}/mcp", json={"jsonrpc": "2.0", "id": 1, "method": "tools/list"}) as answer:
+            listed = {tool["name"] for tool in (await answer.json())["result"]["tools"]}
+        assert listed == {"echo__say", "echo__count", "echo__ask"}
+        assert await first_message(listening) == CHANGED
+        async with http.get(f"{house.url}/mcp", headers=later) as missed:  # what came before it listened
+            assert await first_message(missed) == CHANGED
+        assert house.process is not None
+        house.process.terminate()
+        async with asyncio.timeout(DEADLINE_S):
+            assert b"data:" not in await listening.content.read()
+            assert await house.process.wait() == 0
+
+
+CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+
+async def first_message(stream: aiohttp.ClientResponse) -> Any:
     async with asyncio.timeout(DEADLINE_S):
-        while text_of(await sent(http, house.url, message(skill="alive"))) != "1":
-            await asyncio.sleep(0.02)
+        async for line in stream.content:
+            if line.startswith(b"data:"):
+                return json.loads(line.removeprefix(b"data:"))
+    raise AssertionError("it ended")
 
 
 async def test_an_agent_that_would_be_open_to_the_world_is_refused(house: House, http: aiohttp.ClientSession) -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner
 
 from dragoman.cli import main
 from dragoman.config import settings
+from dragoman.engine import trail as trails
 from dragoman.model.principal import Role, Scope
 from tests.push.receiver import receiving
 from tests.systems.conftest import DEADLINE_S, Json
@@ -133,3 +134,18 @@ async def test_the_trail_says_who_did_what_and_no_secret_is_anywhere(
                 assert text.encode() not in file.read_bytes(), file
         for text in (TOKEN, SECRET, CREDENTIALS):
             assert len(tables_with(house.store, text)) == 1, tables_with(house.store, text)
+
+
+async def test_what_commands_do_beside_the_server_is_in_its_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trails, "HEAR_EVERY_S", 0.02)
+    caplog.set_level(logging.INFO)
+    async with keyed(tmp_path, HOLDERS) as house:
+        made = json.loads(await command("keys", "create", "carl", "--json", "--store", house.store))
+        await command("keys", "revoke", made["id"], "--store", house.store)
+        told = [f"action=keys.create subject={made['id']}", f"action=keys.revoke subject={made['id']}"]
+        async with asyncio.timeout(DEADLINE_S):
+            while not all(text in caplog.text for text in told):
+                await asyncio.sleep(0.02)  # nothing tells when it has been logged
+        assert made["key"].rpartition("_")[2] not in caplog.text

@@ -68,19 +68,23 @@ def unreachable(name: str) -> Ended:
 def lost(name: str, error: EgressError) -> Trouble:
     """No answer came, or it was cut off."""
     if isinstance(error, TimedOut):
-        return Trouble(failed(f"{name} took too long.", "model_timeout"), again=True, down=True)
-    ended = failed(f"{name} broke off its answer.", "model_broken") if error.sent else unreachable(name)
-    return Trouble(ended, again=True, down=True)
+        return Trouble(failed(f"{name} took too long: send again later.", "model_timeout"), again=True, down=True)
+    return Trouble(_broken(name) if error.sent else unreachable(name), again=True, down=True)
+
+
+def _broken(name: str) -> Ended:
+    return failed(f"{name} broke off its answer: send again later.", "model_broken")
 
 
 def cut(name: str) -> Trouble:
     """The stream ended before the answer did."""
-    return Trouble(failed(f"{name} broke off its answer.", "model_broken"), again=True, down=True)
+    return Trouble(_broken(name), again=True, down=True)
 
 
 def unreadable(name: str) -> Trouble:
     """What came is no answer of this API."""
-    return Trouble(failed(f"{name} gave an answer that cannot be read.", "model_unreadable"), down=True)
+    text = f"{name} gave an answer that cannot be read. Its operator can mend it: the log has it."
+    return Trouble(failed(text, "model_unreadable"), down=True)
 
 
 def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *, on_refusal: str, key: str) -> Trouble:
@@ -102,7 +106,8 @@ def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *
     if status in _AGAIN or not status or status >= 500:
         after = after_s(headers, now_s)
         down = status != 409
-        return Trouble(failed(_with(f"{name} failed", ""), "model_failed"), again=True, after_s=after, down=down)
+        text = f"{name} failed: the endpoint of its model has a fault of its own. Send again later."
+        return Trouble(failed(text, "model_failed"), again=True, after_s=after, down=down)
     if status == 404:
         text = f"{name} is set up wrong: its endpoint has no such model, or is elsewhere. Its operator can mend it."
         return Trouble(failed(text, "model_not_found"))

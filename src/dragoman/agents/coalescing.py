@@ -1,9 +1,10 @@
 """Windows: for how long what comes in small pieces is gathered before it is given out.
 
-Invariant: a window of a server that keeps up is never longer than it was said to be, and may end a little earlier,
-together with those of others, so that thousands of streams need a few hundred timers a second. Where the loop has
-little time left, windows grow: fewer and larger chunks cost less, and so come sooner. A window lasts at least until
-what its run gave out before is committed: given out earlier it would only wait there, in more pieces.
+Invariant: a window is never shorter than it was said to be: what comes within that time is one chunk. In a server that
+keeps up it is at most a third longer, to end together with those of others, so that thousands of streams need a few
+hundred timers a second. Where the loop has little time left, windows grow: fewer and larger chunks cost less, and so
+come sooner. A window lasts at least until what its run gave out before is committed: given out earlier it would only
+wait there, in more pieces.
 """
 
 import asyncio
@@ -16,8 +17,8 @@ SHARES = 3
 commit, and what each commit costs."""
 
 EARLY = 2 / 3
-"""A window lasts at least this part of its length; in the rest of it, it ends when the fewest others do. Windows that
-all end at once would have each token wait for the work on all streams."""
+"""A window that has grown lasts at least this part of its length; in the rest of it, it ends when the fewest others do.
+Windows that all end at once would have each token wait for the work on all streams."""
 
 GROWN_MAX = 3.0
 """Of its length, a window is at most so long: 90 ms instead of 30."""
@@ -80,10 +81,12 @@ class Windows:
 
     def _point(self, now_s: float) -> int:
         """The point of the grid at which a window that begins now ends."""
-        point = int((now_s + self.length_s) / self._grain_s)
+        first = int((now_s + self._said_s) / self._grain_s) + 1
+        point = max(first, int((now_s + self.length_s) / self._grain_s))
         fewest = len(self._due.get(point, ()))
         if fewest:
-            for earlier in range(point - 1, int((now_s + EARLY * self.length_s) / self._grain_s), -1):
+            least = max(first, int((now_s + EARLY * self.length_s) / self._grain_s) + 1)
+            for earlier in range(point - 1, least - 1, -1):
                 if (number := len(self._due.get(earlier, ()))) < fewest:
                     point, fewest = earlier, number
         return point

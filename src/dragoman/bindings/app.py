@@ -82,13 +82,14 @@ class App:
             if self._cors is not None and b"origin" in request.headers:
                 send = self._cors.sending(request, send)
             answer = await self._answer(request)
-            del request  # a stream may stay open for hours
+            streams = self.streams
+            del self, request  # a stream may stay open for hours, and another application answer meanwhile
             if isinstance(answer, Answer):
                 await http.respond(answer, receive, send)
             elif isinstance(answer, Pieces):
                 await http.respond_in_pieces(answer, receive, send)
             else:
-                await self.streams.respond(answer, receive, send)
+                await streams.respond(answer, receive, send)
         except Gone:
             return
 

@@ -28,6 +28,7 @@ from dragoman.model.errors import (
     InternalError,
     InvalidParams,
     InvalidRequest,
+    MethodNotAllowed,
     MethodNotFound,
     TaskNotFound,
     Unauthorized,
@@ -97,7 +98,7 @@ class Mcp:
         self._underway = underway
 
     async def answer(self, request: Request) -> Answer | Streaming:
-        """Answer `POST /mcp` and `DELETE /mcp`. Raises A2AError."""
+        """Answer `POST /mcp`, `GET /mcp` and `DELETE /mcp`. Raises A2AError."""
         request.dialect = DIALECT
         self._check_origin(request)
         self._reception.callers.admit_any(request)
@@ -106,6 +107,8 @@ class Mcp:
         if request.method == "DELETE":
             self._underway.forget(place)
             return Answer(204, [], b"")
+        if request.method == "GET":
+            return self._listened(request, place)
         limits = self._reception.limits
         body = await read_json(request, limits, empty_allowed=False)
         try:
@@ -159,6 +162,21 @@ class Mcp:
         profiles, callers = self._reception.profiles, self._reception.callers
         usable = {agent: profile for agent, profile in profiles.items() if callers.admits(request, agent)}
         return serve_tools.tools(usable, extended=request.principal is not ANONYMOUS)
+
+    # -- what no call asked for ----------------------------------------------------------------------------------------
+
+    def _listened(self, request: Request, place: Place) -> Answer | Streaming:
+        """The stream of a session. Without one nothing is told: older clients look for another transport here."""
+        owner, session_key = place
+        if not session_key:
+            raise MethodNotAllowed(("POST", "DELETE", "OPTIONS"))
+        if not _accepted(request) & {EVENTS, ANYTHING}:
+            return self._not_acceptable(b"null", EVENTS)
+        return Streaming(self._underway.listeners.listen(owner, session_key), DIALECT, b"", b"", list(STREAM_HEADERS))
+
+    def _not_acceptable(self, request_id: bytes, kinds: str) -> Answer:
+        wrong = InvalidRequest(f"Accept must have {kinds}")
+        return refusal(wrong, 406, b"application/json", serve_telling.error(request_id, wrong))
 
     # -- what is answered at once --------------------------------------------------------------------------------------
 
@@ -228,8 +246,7 @@ class Mcp:
             raise InvalidParams("name", f"there is no tool {asked.name[:100]!r}: tools/list has those that you may use")
         accepted = _accepted(request)
         if not accepted:
-            wrong = InvalidRequest(f"Accept must have {JSON} and {EVENTS}")
-            return refusal(wrong, 406, b"application/json", serve_telling.error(said.id, wrong))
+            return self._not_acceptable(said.id, f"{JSON} and {EVENTS}")
         try:
             return await self._begun(request, at, said.id, asked, tool, accepted)
         except (Unauthorized, InternalError):

@@ -6,6 +6,7 @@ Invariant: a call is found only by the principal and in the session that made it
 from collections import OrderedDict
 
 from dragoman.bindings.mcp_following import Following
+from dragoman.bindings.mcp_listening import Listeners
 
 SESSIONS_REMEMBERED = 10_000
 """Sessions of which it is known which log messages they want; the oldest are forgotten first."""
@@ -15,9 +16,13 @@ Place = tuple[str, str]
 
 
 class Underway:
-    """By principal and session: calls by the raw id of their request, and the level of the logs that were asked for."""
+    """By principal and session: calls by the raw id of their request, and the level of the logs that were asked for.
 
-    def __init__(self) -> None:
+    `listeners` are those who are told what no call asked for.
+    """
+
+    def __init__(self, listeners: Listeners) -> None:
+        self.listeners = listeners
         self._calls: dict[Place, dict[bytes, Following]] = {}
         self._levels: OrderedDict[Place, str] = OrderedDict()
 

@@ -55,8 +55,8 @@ class Route(Struct, frozen=True):
 
 READ: Methods = MappingProxyType({"GET": "", "HEAD": ""})
 CALL: Methods = MappingProxyType({"POST": ""})
-# MCP 2025-11-25, Transports: GET would open a stream of what no call asked for, of which there is nothing here.
-TOOLS: Methods = MappingProxyType({"POST": "", "DELETE": ""})
+# MCP 2025-11-25, Transports: GET opens a stream of what no call asked for.
+TOOLS: Methods = MappingProxyType({"POST": "", "GET": "", "DELETE": ""})
 
 SEND: Methods = MappingProxyType({"POST": "SendMessage"})
 STREAM: Methods = MappingProxyType({"POST": "SendStreamingMessage"})

@@ -23,6 +23,9 @@ ONE_OF = 'must be { env = "NAME" } for a bearer token, or { header = "api-key", 
 OURS = ("messages", "model", "n", "response_format", "stream", "stream_options", "tools")
 """What `extra` cannot say: the agent says it."""
 
+COALESCED_MAX = 4
+"""An answer is silent for `coalesce_ms`, and for three times as long on a busy server: that must not be too long."""
+
 Taken = Literal["image", "image_url", "audio", "file"]
 
 TAKES: tuple[Taken, ...] = ("image", "image_url", "audio", "file")
@@ -127,6 +130,9 @@ def model_entry(source: str, path: str, table: Mapping[str, Any]) -> Model:
         raise ConfigError(source, f"{path}.model", None, "must name the model, as the API does", shows_value=False)
     if model.credentials is not None:
         _check_credentials(source, f"{path}.credentials", model.credentials)
+    if model.coalesce_ms > model.idle_s * 1000 / COALESCED_MAX:
+        allowed = f"must be at most a quarter of idle_s, which is {model.idle_s:g} s"
+        raise ConfigError(source, f"{path}.coalesce_ms", model.coalesce_ms, allowed)
     for name in model.extra:
         if name in OURS:
             raise ConfigError(source, f"{path}.extra.{name}", None, "is said by the agent itself", shows_value=False)

@@ -28,6 +28,9 @@ BATCH_ENTRIES = 256
 RETRY_S = 5.0
 """Pause after a write that failed."""
 
+HEAR_EVERY_S = 5.0
+"""How often the trail is looked at for what commands have done beside the server."""
+
 PENDING_MAX = 16_384
 """Entries that wait at most: about 5 MB, and what a busy server does in a few seconds."""
 
@@ -82,7 +85,7 @@ class Trail:
         return self._all or (self._all_but_anonymous and principal != ANONYMOUS.id)
 
     def note(self, entry: AuditEntry) -> None:
-        """Take an entry: of something refused, of an administrative act, or what is kept of those allowed."""
+        """Take an entry: of something refused, or what is kept of those allowed."""
         reason = entry.reason
         if not entry.allowed:
             self._refused(reason)
@@ -100,7 +103,7 @@ class Trail:
             return
         if len(entry.task_id) > ID_CHARACTERS:
             entry = structs.replace(entry, task_id=entry.task_id[:ID_CHARACTERS])
-        level = logging.DEBUG if entry.allowed and "." not in entry.action else logging.INFO
+        level = logging.DEBUG if entry.allowed else logging.INFO
         if told.isEnabledFor(level):
             _tell(level, entry)
         self._pending.append(entry)
@@ -110,6 +113,19 @@ class Trail:
             self._write()
         elif self._timer is None:
             self._timer = self._loop.call_later(WRITE_EVERY_S, self._write)
+
+    async def hear(self) -> None:
+        """From now on, tell the log of what is done by commands, which write that into the store themselves."""
+        end: int | None = None
+        while self._keeping is not Keeping.OFF:
+            try:
+                end, acts = await self._audit.acts(end)
+            except StoreError as error:
+                log.warning("the audit trail cannot be read, the next try is in %g s: %s", HEAR_EVERY_S, error)
+                acts = ()
+            for act in acts:
+                _tell(logging.INFO, act)
+            await asyncio.sleep(HEAR_EVERY_S)
 
     async def stop(self) -> None:
         """Write what is left; what the store does not take then is lost, and how much is logged."""
@@ -188,6 +204,7 @@ def _tell(level: int, entry: AuditEntry, **more: str) -> None:
         "action": entry.action,
         "agent": entry.agent,
         "task_id": entry.task_id,
+        "subject": entry.subject,
         "peer": entry.peer,
     } | more
     fields = {name: value for name, value in fields.items() if value}

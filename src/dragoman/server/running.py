@@ -22,6 +22,7 @@ from dragoman.bindings.app import App
 from dragoman.bindings.door import Door
 from dragoman.bindings.health import Health
 from dragoman.bindings.listener import BACKLOG, bound_socket, listener
+from dragoman.bindings.mcp_listening import Listeners
 from dragoman.bindings.mcp_underway import Underway
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.stream import Streams
@@ -114,9 +115,11 @@ async def running(
         if counts is not None:
             metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: store.writes)
         leaving: dict[str, WorkerAgent] = {}
-        streams, underway = Streams(), Underway()
+        listeners = Listeners(config.max_streams, config.keepalive_s)
+        streams, underway = Streams(), Underway(listeners)
 
         def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
+            listeners.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
             watching = health, metrics, clock, leaving, streams, underway, files.door
             return app_of(config, a2a, handler, runners, authenticator, signing, trail, *watching)
 
@@ -144,6 +147,7 @@ async def running(
                 webhooks.courier.start(tasks)
                 sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
                 file_sweeper = tasks.create_task(files.sweep(store, clock), name="sweep of files")
+                hearing = tasks.create_task(trail.hear(), name="acts of commands")
                 bound.listen(BACKLOG)
                 listening = tasks.create_task(server.serve(sockets=[bound]), name="listener")
                 reloading.start(tasks)
@@ -154,6 +158,7 @@ async def running(
                     stopping.set()  # /ready says so
                     await reloading.stop()
                     lifetimes.stop_work()
+                    listeners.stop()
                     await engine.drain(config.shutdown_grace_s)  # no new work, streams end, runs get their time
                     server.should_exit = True
                     await listening
@@ -163,6 +168,7 @@ async def running(
                     await trail.stop()
                     sweeper.cancel()
                     file_sweeper.cancel()
+                    hearing.cancel()
                     await files.close()
                     if telemetry is not None:
                         await asyncio.to_thread(telemetry.flush)

@@ -48,6 +48,13 @@ class AuditTrail(Protocol):
         """The newest `limit` entries that fit, oldest first."""
         ...
 
+    async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
+        """Where the trail ends, and the administrative acts written behind `after`, such an end, oldest first.
+
+        None: only where it ends.
+        """
+        ...
+
     async def sweep(self, before_ms: int) -> int:
         """Delete one short batch of entries older than that; how many went."""
         ...

@@ -46,13 +46,16 @@ INSTRUCTIONS = (
 
 _ENCODER = msgspec.json.Encoder()
 
+TOOLS_CHANGED = _ENCODER.encode({"jsonrpc": "2.0", "method": names.TOOLS_CHANGED})
+"""That `tools/list` has something else to say."""
+
 
 def encode_greeting(greeting: Greeting, version: str) -> bytes:
     """The result of `initialize`; `version` is that of this program."""
     return _ENCODER.encode(
         {
             "protocolVersion": greeting.version,
-            "capabilities": {"tools": {}, "logging": {}},
+            "capabilities": {"tools": {"listChanged": True}, "logging": {}},
             "serverInfo": {"name": "dragoman", "title": "Dragoman", "version": version},
             "instructions": INSTRUCTIONS,
         }

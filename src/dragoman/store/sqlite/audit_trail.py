@@ -4,7 +4,7 @@ Invariant: entries are only added, and taken from the front when they are too ol
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dragoman.store.audit import AuditEntry
@@ -60,21 +60,21 @@ class AuditTable:
             with reads.moment():
                 return reads.cursor.execute(reads.sql[name], (principal, since_ms, limit)).fetchall()
 
-        rows = await self._door().readers.run(read)
-        return tuple(
-            AuditEntry(
-                at_ms=at_ms,
-                principal=who,
-                action=action,
-                agent=agent,
-                task_id=task_id,
-                allowed=bool(allowed),
-                reason=reason,
-                peer=peer,
-                subject=subject,
-            )
-            for at_ms, who, action, agent, task_id, allowed, reason, peer, subject in reversed(rows)
-        )
+        return _entries(reversed(await self._door().readers.run(read)))
+
+    async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
+        """As the protocol says; all entries behind that one are looked through."""
+
+        def read(reads: Reads) -> tuple[int, list[Any]]:
+            with reads.moment():
+                end = reads.cursor.execute(reads.sql["audit_end"]).get
+                if after is None:
+                    return end, []
+                begin = after if after <= end else 0  # all were swept, so that the numbers began anew
+                return end, reads.cursor.execute(reads.sql["read_acts"], (begin,)).fetchall()
+
+        end, rows = await self._door().readers.run(read)
+        return end, _entries(rows)
 
     async def sweep(self, before_ms: int) -> int:
         """As the protocol says; the writer is troubled only if there is something to delete."""
@@ -92,3 +92,20 @@ class AuditTable:
         if not await opened.readers.run(old):
             return 0
         return int(await opened.writer.submit(Act(run)))
+
+
+def _entries(rows: Iterable[Any]) -> tuple[AuditEntry, ...]:
+    return tuple(
+        AuditEntry(
+            at_ms=at_ms,
+            principal=who,
+            action=action,
+            agent=agent,
+            task_id=task_id,
+            allowed=bool(allowed),
+            reason=reason,
+            peer=peer,
+            subject=subject,
+        )
+        for at_ms, who, action, agent, task_id, allowed, reason, peer, subject in rows
+    )

@@ -43,6 +43,15 @@ WHERE (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY entry DESC LIMIT ?
 SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit INDEXED BY audit_refused
 WHERE allowed = 0 AND (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY entry DESC LIMIT ?3;
 
+-- name: audit_end
+-- The number of the newest entry.
+SELECT coalesce(max(entry), 0) FROM audit;
+
+-- name: read_acts
+-- The administrative acts behind the entry ?1, oldest first; their names have a dot.
+SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
+WHERE entry > ?1 AND instr(action, '.') > 0 ORDER BY entry;
+
 -- name: old_audit
 -- Whether one of the ?2 entries at the front is older than ?1.
 SELECT EXISTS (SELECT 1 FROM (SELECT at_ms FROM audit ORDER BY entry LIMIT ?2) WHERE at_ms < ?1);

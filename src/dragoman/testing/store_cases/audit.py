@@ -3,6 +3,8 @@
 Invariant: a case uses nothing but the Store protocol.
 """
 
+from msgspec.structs import replace
+
 from dragoman.store.audit import AuditEntry
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
 
@@ -56,6 +58,24 @@ async def entries_keep_the_order_of_their_writing_whatever_their_time(bench: Ben
         assert await store.audit.read(limit=2) == written[1:]
 
 
+async def administrative_acts_are_read_from_where_the_trail_ended(bench: Bench) -> None:
+    async with bench.store() as store:
+        acts = [replace(entry(number), action=action) for number, action in enumerate(("keys.create", "push.retry"))]
+        assert await store.audit.acts(None) == (0, ())
+        await store.audit.write([acts[0], entry(5)])
+        end, found = await store.audit.acts(0)
+        assert found == (acts[0],)
+        assert await store.audit.acts(None) == (end, ()), "from now on"
+        await store.audit.write([entry(6), acts[1]])
+        later, found = await store.audit.acts(end)
+        assert found == (acts[1],)
+        assert await store.audit.acts(later) == (later, ())
+        while await store.audit.sweep(START_MS + 1_000_000):
+            pass
+        await store.audit.write([acts[0]])
+        assert (await store.audit.acts(later))[1] == (acts[0],), "also when all before has been swept"
+
+
 async def a_sweep_takes_old_entries_a_batch_at_a_time(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
@@ -90,6 +110,7 @@ AUDIT: tuple[Case, ...] = (
     entries_come_back_as_they_were_written_oldest_first,
     only_what_is_asked_for_is_read,
     entries_keep_the_order_of_their_writing_whatever_their_time,
+    administrative_acts_are_read_from_where_the_trail_ended,
     a_sweep_takes_old_entries_a_batch_at_a_time,
     the_audit_trail_survives_a_restart,
     closing_finishes_what_is_written_to_the_audit_trail,
