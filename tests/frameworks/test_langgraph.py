@@ -25,6 +25,7 @@ from dragoman import Part
 from dragoman.agents.frameworks import adapted
 from dragoman.agents.python import Agent as Served
 from dragoman.cli.references import AgentReferenceError, referenced
+from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import Task, TaskState
@@ -364,6 +365,21 @@ async def test_what_nodes_write_is_a_status() -> None:
 
     ran = await run(served(StateGraph(MessagesState).add_node("work", work).add_edge(START, "work").compile()), "Go")
     assert (ran.statuses, ran.text) == (["Half way"], "Done")
+
+
+async def test_what_a_node_writes_comes_after_what_the_model_has_said() -> None:
+    model = Model(answers=[AIMessage("One two three")])
+
+    async def work(state: MessagesState) -> dict[str, Any]:
+        said = await model.ainvoke(state["messages"])
+        get_stream_writer()("Counted")
+        return {"messages": [said]}
+
+    ran = await run(served(StateGraph(MessagesState).add_node("work", work).add_edge(START, "work").compile()), "Go")
+    told = next(at for at, event in enumerate(ran.events) if isinstance(event, StatusChanged) and event.message)
+    before = [event for event in ran.events[:told] if isinstance(event, ArtifactChunk)]
+    assert "".join(event.artifact.parts[0].text or "" for event in before) == "One two three"
+    assert (ran.statuses, ran.text) == (["Counted"], "One two three")
 
 
 async def test_cancel_stops_the_node(dragoman_client: ClientFixture) -> None:

@@ -180,6 +180,7 @@ class Conversation(Pausing):
                     elif mode == "values":
                         values = event
                     else:
+                        await all_given()
                         await self._ctx.status(event if isinstance(event, str) else json_of(event))
         except Exception:
             await self._calls.broken()
