@@ -225,3 +225,16 @@ async def test_what_is_too_large_is_refused_by_its_name(tmp_path: Path) -> None:
         status, said = await refusal({"text": "x" * 100_000})
         assert (status, "max_body_bytes" in said) == (413, True)
         assert (await refusal({"text": "x" * 2000}))[0] == 200
+
+        async def said_before(history: Any, **more: Any) -> str:
+            said = {"role": "user", "parts": [{"type": "text", "text": "ok"}]}
+            params = {"message": said, "history": history, **more}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+            async with here.http.post(f"{here.url}/api/v1/a2a/echo", json=body) as answer:
+                return json.dumps(await answer.json())
+
+        many = {"role": "user", "parts": [{"type": "text", "text": "ok"}] * 4}
+        assert "history[0].parts: at most 3 parts are allowed (max_parts)" in await said_before([many])
+        assert "max_text" in await said_before([{"role": "user", "parts": [{"type": "text", "text": "x" * 2001}]}])
+        assert "metadata: " in await said_before([], metadata={"a": "x" * 2001})
+        assert "completed" in await said_before([], metadata={"a": "x" * 2000})

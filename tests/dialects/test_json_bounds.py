@@ -6,10 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragoman.dialects import json_bounds
 from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, ParseError
 from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import SendMessage
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),
@@ -131,13 +133,35 @@ def test_a_text_that_is_too_long_is_refused_by_its_name(field: str, part: Part) 
 
 @pytest.mark.parametrize(
     ("field", "said"),
-    [("messageId", {"message_id": LONG}), ("contextId", {"context_id": LONG}), ("metadata", {"metadata": {"a": LONG}})],
+    [
+        ("messageId", {"message_id": LONG}),
+        ("contextId", {"context_id": LONG}),
+        ("metadata", {"metadata": {"a": LONG}}),
+        ("extensions", {"extensions": ("ok", LONG)}),
+        ("referenceTaskIds", {"reference_task_ids": (LONG,)}),
+    ],
 )
 def test_what_is_around_the_parts_is_bounded_too(field: str, said: dict[str, Any]) -> None:
     message = Message(**{"message_id": "m", "role": Role.USER, "parts": (Part(text="ok"),)} | said)
     json_bounds.check_parts(message, 1, 11)
     with pytest.raises(InvalidParams, match=rf"^message\.{field}: "):
         json_bounds.check_parts(message, 1, 10)
+
+
+def test_what_is_around_the_message_is_bounded_too() -> None:
+    """The conversation before it, as Evo AI's clients and those of chat completions send it, and the metadata."""
+    said = Message(message_id="m", role=Role.USER, parts=(Part(text="ok"),))
+    fits = SendMessage(message=said, earlier=(said, said), metadata={"a": "x" * 10})
+    json_bounds.check_sent(fits, 1, 10)
+    for field, sent in (
+        ("metadata", replace(fits, metadata={"a": [LONG]})),
+        ("history[1].parts[0].text", replace(fits, earlier=(said, replace(said, parts=(Part(text=LONG),))))),
+        ("history[0].parts", replace(fits, earlier=(replace(said, parts=said.parts * 2),))),
+        ("message.parts", replace(fits, message=replace(said, parts=said.parts * 2))),
+    ):
+        with pytest.raises(InvalidParams) as refused:
+            json_bounds.check_sent(sent, 1, 10)
+        assert refused.value.violations[0][0] == field
 
 
 def test_the_bytes_of_a_file_are_not_text() -> None:

@@ -12,7 +12,14 @@ from dragoman.dialects.api import Dialect, RestRequest
 from dragoman.dialects.beeos.rest import REST as BEEOS_REST
 from dragoman.dialects.evoai.push import authorization
 from dragoman.model.errors import A2AError, InvalidParams, PushNotificationNotSupported
-from dragoman.model.operations import CreatePushConfig, DeletePushConfig, GetPushConfig, ListPushConfigs, PushConfig
+from dragoman.model.operations import (
+    CreatePushConfig,
+    DeletePushConfig,
+    GetPushConfig,
+    ListPushConfigs,
+    PushConfig,
+    SendMessage,
+)
 
 URL = "https://example.com/h"
 SECRET = "0123456789abcdef"
@@ -111,6 +118,55 @@ def test_an_unsafe_webhook_within_a_send_is_refused_by_its_place(name: str, spel
     ((field, _),) = refused.value.violations
     assert field.startswith("configuration.")
     assert field.endswith("NotificationConfig.token")
+
+
+@pytest.mark.parametrize("name", SENDS)
+@pytest.mark.parametrize("spelled", ["pushNotificationConfig", "taskPushNotificationConfig"])
+@pytest.mark.parametrize("inside", [True, False])
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_webhook_within_a_send_is_not_passed_over_wherever_it_stands(
+    name: str, spelled: str, *, inside: bool, wrapped: bool
+) -> None:
+    """In the configuration or beside it, bare or wrapped: it is understood, or refused by its place."""
+    dialect, method = SENDS[name]
+    kind = {"v1": {}, "evoai": {"type": "text"}}.get(name, {"kind": "text"})
+    role = "ROLE_USER" if name == "v1" else "user"
+    message = {"messageId": "m", "role": role, "parts": [{"text": "hi", **kind}]}
+    webhook: dict[str, Any] = {"url": URL, "token": "t", "secret": SECRET}
+    given = {spelled: {"pushNotificationConfig": webhook} if wrapped else webhook}
+    params = {"message": message, **({"configuration": given} if inside else given)}
+    try:
+        operation = dialect.decode(method, json.dumps(params).encode())
+    except InvalidParams as refused:
+        ((field, _),) = refused.violations
+        assert (name, wrapped, field.endswith(f"{spelled}.url")) == ("v1", True, True)
+        return
+    assert isinstance(operation, SendMessage)
+    assert operation.push_config == PushConfig(url=URL, token="t", secret=SECRET)
+
+
+@pytest.mark.parametrize("name", ["v03", "beeos", "protoagent"])
+def test_a_secret_beside_a_wrapped_webhook_counts_as_in_it(name: str) -> None:
+    for rpc, method, params in (
+        (*RPC[name], {"taskId": "t", "pushNotificationConfig": {"url": URL}, "secret": SECRET}),
+        (*RPC[name], {"taskId": "t", "pushNotificationConfig": {"url": URL, "secret": SECRET}, "secret": "s" * 16}),
+    ):
+        operation = rpc.decode(method, json.dumps(params).encode())
+        assert operation == CreatePushConfig(config=PushConfig(url=URL, task_id="t", secret=SECRET))
+    message = {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}
+    wrapped = {"pushNotificationConfig": {"url": URL}, "secret": SECRET}
+    params = {"message": message, "configuration": {"pushNotificationConfig": wrapped}}
+    sent = SENDS[name][0].decode(SENDS[name][1], json.dumps(params).encode())
+    assert isinstance(sent, SendMessage)
+    assert sent.push_config == PushConfig(url=URL, secret=SECRET)
+
+
+@pytest.mark.parametrize("named", [{"taskId": "t"}, {"id": "t"}])
+@pytest.mark.parametrize("url", ["url", "webhookUrl"])
+def test_evo_ais_webhook_may_stand_bare_beside_the_tasks_id(named: dict[str, str], url: str) -> None:
+    dialect, method = RPC["evoai"]
+    operation = dialect.decode(method, json.dumps({**named, url: URL, "token": "s"}).encode())
+    assert operation == CreatePushConfig(config=PushConfig(url=URL, task_id="t", token="s"))
 
 
 @pytest.mark.parametrize("spelled", ["pushNotificationConfig", "taskPushNotificationConfig"])
@@ -230,6 +286,10 @@ def test_protoagents_alias_answers_flat_and_wrapped() -> None:
         operation = protoagent.REST.decode_rest(request)
         assert operation == CreatePushConfig(config=PushConfig(url=URL, task_id="t", token="s"))
     assert operation is not None
+    beside = json.dumps({"pushNotificationConfig": {"url": URL}, "secret": SECRET}).encode()
+    request = RestRequest("CreateTaskPushNotificationConfig", {"task_id": "t"}, {}, beside)
+    signed = CreatePushConfig(config=PushConfig(url=URL, task_id="t", secret=SECRET))
+    assert protoagent.REST.decode_rest(request) == signed
     kept = PushConfig(url=URL, id="c", task_id="t", token="s")
     assert json.loads(protoagent.REST.encode_result(operation, kept)) == {
         "id": "c",

@@ -69,6 +69,9 @@ class Table:
     async def read(self, **about: Any) -> tuple[AuditEntry, ...]:
         raise NotImplementedError
 
+    async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
+        raise NotImplementedError
+
     async def sweep(self, before_ms: int) -> int:
         raise NotImplementedError
 

@@ -177,6 +177,21 @@ async def test_a_second_one_takes_the_place_of_the_first(served: Site, receiver:
         assert not any("completed" in hooked.told(asked.json) for asked in first.asked)
 
 
+TRACE = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
+
+@each_dialect
+async def test_the_trace_of_the_task_goes_with_each_call(served: Site, receiver: Receiver, hooked: Hooked) -> None:
+    """That which its caller sent with the message, also with what is registered later."""
+    path, body = hooked.send("hello", hook(receiver))
+    task_id = task_id_of(await served.post(path, body, **hooked.headers, traceparent=TRACE))
+    await story(receiver, hooked)
+    async with receiving() as later:
+        await hooked.registered(served, task_id, hook(later))
+        await story(later, hooked, hooked.ended)
+        assert {asked.headers.get("traceparent") for asked in (*receiver.asked, *later.asked)} == {TRACE}
+
+
 # -- tokens ------------------------------------------------------------------------------------------------------------
 
 TOP = {"token": TOKEN}

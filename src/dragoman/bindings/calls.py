@@ -13,7 +13,7 @@ from dragoman.bindings.http import Header, Request
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.stream import seen
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.json_bounds import check_parts
+from dragoman.dialects.json_bounds import check_sent
 from dragoman.engine.api import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams
@@ -26,20 +26,23 @@ EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 SHOWN = ("authorization", "x-api-key")
 """Headers that are passed on to upstreams that want them."""
 
+WHOLE = ("/", "/a2a")
+"""Mounts whose path names no agent: whoever sends there sends to the server as a whole."""
+
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
 
 
 class Reception(Struct, frozen=True):
     """What every binding needs to make a call of a request: the agents, who may call them, and the limits.
 
-    `forwards` are the agents that pass on what their callers show. `base` says under which URL a request reached the
-    server, where answers lead back to it.
+    `forwards`: some agent passes on what callers show, and any other may hand a task on to it. `base` says under which
+    URL a request reached the server, where answers lead back to it.
     """
 
     profiles: Mapping[str, Profile]
     callers: Callers
     limits: Limits
-    forwards: frozenset[str] = frozenset()
+    forwards: bool = False
     base: Callable[[Request], str] | None = None
 
 
@@ -63,7 +66,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
     agent = _agent(request, operation, profiles, handler)
     reception.callers.admit(request, agent)
     if isinstance(operation, SendMessage):
-        check_parts(operation.message, limits.max_parts, limits.max_text)
+        check_sent(operation, limits.max_parts, limits.max_text)
     declared: tuple[str, ...] = ()
     for name in EXTENSION_HEADERS:
         declared += request.values(name)
@@ -89,7 +92,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
         after=after,
         traceparent=_traceparent(request),
         peer=request.peer,
-        shown=_shown(request) if agent in reception.forwards else None,
+        shown=_shown(request) if reception.forwards else None,
         base="" if reception.base is None else reception.base(request),
     )
 
@@ -119,15 +122,13 @@ def _agent(request: Request, operation: Operation, profiles: Mapping[str, Profil
     route, tenant = request.route, operation.tenant
     if tenant == route.agent:
         return route.agent
-    if route.mount != "/":
-        if tenant:
-            raise InvalidParams("tenant", f"must be empty or {route.agent!r} below {route.mount}")
-        return route.agent
     if tenant:
+        if route.mount != "/":
+            raise InvalidParams("tenant", f"must be empty or {route.agent!r} below {route.mount}")
         if tenant not in profiles:
             raise AgentNotFound(tenant)
         return tenant
-    if len(profiles) == 1:
+    if route.mount not in WHOLE or len(profiles) == 1:
         return route.agent
     if task_id := task_id_of(operation):
         return whose(request, task_id, handler)
@@ -139,12 +140,12 @@ def _agent(request: Request, operation: Operation, profiles: Mapping[str, Profil
 def whose(request: Request, task_id: str, handler: Handler) -> str:
     """The agent that a call about a task is for which names no other.
 
-    At the root that is the task's own, if this caller made it there: a message that names a skill goes to the agent
-    that has it, and its caller goes on under the URL that it knows.
+    At a mount that names none that is the task's own, if this caller made it there: a message that names a skill goes
+    to the agent that has it, and its caller goes on under the URL that it knows.
     """
-    agent = None
-    if request.route.mount == "/":
-        agent = handler.agent_of(task_id, request.principal, "/")
+    agent, mount = None, request.route.mount
+    if mount in WHOLE:
+        agent = handler.agent_of(task_id, request.principal, mount)
     return agent or request.route.agent
 
 
@@ -162,7 +163,7 @@ def _able(skill: str, default: str, principal: Principal, profiles: Mapping[str,
         if principal.reaches(agent) and any(known.id == skill for known in profile.skills)
     ]
     if len(able) > 1:
-        raise InvalidParams("metadata.skill", f"several agents have it: name one as tenant: {', '.join(able)}")
+        raise InvalidParams("metadata.skill", f"several agents have it: send to one of them: {', '.join(able)}")
     return able[0] if able else default
 
 

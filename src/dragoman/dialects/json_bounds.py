@@ -12,6 +12,7 @@ from msgspec.json import decode, encode
 
 from dragoman.model.errors import InvalidParams, InvalidRequest, ParseError
 from dragoman.model.message import Message
+from dragoman.model.operations import SendMessage
 
 MAX_DEPTH = 64
 """Deepest nesting unless a setting says otherwise; real calls stay below 20."""
@@ -44,32 +45,48 @@ def check(body: bytes, max_depth: int = MAX_DEPTH, max_containers: int = MAX_CON
         _check_brackets(body, max_depth, max_containers)
 
 
-def check_parts(message: Message, max_parts: int, max_text: int = MAX_TEXT) -> None:
+def check_sent(sent: SendMessage, max_parts: int, max_text: int = MAX_TEXT) -> None:
+    """Refuse a send of too much: in its message, in the conversation before that, or in its metadata.
+
+    See `check_parts`.
+    """
+    check_parts(sent.message, max_parts, max_text)
+    for index, message in enumerate(sent.earlier):
+        check_parts(message, max_parts, max_text, f"history[{index}]")
+    if sent.metadata is not None:
+        _check_strings("metadata", sent.metadata, max_text)
+
+
+def check_parts(message: Message, max_parts: int, max_text: int = MAX_TEXT, path: str = "message") -> None:
     """Refuse a message of more than `max_parts` parts, or with a string of more than `max_text` characters in it.
 
     The bytes of files are not counted. Raises InvalidParams.
     """
     if len(message.parts) > max_parts:
-        raise InvalidParams("message.parts", f"at most {max_parts} parts are allowed (max_parts)")
+        raise InvalidParams(f"{path}.parts", f"at most {max_parts} parts are allowed (max_parts)")
     for field, text in (("messageId", message.message_id), ("contextId", message.context_id)):
         if text is not None and len(text) > max_text:
-            raise _too_long(f"message.{field}", max_text)
+            raise _too_long(f"{path}.{field}", max_text)
     if message.metadata is not None:
-        _check_strings("message.metadata", message.metadata, max_text)
+        _check_strings(f"{path}.metadata", message.metadata, max_text)
+    if message.extensions:
+        _check_strings(f"{path}.extensions", message.extensions, max_text)
+    if message.reference_task_ids:
+        _check_strings(f"{path}.referenceTaskIds", message.reference_task_ids, max_text)
     for index, part in enumerate(message.parts):
         text = part.text
         if text is not None and len(text) > max_text:
-            raise _too_long(f"message.parts[{index}].text", max_text)
+            raise _too_long(f"{path}.parts[{index}].text", max_text)
         if part.url is not None and len(part.url) > max_text:
-            raise _too_long(f"message.parts[{index}].url", max_text)
+            raise _too_long(f"{path}.parts[{index}].url", max_text)
         if part.filename is not None and len(part.filename) > max_text:
-            raise _too_long(f"message.parts[{index}].filename", max_text)
+            raise _too_long(f"{path}.parts[{index}].filename", max_text)
         if part.media_type is not None and len(part.media_type) > max_text:
-            raise _too_long(f"message.parts[{index}].mediaType", max_text)
+            raise _too_long(f"{path}.parts[{index}].mediaType", max_text)
         if part.data is not UNSET:
-            _check_strings(f"message.parts[{index}].data", part.data, max_text)
+            _check_strings(f"{path}.parts[{index}].data", part.data, max_text)
         if part.metadata is not None:
-            _check_strings(f"message.parts[{index}].metadata", part.metadata, max_text)
+            _check_strings(f"{path}.parts[{index}].metadata", part.metadata, max_text)
 
 
 def _check_strings(field: str, value: object, max_text: int) -> None:

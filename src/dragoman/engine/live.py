@@ -35,7 +35,7 @@ class LiveTask:
     `idle` is called whenever the last append under way has landed, `ended` when the task's end is committed. `audience`
     is there if the task has webhooks; then one write of it is under way at a time. `children` are the tasks it
     delegated, as far as this process has seen them; None: an earlier one may have made some. `shown` is what its caller
-    last said who it is with, if the agent passes that on.
+    last said who it is with, if an agent of the server passes that on.
     """
 
     __slots__ = (

@@ -237,7 +237,7 @@ class TaskRun:
 
     @property
     def shown(self) -> Shown | None:
-        """What the caller said who it is with, if that is passed on."""
+        """What the caller said who it is with, if an agent of the server passes that on."""
         return self._live.shown
 
     def note(self, **note: str) -> None:

@@ -70,7 +70,7 @@ def app_of(
     }
     bounds = limits(config.max_body_bytes, config.max_depth, config.max_parts, max_text=config.max_text)
     callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles)
-    forwards = frozenset(agent_id for agent_id, runner in runners.items() if _forwards(runner))
+    forwards = any(map(_forwards, runners.values()))
     base = None if files is None else partial(reached, public_url=config.public_url)
     reception = Reception(profiles, callers, bounds, forwards, base)
     cards = Cards(

@@ -167,7 +167,7 @@ _OWN: dict[str, tuple[Callable[[Fields], Operation], tuple[str, ...]]] = {
     "SubscribeToTask": (lambda fields: Subscribe(id=_task_id(fields)), ("tasks/resubscribe",)),
     "CompleteTask": (_complete, ("tasks/complete",)),
     "UpdateStatus": (_update, ("tasks/updateStatus",)),
-    "agent/getAuthenticatedExtendedCard": (lambda fields: GetExtendedCard(), ()),
+    "agent/getAuthenticatedExtendedCard": (lambda fields: GetExtendedCard(), ("agent/authenticatedExtendedCard",)),
     "SetPushNotificationConfig": (
         METHODS_03["tasks/pushNotificationConfig/set"],
         ("tasks/pushNotificationConfig/set", "tasks/pushNotification/set"),

@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.dialects.v03.fields import Fields
-from dragoman.dialects.v03.webhooks import INLINE, WRAPPERS, checked
+from dragoman.dialects.v03.webhooks import INLINE, WRAPPERS, checked, without
 from dragoman.model.errors import InvalidParams
 from dragoman.model.operations import CreatePushConfig, DeletePushConfig, PushConfig
 
@@ -17,6 +17,8 @@ API_KEY = "ApiKey"
 """The scheme whose credentials go into a header of their own."""
 
 API_KEY_HEADER = "X-API-Key"
+
+_URL = ("url", "webhookUrl")
 
 _NO_SCHEME = "none"
 """The `type` of `webhookAuthenticationInfo` that its browser client sends for a webhook without authentication."""
@@ -44,6 +46,8 @@ def set_config(fields: Fields) -> CreatePushConfig | DeletePushConfig:
     """`set`: a configuration that is there and null takes the webhook away: so its browser client clears it."""
     task_id = fields.required_text("taskId", "task_id", "id")
     webhook = fields.object(*WRAPPERS, "config")
+    if webhook is None and fields.has(*_URL):  # bare, beside the task's id
+        webhook = fields if fields.has("taskId", "task_id") else without(fields, "id")
     if webhook is not None:
         return CreatePushConfig(config=push_config(webhook, task_id))
     if any(name in fields.members for name in (*WRAPPERS, "config")):
@@ -52,10 +56,12 @@ def set_config(fields: Fields) -> CreatePushConfig | DeletePushConfig:
 
 
 def inline(*where: Fields | None) -> PushConfig | None:
-    """The webhook that comes with a message; one without an address is none."""
+    """The webhook that comes with a message, bare or wrapped; one without an address is none."""
     for fields in where:
         given = None if fields is None else fields.object(*INLINE)
-        if given is not None and given.text("url", "webhookUrl"):
+        if given is not None and not given.has(*_URL):
+            given = given.object(*WRAPPERS, "config")
+        if given is not None and given.text(*_URL):
             return push_config(given, "")
     return None
 
@@ -66,7 +72,7 @@ def push_config(fields: Fields, task_id: str) -> PushConfig:
     given = fields.object(inside)
     scheme, credentials = _of_headers(fields) if given is None else _authentication(given)
     config = PushConfig(
-        url=fields.required_text("url", "webhookUrl"),
+        url=fields.required_text(*_URL),
         id=fields.text("id", "configId") or "",
         task_id=task_id,
         token=fields.text("token") or None,

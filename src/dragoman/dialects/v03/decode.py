@@ -220,5 +220,7 @@ METHODS: dict[str, Callable[[Fields], Operation]] = {
     "tasks/pushNotificationConfig/list": lambda fields: ListPushConfigs(task_id=_task_id(fields)),
     "tasks/pushNotificationConfig/delete": webhooks.delete,
     "agent/getAuthenticatedExtendedCard": lambda fields: GetExtendedCard(),
+    "agent/authenticatedExtendedCard": lambda fields: GetExtendedCard(),
 }
-"""The methods of 0.3 (A2A 0.3 §7, §3.5.6), and `tasks/list`, which it foresaw and clients send."""
+"""The methods of 0.3 (A2A 0.3 §7, §3.5.6), `tasks/list`, which it foresaw and clients send, and the last, which is how
+Evo AI calls the one before."""

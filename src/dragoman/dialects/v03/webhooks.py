@@ -61,7 +61,8 @@ def inline(*where: Fields | None) -> PushConfig | None:
 
 def unwrapped(fields: Fields) -> Fields:
     """What `fields` wrap, or they themselves, being bare."""
-    return (None if fields.has("url") else fields.object(*WRAPPERS, "config")) or fields
+    given = None if fields.has("url") else fields.object(*WRAPPERS, "config")
+    return fields if given is None else _with_secret(given, fields)
 
 
 def create(fields: Fields) -> CreatePushConfig:
@@ -72,9 +73,16 @@ def create(fields: Fields) -> CreatePushConfig:
         raise InvalidParams(fields.at("pushNotificationConfig"), "is required")
     if given is None:
         given = fields if fields.has("taskId", "task_id") else without(fields, "id")
-    elif fields.has("secret") and not given.has("secret"):
-        given = Fields({**given.members, "secret": fields.find("secret")}, given.path)
+    else:
+        given = _with_secret(given, fields)
     return CreatePushConfig(config=push_config(given, task_id))
+
+
+def _with_secret(given: Fields, around: Fields) -> Fields:
+    """A configuration with the secret that stands beside it, if it has none of its own."""
+    if given.has("secret") or not around.has("secret"):
+        return given
+    return Fields({**given.members, "secret": around.find("secret")}, given.path)
 
 
 def without(fields: Fields, *names: str) -> Fields:

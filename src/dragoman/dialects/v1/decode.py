@@ -101,11 +101,9 @@ def _send(operation: type[S], request: wire.WireSend) -> S:
         return_immediately = bool(given.return_immediately or given.return_immediately_)
         length = given.history_length if given.history_length is not None else given.history_length_
         history_length = whole(length, "configuration.historyLength", violations)
-        wanted, name = given.task_push_notification_config or given.task_push_notification_config_, "taskPush"
-        if wanted is None:
-            wanted, name = given.push_notification_config or given.push_notification_config_, "push"
-        if wanted is not None:
-            push_config = _push_config(wanted, violations, f"configuration.{name}NotificationConfig.")
+        push_config = _webhook(given, violations, "configuration.")
+    if push_config is None:
+        push_config = _webhook(request, violations)
     refuse(violations)
     assert message is not None  # what has no message has a violation
     return operation(
@@ -118,6 +116,16 @@ def _send(operation: type[S], request: wire.WireSend) -> S:
         push_config=push_config,
         tenant=request.tenant or "",
     )
+
+
+def _webhook(
+    given: wire.WireConfiguration | wire.WireSend, violations: Violations, path: str = ""
+) -> PushConfig | None:
+    """The webhook of a send, by 1.0's name or by 0.3's."""
+    wanted, name = given.task_push_notification_config or given.task_push_notification_config_, "taskPush"
+    if wanted is None:
+        wanted, name = given.push_notification_config or given.push_notification_config_, "push"
+    return None if wanted is None else _push_config(wanted, violations, f"{path}{name}NotificationConfig.")
 
 
 def _message(given: wire.WireMessage | None, violations: Violations) -> Message | None:

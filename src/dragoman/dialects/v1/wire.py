@@ -96,13 +96,17 @@ class WireConfiguration(Struct, rename=_spelled):
     push_notification_config_: WirePushConfig | None = None
 
 
-class WireSend(Struct):
-    """SendMessageRequest (A2A 1.0 §3.2.1)."""
+class WireSend(Struct, rename=_spelled):
+    """SendMessageRequest (A2A 1.0 §3.2.1); a webhook beside the configuration, not in it, is not passed over."""
 
     tenant: str | None = None
     message: WireMessage | None = None
     configuration: WireConfiguration | None = None
     metadata: dict[str, Any] | None = None
+    task_push_notification_config: WirePushConfig | None = None
+    push_notification_config: WirePushConfig | None = None
+    task_push_notification_config_: WirePushConfig | None = None
+    push_notification_config_: WirePushConfig | None = None
 
 
 class WireTaskQuery(Struct, rename=_spelled):
