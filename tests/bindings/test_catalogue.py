@@ -172,6 +172,22 @@ async def test_03_and_kaos_find_the_skill_too(site: Site) -> None:
     assert (await site.rpc("GetTask", {"id": made["id"]}))["result"]["output"] == "weather"
 
 
+async def test_protoagent_finds_the_skill_too(site: Site) -> None:
+    """And its caller goes on under the same URL, also below it; under the root that task is not known."""
+    params = {"message": {"role": "user", "parts": [{"text": "ask"}]}, "metadata": {"skill": "forecast"}}
+    made = (await site.rpc("message/send", params, "/a2a"))["result"]
+    assert made["status"]["state"] == "input-required"
+    task_id = made["id"]
+    assert (await site.rpc("tasks/get", {"id": task_id}, "/a2a"))["result"]["id"] == task_id
+    assert (await site.rest("GET", f"/a2a/tasks/{task_id}"))[1]["id"] == task_id
+    assert "error" in await site.rpc("tasks/get", {"id": task_id})
+    params = {"message": {"role": "user", "taskId": task_id, "parts": [{"text": "Lyon"}]}}
+    answered = (await site.rpc("message/send", params, "/a2a"))["result"]
+    assert answered["artifacts"][0]["parts"][0]["text"] == "weather in Lyon"
+    assert "error" in await site.rpc("tasks/get", {"id": task_id}, "/agents/desk")
+    assert (await site.rpc("tasks/get", {"id": task_id}, "/agents/weather"))["result"]["id"] == task_id
+
+
 async def test_the_default_agent_comes_first_and_what_nobody_can_is_refused_as_ever(site: Site) -> None:
     own = await site.rpc("SendMessage", {"message": said("hi"), "metadata": {"skill": "talk"}}, **V1)
     assert own["result"]["task"]["artifacts"][0]["parts"] == [{"text": "desk"}]

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import pytest
 
 from dragoman.client.card import read_card
@@ -42,11 +43,16 @@ async def test_a_status_that_is_not_2xx_is_a_refusal(peer: Peer, egress: Egress,
         await complete(egress, peer.url, "m", [], timeout_s=5)
 
 
+@pytest.mark.parametrize("code", [200, 500])
 @pytest.mark.parametrize("body", [b"", b"<html>", b"\xff\xfe", b"[" * 100_000, b"[]", b"1"])
-async def test_an_answer_that_is_no_object_names_what_was_expected(peer: Peer, egress: Egress, body: bytes) -> None:
-    peer.scripts["POST /v1/chat/completions"] = says(body)
-    with pytest.raises(InvalidAgentResponse, match="expected"):
+async def test_an_answer_that_is_no_object_names_what_was_expected_and_shows_what_came(
+    peer: Peer, egress: Egress, body: bytes, code: int
+) -> None:
+    peer.scripts["POST /v1/chat/completions"] = says(body, code)
+    with pytest.raises((InvalidAgentResponse, HttpRefusal), match="expected") as caught:
         await complete(egress, peer.url, "m", [], timeout_s=5)
+    assert repr(body[:30])[2:-1] in str(caught.value)
+    assert len(str(caught.value)) < 1000
 
 
 async def test_a_chat_completion_is_asked_for_and_its_text_returned(peer: Peer, egress: Egress) -> None:
@@ -62,5 +68,6 @@ async def test_a_chat_completion_is_asked_for_and_its_text_returned(peer: Peer, 
 )
 async def test_a_chat_completion_without_text_names_what_was_expected(peer: Peer, egress: Egress, answer: Any) -> None:
     peer.scripts["POST /v1/chat/completions"] = says(answer)
-    with pytest.raises(InvalidAgentResponse, match=r"choices\[0\]\.message\.content"):
+    with pytest.raises(InvalidAgentResponse, match=r"choices\[0\]\.message\.content") as caught:
         await complete(egress, peer.url, "m", [], timeout_s=5)
+    assert msgspec.json.encode(answer).decode() in str(caught.value)

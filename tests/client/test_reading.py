@@ -12,7 +12,7 @@ from dragoman.client.errors import HttpRefusal
 from dragoman.client.reading import Reading
 from dragoman.client.tongues import PACKAGES, tongue
 from dragoman.dialects.sse import ServerSentEvent
-from dragoman.model.errors import A2AError, InvalidAgentResponse
+from dragoman.model.errors import A2AError, InternalError, InvalidAgentResponse, Unauthorized
 from dragoman.model.operations import DeletePushConfig, GetTask
 
 JSON = st.recursive(
@@ -52,6 +52,36 @@ def test_a_line_of_text_with_status_500_is_a_refusal_that_names_the_status(diale
     refused = reading.refusal(b"Internal Server Error", 500)
     assert isinstance(refused, HttpRefusal)
     assert refused.status == 500
+    assert "expected 200, got b'Internal Server Error'" in str(refused)
+
+
+UNTOLD = [b'{"weird":1}', b"[1]", b"{}", b'{"error":{}}', b'{"error":17}', b'{"error":{"code":-31999}}']
+
+
+@pytest.mark.parametrize("dialect", PACKAGES)
+@pytest.mark.parametrize("body", UNTOLD)
+def test_an_error_that_says_nothing_is_shown(dialect: str, body: bytes) -> None:
+    for call_id in (0, 1):
+        reading = Reading(tongue(dialect), GetTask(id="x"), "http://h/", call_id)
+        for status in (400, 418, 500):
+            refused = reading.refusal(body, status)
+            assert isinstance(refused, HttpRefusal)
+            assert f"expected 200, got {body!r}" in str(refused)
+        assert isinstance(reading.refusal(body, 401), Unauthorized)  # the status says enough
+        if b"error" in body:
+            with pytest.raises(InvalidAgentResponse, match="expected") as caught:
+                Reading(tongue(dialect), GetTask(id="x"), "http://h/", 1).answer(body)
+            assert body[9:-1].decode() in str(caught.value)
+
+
+@pytest.mark.parametrize("dialect", PACKAGES)
+@pytest.mark.parametrize("said", [b'{"code":-32603,"message":"Internal error"}', b'{"code":-32603}', b'"broke"'])
+def test_an_error_that_says_anything_is_one_of_the_tree(dialect: str, said: bytes) -> None:
+    reading = Reading(tongue(dialect), GetTask(id="x"), "http://h/", 1)
+    body = b'{"jsonrpc":"2.0","id":1,"error":%b}' % said
+    assert isinstance(reading.refusal(body, 500), InternalError)
+    with pytest.raises(InternalError):
+        reading.answer(body)
 
 
 @pytest.mark.parametrize("dialect", ["1.0", "0.3"])

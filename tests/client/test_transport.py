@@ -190,6 +190,15 @@ async def test_a_redirect_is_a_refusal(peer: Peer) -> None:
         await send(peer)
 
 
+@pytest.mark.parametrize("streams", [False, True])
+@pytest.mark.parametrize("binding", ["JSONRPC", "HTTP+JSON"])
+async def test_a_page_with_a_status_that_explains_nothing_is_shown(peer: Peer, binding: str, streams: bool) -> None:
+    path = ("/message:stream" if streams else "/message:send") if binding == "HTTP+JSON" else "/"
+    peer.scripts[f"POST {path}"] = says(b"<html>I am a teapot</html>", 418)
+    with pytest.raises(HttpRefusal, match="418, expected 200, got b'<html>I am a teapot</html>'"):
+        await (streamed if streams else send)(peer, binding=binding)
+
+
 async def test_a_status_that_explains_nothing_is_an_error_and_no_success(peer: Peer) -> None:
     peer.scripts["POST /"] = says(b"<html>Bad Gateway", 502)
     with pytest.raises((A2AError, HttpRefusal)):
@@ -497,10 +506,19 @@ async def test_when_there_is_no_card_any_more_the_endpoints_own_answer_is_told(p
             await agent.send("hello")
 
 
-async def test_a_stream_finds_the_new_endpoint_too(peer: Peer) -> None:
+@pytest.mark.parametrize("code", [-32009, -32601])
+async def test_a_stream_finds_the_new_endpoint_too(peer: Peer, code: int) -> None:
     peer.scripts[CARD_PATH] = card_of(peer.url, ("/old", "JSONRPC", "1.0"), ("/new", "JSONRPC", "1.0"))
-    peer.scripts["POST /old"], peer.scripts["POST /new"] = refuses(-32009), events(framed(SEND))
+    peer.scripts["POST /old"], peer.scripts["POST /new"] = refuses(code), events(framed(SEND))
     assert len(await streamed(peer, dialect=None)) == 1
+
+
+async def test_a_stream_that_the_agent_never_had_is_refused(peer: Peer) -> None:
+    peer.scripts[CARD_PATH] = card_of(peer.url, ("/", "JSONRPC", "1.0"))
+    peer.scripts["POST /"] = refuses(-32601)
+    with pytest.raises(MethodNotFound):
+        await streamed(peer, dialect=None)
+    assert peer.paths.count("POST /") == 1
 
 
 async def test_an_endpoint_without_another_is_asked_once(peer: Peer) -> None:

@@ -650,6 +650,52 @@ async def test_without_a2a_it_is_asked_over_chat_completions(card: dict[str, Any
         assert said_so == [("user", "hello"), ("assistant", "hi"), ("user", "again")]
 
 
+def refused(code: int, status: int) -> web.Response:
+    error = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}
+    return web.json_response(error, status=status)
+
+
+KAOS = {"name": "kaos", "protocolVersion": "0.3.0", "supportedProtocols": ["jsonrpc"]}
+OFFICIAL = {"name": "official", "url": "/", "protocolVersion": "0.3.0", "skills": []}
+
+
+@pytest.mark.parametrize(
+    ("card", "answer", "chats"),
+    [
+        *((KAOS, refused(code, status), True) for code in (-32603, -32602, -32601) for status in (200, 500)),
+        (KAOS, web.Response(status=500, text="Internal Server Error"), True),
+        (KAOS, web.Response(status=401), False),
+        (KAOS, web.Response(text="<html>"), False),  # it may have done what was asked
+        (KAOS, web.Response(status=504), False),
+        (OFFICIAL, refused(-32603, 200), False),
+    ],
+)
+async def test_where_the_a2a_of_kaos_fails_it_is_asked_over_chat_completions(
+    card: dict[str, Any], answer: web.Response, chats: bool
+) -> None:
+    heard: list[str] = []
+
+    async def complete(request: web.Request) -> web.Response:
+        heard.append("chat")
+        return web.json_response({"choices": [{"message": {"content": "hi"}}]})
+
+    async def card_of(request: web.Request) -> web.Response:
+        return web.json_response(card)
+
+    async def send(request: web.Request) -> web.Response:
+        return web.Response(body=answer.body, status=answer.status, content_type=answer.content_type)
+
+    routes = (
+        web.post("/", send),
+        web.post("/v1/chat/completions", complete),
+        web.get("/.well-known/agent.json", card_of),
+    )
+    async with site(*routes) as url, fronted(partner(url)) as connection:
+        task = await asked(connection, "hello")
+        assert task.status.state is (TaskState.COMPLETED if chats else TaskState.FAILED)
+        assert (text_of(task), heard) == (("hi", ["chat"]) if chats else ("", []))
+
+
 async def test_over_chat_completions_too_the_callers_credentials_are_passed_on() -> None:
     shown: list[str | None] = []
 

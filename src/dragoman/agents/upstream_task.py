@@ -28,6 +28,7 @@ from dragoman.model.errors import (
     AgentOffline,
     Forbidden,
     InternalError,
+    InvalidAgentResponse,
     MethodNotFound,
     TaskTimeout,
     TooManyRequests,
@@ -51,6 +52,9 @@ NO_CHAT = frozenset({401, 403, 429})
 
 MOVES_MAX = 2
 """How often a message follows an agent whose card says that it is elsewhere now."""
+
+NOT_INSTEAD = (InvalidAgentResponse, TaskTimeout, Unauthorized, Forbidden, TooManyRequests)
+"""What KAOS's A2A may answer without chat completions being a way: it may have worked, or lets nobody in."""
 
 DELTAS = frozenset({"beeos"})
 """Dialects whose chunks do not say whether they go on with an artifact or begin it anew."""
@@ -124,7 +128,7 @@ class UpstreamTask:
         way, admission, names = self._way, self._admission, self._names
         admission.met(error)
         if isinstance(error, StreamLost) and names.task_id:
-            return await self._resumed()
+            return await self._resumed(lost=True)
         if isinstance(error, TaskTimeout) and error.task_id:
             names.named(error.task_id, "")
             return await self._resumed()
@@ -135,13 +139,17 @@ class UpstreamTask:
         if admission.queues and (unsaid or isinstance(error, Unavailable | AgentOffline | TooManyRequests)):
             await admission.wait()
             return None
-        if isinstance(error, MethodNotFound) or (isinstance(error, HttpRefusal) and error.status not in NO_CHAT):
+        gone = isinstance(error, MethodNotFound) or (isinstance(error, HttpRefusal) and error.status not in NO_CHAT)
+        if gone:
             before = spoken.interface
             if self._moves < MOVES_MAX and await admission.reread() and spoken.interface != before:
                 self._moves += 1
                 return None
-            if names.number == 1 and not names.task_id and (said := await self._chat_instead()) is not None:
-                return said
+        chats = gone or (
+            spoken.tongue.name == "kaos" and isinstance(error, A2AError) and not isinstance(error, NOT_INSTEAD)
+        )
+        if chats and names.number == 1 and not names.task_id and (said := await self._chat_instead()) is not None:
+            return said
         return failures.ending(way.name, error)
 
     # -- hearing -------------------------------------------------------------------------------------------------------
@@ -266,10 +274,13 @@ class UpstreamTask:
             answers.append(await self._run.ask(()))
         return answers
 
-    async def _resumed(self, unsent: Message | None = None) -> TaskStatus | None:
-        """Look how the upstream's task stands, and go on from there; `unsent` is an answer that it may not have."""
+    async def _resumed(self, unsent: Message | None = None, *, lost: bool = False) -> TaskStatus | None:
+        """Look how the upstream's task stands, and go on from there; `unsent` is an answer that it may not have.
+
+        `lost`: it has not answered for as long as a task waits.
+        """
         run, way, names, telling = self._run, self._way, self._names, self._telling
-        lost_at: float | None = None
+        lost_at = time.monotonic() - way.timeouts.mend_s if lost else None
         pause_s = 0.2
         while True:
             connection = await self._admission.connection()
@@ -310,7 +321,8 @@ class UpstreamTask:
                     raise failures.ending(way.name, error) from error
                 waits = self._admission.queues and not isinstance(error, InternalError)
                 if not waits and now - lost_at >= way.timeouts.mend_s:
-                    raise failures.ending(way.name, error) from error
+                    gone = isinstance(error, NoAnswer)  # it has the message, whether or not it heard this question
+                    raise failures.uncertain(way.name) if gone else failures.ending(way.name, error) from error
                 await way.pause(min(LOOK_AGAIN_S, max(pause_s, way.breaker.wait_s)))
                 pause_s *= 2
 

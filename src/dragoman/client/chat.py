@@ -6,6 +6,9 @@ Invariant: the answer is the text of the first choice, or an error that says wha
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from dragoman.client.errors import shown
 from dragoman.client.wire import Requester, post_object
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import checked
@@ -30,4 +33,5 @@ async def complete(
         case {"choices": [{"message": {"content": str() as text}}, *_]}:
             return text
         case _:
-            raise InvalidAgentResponse(f"{checked(url)}: expected `choices[0].message.content` with a text, got none")
+            came = shown(msgspec.json.encode(answer))
+            raise InvalidAgentResponse(f"{checked(url)}: expected `choices[0].message.content` with a text, got {came}")

@@ -253,7 +253,7 @@ class Connection:
         try:
             return await transport.call(operation, idempotency_key=idempotency_key, traceparent=traceparent)
         except (A2AError, HttpRefusal) as error:
-            if not _gone(error, operation) or (other := await self._choice.after(transport)) is None:
+            if not self._gone(error, operation) or (other := await self._choice.after(transport)) is None:
                 raise
         return await other.call(operation, idempotency_key=idempotency_key, traceparent=traceparent)
 
@@ -283,7 +283,7 @@ class Connection:
                         yield each
                 return
             except (A2AError, HttpRefusal) as error:
-                if begun or not _gone(error, operation) or (other := await self._choice.after(transport)) is None:
+                if begun or not self._gone(error, operation) or (other := await self._choice.after(transport)) is None:
                     raise
             transport = other
 
@@ -297,21 +297,22 @@ class Connection:
             raise _unexpected(answer, "a task")
         return answer
 
+    def _gone(self, error: A2AError | HttpRefusal, operation: Operation) -> bool:
+        """Whether an error says that the endpoint is not there any more, or speaks something else.
 
-def _gone(error: A2AError | HttpRefusal, operation: Operation) -> bool:
-    """Whether an error says that the endpoint is not there any more, or speaks something else.
-
-    That a method is unknown says so only of the methods that every agent has.
-    """
-    match error:
-        case VersionNotSupported():
-            return True
-        case HttpRefusal():
-            return error.status in _GONE_STATUS
-        case MethodNotFound():
-            return isinstance(operation, GetTask) or type(operation) is SendMessage
-        case _:
-            return isinstance(error, _GONE) and isinstance(operation, SendMessage | GetTask | CancelTask)
+        That a method is unknown says so only of those that every agent has, and of streams if the card has them.
+        """
+        match error:
+            case VersionNotSupported():
+                return True
+            case HttpRefusal():
+                return error.status in _GONE_STATUS
+            case MethodNotFound() if isinstance(operation, StreamMessage):
+                return self.card is not None and self.card.streams
+            case MethodNotFound():
+                return isinstance(operation, GetTask | SendMessage)
+            case _:
+                return isinstance(error, _GONE) and isinstance(operation, SendMessage | GetTask | CancelTask)
 
 
 def _unexpected(answer: Answer, expected: str) -> InvalidAgentResponse:

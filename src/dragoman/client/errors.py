@@ -23,6 +23,14 @@ from msgspec import Struct
 
 from dragoman.net.errors import AddressRefused, BadUrl, EgressError, TimedOut
 
+SHOWN_BYTES = 200
+"""As much as an error shows of an answer that nothing explains."""
+
+
+def shown(body: bytes) -> str:
+    """The first bytes of an answer."""
+    return f"{body[:SHOWN_BYTES]!r}{'…' if len(body) > SHOWN_BYTES else ''}"
+
 
 class PeerError(Exception):
     """The peer refused. `url` is where."""
@@ -33,10 +41,11 @@ class PeerError(Exception):
 
 
 class HttpRefusal(PeerError):
-    """The peer answered with an HTTP status that is not 2xx; redirects are not followed."""
+    """The peer answered with an HTTP status that is not 2xx; redirects are not followed. `body` is shown in part."""
 
-    def __init__(self, url: str, status: int) -> None:
-        super().__init__(url, f"answered with HTTP status {status}, expected 200")
+    def __init__(self, url: str, status: int, body: bytes = b"") -> None:
+        came = f", got {shown(body)}" if body else ""
+        super().__init__(url, f"answered with HTTP status {status}, expected 200{came}")
         self.status = status
 
 

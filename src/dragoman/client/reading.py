@@ -8,7 +8,8 @@ from typing import NoReturn
 import msgspec
 from msgspec import Raw, Struct
 
-from dragoman.client.errors import HttpRefusal
+from dragoman.client.errors import HttpRefusal, shown
+from dragoman.dialects import refusals
 from dragoman.dialects.sse import ServerSentEvent
 from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.model.errors import A2AError, InvalidAgentResponse
@@ -16,8 +17,6 @@ from dragoman.model.message import Message
 from dragoman.model.operations import DeletePushConfig, Operation
 from dragoman.model.task import Task
 from dragoman.model.updates import Update
-
-SHOWN_BYTES = 200
 
 _NOTHING = Raw(b"")
 _PINGS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
@@ -106,19 +105,23 @@ class Reading(Struct, frozen=True):
     def refusal(self, body: bytes, status: int) -> A2AError | HttpRefusal:
         """What an answer means whose status is not 2xx."""
         if 300 <= status < 400:
-            return HttpRefusal(self.url, status)
+            return HttpRefusal(self.url, status, body)
         told = True
         try:
             envelope = _ENVELOPE.decode(body)
             if self.call_id and envelope.jsonrpc is not None and (failure := envelope.failure):
-                return self.tongue.read_error(failure, 0)
+                error = self.tongue.read_error(failure, 0)
+                if not refusals.untold(error):
+                    return error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidAgentResponse):
             told = False  # something on the way may have answered, in a manner of its own
         try:
             error = self.tongue.read_error(body, status)
         except InvalidAgentResponse:
-            return HttpRefusal(self.url, status)
-        return error if told or not isinstance(error, InvalidAgentResponse) else HttpRefusal(self.url, status)
+            return HttpRefusal(self.url, status, body)
+        if refusals.untold(error) or (isinstance(error, InvalidAgentResponse) and not told):
+            return HttpRefusal(self.url, status, body)
+        return error
 
     def _result(self, body: bytes) -> bytes:
         try:
@@ -144,11 +147,12 @@ class Reading(Struct, frozen=True):
             meant = self.tongue.read_error(error, 0)
         except InvalidAgentResponse as unread:
             raise self._told(unread) from None
+        if refusals.untold(meant):
+            raise self._unreadable("expected an error with a `code` or a `message`", error)
         raise meant
 
     def _told(self, error: InvalidAgentResponse) -> InvalidAgentResponse:
         return InvalidAgentResponse(f"{self.url}: {error.message}")
 
     def _unreadable(self, expected: str, body: bytes) -> InvalidAgentResponse:
-        more = "…" if len(body) > SHOWN_BYTES else ""
-        return InvalidAgentResponse(f"{self.url}: {expected}, got {body[:SHOWN_BYTES]!r}{more}")
+        return InvalidAgentResponse(f"{self.url}: {expected}, got {shown(body)}")

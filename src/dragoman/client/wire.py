@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dragoman.client.errors import HttpRefusal
+from dragoman.client.errors import HttpRefusal, shown
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import Reply, checked
 from dragoman.net.flow import Flow
@@ -68,12 +68,11 @@ async def post_object(
 
 def _object(reply: Reply, url: str) -> dict[str, Any]:
     if not reply.ok:
-        raise HttpRefusal(url, reply.status)
+        raise HttpRefusal(url, reply.status, reply.body)
     try:
         value = msgspec.json.decode(reply.body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        kind = reply.headers.get("content-type", "no Content-Type")
-        raise InvalidAgentResponse(f"{url}: expected JSON, got something else ({kind[:100]})") from None
+        raise InvalidAgentResponse(f"{url}: expected JSON, got {shown(reply.body)}") from None
     if not isinstance(value, dict):
-        raise InvalidAgentResponse(f"{url}: expected a JSON object, got {type(value).__name__}")
+        raise InvalidAgentResponse(f"{url}: expected a JSON object, got {shown(reply.body)}")
     return value

@@ -101,9 +101,12 @@ def of(
     if kind is None and isinstance(code, int):
         kind = codes.get(code)
     if kind is None:
-        kind = statuses.get(status, errors.InvalidRequest if status == 400 else errors.InternalError)
+        kind = statuses.get(status)
     if kind not in (errors.AgentFailed, errors.TaskTimeout) and "retryAfterS" in known and "limit" in known:
         kind = errors.TooManyRequests
+    if kind is None:
+        text = _text(given) or UNTOLD
+        return made(errors.InvalidRequest if status == 400 else errors.InternalError, text, known)
     error = made(kind, _text(given), known)
     if isinstance(error, errors.Unauthorized):
         error.missing = not _NOBODY.isdisjoint(_words(given, known))
@@ -150,13 +153,19 @@ def _text(given: Json) -> str:
 
 def made(kind: Kind, text: str, data: Json) -> A2AError:
     """An error of that kind with the text that came, if one did."""
-    error = _MADE[kind](text, data) if kind in _MADE else kind(text or _UNTOLD)
+    error = _MADE[kind](text, data) if kind in _MADE else kind(text or UNTOLD)
     if text and kind is not errors.AgentFailed:
         error.message, error.args = text, (text,)
     return error
 
 
-_UNTOLD = "the agent refused, and did not say why"
+UNTOLD = "the agent refused, and did not say why"
+"""The text where none came."""
+
+
+def untold(error: A2AError) -> bool:
+    """Whether nothing that came explains the error: no word, no code, no status, and no text."""
+    return isinstance(error, errors.InternalError | errors.InvalidRequest) and error.message == UNTOLD
 
 
 def _listed(data: Json, name: str) -> tuple[str, ...]:
@@ -209,7 +218,7 @@ _MADE: Mapping[Kind, Callable[[str, Json], A2AError]] = {
     errors.MethodNotAllowed: lambda text, data: errors.MethodNotAllowed(texts_in(data, "allowed")),
     errors.UnsupportedMediaType: lambda text, data: errors.UnsupportedMediaType(""),
     errors.PayloadTooLarge: lambda text, data: errors.PayloadTooLarge(0),
-    errors.Unavailable: lambda text, data: errors.Unavailable(text or _UNTOLD, _whole(data, "retryAfterS", _RETRY_S)),
+    errors.Unavailable: lambda text, data: errors.Unavailable(text or UNTOLD, _whole(data, "retryAfterS", _RETRY_S)),
     errors.TooManyRequests: lambda text, data: errors.TooManyRequests(
         text_in(data, "limit") or "its own limit", text or "too many requests", _whole(data, "retryAfterS", _RETRY_S)
     ),
