@@ -11,12 +11,15 @@ import apsw
 import msgspec
 
 from dragoman.model.operations import PushConfig
-from dragoman.store.api import Appended, Dedupe, Ended, Fenced, Moved, Refused, Repeat, Unknown
-from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM, Codec
+from dragoman.store.api import Appended, Dedupe, Refused, Repeat, Unknown
+from dragoman.store.sqlite.codec import LARGE_BYTES, Codec
 from dragoman.store.sqlite.files import File
+from dragoman.store.sqlite.guard import Standing, refusal
 from dragoman.store.sqlite.owed import keep_webhook, owe, register, remove, remove_all, settle
 from dragoman.store.sqlite.quotas import Room
+from dragoman.store.sqlite.rows import addition_row, repeat, task_row
 from dragoman.store.sqlite.statements import for_rows
+from dragoman.store.sqlite.tally import Tally
 from dragoman.store.sqlite.writes import (
     Act,
     Addition,
@@ -40,37 +43,6 @@ SWEPT_DAYS = 500
 
 SCOPES_REMEMBERED = 10_000
 """Numbers of owners with agents that need no look-up."""
-
-Standing = tuple[int, int, str, int, int, int, int, int]
-"""Number, scope, context, state, seq, epoch of a task, whether it is leased, and the time of its status."""
-
-
-class Tally:
-    """How the counters change within one transaction; written once at its end."""
-
-    def __init__(self) -> None:
-        self.contexts: dict[tuple[int, str], list[int]] = {}
-        self.days: dict[tuple[int, str], int] = {}
-        """Tasks made by day and owner, where days are limited."""
-
-    def move(self, scope: int, context: str, old: int | None, new: int | None) -> None:
-        """One task goes from state `old` to `new`; None is outside."""
-        if old == new:
-            return
-        counts = self.contexts.setdefault((scope, context), [0] * 8)
-        if old is not None:
-            counts[old] -= 1
-        if new is not None:
-            counts[new] += 1
-
-    def scopes(self) -> dict[int, list[int]]:
-        """The same, summed over the contexts of each scope."""
-        sums: dict[int, list[int]] = {}
-        for (scope, _), counts in self.contexts.items():
-            total = sums.setdefault(scope, [0] * 8)
-            for state, count in enumerate(counts):
-                total[state] += count
-        return sums
 
 
 class Ledger:
@@ -273,83 +245,3 @@ class Ledger:
             if sum(counts) < 0:
                 self.cursor.execute(self.sql["drop_context"], key)
         self.tally = Tally()
-
-
-def task_row(new: Creation, task: int, scope: int) -> tuple[object, ...]:
-    """The values of `add_tasks`."""
-    return (
-        task,
-        new.id,
-        scope,
-        new.context,
-        new.state,
-        new.status_ms,
-        new.events,
-        int(new.holder is not None),
-        None if new.state >= TERMINAL_FROM else new.holder,
-        len(new.page),
-        bool(new.files),
-        new.head,
-        new.webhook is not None,
-    )
-
-
-def addition_row(add: Addition) -> tuple[object, ...]:
-    """The values of `append` and `append_together` that follow the task."""
-    return (
-        add.events,
-        add.state,
-        add.status_ms,
-        add.holder is not None,
-        add.holder,
-        add.ends_lease,
-        len(add.page),
-        add.snapshot is not None,
-        bool(add.files),
-        add.epoch,
-        add.expected_seq,
-    )
-
-
-def extension_row(add: Addition) -> tuple[object, ...]:
-    """The values of `extend_together` that follow the task."""
-    return (
-        add.events,
-        len(add.page),
-        add.snapshot is not None,
-        bool(add.files),
-        add.epoch,
-        add.expected_seq,
-    )
-
-
-def extends(add: Addition, standing: Standing) -> bool:
-    """Whether `add` leaves state, its time and the lease of a task that stands so as they are."""
-    same = add.state == standing[3] and add.status_ms == standing[7]
-    return same and add.holder is None and not add.ends_lease
-
-
-def may_append(add: Addition, standing: Standing) -> bool:
-    """Whether the guard will let `add` through, as far as one can tell."""
-    _, _, _, state, seq, epoch, leased, _ = standing
-    return (
-        state < TERMINAL_FROM
-        and (add.epoch is None or (add.epoch == epoch and bool(leased)))
-        and (add.expected_seq is None or add.expected_seq == seq)
-    )
-
-
-def refusal(add: Addition, standing: Standing) -> Refused:
-    """Why the guard of `add` missed a task that stands so; what is for ever comes first."""
-    _, _, _, state, seq, epoch, leased, _ = standing
-    if state >= TERMINAL_FROM:
-        return Ended(add.id)
-    if add.epoch is not None and not (leased and add.epoch == epoch):
-        return Fenced(f"{add.id}: epoch {add.epoch}, the task has {epoch if leased else 'no lease'}")
-    return Moved(f"{add.id}: expected seq {add.expected_seq}, the task is at {seq}")
-
-
-def repeat(found: tuple[str | None, bytes, int, bytes | None], codec: Codec) -> Repeat:
-    """An earlier call from its row."""
-    task_id, digest, seq, answer = found
-    return Repeat(task_id, digest, seq, None if answer is None else codec.message(answer))

@@ -17,7 +17,7 @@ from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
 from dragoman.store.sqlite.codec import STATES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import file_bytes, kept_apart, putting_back
-from dragoman.store.sqlite.ledger import repeat
+from dragoman.store.sqlite.rows import repeat
 
 Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None, int]
 """The task's columns as far as its head; its snapshot; first seq and events of a page; whether it is pushed."""

@@ -14,9 +14,11 @@ import msgspec
 from dragoman.store.api import Appended
 from dragoman.store.outbox import Delivery
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
-from dragoman.store.sqlite.ledger import Ledger, Standing, addition_row, extends, extension_row, may_append, task_row
+from dragoman.store.sqlite.guard import Standing, extends, may_append
+from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.owed import Begun, owe, settle
 from dragoman.store.sqlite.quotas import Room
+from dragoman.store.sqlite.rows import addition_row, extension_row, task_row
 from dragoman.store.sqlite.writes import (
     Addition,
     Creation,

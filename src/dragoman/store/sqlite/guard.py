@@ -1,0 +1,38 @@
+"""How a task stands in its row, and what the guard of an append makes of that.
+
+Invariant: pure, and the same conditions as in the statement, which decides: here is foretold what it will let through,
+and told why it did not.
+"""
+
+from dragoman.store.api import Ended, Fenced, Moved, Refused
+from dragoman.store.sqlite.codec import TERMINAL_FROM
+from dragoman.store.sqlite.writes import Addition
+
+Standing = tuple[int, int, str, int, int, int, int, int]
+"""Number, scope, context, state, seq, epoch of a task, whether it is leased, and the time of its status."""
+
+
+def extends(add: Addition, standing: Standing) -> bool:
+    """Whether `add` leaves state, its time and the lease of a task that stands so as they are."""
+    same = add.state == standing[3] and add.status_ms == standing[7]
+    return same and add.holder is None and not add.ends_lease
+
+
+def may_append(add: Addition, standing: Standing) -> bool:
+    """Whether the guard will let `add` through, as far as one can tell."""
+    _, _, _, state, seq, epoch, leased, _ = standing
+    return (
+        state < TERMINAL_FROM
+        and (add.epoch is None or (add.epoch == epoch and bool(leased)))
+        and (add.expected_seq is None or add.expected_seq == seq)
+    )
+
+
+def refusal(add: Addition, standing: Standing) -> Refused:
+    """Why the guard of `add` missed a task that stands so; what is for ever comes first."""
+    _, _, _, state, seq, epoch, leased, _ = standing
+    if state >= TERMINAL_FROM:
+        return Ended(add.id)
+    if add.epoch is not None and not (leased and add.epoch == epoch):
+        return Fenced(f"{add.id}: epoch {add.epoch}, the task has {epoch if leased else 'no lease'}")
+    return Moved(f"{add.id}: expected seq {add.expected_seq}, the task is at {seq}")
