@@ -20,7 +20,7 @@ from dragoman.bindings.cors import Cors
 from dragoman.bindings.health import Health
 from dragoman.bindings.limits import Limits, limits
 from dragoman.bindings.listener import BACKLOG, bound_socket, listener
-from dragoman.engine.api import StreamItem
+from dragoman.engine.handler import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
 from dragoman.model.events import ArtifactChunk, Event, Logged
 from dragoman.model.ids import SystemClock

@@ -12,7 +12,7 @@ from dragoman.bindings.http import SLICE_BYTES, Streaming
 from dragoman.bindings.stream import Streams, seen
 from dragoman.dialects import v1
 from dragoman.dialects.sse import Parser, ServerSentEvent
-from dragoman.engine.api import Direct, Snapshot, StreamItem
+from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.operations import Call
 from tests.bindings.conftest import (

@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.engine.api import Announcer, EngineSettings, Run, Snapshot, Stream, StreamItem
+from dragoman.engine.announcer import Announcer
+from dragoman.engine.api import Run
 from dragoman.engine.engine import Engine
+from dragoman.engine.handler import Snapshot, Stream, StreamItem
+from dragoman.engine.settings import EngineSettings
 from dragoman.engine.trail import Trail
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.events import Logged, StatusChanged

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine.api import Delegation, Direct, Reject, Run
+from dragoman.engine.api import Delegation, Reject, Run
+from dragoman.engine.handler import Direct
 from dragoman.model.errors import InternalError, InvalidParams, Unavailable, UnsupportedOperation
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, Usage

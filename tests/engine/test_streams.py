@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from dragoman.engine import recent, tail
-from dragoman.engine.api import Run, Snapshot
+from dragoman.engine.api import Run
+from dragoman.engine.handler import Snapshot
 from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Logged
 from dragoman.model.message import Part

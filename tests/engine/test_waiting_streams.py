@@ -1,6 +1,7 @@
 """Streams of tasks that wait, or have waited, for their caller: where they end (A2A 0.3 §7.9, DESIGN §5)."""
 
-from dragoman.engine.api import Run, Snapshot
+from dragoman.engine.api import Run
+from dragoman.engine.handler import Snapshot
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import TaskState

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.engine.api import PutOff, Step
+from dragoman.engine.announcer import PutOff, Step
 from dragoman.engine.lifecycle import SPELLED
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id

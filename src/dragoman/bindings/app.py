@@ -23,7 +23,7 @@ from dragoman.bindings.routes import ALL_MOUNTS, NOT_HERE, Routes
 from dragoman.bindings.stream import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.dialects.mounts import Mount, mount_of
-from dragoman.engine.api import Handler
+from dragoman.engine.handler import Handler
 from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id
 

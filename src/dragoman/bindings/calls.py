@@ -14,7 +14,7 @@ from dragoman.bindings.limits import Limits
 from dragoman.bindings.stream import seen
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.json_bounds import check_sent
-from dragoman.engine.api import Handler
+from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams
 from dragoman.model.operations import Call, Operation, SendMessage, Shown, StreamMessage, Subscribe, task_id_of

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from dragoman.bindings.routes import Route
 from dragoman.dialects.api import Dialect
-from dragoman.engine.api import Stream
+from dragoman.engine.handler import Stream
 from dragoman.model.errors import (
     A2AError,
     InvalidParams,

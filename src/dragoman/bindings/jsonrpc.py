@@ -11,7 +11,7 @@ from dragoman.bindings.http import JSON, Answer, Request, Streaming, refusal
 from dragoman.bindings.stream import seen
 from dragoman.dialects import jsonrpc, resolve
 from dragoman.dialects.api import Dialect
-from dragoman.engine.api import Handler
+from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound
 from dragoman.model.operations import StreamMessage, Subscribe

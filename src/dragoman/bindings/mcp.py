@@ -20,7 +20,7 @@ from dragoman.dialects.api import STREAM_HEADERS, Dialect
 from dragoman.dialects.mcp import names, serve, serve_arguments, serve_results, serve_telling, serve_tools
 from dragoman.dialects.mcp.serve_session import Session, opened, session
 from dragoman.dialects.mcp.serve_tools import Tool
-from dragoman.engine.api import Handler, Stream
+from dragoman.engine.handler import Handler, Stream
 from dragoman.model.errors import (
     A2AError,
     AgentNotFound,

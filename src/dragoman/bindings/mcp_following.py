@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from dragoman.dialects.mcp import serve_results, serve_telling
 from dragoman.dialects.mcp.serve_telling import Growing
-from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
+from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
 from dragoman.engine.lifecycle import Fold
 from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
@@ -36,7 +36,7 @@ class Told(Struct, frozen=True):
 
 
 class Following:
-    """A stream of events without a seq, whose frames are messages: see `engine.api.Stream`.
+    """A stream of events without a seq, whose frames are messages: see `engine.handler.Stream`.
 
     `asks` opens the task's stream anew behind an event and until the task ends; then the caller's user is asked what
     the agent asks, and the answer comes another way. None: nobody can be asked, and a question ends the call.
@@ -76,7 +76,7 @@ class Following:
         self._quiet_until_ms = 0
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """What came since, as frames; see `engine.api.Stream.next`."""
+        """What came since, as frames; see `engine.handler.Stream.next`."""
         while not self._over:
             batch = await self._stream.next(wait_s)
             if batch is None:
@@ -95,7 +95,7 @@ class Following:
         return None
 
     def close(self) -> None:
-        """The caller has left: see `engine.api.Stream.close`. The task goes on."""
+        """The caller has left: see `engine.handler.Stream.close`. The task goes on."""
         self._left = True
         self._end()
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from dragoman.bindings.mcp_following import KEY
 from dragoman.dialects.mcp import serve_telling
-from dragoman.engine.api import StreamItem
+from dragoman.engine.handler import StreamItem
 from dragoman.model.card import Profile
 from dragoman.model.errors import TooManyRequests
 from dragoman.model.events import Logged, StatusChanged
@@ -20,7 +20,7 @@ RETRY_S = 60
 
 
 class Listening:
-    """What one session is told, until it leaves or the server stops: see `engine.api.Stream`."""
+    """What one session is told, until it leaves or the server stops: see `engine.handler.Stream`."""
 
     head: TaskHead | None = None
     base: Record | None = None
@@ -39,7 +39,7 @@ class Listening:
         self._news.set()
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """That there are other tools, when there are; see `engine.api.Stream.next`."""
+        """That there are other tools, when there are; see `engine.handler.Stream.next`."""
         try:
             async with asyncio.timeout(self._quiet_s if wait_s is None else wait_s):
                 await self._news.wait()

@@ -19,7 +19,7 @@ from dragoman.dialects.api import STREAM_HEADERS, Dialect
 from dragoman.dialects.openai import encode
 from dragoman.dialects.openai.decode import decode
 from dragoman.dialects.openai.errors import encode_error, error_status, row, task_of
-from dragoman.engine.api import Direct, Handler, Snapshot, Stream, StreamItem
+from dragoman.engine.handler import Direct, Handler, Snapshot, Stream, StreamItem
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound, MethodNotFound, TaskTimeout, Unavailable
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
@@ -128,7 +128,7 @@ class OpenAi:
 
 
 class Completion:
-    """A task's stream with its frames made: see `engine.api.Stream`.
+    """A task's stream with its frames made: see `engine.handler.Stream`.
 
     What it gives out are events without a seq, because OpenAI's streams cannot be resumed and have no `id:` lines; the
     frames of a batch are on its first event.
@@ -149,7 +149,7 @@ class Completion:
             self._chunks = self._begun(stream.head.id, encode.created_s(stream.head))
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """What came since, as frames; see `engine.api.Stream.next`."""
+        """What came since, as frames; see `engine.handler.Stream.next`."""
         while self._chunks is None or not self._chunks.over:
             batch = await self._stream.next(wait_s)
             if batch is None:
@@ -164,7 +164,7 @@ class Completion:
         return None
 
     def close(self) -> None:
-        """The caller has left: see `engine.api.Stream.close`."""
+        """The caller has left: see `engine.handler.Stream.close`."""
         self._stream.close()
 
     def _begun(self, source: str, created: int) -> encode.Chunks:

@@ -10,7 +10,7 @@ from dragoman.bindings.http import Answer, Header, Request, Streaming, refusal
 from dragoman.bindings.stream import seen
 from dragoman.dialects import json_bounds, resolve
 from dragoman.dialects.api import Dialect, RestRequest
-from dragoman.engine.api import Handler
+from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import StreamMessage, Subscribe

@@ -12,7 +12,7 @@ from dragoman.bindings.http import SLICE_BYTES, Receive, Send, Streaming
 from dragoman.bindings.telling import Telling
 from dragoman.dialects import sse
 from dragoman.dialects.api import Dialect
-from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
+from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
 from dragoman.model.events import Logged, seq_and_frame
 from dragoman.model.task import TaskHead
 

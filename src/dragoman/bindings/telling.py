@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Sequence
 
 from dragoman.dialects.api import Dialect
-from dragoman.engine.api import Direct, Snapshot, Stream, StreamItem
+from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
 from dragoman.engine.lifecycle import SETTLED, Fold
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
 

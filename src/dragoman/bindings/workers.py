@@ -18,7 +18,8 @@ from dragoman.bindings.http import Answer, Gone, Request, plain, refusal
 from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
-from dragoman.engine.api import Delegation, Handler
+from dragoman.engine.api import Delegation
+from dragoman.engine.handler import Handler
 from dragoman.model.errors import A2AError, InvalidParams, NotFound, UnsupportedOperation
 from dragoman.model.events import Delegated
 from dragoman.model.operations import Call, CompleteTask, UpdateStatus

@@ -9,7 +9,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from dragoman.engine.api import Answered, Handler, Stream, StreamItem
+from dragoman.engine.handler import Answered, Handler, Stream, StreamItem
 from dragoman.engine.rates import Rates
 from dragoman.engine.trail import Trail
 from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
@@ -77,7 +77,7 @@ VERBS: Mapping[Scope, str] = MappingProxyType(
 
 
 class Admitted:
-    """A Handler that hands on what a principal may do: see `engine.api.Handler`.
+    """A Handler that hands on what a principal may do: see `engine.handler.Handler`.
 
     `rates` None and `max_streams` 0 set no limit; `trail` None notes nothing.
     """
@@ -93,7 +93,7 @@ class Admitted:
         self._open: dict[str, int] = {}
 
     async def call(self, call: Call) -> Answered:
-        """Answer a unary operation: see `engine.api.Handler.call`."""
+        """Answer a unary operation: see `engine.handler.Handler.call`."""
         kind = KINDS[type(call.operation)]
         try:
             self._admit(call, kind)
@@ -108,7 +108,7 @@ class Admitted:
         return result
 
     async def stream(self, call: Call) -> Stream:
-        """Open a stream: see `engine.api.Handler.stream`."""
+        """Open a stream: see `engine.handler.Handler.stream`."""
         kind = KINDS[type(call.operation)]
         try:
             self._admit(call, kind)
@@ -123,11 +123,11 @@ class Admitted:
         return stream
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """See `engine.api.Handler.dialect_of`."""
+        """See `engine.handler.Handler.dialect_of`."""
         return self._handler.dialect_of(task_id, principal, agent, mount)
 
     def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """See `engine.api.Handler.agent_of`."""
+        """See `engine.handler.Handler.agent_of`."""
         return self._handler.agent_of(task_id, principal, mount)
 
     def note(self, entry: AuditEntry) -> None:
@@ -192,7 +192,7 @@ class Admitted:
 
 
 class Counted:
-    """A stream that is one of its owner's until it ends or is closed: see `engine.api.Stream`."""
+    """A stream that is one of its owner's until it ends or is closed: see `engine.handler.Stream`."""
 
     __slots__ = ("_closed", "_open", "_owner", "_stream", "base", "head")
 
@@ -210,14 +210,14 @@ class Counted:
         return self._stream.retry
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """The next batch: see `engine.api.Stream.next`."""
+        """The next batch: see `engine.handler.Stream.next`."""
         batch = await self._stream.next(wait_s)
         if batch is None:
             self.close()
         return batch
 
     def close(self) -> None:
-        """The caller has left: see `engine.api.Stream.close`."""
+        """The caller has left: see `engine.handler.Stream.close`."""
         self._stream.close()
         if not self._closed:
             self._closed = True

@@ -1,111 +1,21 @@
-"""The two seams of the engine: Handler, which bindings call, and Runner, which stands behind a card.
+"""What stands behind a card: Runner; and what it may do with the task that it is given: Run.
 
-Invariant: a binding knows nothing of runs, an agent knows nothing of streams; both know only what is here.
+Invariant: an agent knows nothing of streams, and of the engine only what is here.
 """
 
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Sequence
-from contextvars import Context
 from typing import Any, Literal, Protocol, runtime_checkable
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged
+from dragoman.model.events import ArtifactChunk, Delegated
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import Call, CompleteTask, PushConfig, Result, Shown, UpdateStatus
+from dragoman.model.operations import CompleteTask, Shown, UpdateStatus
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
-from dragoman.store.outbox import Delivery, Registration
-
-
-class Snapshot(Struct, frozen=True):
-    """A stream's first item, the task as it stands at `record.seq`; `history_length` as the caller asked.
-
-    `subscribed`: the caller follows a task that was there before, rather than one it has just made. `own`: it is for
-    this caller only, and nobody else is sent its bytes.
-    """
-
-    record: Record
-    history_length: int | None = None
-    subscribed: bool = False
-    own: bool = False
-
-
-class Direct(Struct, frozen=True):
-    """A stream's only item: the message of an agent that answers directly (A2A 1.0 §3.1.2)."""
-
-    message: Message
-
-
-StreamItem = Snapshot | Direct | Logged
-
-
-class Stream(Protocol):
-    """One caller's view of a task as it goes on. Everything that can be refused was refused before it exists."""
-
-    head: TaskHead | None
-    """Fixed facts of the task; None for a stream that holds a Direct."""
-    base: Record | None
-    """The task as it stood where the stream begins, if the call asked for it (`Call.folds`) and no snapshot comes."""
-
-    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """What came since, in order; None at the end.
-
-        Empty when nothing came for the keep-alive interval, or for `wait_s` seconds.
-        """
-        ...
-
-    def close(self) -> None:
-        """The caller has left: `next`, also one that waits now, returns None. The task goes on (invariant 6)."""
-        ...
-
-    @property
-    def retry(self) -> bool:
-        """Whether the stream ended before its task did, because the server is stopping: the caller shall come back."""
-        ...
-
-
-class EngineSettings(Struct, frozen=True, kw_only=True):
-    """What the operator may set of the engine. Names and units are those of `config.Config`.
-
-    `suspend_max_s`: how long a suspended agent stays in memory while its task waits for the caller; after that the
-    answer runs it again with the recorded answers. `dedupe_s`: for how long a repeated call is the same call.
-    `max_open_tasks` and `max_daily_tasks` are those of one principal; 0: no limit.
-    """
-
-    blocking_timeout_s: float = 300.0
-    cancel_grace_s: float = 5.0
-    keepalive_s: float = 15.0
-    suspend_max_s: float = 3600.0
-    dedupe_s: float = 600.0
-    max_open_tasks: int = 0
-    max_daily_tasks: int = 0
-
-
-Answered = Result | Profile
-"""A result; or, for GetExtendedCard, what the agent says of itself: where it lives, the binding knows."""
-
-
-class Handler(Protocol):
-    """Answers operations. The engine is one; quotas, audit and a remote upstream are others; they stack."""
-
-    async def call(self, call: Call) -> Answered:
-        """Answer a unary operation. Raises A2AError and nothing else."""
-        ...
-
-    async def stream(self, call: Call) -> Stream:
-        """Open the stream of a StreamMessage or Subscribe. Raises A2AError and nothing else."""
-        ...
-
-    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """The dialect in which `principal` made that task of `agent` through `mount`; None if it did not."""
-        ...
-
-    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """The agent of the task that `principal` made through `mount`; None if it did not, or may not use the agent."""
-        ...
 
 
 class Reject(Exception):
@@ -335,93 +245,4 @@ class Reported(Protocol):
 
         Raises A2AError: InvalidParams for a report that does not fit, LeaseLost, Unavailable.
         """
-        ...
-
-
-class Execution(Protocol):
-    """A run, as it is observed. `context`, if there is one, is what the agent runs in."""
-
-    @property
-    def traceparent(self) -> str | None:
-        """What names this run to others; None: the trace that the task came with goes on."""
-        ...
-
-    @property
-    def context(self) -> Context | None: ...
-
-    def finished(self, state: str) -> None:
-        """The run is over, and the task is in `state`."""
-        ...
-
-
-class Step(Struct, frozen=True, kw_only=True):
-    """One event of a task as webhooks are told of it: the state it left, and the artifacts that it made whole.
-
-    `event` None: nothing happened, a webhook was registered and is told how the task stands. `stands` is the task up to
-    it; it is folded when first asked for, which must be before the task goes on. `changes`: the task was not in that
-    state before, or webhooks are to be told how it stands. `again`: the artifact that it made whole had been so before.
-    """
-
-    seq: int
-    event: Event | None
-    state: TaskState
-    stands: Callable[[], Record]
-    whole: tuple[str, ...] = ()
-    changes: bool = True
-    again: bool = False
-
-
-class PutOff(Struct):
-    """What of a task is not told each time, since telling it would cost as much as the task is large.
-
-    `dialects`: those in which the whole task is told, and is too large to be told but for a change of its state.
-    `artifacts` went on after they were whole, and wait for the task to settle; `doubtful` ones may have.
-    """
-
-    dialects: set[str] = field(default_factory=set)
-    artifacts: set[str] = field(default_factory=set)
-    doubtful: set[str] = field(default_factory=set)
-
-
-class Announcer(Protocol):
-    """Turns what happens to a task into deliveries, and sees to it that they are sent. Without one there is no push."""
-
-    async def registration(self, config: PushConfig, field: str) -> Registration:
-        """The configuration as it may be kept. `field` names where its URL was, in the caller's words.
-
-        Raises InvalidParams, naming the URL and what speaks against it, if it may not be called from here.
-        """
-        ...
-
-    def deliveries(
-        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
-    ) -> tuple[Delivery, ...]:
-        """What `configs` are told of `steps`, in order, rendered. `put_off` is that of the task, and is kept so."""
-        ...
-
-    def wake(self) -> None:
-        """Deliveries were committed."""
-        ...
-
-
-class Observer(Protocol):
-    """Is told what happens to tasks, for counts and spans; states are spelled `completed`, `input-required` …
-
-    It is told on the loop and of everything, so it must be quick, and it never raises.
-    """
-
-    def submitted(self, agent: str) -> None:
-        """A task was written."""
-        ...
-
-    def cancel_requested(self, agent: str) -> None:
-        """Somebody wants a task to stop."""
-        ...
-
-    def ended(self, agent: str, state: str, duration_ms: int) -> None:
-        """The end of a task was committed."""
-        ...
-
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> Execution:
-        """A run begins; `traceparent` is what the task came with."""
         ...

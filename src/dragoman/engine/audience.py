@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Announcer, PutOff, Step
+from dragoman.engine.announcer import Announcer, PutOff, Step
 from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.operations import PushConfig

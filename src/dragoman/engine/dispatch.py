@@ -8,17 +8,19 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from dragoman.engine.announcing import leased_as
-from dragoman.engine.api import EngineSettings, Observer, Outreaching, Runner
+from dragoman.engine.api import Outreaching, Runner
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.endings import closing
 from dragoman.engine.errands import Errands
 from dragoman.engine.files import Files
 from dragoman.engine.lifecycle import SPELLED
 from dragoman.engine.live import LiveTask, wait_until
+from dragoman.engine.observer import Observer
 from dragoman.engine.past import Past
 from dragoman.engine.registry import Registry
 from dragoman.engine.replay import Replay, replay_of
 from dragoman.engine.runs import TaskRun
+from dragoman.engine.settings import EngineSettings
 from dragoman.engine.writer import RETRY_S
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp

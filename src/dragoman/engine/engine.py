@@ -11,16 +11,20 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from dragoman.engine import policy
-from dragoman.engine.api import Announcer, Answered, EngineSettings, Observer, Reported, Runner, Stream
+from dragoman.engine.announcer import Announcer
+from dragoman.engine.api import Reported, Runner
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.files import Files
 from dragoman.engine.generation import Generation
+from dragoman.engine.handler import Answered, Stream
 from dragoman.engine.intake import Intake
 from dragoman.engine.lineage import server_name
 from dragoman.engine.listing import page
 from dragoman.engine.live import wait_until
+from dragoman.engine.observer import Observer
 from dragoman.engine.registry import Registry
+from dragoman.engine.settings import EngineSettings
 from dragoman.engine.tail import DirectStream
 from dragoman.engine.tails import Tails
 from dragoman.engine.trail import Trail
@@ -62,7 +66,7 @@ from dragoman.store.api import Store, StoreError, StoreFull
 
 
 class Engine:
-    """The Handler at the bottom of the stack: see `engine.api.Handler`.
+    """The Handler at the bottom of the stack: see `engine.handler.Handler`.
 
     Without an `announcer` there are no webhooks. `identified` says whether callers of an agent must say who they are,
     now: then it has an extended card. `trail` is told what agents delegate.
@@ -157,7 +161,7 @@ class Engine:
     # -- Handler -----------------------------------------------------------------------------------------------------
 
     async def call(self, call: Call) -> Answered:
-        """Answer a unary operation: see `engine.api.Handler.call`."""
+        """Answer a unary operation: see `engine.handler.Handler.call`."""
         runner = self._runner(call)
         operation = call.operation
         if self._stopping and isinstance(operation, SendMessage):
@@ -188,7 +192,7 @@ class Engine:
             raise _unavailable(error) from error
 
     async def stream(self, call: Call) -> Stream:
-        """Open a stream: see `engine.api.Handler.stream`."""
+        """Open a stream: see `engine.handler.Handler.stream`."""
         runner = self._runner(call)
         if self._stopping:
             raise _stopping()
@@ -206,7 +210,7 @@ class Engine:
             raise _unavailable(error) from error
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """Who made a task, and how: see `engine.api.Handler.dialect_of`."""
+        """Who made a task, and how: see `engine.handler.Handler.dialect_of`."""
         try:
             found = self._store.head(task_id)
         except StoreError as error:
@@ -217,7 +221,7 @@ class Engine:
         return head.dialect if (head.owner, head.agent, head.mount) == (principal.id, agent, mount) else None
 
     def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """Whose a task is that was sent to the server as a whole: see `engine.api.Handler.agent_of`."""
+        """Whose a task is that was sent to the server as a whole: see `engine.handler.Handler.agent_of`."""
         try:
             found = self._store.head(task_id)
         except StoreError as error:

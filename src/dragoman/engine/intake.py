@@ -9,12 +9,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine import policy
-from dragoman.engine.api import EngineSettings, Refusing, Runner
+from dragoman.engine.api import Refusing, Runner
 from dragoman.engine.direct import DirectRun
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.lineage import Origin, check, heard
 from dragoman.engine.live import LiveTask, Outcome, tell
 from dragoman.engine.registry import Registry
+from dragoman.engine.settings import EngineSettings
 from dragoman.engine.webhooks import Webhooks, check_room
 from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted

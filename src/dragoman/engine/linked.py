@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Answered, Direct, Handler, Snapshot, Stream, StreamItem
+from dragoman.engine.handler import Answered, Direct, Handler, Snapshot, Stream, StreamItem
 from dragoman.engine.links import Links, LinksAt
 from dragoman.model.events import Logged
 from dragoman.model.operations import Call
@@ -16,31 +16,31 @@ from dragoman.model.task import Record, TaskHead
 
 
 class Linked:
-    """A Handler: see `engine.api.Handler`. Links are below the base URL under which a call came."""
+    """A Handler: see `engine.handler.Handler`. Links are below the base URL under which a call came."""
 
     def __init__(self, handler: Handler, links: Links) -> None:
         self._handler = handler
         self._links = links
 
     async def call(self, call: Call) -> Answered:
-        """See `engine.api.Handler.call`."""
+        """See `engine.handler.Handler.call`."""
         return self._links.at(call.base).answer(await self._handler.call(call))
 
     async def stream(self, call: Call) -> Stream:
-        """See `engine.api.Handler.stream`."""
+        """See `engine.handler.Handler.stream`."""
         return LinkedStream(await self._handler.stream(call), self._links.at(call.base))
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """See `engine.api.Handler.dialect_of`."""
+        """See `engine.handler.Handler.dialect_of`."""
         return self._handler.dialect_of(task_id, principal, agent, mount)
 
     def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """See `engine.api.Handler.agent_of`."""
+        """See `engine.handler.Handler.agent_of`."""
         return self._handler.agent_of(task_id, principal, mount)
 
 
 class LinkedStream:
-    """A stream with links in place of large files: see `engine.api.Stream`.
+    """A stream with links in place of large files: see `engine.handler.Stream`.
 
     What holds none goes through as it is, with the frames that others share.
     """
@@ -59,12 +59,12 @@ class LinkedStream:
         return self._stream.retry
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """The next batch: see `engine.api.Stream.next`."""
+        """The next batch: see `engine.handler.Stream.next`."""
         batch = await self._stream.next(wait_s)
         return [self._linked(item) for item in batch] if batch else batch
 
     def close(self) -> None:
-        """The caller has left: see `engine.api.Stream.close`."""
+        """The caller has left: see `engine.handler.Stream.close`."""
         self._stream.close()
 
     def _linked(self, item: StreamItem) -> StreamItem:

@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl, urlencode, urlsplit
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.api import Answered
+from dragoman.engine.handler import Answered
 from dragoman.model.errors import Forbidden, NotFound
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted
 from dragoman.model.ids import Clock, timestamp

@@ -9,7 +9,8 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Answered, Execution, Handler, Observer, Stream
+from dragoman.engine.handler import Answered, Handler, Stream
+from dragoman.engine.observer import Execution, Observer
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import Call, CancelTask, SendMessage
 from dragoman.model.principal import Principal
@@ -53,7 +54,7 @@ class Traced:
         self._tracer = tracer
 
     async def call(self, call: Call) -> Answered:
-        """See `engine.api.Handler.call`."""
+        """See `engine.handler.Handler.call`."""
         span = self._span(call)
         if span is None:
             return await self._handler.call(call)
@@ -71,7 +72,7 @@ class Traced:
             span.ended(error)
 
     async def stream(self, call: Call) -> Stream:
-        """See `engine.api.Handler.stream`; the span ends when the stream is open."""
+        """See `engine.handler.Handler.stream`; the span ends when the stream is open."""
         span = self._span(call)
         if span is None:
             return await self._handler.stream(call)
@@ -89,11 +90,11 @@ class Traced:
             span.ended(error)
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """See `engine.api.Handler.dialect_of`."""
+        """See `engine.handler.Handler.dialect_of`."""
         return self._handler.dialect_of(task_id, principal, agent, mount)
 
     def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """See `engine.api.Handler.agent_of`."""
+        """See `engine.handler.Handler.agent_of`."""
         return self._handler.agent_of(task_id, principal, mount)
 
     def _span(self, call: Call) -> Answering | None:
@@ -121,22 +122,22 @@ class Observers:
         self._observers = tuple(observers)
 
     def submitted(self, agent: str) -> None:
-        """See `engine.api.Observer`."""
+        """See `engine.observer.Observer`."""
         for observer in self._observers:
             observer.submitted(agent)
 
     def cancel_requested(self, agent: str) -> None:
-        """See `engine.api.Observer`."""
+        """See `engine.observer.Observer`."""
         for observer in self._observers:
             observer.cancel_requested(agent)
 
     def ended(self, agent: str, state: str, duration_ms: int) -> None:
-        """See `engine.api.Observer`."""
+        """See `engine.observer.Observer`."""
         for observer in self._observers:
             observer.ended(agent, state, duration_ms)
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Executions":
-        """See `engine.api.Observer`."""
+        """See `engine.observer.Observer`."""
         return Executions([observer.executing(agent, task_id, traceparent) for observer in self._observers])
 
 
@@ -151,6 +152,6 @@ class Executions:
         self.context: Context | None = next((each.context for each in executions if each.context is not None), None)
 
     def finished(self, state: str) -> None:
-        """See `engine.api.Execution`."""
+        """See `engine.observer.Execution`."""
         for execution in self._executions:
             execution.finished(state)

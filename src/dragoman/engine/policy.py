@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.engine.api import EngineSettings
+from dragoman.engine.settings import EngineSettings
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import (
     ContentTypeNotSupported,

@@ -5,10 +5,11 @@ Invariant: whoever finds a task here has been checked to own it; foreign is not 
 
 from collections.abc import Callable
 
-from dragoman.engine.api import Announcer, Observer
+from dragoman.engine.announcer import Announcer
 from dragoman.engine.audience import Audience
 from dragoman.engine.lifecycle import SPELLED
 from dragoman.engine.live import LiveTask
+from dragoman.engine.observer import Observer
 from dragoman.model.errors import Forbidden, TaskNotFound
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.operations import Call

@@ -7,7 +7,7 @@ reads what is in memory, or, when it lags, the store; so a slow reader costs nob
 from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable, Sequence
 
-from dragoman.engine.api import Direct, Snapshot, StreamItem
+from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.engine.live import LiveTask
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.message import Message
@@ -22,7 +22,7 @@ BATCH_BYTES_MAX = 262_144
 
 
 class Tail:
-    """The stream of a task from a place in its log on: see `engine.api.Stream`.
+    """The stream of a task from a place in its log on: see `engine.handler.Stream`.
 
     With `snapshot` the task as it stands there comes first; with `ends_with_snapshot` nothing else comes. With
     `ends_when_interrupted` the stream closes after an `input-required` or `auth-required` that follows seq `after` (A2A
@@ -86,7 +86,7 @@ class Tail:
         live.follow()
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """The next batch: see `engine.api.Stream.next`."""
+        """The next batch: see `engine.handler.Stream.next`."""
         items: list[StreamItem] = []
         if self._snapshot is not None and not self._closed:
             items.append(self._snapshot)
@@ -180,7 +180,7 @@ class Tail:
             future.set_result(None)
 
     def close(self) -> None:
-        """The caller has left: see `engine.api.Stream.close`."""
+        """The caller has left: see `engine.handler.Stream.close`."""
         if self._closed:
             return
         self._closed = True

@@ -6,8 +6,8 @@ Invariant: with what comes before it (a snapshot, or what its reader has already
 from collections.abc import Callable
 
 from dragoman.engine import policy
-from dragoman.engine.api import Snapshot
 from dragoman.engine.dispatch import Dispatch
+from dragoman.engine.handler import Snapshot
 from dragoman.engine.intake import Taken
 from dragoman.engine.lifecycle import fold
 from dragoman.engine.live import LiveTask

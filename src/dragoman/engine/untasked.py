@@ -5,7 +5,7 @@ Invariant: a send is answered at once with an empty task that is completed; no t
 
 from typing import assert_never
 
-from dragoman.engine.api import Stream
+from dragoman.engine.handler import Stream
 from dragoman.model.errors import PushNotificationNotSupported, TaskNotFound, UnsupportedOperation
 from dragoman.model.ids import Clock, new_id, timestamp
 from dragoman.model.operations import (
@@ -34,7 +34,7 @@ NO_CONTEXT = "null-session"
 
 
 class Untasked:
-    """See `engine.api.Handler`."""
+    """See `engine.handler.Handler`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.engine.api import Announcer
+from dragoman.engine.announcer import Announcer
 from dragoman.engine.audience import Audience, joined
 from dragoman.engine.live import LiveTask
 from dragoman.engine.registry import Registry

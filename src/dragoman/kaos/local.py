@@ -13,11 +13,12 @@ from msgspec.structs import replace
 
 from dragoman import __version__
 from dragoman.agents.content import json_of, parts_of
-from dragoman.engine.api import EngineSettings, Handler, Snapshot
 from dragoman.engine.engine import Engine
+from dragoman.engine.handler import Handler, Snapshot
 from dragoman.engine.lifecycle import Fold
 from dragoman.engine.observed import Traced
 from dragoman.engine.policy import LIST_OFFSET_MAX
+from dragoman.engine.settings import EngineSettings
 from dragoman.kaos.manager import TaskManager, session_of
 from dragoman.kaos.process import AGENT_ID, ProcessFn, ProcessRunner
 from dragoman.kaos.task import Task, task_of

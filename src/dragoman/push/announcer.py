@@ -9,7 +9,7 @@ from functools import cache
 from msgspec.structs import replace
 
 from dragoman.dialects.api import PushForm
-from dragoman.engine.api import PutOff, Step
+from dragoman.engine.announcer import PutOff, Step
 from dragoman.engine.files import Files
 from dragoman.engine.links import LinksAt
 from dragoman.model.errors import InvalidParams
@@ -34,7 +34,7 @@ LONGER_S = 86_400
 
 
 class Announcer:
-    """See `engine.api.Announcer`. `forms` are the dialects' ways of telling, by name; `wake` is the courier's."""
+    """See `engine.announcer.Announcer`. `forms` are the dialects' ways of telling, by name; `wake` is the courier's."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Announcer:
         self._files = files
 
     async def registration(self, config: PushConfig, field: str) -> Registration:
-        """See `engine.api.Announcer.registration`. Where it has no id, it gets one."""
+        """See `engine.announcer.Announcer.registration`. Where it has no id, it gets one."""
         try:
             to = target(config.url)
             if config.dialect in HTTPS_ONLY and to.scheme != "https" and not self._allowed(to):
@@ -69,7 +69,7 @@ class Announcer:
     def deliveries(
         self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
     ) -> tuple[Delivery, ...]:
-        """See `engine.api.Announcer.deliveries`."""
+        """See `engine.announcer.Announcer.deliveries`."""
         links = None if self._files is None else self._files.links(LONGER_S)
         if links is not None:
             steps = [_linked(step, links) for step in steps]

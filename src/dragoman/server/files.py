@@ -13,8 +13,8 @@ from dragoman.agents.reading import FileReading
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.files import FileDoor
 from dragoman.config import Config, store_path
-from dragoman.engine.api import Handler
 from dragoman.engine.files import Files
+from dragoman.engine.handler import Handler
 from dragoman.engine.linked import Linked
 from dragoman.engine.links import Links
 from dragoman.model.ids import Clock

@@ -32,7 +32,8 @@ from dragoman.bindings.workers import Workers
 from dragoman.config import Config
 from dragoman.dialects.extensions import DEDUPES
 from dragoman.dialects.mounts import OF_PROFILE, Mount
-from dragoman.engine.api import Handler, Runner
+from dragoman.engine.api import Runner
+from dragoman.engine.handler import Handler
 from dragoman.engine.trail import Trail
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from dragoman import __version__
 from dragoman.config import Config
-from dragoman.engine.api import Observer
 from dragoman.engine.observed import Observers
+from dragoman.engine.observer import Observer
 from dragoman.server.errors import StartError
 from dragoman.telemetry.counts import Counts
 

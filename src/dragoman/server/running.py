@@ -28,10 +28,12 @@ from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.stream import Streams
 from dragoman.config import Config, store_path
 from dragoman.engine.admitted import Admitted
-from dragoman.engine.api import EngineSettings, Handler, Runner
+from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
+from dragoman.engine.handler import Handler
 from dragoman.engine.observed import Traced
 from dragoman.engine.rates import Rates
+from dragoman.engine.settings import EngineSettings
 from dragoman.engine.trail import Trail
 from dragoman.engine.untasked import Untasked
 from dragoman.model.ids import SystemClock, new_id

@@ -1,0 +1,87 @@
+"""Handler, which bindings call, and Stream, which it opens for them.
+
+Invariant: a binding knows nothing of runs, and calls nothing of the engine but what is here.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+from dragoman.model.card import Profile
+from dragoman.model.events import Logged
+from dragoman.model.message import Message
+from dragoman.model.operations import Call, Result
+from dragoman.model.principal import Principal
+from dragoman.model.task import Record, TaskHead
+
+
+class Snapshot(Struct, frozen=True):
+    """A stream's first item, the task as it stands at `record.seq`; `history_length` as the caller asked.
+
+    `subscribed`: the caller follows a task that was there before, rather than one it has just made. `own`: it is for
+    this caller only, and nobody else is sent its bytes.
+    """
+
+    record: Record
+    history_length: int | None = None
+    subscribed: bool = False
+    own: bool = False
+
+
+class Direct(Struct, frozen=True):
+    """A stream's only item: the message of an agent that answers directly (A2A 1.0 §3.1.2)."""
+
+    message: Message
+
+
+StreamItem = Snapshot | Direct | Logged
+
+
+class Stream(Protocol):
+    """One caller's view of a task as it goes on. Everything that can be refused was refused before it exists."""
+
+    head: TaskHead | None
+    """Fixed facts of the task; None for a stream that holds a Direct."""
+    base: Record | None
+    """The task as it stood where the stream begins, if the call asked for it (`Call.folds`) and no snapshot comes."""
+
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
+        """What came since, in order; None at the end.
+
+        Empty when nothing came for the keep-alive interval, or for `wait_s` seconds.
+        """
+        ...
+
+    def close(self) -> None:
+        """The caller has left: `next`, also one that waits now, returns None. The task goes on (invariant 6)."""
+        ...
+
+    @property
+    def retry(self) -> bool:
+        """Whether the stream ended before its task did, because the server is stopping: the caller shall come back."""
+        ...
+
+
+Answered = Result | Profile
+"""A result; or, for GetExtendedCard, what the agent says of itself: where it lives, the binding knows."""
+
+
+class Handler(Protocol):
+    """Answers operations. The engine is one; quotas, audit and a remote upstream are others; they stack."""
+
+    async def call(self, call: Call) -> Answered:
+        """Answer a unary operation. Raises A2AError and nothing else."""
+        ...
+
+    async def stream(self, call: Call) -> Stream:
+        """Open the stream of a StreamMessage or Subscribe. Raises A2AError and nothing else."""
+        ...
+
+    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+        """The dialect in which `principal` made that task of `agent` through `mount`; None if it did not."""
+        ...
+
+    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        """The agent of the task that `principal` made through `mount`; None if it did not, or may not use the agent."""
+        ...

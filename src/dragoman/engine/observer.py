@@ -1,0 +1,46 @@
+"""Observer: who is told what happens to tasks, for counts and spans.
+
+Invariant: the engine does the same whether it is observed or not.
+"""
+
+from contextvars import Context
+from typing import Protocol
+
+
+class Execution(Protocol):
+    """A run, as it is observed. `context`, if there is one, is what the agent runs in."""
+
+    @property
+    def traceparent(self) -> str | None:
+        """What names this run to others; None: the trace that the task came with goes on."""
+        ...
+
+    @property
+    def context(self) -> Context | None: ...
+
+    def finished(self, state: str) -> None:
+        """The run is over, and the task is in `state`."""
+        ...
+
+
+class Observer(Protocol):
+    """Is told what happens to tasks, for counts and spans; states are spelled `completed`, `input-required` …
+
+    It is told on the loop and of everything, so it must be quick, and it never raises.
+    """
+
+    def submitted(self, agent: str) -> None:
+        """A task was written."""
+        ...
+
+    def cancel_requested(self, agent: str) -> None:
+        """Somebody wants a task to stop."""
+        ...
+
+    def ended(self, agent: str, state: str, duration_ms: int) -> None:
+        """The end of a task was committed."""
+        ...
+
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> Execution:
+        """A run begins; `traceparent` is what the task came with."""
+        ...
