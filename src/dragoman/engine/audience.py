@@ -15,7 +15,7 @@ from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
-from dragoman.store.api import Append
+from dragoman.store.api import Append, Appended, Repeat
 from dragoman.store.outbox import Delivery
 
 log = logging.getLogger("dragoman.push")
@@ -76,6 +76,15 @@ class Audience:
         """What a webhook is told that was registered as the task stood so."""
         step = Step(seq=record.seq, event=None, state=record.state, stands=lambda: record)
         return self._announcer.deliveries(head, (config,), (step,), self._put_off)
+
+    def landed(self, append: Append, outcome: Appended | Repeat | BaseException) -> None:
+        """An append that came with a webhook, or with deliveries, is no longer under way."""
+        self.joining -= append.push is not None
+        if isinstance(outcome, Appended):
+            if append.push is not None:
+                self.join(append.push.config)
+            if append.deliveries:
+                self.wake()
 
     def wake(self) -> None:
         """Deliveries were committed."""

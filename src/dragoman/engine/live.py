@@ -5,13 +5,13 @@ loses nothing.
 """
 
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dragoman.engine.audience import Audience
 from dragoman.engine.lifecycle import SETTLED, Fold, state_after
 from dragoman.engine.recent import Recent
+from dragoman.engine.turns import begin_next
 from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.operations import Shown
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
@@ -144,41 +144,13 @@ class LiveTask:
         self.tip_state = append.state
         self.tip_status_ms = append.status_ms
         if audience is not None:
-            self._next_turn(audience)
+            begin_next(self, audience)
 
     def _send(self, store: Store, append: Append, landed: Callable[[Outcome], None]) -> None:
         store.append(append).add_done_callback(lambda done: self._committed(done, append, landed))
 
-    def _next_turn(self, audience: Audience) -> None:
-        """Begin the write that has waited longest, if none is under way."""
-        while audience.turns and self.in_flight == len(audience.turns):
-            audience.turns.popleft()()
-
-    @asynccontextmanager
-    async def turn(self, audience: Audience) -> AsyncIterator[None]:
-        """Wait until all that was submitted before has landed; what is submitted meanwhile waits until the block ends.
-
-        `audience` is that of the task.
-        """
-        mine: Future[None] = get_running_loop().create_future()
-
-        def begin() -> None:
-            if mine.done():  # whoever wanted it has left
-                self._over()
-            else:
-                mine.set_result(None)
-
-        audience.turns.append(begin)
-        self.in_flight += 1
-        self._next_turn(audience)
-        try:
-            await mine
-            yield
-        finally:
-            if not mine.cancelled():  # else it has not begun
-                self._over()
-
-    def _over(self) -> None:
+    def turn_over(self) -> None:
+        """A `turns.turn` of the task has ended."""
         self.in_flight -= 1
         if self.in_flight == 0:
             self._forget_tip()
@@ -188,7 +160,7 @@ class LiveTask:
     def rest(self) -> None:
         """Begin the write that waits, if any; else nothing is under way."""
         if self.audience is not None:
-            self._next_turn(self.audience)
+            begin_next(self, self.audience)
         if self.in_flight == 0:
             self.idle(self)
 
@@ -212,8 +184,8 @@ class LiveTask:
     def _committed(self, done: "Future[Appended | Repeat]", append: Append, landed: Callable[[Outcome], None]) -> None:
         self.in_flight -= 1
         outcome: Outcome = done.exception() or done.result()
-        if append.push is not None or append.deliveries:
-            self._announced(append, outcome)
+        if (append.push is not None or append.deliveries) and self.audience is not None:
+            self.audience.landed(append, outcome)
         if isinstance(outcome, Appended):
             self.publish(append.events, outcome, append.status_ms, append.snapshot)
         else:
@@ -222,16 +194,6 @@ class LiveTask:
             self.wake()
         landed(outcome)
         self.rest()
-
-    def _announced(self, append: Append, outcome: Outcome) -> None:
-        if (audience := self.audience) is None:
-            return
-        audience.joining -= append.push is not None
-        if isinstance(outcome, Appended):
-            if append.push is not None:
-                audience.join(append.push.config)
-            if append.deliveries:
-                audience.wake()
 
     def created(self, stored: Stored) -> None:
         """The task has been written. Only its run may add to it, which begins when its maker hears of it."""

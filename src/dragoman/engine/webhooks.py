@@ -13,6 +13,7 @@ from dragoman.engine.announcer import Announcer
 from dragoman.engine.audience import Audience, joined
 from dragoman.engine.live import LiveTask
 from dragoman.engine.registry import Registry
+from dragoman.engine.turns import turn
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.operations import (
     Call,
@@ -88,7 +89,7 @@ class Webhooks:
             audience = self.audience(live)
             audience.joining += 1
             try:
-                async with live.turn(audience):
+                async with turn(live, audience):
                     await self._register(live, audience, registration)
             finally:
                 audience.joining -= 1
