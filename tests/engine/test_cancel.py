@@ -242,7 +242,7 @@ async def test_a_canceler_that_leaves_cancels_nevertheless() -> None:
 async def test_a_cancel_that_cannot_be_written_says_so_and_happens_when_there_is_space(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("dragoman.engine.dispatch.RETRY_S", 0.01)
+    monkeypatch.setattr("dragoman.engine.stops.RETRY_S", 0.01)
 
     async def script(run: Run) -> None:
         await run.ask((Part(text="?"),))

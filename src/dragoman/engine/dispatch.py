@@ -8,19 +8,19 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from dragoman.engine.announcing import leased_as
-from dragoman.engine.api import Outreaching, Runner
+from dragoman.engine.api import Runner
 from dragoman.engine.delegations import Delegations
-from dragoman.engine.endings import closing
 from dragoman.engine.errands import Errands
 from dragoman.engine.files import Files
 from dragoman.engine.lifecycle import SPELLED
-from dragoman.engine.live import LiveTask, wait_until
+from dragoman.engine.live import LiveTask
 from dragoman.engine.observer import Observer
 from dragoman.engine.past import Past
 from dragoman.engine.registry import Registry
 from dragoman.engine.replay import Replay, replay_of
 from dragoman.engine.runs import TaskRun
 from dragoman.engine.settings import EngineSettings
+from dragoman.engine.stops import Stops
 from dragoman.engine.writer import RETRY_S
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp
@@ -73,7 +73,8 @@ class Dispatch:
         self._delegations = delegations
         self._observer = observer
         self._server = server
-        self._errands = Errands(registry, self._end)
+        self._stops = Stops(registry, store, clock, delegations, settings.cancel_grace_s)
+        self._errands = Errands(registry, self._stops.end)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._active = self._errands.active
         self._draining = False
@@ -110,7 +111,7 @@ class Dispatch:
         if run is not None and run.resume(message):
             return
         if run is not None:
-            self._leave_behind(run, live)
+            self._stops.leave_behind(run, live)
         self._take_up(live, crashed=message is None)
 
     async def taken_back(self, live: LiveTask, child_id: str) -> None:
@@ -195,12 +196,6 @@ class Dispatch:
                 self._take_up(live, crashed=True)
                 return
 
-    def _leave_behind(self, run: TaskRun, live: LiveTask) -> None:
-        run.abandon()
-        if live.run is run:
-            live.run = None
-            self._registry.release(live)
-
     def _take_up(self, live: LiveTask, *, crashed: bool) -> None:
         if self._over:
             return
@@ -214,7 +209,7 @@ class Dispatch:
         if live.run is None and live.tip_state not in TERMINAL and not self._over:
             runner = self.runners.get(live.head.agent)
             if runner is None:
-                await self._end(live, TaskState.FAILED, GONE_TEXT, "interrupted")
+                await self._stops.end(live, TaskState.FAILED, GONE_TEXT, "interrupted")
                 return
             self._launch(self._run(runner, live, message, replay, announce=False), live)
 
@@ -228,7 +223,7 @@ class Dispatch:
                 log.warning("task %s waits: its log cannot be read: %s", live.head.id, error)
                 await asyncio.sleep(RETRY_S)
 
-    # -- ending tasks ------------------------------------------------------------------------------------------------
+    # -- beside runs -------------------------------------------------------------------------------------------------
 
     def errand(self, live: LiveTask, errand: Callable[[], Awaitable[None]]) -> None:
         """Do something for a task beside its run; when all is over, the next start sees to it."""
@@ -244,81 +239,8 @@ class Dispatch:
         if self._observer is not None:
             self._observer.cancel_requested(live.head.agent)
         waiter: asyncio.Future[None] = self.loop.create_future()
-        self._errands.run(live, lambda: self._stop(live, waiter))
+        self._errands.run(live, lambda: self._stops.cancel(live, waiter))
         await waiter
-
-    async def _stop(self, live: LiveTask, waiter: "asyncio.Future[None]") -> None:
-        stopped = False
-        idle = live.run is None or live.run.suspended
-        try:
-            while not live.terminal:
-                try:
-                    stopped = stopped or await self._asked_to_stop(live)
-                    await self._end(live, TaskState.CANCELED)
-                except StoreError as error:
-                    if not waiter.done():
-                        waiter.set_exception(error)
-                    if not stopped:
-                        return
-                    await asyncio.sleep(RETRY_S)
-                except Refused:
-                    break
-        except Exception as error:
-            if not waiter.done():
-                waiter.set_exception(error)
-            raise
-        finally:
-            if not waiter.done():
-                waiter.set_result(None)
-        if idle:
-            self._tell_stopped(live)
-
-    def _tell_stopped(self, live: LiveTask) -> None:
-        """A task that no run of this process ended is canceled: its runner may have something of it elsewhere."""
-        agent = live.head.agent
-        if agent in self.runners and live.state is TaskState.CANCELED:
-            runner = self.runners[agent]
-            if isinstance(runner, Outreaching):
-                runner.stopped(live.record())
-
-    async def _asked_to_stop(self, live: LiveTask) -> bool:
-        """Mark the task, ask its run to stop, and give it its time; that of a suspended run is over at once."""
-        run = live.run
-        if run is not None and not run.suspended:
-            await self._store.request_cancel(live.head.id)
-            run.cancel()
-            self._delegations.children.parent_ends(live)
-            loop = self.loop
-            deadline = loop.time() + self._settings.cancel_grace_s
-            while not live.terminal and live.run is not None and await wait_until(live, loop, deadline):
-                pass
-        return True
-
-    async def _end(self, live: LiveTask, state: TaskState, text: str = "", reason: str = "") -> None:
-        """Write the end of a task on behalf of its run, unless it has ended. Raises StoreError, or Unknown."""
-        loop = self.loop
-        while not live.terminal:
-            if live.run is not None:
-                live.run.abandon()
-            if live.in_flight:
-                await live.wait(loop)
-                continue
-            now_ms = self._clock.now_ms()
-            event = closing(live, state, now_ms, text, reason, live.usage)
-            append = Append(
-                task_id=live.head.id,
-                events=(event,),
-                state=state,
-                status_ms=now_ms,
-                expected_seq=live.tip_seq,
-                snapshot=live.snapshot_after((event,)),
-            )
-            try:
-                await live.write(self._store, append)
-            except Moved:
-                continue
-        if live.run is not None:  # it does not stop: its task goes on without it
-            self._leave_behind(live.run, live)
 
     # -- start and stop of the process -------------------------------------------------------------------------------
 
@@ -336,13 +258,13 @@ class Dispatch:
         try:
             runner = self.runners.get(stored.head.agent)
             if stored.cancel_requested or self._delegations.children.orphaned(stored.head):
-                await self._end(live, TaskState.CANCELED)
-                self._tell_stopped(live)
+                await self._stops.end(live, TaskState.CANCELED)
+                self._stops.tell(live)
             elif runner is not None and (runner.restartable or stored.epoch == 0):
                 await self._lease(live)
                 self._take_up(live, crashed=True)
             else:
-                await self._end(live, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
+                await self._stops.end(live, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
         except StoreError:
             raise  # nothing can be written: better no server than one that forgets
         except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
@@ -394,6 +316,6 @@ class Dispatch:
             return
         try:
             async with asyncio.timeout(grace_s):
-                await self._end(live, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
+                await self._stops.end(live, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
         except (StoreError, Refused, TimeoutError):
             log.exception("task %s stays as it is until the next start", live.head.id)
