@@ -8,6 +8,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from dragoman.engine.api import Delegation, DelegationFailed, Hear
+from dragoman.engine.asking import pass_on
 from dragoman.engine.children import Children
 from dragoman.engine.generation import Generation
 from dragoman.engine.lineage import Origin, check, child_of
@@ -173,7 +174,7 @@ class Delegations:
         loop, deadline_ms = self._ends.loop, child.head.deadline_ms
         deadline = None if deadline_ms is None else loop.time() + (deadline_ms - self._clock.now_ms()) / 1000
         late: str | None = None
-        passed = run.passed(child.head.id)
+        passed = run.replay.passed(child.head.id)
         given = sum(message.message_id.startswith(_answer_id(child, "")) for message in child.record().history)
         for _ in range(min(given, len(passed))):
             passed.popleft()
@@ -199,7 +200,7 @@ class Delegations:
                     parts = status.message.parts if status.message is not None else QUESTION
                     parts = await self._ends.files.parts(parts)
                     self.children.asks(child.head)
-                    heeded = await run.pass_on(child, parts, auth=child.state is TaskState.AUTH_REQUIRED)
+                    heeded = await pass_on(run, child, parts, auth=child.state is TaskState.AUTH_REQUIRED)
                     self.children.answered(child.head.id)
                     if heeded is None:  # it does not wait for an answer any more
                         late = None if deadline is None else LATE.format(order.agent)

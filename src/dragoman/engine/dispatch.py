@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from dragoman.engine.announcing import leased_as
 from dragoman.engine.api import Runner
+from dragoman.engine.course import run_to_end
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.errands import Errands
 from dragoman.engine.files import Files
@@ -157,12 +158,12 @@ class Dispatch:
         if self._draining:
             run.leave()
         if self._observer is None:
-            task = run.task = self.loop.create_task(run.main())
+            task = run.task = self.loop.create_task(run_to_end(run))
         else:
             head = live.head
             execution = self._observer.executing(head.agent, head.id, head.traceparent)
             run.traceparent = execution.traceparent or head.traceparent
-            task = run.task = self.loop.create_task(run.main(), context=execution.context)
+            task = run.task = self.loop.create_task(run_to_end(run), context=execution.context)
             task.add_done_callback(lambda _: execution.finished(SPELLED[live.state]))
         self._active.add(task)
         task.add_done_callback(lambda done: self._done(run, live, done))

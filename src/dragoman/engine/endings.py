@@ -57,3 +57,8 @@ def failed(head: TaskHead, what: str, error: BaseException) -> str:
     reference = new_id()[-12:]
     log.error("agent %s %s in task %s (reference %s)", head.agent, what, head.id, reference, exc_info=error)
     return reference
+
+
+def agent_error(head: TaskHead, what: str, error: BaseException) -> Ending:
+    """How a run ends whose agent went wrong; `what` it did is for the log."""
+    return TaskState.FAILED, f"The agent failed (reference {failed(head, what, error)}).", "agent_error"
