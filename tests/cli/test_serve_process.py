@@ -7,9 +7,11 @@ import select
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -42,6 +44,8 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
     yield start
     for process in started:
         process.kill()
+        if process.stdout is not None and process.stdout.closed:
+            process.stdout = None
         process.communicate()
 
 
@@ -65,6 +69,26 @@ def pasted(banner: str, which: str) -> str:
     (command,) = re.findall(rf"^{which}: +(.*)$", banner, re.MULTILINE)
     arguments = [*shlex.split(command), "-sS", "--max-time", "15"]
     return subprocess.run(arguments, check=True, capture_output=True, text=True, timeout=DEADLINE_S).stdout
+
+
+def test_a_server_whose_output_nobody_reads_serves_and_ends_as_any(serve: Serve) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    process = serve(f"{ROOT}/examples/agents.py", "--port", str(port), "--store", "memory:")
+    assert process.stdout is not None
+    process.stdout.close()
+    deadline = time.monotonic() + DEADLINE_S
+    while True:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=DEADLINE_S) as answer:
+                assert answer.status == 200
+            break
+        except OSError:
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(DEADLINE_S) == 0
 
 
 @pytest.mark.slow

@@ -89,9 +89,19 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
     run(
         config,
         served.agents,
-        on_ready=lambda ready: click.echo(banner(ready.config, served.agents, asks_callers=ready.asks_callers)),
+        on_ready=lambda ready: _say(banner(ready.config, served.agents, asks_callers=ready.asks_callers)),
         again=again,
     )
+
+
+def _say(text: str) -> None:
+    """Print a text, if anybody reads it: without, the server serves all the same."""
+    from dragoman.server.process import show_nothing
+
+    try:
+        click.echo(text)
+    except OSError:
+        show_nothing((sys.stdout.fileno(),))
 
 
 def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = False) -> str:

@@ -96,9 +96,11 @@ async def _until_signalled(
         loop.add_signal_handler(number, stop, number)
     if sys.platform != "win32":
         at_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()  # not under nohup
+        shown = [number for number in (1, 2) if os.isatty(number)]
 
         def hung_up() -> None:
             if at_terminal and not _has_terminal():
+                show_nothing(shown)
                 if not signalled.is_set():
                     stop(signal.SIGHUP)
             else:
@@ -124,6 +126,14 @@ def _has_terminal() -> bool:
     except OSError:
         return False
     return True
+
+
+def show_nothing(numbers: Sequence[int]) -> None:
+    """What is written to these descriptors, or waits to be, is for nobody: whoever read it is gone."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for number in numbers:
+        os.dup2(nowhere, number)
+    os.close(nowhere)
 
 
 def _allow_connections() -> None:
