@@ -492,9 +492,8 @@ async def test_a_content_filter_rejects(api: Completions, script: Any) -> None:
 
 async def test_an_answer_that_is_cut_at_its_length_says_so(api: Completions) -> None:
     api.answers(said("Once upon", finish="length"))
-    ran = await asked(model(api.url))
-    assert ran.text == "Once upon"
-    assert ran.statuses == ["The answer is cut off: it is as long as it may be."]
+    text = "The answer is cut off: it is as long as it may be."
+    assert await ending(model(api.url)) == (TaskState.COMPLETED, text, "model_length")
 
 
 @pytest.mark.parametrize(("keys", "texts"), [({"on_length": "fail"}, ("Once",)), ({}, ())])

@@ -9,9 +9,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dragoman import Agent, Context, Reject
+from dragoman import Agent, Context, Part, Reject
 from dragoman.config import Config
 from dragoman.dialects.sse import Parser
+from dragoman.engine.api import Ended
+from dragoman.model.task import TaskState
 from dragoman.server import running
 
 DEADLINE_S = 10.0
@@ -34,6 +36,8 @@ async def write(ctx: Context) -> AsyncIterator[str]:
             raise Reject("not in the mood")
         case "fail":
             raise RuntimeError("secret")
+        case "stop":
+            raise Ended(TaskState.COMPLETED, (Part(text="The answer is cut off."),), "model_length")
         case _:
             return
 
@@ -131,6 +135,13 @@ async def test_a_completion_has_the_text_of_the_artifacts_and_the_tokens(place: 
     assert answer["choices"][0]["finish_reason"] == "stop"
     assert answer["choices"][0]["message"]["role"] == "assistant"
     assert answer["usage"] == {"prompt_tokens": 3, "completion_tokens": 2, "total_tokens": 5}
+
+
+async def test_an_answer_that_is_cut_off_ends_for_its_length(place: Client) -> None:
+    answer = await place.chat("stop one two")
+    assert (content(answer), answer["choices"][0]["finish_reason"]) == ("one two ", "length")
+    *_, last, done = await place.chunks("stop one two")
+    assert (last["choices"][0]["finish_reason"], done) == ("length", "[DONE]")
 
 
 async def test_a_stream_begins_with_the_role_and_ends_with_done(place: Client) -> None:

@@ -177,7 +177,7 @@ class ChatAgent:
         raise AssertionError("unreachable: the rounds are counted")
 
     async def _finished(self, run: Run, answer: Answer) -> None:
-        """What the end of an answer means for the task. Raises Ended unless it is complete."""
+        """What the end of an answer means for the task. Raises Ended unless it is whole."""
         policy, name = self._policy, run.head.agent
         if answer.refusal or answer.finish == "content_filter":
             text = answer.refusal or "The content filter of the model's endpoint cut the answer off."
@@ -191,7 +191,7 @@ class ChatAgent:
                 raise failures.failed(text, "model_length")
             if policy.on_length == "fail" or self._asking.schema is not None:
                 raise failures.failed(f"{name} used up its tokens: the answer is cut off.", "model_length")
-            await run.status((Part(text="The answer is cut off: it is as long as it may be."),))
+            raise failures.cut_off()
         if self._asking.schema is not None:
             await self._data(run, answer.text)
 

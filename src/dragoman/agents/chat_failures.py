@@ -49,6 +49,12 @@ def failed(text: str, reason: str) -> Ended:
     return Ended(TaskState.FAILED, (Part(text=text),), reason)
 
 
+def cut_off() -> Ended:
+    """The end of a task whose answer is as long as it may be, and so not all that there was to say."""
+    text = "The answer is cut off: it is as long as it may be."
+    return Ended(TaskState.COMPLETED, (Part(text=text),), "model_length")
+
+
 def refused(text: str, policy: str) -> Ended:
     """The end of a task that the model, or a filter of its endpoint, would not do."""
     state = TaskState.FAILED if policy == "fail" else TaskState.REJECTED

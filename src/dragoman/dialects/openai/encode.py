@@ -18,6 +18,9 @@ from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState, Usage
 DONE = b"[DONE]"
 """What ends a stream; the only frame that is not JSON."""
 
+CUT_OFF = "model_length"
+"""The reason of a task that was completed with less than there was to say, as its status message has it."""
+
 BETWEEN = "\n\n"
 """Between the texts of two artifacts, and before a question."""
 
@@ -43,7 +46,8 @@ def encode_record(record: Record) -> bytes:
     texts = [text for artifact in record.artifacts if (text := text_of(artifact.parts))]
     if record.state in INTERRUPTED and record.status.message is not None:
         texts.append(text_of(record.status.message.parts))
-    return _encode(head.id, created_s(head), head.agent, BETWEEN.join(texts), record.usage)
+    finish = _finish_reason(record.status.message)
+    return _encode(head.id, created_s(head), head.agent, BETWEEN.join(texts), record.usage, finish)
 
 
 def encode_message(message: Message, agent: str, now_s: int) -> bytes:
@@ -51,7 +55,15 @@ def encode_message(message: Message, agent: str, now_s: int) -> bytes:
     return _encode(message.message_id, now_s, agent, text_of(message.parts), None)
 
 
-def _encode(source: str, created: int, agent: str, content: str, usage: Usage | None) -> bytes:
+def _finish_reason(message: Message | None) -> str:
+    """Why a completion ends, from the message of the task's last status."""
+    cut_off = message is not None and message.metadata is not None and message.metadata.get("reason") == CUT_OFF
+    return "length" if cut_off else "stop"
+
+
+def _encode(
+    source: str, created: int, agent: str, content: str, usage: Usage | None, finish_reason: str = "stop"
+) -> bytes:
     answer = {
         "id": completion_id(source),
         "object": "chat.completion",
@@ -62,7 +74,7 @@ def _encode(source: str, created: int, agent: str, content: str, usage: Usage | 
                 "index": 0,
                 "message": {"role": "assistant", "content": content, "refusal": None},
                 "logprobs": None,
-                "finish_reason": "stop",
+                "finish_reason": finish_reason,
             }
         ],
         "usage": _usage(usage),
@@ -121,7 +133,7 @@ class Chunks:
                     frames += self._text(text_of(message.parts) if message is not None else "", goes_on=False)
                     frames += self._finished()
                 elif state is TaskState.COMPLETED:
-                    frames += self._finished()
+                    frames += self._finished(_finish_reason(message))
             case _:
                 pass
         return frames
@@ -139,9 +151,9 @@ class Chunks:
         self._wrote = True
         return [self._chunk({"content": text})]
 
-    def _finished(self) -> list[bytes]:
+    def _finished(self, reason: str = "stop") -> list[bytes]:
         self.over = True
-        frames = [self._chunk({}, "stop")]
+        frames = [self._chunk({}, reason)]
         if self._tells_usage:
             frames.append(msgspec.json.encode({**self._around, "choices": [], "usage": _usage(self._usage)}))
         return [*frames, DONE]
