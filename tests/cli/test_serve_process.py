@@ -86,7 +86,7 @@ def test_a_server_whose_output_nobody_reads_serves_and_ends_as_any(serve: Serve)
         except OSError:
             assert process.poll() is None
             assert time.monotonic() < deadline
-            time.sleep(0.05)
+            time.sleep(0.05)  # until it listens
     process.send_signal(signal.SIGTERM)
     assert process.wait(DEADLINE_S) == 0
 

@@ -12,7 +12,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any
 
 import apsw
@@ -127,31 +127,16 @@ class Writer:
             self._batches.put(batch)
 
     def _run(self) -> None:
-        going = True
         try:
-            while going:
-                batch, going = self._next_batch()
-                if batch:
-                    outcomes = self._write([write for write, _ in batch])
-                    self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
-                del batch  # while the thread waits for the next, nothing holds the bytes of this one
+            while (batch := self._batches.get()) is not None:
+                outcomes = self._write([write for write, _ in batch])
+                self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
+                del batch, outcomes  # while the thread waits for the next, nothing holds the bytes of this one
             self._loop.call_soon_threadsafe(self._done.set_result, None)
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
             # the loop is gone, and with it all who waited
-
-    def _next_batch(self) -> tuple[list[Waiting], bool]:
-        """All that has arrived, once something has, and whether more may come."""
-        batch: list[Waiting] = []
-        more = self._batches.get()
-        try:
-            while more is not None:
-                batch += more
-                more = self._batches.get_nowait()
-        except Empty:
-            return batch, True
-        return batch, False
 
     def _write(self, writes: list[Write]) -> Sequence[Outcome | Exception]:
         if len(writes) > 1:
