@@ -2,12 +2,19 @@
 
 import asyncio
 import contextlib
+import json
+import logging
+import shutil
 import socket
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import pytest
+import uvloop
 
-from dragoman.bindings.listener import JOINED_BYTES, Corked, bound_socket
-from tests.bindings.conftest import DEADLINE_S, Site, site
+from dragoman.bindings.listener import JOINED_BYTES, SLICE_BYTES, Corked, bound_socket
+from dragoman.model.operations import Call, Result, SendMessage
+from tests.bindings.conftest import DEADLINE_S, RECORD, ScriptedStream, Site, message, site
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -69,13 +76,272 @@ async def test_a_long_body_is_not_copied() -> None:
     assert written.writes[1] is body
 
 
+GET = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+LAST = b"GET /nope HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+SENT = json.dumps({"message": message()}).encode()
+H2C = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n"
+WEBSOCKET = (
+    b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+)
+
+
+def statuses(answers: bytes) -> list[int]:
+    return [int(part[:3]) for part in answers.split(b"HTTP/1.1 ")[1:]]
+
+
+def post(body: bytes, *, headers: bytes = b"", path: bytes = b"/message:send", chunked: bool = False) -> bytes:
+    head = b"POST %s HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n%s" % (path, headers)
+    if not chunked:
+        return head + b"Content-Length: %d\r\n\r\n%s" % (len(body), body)
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in body[:3]) + b"%x\r\n%s\r\n" % (len(body) - 3, body[3:])
+    return head + b"Transfer-Encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
+
+
 async def test_pipelined_requests_are_answered_in_order(served: Site) -> None:
-    get = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
     head = b"HEAD /health HTTP/1.1\r\nHost: x\r\n\r\n"
-    last = b"GET /nope HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-    answer = await served.raw(get + head + get + last)
-    assert [part[:3] for part in answer.split(b"HTTP/1.1 ")[1:]] == [b"200", b"200", b"200", b"404"]
+    answer = await served.raw(GET + head + GET + LAST)
+    assert statuses(answer) == [200, 200, 200, 404]
     assert answer.count(b'{"status":"ok"}') == 2
+
+
+@pytest.mark.parametrize("body_bytes", [0, 100, SLICE_BYTES, 300_000])
+async def test_thousands_of_pipelined_requests_are_answered_in_order(body_bytes: int) -> None:
+    async with site(max_body_bytes=1_000_000) as running:
+        text = "x" * body_bytes
+        requests = [post(json.dumps({"message": message(f"{text}{number}")}).encode()) for number in range(20)]
+        answer = await running.raw(b"".join(request + GET * 150 for request in requests) + LAST)
+        assert statuses(answer) == [200] * (20 * 151) + [404]
+        texts = [sent.message.text for call in running.handler.calls if isinstance(sent := call.operation, SendMessage)]
+        assert texts == [f"{text}{number}" for number in range(20)]
+
+
+async def test_few_pipelined_requests_wait_in_memory(served: Site) -> None:
+    """Those behind them are bytes that nobody has parsed, and in the end wait at the client's."""
+    import gc
+
+    from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
+
+    stream = ScriptedStream([])
+    served.handler.streams = lambda call: stream
+    follow = b"GET /tasks/t1:subscribe HTTP/1.1\r\nHost: x\r\nA2A-Version: 1.0\r\n\r\n"
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.write(follow + GET * 100_000)
+        await reader.readuntil(b": keepalive\n")
+        for _ in range(20):  # the server, in this loop, would read on meanwhile
+            async with served.http.get("/health") as answer:
+                assert answer.status == 200
+        waiting = sum(type(each) is RequestResponseCycle for each in gc.get_objects())
+        assert waiting <= SLICE_BYTES // len(GET) + 50
+        writer.transport.abort()
+        stream.put(None)
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_a_client_that_hangs_up_ends_the_request_that_is_answered_and_those_that_wait(
+    run: Callable[[Coroutine[Any, Any, None]], None], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def hang_up() -> None:
+        asked, release = asyncio.Event(), asyncio.Event()
+
+        class Slow:
+            async def call(self, call: Call) -> Result:
+                calls.append(call)
+                asked.set()
+                await release.wait()
+                return RECORD
+
+        async with site() as running, asyncio.timeout(DEADLINE_S):
+            calls: list[Call] = []
+            slow = Slow()
+            running.handler.call = slow.call  # type: ignore[method-assign]
+            _, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            writer.write(post(SENT) * 5000)
+            await asked.wait()
+            writer.transport.abort()
+            stream = ScriptedStream([])
+            running.handler.streams = lambda call: stream
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+            writer.write(post(SENT, path=b"/message:stream") + GET * 3)
+            await reader.readuntil(b": keepalive\n")
+            writer.transport.abort()
+            await stream.closed.wait()
+            release.set()
+            async with running.http.get("/health") as answer:
+                assert answer.status == 200
+            # Nothing is read while requests wait, so it takes a write to notice.
+            assert len([call for call in calls if isinstance(call.operation, SendMessage)]) <= 3
+
+    with caplog.at_level(logging.WARNING):
+        run(hang_up())
+    assert [record.getMessage() for record in caplog.records] == []
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        b"\x00\x01\r\n\r\n",
+        b"GET /health HTTP/1.1\r\n\r\n",
+        post(SENT, chunked=True).replace(b"\r\n1\r\n", b"\r\nnone\r\n"),
+        GET + post(SENT, chunked=True).replace(b"\r\n1\r\n", b"\r\nnone\r\n"),
+        b"GET /health HTTP/1.1\r\nHost: x\r\nX-Long: " + b"x" * 100_000,
+    ],
+)
+async def test_what_is_no_request_is_refused_after_the_answers_to_those_before_it(wrong: bytes) -> None:
+    released = asyncio.Event()
+
+    async def wait(call: Call) -> Result:
+        await released.wait()
+        return RECORD
+
+    async with site() as running, asyncio.timeout(DEADLINE_S):
+        running.handler.call = wait  # type: ignore[method-assign]
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(post(SENT) + GET + wrong)
+        asyncio.get_running_loop().call_later(0.05, released.set)
+        answer = await reader.read()
+        writer.close()
+    before = 3 if wrong.startswith(GET) else 2
+    assert statuses(answer) == [200] * before + [400]
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("offer", [H2C, WEBSOCKET, b"Upgrade: h2c, websocket\r\nConnection: upgrade\r\n"])
+async def test_an_offer_to_upgrade_is_declined_and_costs_no_byte_of_the_body(
+    served: Site, offer: bytes, *, chunked: bool
+) -> None:
+    request = post(SENT, headers=offer, chunked=chunked)
+    answer = await served.raw(request + GET + request + LAST)
+    assert statuses(answer) == [200, 200, 200, 404]
+    assert [call.operation.message.text for call in served.handler.calls] == ["hi", "hi"]  # type: ignore[union-attr]
+    assert b"101" not in answer
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_declined_upgrade_may_be_cut_anywhere(served: Site, *, chunked: bool) -> None:
+    request = post(SENT, headers=H2C, chunked=chunked)
+    whole = request + GET
+    async with asyncio.timeout(4 * DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for cut in range(1, len(whole)):
+            writer.write(whole[:cut])
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)  # the server, in this loop, reads the first part
+            writer.write(whole[cut:])
+            for length in (None, len(b'{"status":"ok"}')):
+                head = await reader.readuntil(b"\r\n\r\n")
+                assert head.startswith(b"HTTP/1.1 200 "), cut
+                lines = dict(line.split(b": ") for line in head.lower().split(b"\r\n")[1:-2])
+                body = await reader.readexactly(int(lines[b"content-length"]))
+                assert length is None or len(body) == length
+        writer.close()
+    assert len(served.handler.calls) == len(whole) - 1
+    assert {call.operation.message.text for call in served.handler.calls} == {"hi"}  # type: ignore[union-attr]
+
+
+async def test_a_declined_upgrade_may_come_byte_by_byte(served: Site) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in post(SENT, headers=H2C, chunked=True) + LAST:
+            writer.write(bytes([byte]))
+            await asyncio.sleep(0)
+        assert statuses(await reader.read()) == [200, 404]
+        writer.close()
+
+
+async def test_a_stream_is_one_over_http_1_for_a_client_that_offers_http_2(served: Site) -> None:
+    answer = await served.raw(post(SENT, headers=H2C, path=b"/message:stream") + LAST)
+    assert statuses(answer) == [200, 404]
+    assert b"content-type: text/event-stream" in answer
+    assert b"artifactUpdate" in answer
+
+
+async def test_the_offer_may_come_with_every_request_of_a_large_packet(served: Site) -> None:
+    get = b"GET /health HTTP/1.1\r\nHost: x\r\n" + H2C + b"\r\n"
+    assert statuses(await served.raw(get * 2000 + LAST)) == [200] * 2000 + [404]
+
+
+async def test_the_bounds_hold_for_a_request_that_offers_an_upgrade(served: Site) -> None:
+    too_large = post(b" " * 100_001, headers=H2C)
+    assert statuses(await served.raw(too_large)) == [413]
+    without_end = b"GET / HTTP/1.1\r\nHost: x\r\n" + H2C + b"X-Long: " + b"x" * 100_000
+    assert statuses(await served.raw(without_end)) == [400]
+    wrong = post(SENT, headers=H2C + b"Host: y\r\n")
+    answer = await served.raw(GET + wrong)
+    assert statuses(answer) == [200, 400]
+    assert b"more than one Host" in answer
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="there is no curl here")
+async def test_curl_may_offer_http_2(served: Site) -> None:
+    for extra in ((), ("-H", "Transfer-Encoding: chunked")):
+        command = [
+            *("curl", "-sS", "--noproxy", "*", "--http2", f"{served.url}/message:send", "-d", SENT.decode()),
+            *("-H", "A2A-Version: 1.0", "-H", "Content-Type: application/json", "-w", " %{http_code}", *extra),
+        ]
+        curl = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(DEADLINE_S):
+            out, _ = await curl.communicate()
+        assert out.endswith(b" 200"), out
+    assert [call.operation.message.text for call in served.handler.calls] == ["hi", "hi"]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        ([], b"no Host header"),
+        ([b"a", b"a"], b"more than one Host"),
+        ([b"a", b"b"], b"more than one Host"),
+        ([b""], b"empty or malformed"),
+        ([b"  "], b"empty or malformed"),
+        ([b"a b"], b"empty or malformed"),
+        ([b"a/b"], b"empty or malformed"),
+        ([b"user@a"], b"empty or malformed"),
+        ([b"a:port"], b"empty or malformed"),
+        ([b"a:1:2"], b"empty or malformed"),
+        ([b"[::1"], b"empty or malformed"),
+        ([b"[::1]x"], b"empty or malformed"),
+        ([b"\xc3\xa4"], b"empty or malformed"),
+        ([b"a<script>"], b"empty or malformed"),
+        ([b":80"], b"empty or malformed"),
+    ],
+)
+async def test_a_request_without_one_proper_host_is_refused(served: Site, hosts: list[bytes], said: bytes) -> None:
+    """RFC 9112 §3.2."""
+    lines = b"".join(b"Host: %s\r\n" % host for host in hosts)
+    answer = await served.raw(b"GET /tasks/t1 HTTP/1.1\r\n" + lines + b"A2A-Version: 1.0\r\n\r\n" + GET)
+    assert statuses(answer) == [400]
+    assert said in answer
+    assert b"\r\nconnection: close\r\n" in answer
+    assert served.handler.calls == []
+
+
+@pytest.mark.parametrize(
+    "host", [b"localhost", b"A.example.org.", b"a_b:80", b"127.0.0.1:7870", b"[::1]:7870", b"[fe80::1%25eth0]", b"a:"]
+)
+async def test_a_proper_host_is_taken(served: Site, host: bytes) -> None:
+    answer = await served.raw(b"GET /health HTTP/1.1\r\nConnection: close\r\nhOST: " + host + b"\r\n\r\n")
+    assert statuses(answer) == [200]
+
+
+async def test_http_1_0_needs_no_host(served: Site) -> None:
+    assert statuses(await served.raw(b"GET /health HTTP/1.0\r\n\r\n")) == [200]
+    assert statuses(await served.raw(b"GET /health HTTP/1.0\r\nHost:\r\n\r\n")) == [400]
+
+
+async def test_this_is_no_proxy(served: Site) -> None:
+    answer = await served.raw(b"CONNECT example.org:443 HTTP/1.1\r\nHost: example.org:443\r\n\r\n")
+    assert statuses(answer) == [400]
+    assert b"no proxy" in answer
+
+
+async def test_trailers_are_no_headers(served: Site) -> None:
+    request = post(SENT, chunked=True).removesuffix(b"\r\n") + b"Idempotency-Key: late\r\nHost: y\r\n\r\n"
+    assert statuses(await served.raw(request + LAST)) == [200, 404]
+    assert [call.idempotency_key for call in served.handler.calls] == [None]
 
 
 async def test_a_head_without_end_is_refused(served: Site) -> None:

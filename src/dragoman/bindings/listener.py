@@ -1,14 +1,18 @@
 """The listener: uvicorn on httptools, set up for what is served here.
 
-Invariant: the bytes of an answer leave in the order in which they were written, and none stays behind.
+Invariant: the bytes of an answer leave in the order in which they were written, and none stays behind. Requests of one
+connection are answered one after the other, in the order in which they came.
 """
 
 import asyncio
+import re
 import socket
 from contextlib import nullcontext
+from typing import Literal
 
+import httptools
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dragoman.bindings.door import Door
 
@@ -19,13 +23,33 @@ KEEP_ALIVE_S = 75
 """How long an idle connection is kept. Longer than the 60 s of common proxies, or they would reuse a closed one."""
 
 HEAD_BYTES_MAX = 65_536
-"""Longest head of a request, after its first packet; other servers allow 8 to 64 KB."""
+"""Longest head of a request, after its first `SLICE_BYTES`; other servers allow 8 to 64 KB."""
+
+SLICE_BYTES = 8192
+"""The parser reads at most this much before it is asked whether requests wait for their turn: so at most some 300 do,
+of the shortest there are, which is 1 MB. A packet may have 256 KB (uvloop 0.23)."""
 
 GRACE_S = 5
 """How long answers may still be under way once nothing runs any more; then their connections are cut."""
 
 JOINED_BYTES = 65_536
 """Joining copies: what is longer than this goes out alone."""
+
+HOST = re.compile(
+    rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~%-]+)?\])(?::[0-9]{0,5})?", re.ASCII
+)
+"""`uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2), but not empty: every URL of this server has a host."""
+
+NO_HOST = "The request has no Host header: send the host of the URL (RFC 9112, section 3.2)."
+TWO_HOSTS = "The request has more than one Host header: send one (RFC 9112, section 3.2)."
+WRONG_HOST = "The Host header is empty or malformed: send a host name or address, and a port where there is one."
+NO_PROXY = "CONNECT is not served here: this server is no proxy."
+LONG_HEAD = "The head of the request is too large."
+MALFORMED = "Invalid HTTP request received."
+
+
+class Malformed(Exception):
+    """A request that HTTP forbids. The text is for its sender."""
 
 
 class Corked:
@@ -35,7 +59,18 @@ class Corked:
     which is a third of what a short answer costs.
     """
 
-    __slots__ = ("_held", "_loop", "_transport", "head_bytes", "head_until", "heading")
+    __slots__ = (
+        "_held",
+        "_loop",
+        "_transport",
+        "answered",
+        "head_bytes",
+        "head_until",
+        "heading",
+        "hosts",
+        "refusal",
+        "unread",
+    )
 
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
@@ -47,27 +82,55 @@ class Corked:
         compactly: one more costs 1.5 KB a connection."""
         self.head_bytes = 0
         self.head_until = 0.0
+        self.answered: RequestResponseCycle | None = None
+        """The request that is being answered, while later ones wait for their turn; else None, as it is the newest."""
+        self.hosts: list[bytes] | None = None
+        """The Host that the last request had."""
+        self.unread = b""
+        """Bytes that came behind the requests that wait. Nothing is read from the socket meanwhile."""
+        self.refusal = ""
+        """What is wrong with the bytes behind the requests that wait. It is told after their answers."""
+
+    def pause_reading(self) -> None:
+        """Read no more for now. uvloop raises if the connection is closed."""
+        if not self._transport.is_closing():
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Read on, unless there are bytes that came and nobody has read."""
+        if not self.unread and not self.refusal and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
         """Send `data`; the head of an answer waits for what is written next, at most until the loop's next turn."""
         held = self._held
-        if held is not None:
-            self._held = None
-            if len(data) > JOINED_BYTES:
-                self._transport.write(held)
-                self._transport.write(data)
-            else:
-                self._transport.write(held + data)
-        elif data.startswith(b"HTTP/1.1 "):
+        if held is None and data.startswith(b"HTTP/1.1 "):
             self._held = data
             self._loop.call_soon(self._flush)
-        else:
+            return
+        self._held = None
+        if self._transport.is_closing():
+            return  # uvloop raises
+        if held is None:
             self._transport.write(data)
+        elif len(data) > JOINED_BYTES:
+            self._transport.write(held)
+            self._transport.write(data)
+        else:
+            self._transport.write(held + data)
 
     def _flush(self) -> None:
         held, self._held = self._held, None
         if held is not None and not self._transport.is_closing():
             self._transport.write(held)
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, or about to be."""
+        return self._transport.is_closing()
+
+    def is_closing(self) -> bool:
+        """Whether the connection is closed, or about to be."""
+        return self._transport.is_closing()
 
     def close(self) -> None:
         """Close after what was written is sent."""
@@ -79,10 +142,11 @@ class Corked:
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol on a corked transport, with the bounds that it and httptools lack.
+    """uvicorn's protocol on a corked transport, with the bounds and the rules of HTTP that it and httptools lack.
 
     The head of a request may have about `HEAD_BYTES_MAX`, and must have come within the keep-alive time, however it
-    trickles; a client that connects and is silent for as long is cut, too.
+    trickles; a client that connects and is silent for as long is cut, too. A request has one Host. An offer to change
+    the protocol is declined by ignoring it. Pipelined requests wait in bounded memory.
     """
 
     transport: Corked  # type: ignore[assignment]  # all that uvicorn uses
@@ -93,6 +157,16 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.head_until = self.loop.time() + self.timeout_keep_alive
         self._expect_more()
 
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client left. uvicorn tells only the newest request; an older one may be the one that is answered."""
+        transport = self.transport
+        answered, transport.answered, transport.unread = transport.answered, None, b""
+        self.pipeline.clear()
+        if answered is not None:
+            answered.disconnected = True
+            answered.message_event.set()
+        super().connection_lost(exc)
+
     def on_message_begin(self) -> None:
         """A request begins."""
         transport = self.transport
@@ -102,24 +176,156 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Its head is complete."""
-        self.transport.heading = False
+        """Its head is complete. Raises Malformed."""
+        if self.parser.should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                raise Malformed(NO_PROXY)
+            return  # the head is read again without the offer: see _decline_upgrade
+        transport = self.transport
+        hosts = [value for name, value in self.headers if name == b"host"]
+        if hosts != transport.hosts:  # mostly that of the connection's last request
+            transport.hosts = self._checked(hosts)
+        transport.heading = False
+        before = self.cycle
         super().on_headers_complete()
+        self.headers = []  # trailers come to on_header, too, and are no headers (RFC 9110 §6.5.1)
+        if self.pipeline and transport.answered is None:
+            transport.answered = before
+
+    def on_message_complete(self) -> None:
+        """It is complete, unless httptools has skipped its body (see _decline_upgrade); else as uvicorn has it."""
+        cycle = self.cycle
+        if not self.parser.should_upgrade() and not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+
+    def on_response_complete(self) -> None:
+        """It is answered: the next one's turn."""
+        transport = self.transport
+        if transport.answered is not None:
+            following = self.pipeline[-1][0]
+            transport.answered = None if following is self.cycle else following
+        super().on_response_complete()
+        if (transport.unread or transport.refusal) and not self.pipeline and not transport.is_closing():
+            self._read_on()
 
     def data_received(self, data: bytes) -> None:
         """Bytes came."""
         transport = self.transport
+        if transport.refusal:
+            return
+        if self.pipeline or transport.unread:
+            transport.unread += data
+            transport.pause_reading()
+        else:
+            self._read(data)
+
+    def _read_on(self) -> None:
+        """Read the bytes that waited, or refuse what came instead of a request."""
+        transport = self.transport
+        unread, transport.unread = transport.unread, b""
+        if unread:
+            transport.head_until = self.loop.time() + self.timeout_keep_alive
+            self._read(unread)
+            if not self.flow.read_paused:
+                transport.resume_reading()
+        elif self.cycle.response_complete:
+            self.send_400_response(transport.refusal)
+
+    def _read(self, data: bytes) -> None:
+        """Parse the bytes up to the first request that has to wait."""
+        self._unset_keepalive_if_required()
+        transport = self.transport
+        if len(data) <= SLICE_BYTES:
+            if not self._parse(data):
+                return
+        else:
+            view = memoryview(data)
+            for start in range(0, len(data), SLICE_BYTES):
+                if self.pipeline:
+                    transport.unread = data[start:]
+                    transport.pause_reading()
+                    return
+                if not self._parse(view[start : start + SLICE_BYTES]):
+                    return
+        if self.cycle is None or self.cycle.response_complete:
+            if not transport.heading:
+                transport.head_until = self.loop.time() + self.timeout_keep_alive  # line ends before a head begin none
+            self._expect_more()
+
+    def _parse(self, data: bytes | memoryview) -> bool:
+        """Parse some bytes; False if they are refused."""
+        transport = self.transport
         if transport.heading:
             transport.head_bytes += len(data)
             if transport.head_bytes > HEAD_BYTES_MAX:
-                self.send_400_response("The head of the request is too large.")
-                return
-        super().data_received(data)
-        if transport.heading:
-            self._expect_more()
-        elif self.timeout_keep_alive_task is None and (self.cycle is None or self.cycle.response_complete):
-            transport.head_until = self.loop.time() + self.timeout_keep_alive  # line ends before a head begin none
-            self._expect_more()
+                self._refuse(LONG_HEAD)
+                return False
+        try:
+            self.parser.feed_data(data)
+            return True
+        except httptools.HttpParserUpgrade as offer:
+            rest = data[offer.args[0] :]
+        except httptools.HttpParserError as error:
+            return self._refuse_malformed(error)
+        try:
+            self._decline_upgrade()
+        except httptools.HttpParserError as error:
+            return self._refuse_malformed(error)
+        return self._parse(rest)  # not deep: a slice has some 130 such heads at most
+
+    def _refuse_malformed(self, error: httptools.HttpParserError) -> Literal[False]:
+        wrong = error.__context__  # where httptools puts an exception of ours
+        self._refuse(str(wrong) if isinstance(wrong, Malformed) else MALFORMED)
+        return False
+
+    def _decline_upgrade(self) -> None:
+        """Read the head again without its Upgrade header, with a new parser, which then reads the body.
+
+        A server may ignore the offer (RFC 9110 §7.8); curl --http2 and Java's HttpClient make it with every request.
+        httptools (0.9) stops at such a head and takes the body for another protocol's
+        (github.com/MagicStack/httptools/issues/124), so uvicorn loses it (github.com/Kludex/uvicorn/issues/2722). This
+        can go with a version of httptools that lets a protocol decline, or of uvicorn that delivers the body.
+        """
+        head = [b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        head += [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets it
+        self.parser.feed_data(b"".join([*head, b"\r\n"]))
+
+    def _checked(self, hosts: list[bytes]) -> list[bytes] | None:
+        """The one Host; None where HTTP/1.0 has none (RFC 9112 §3.2). Raises Malformed."""
+        if len(hosts) > 1:
+            raise Malformed(TWO_HOSTS)
+        if hosts:
+            if HOST.fullmatch(hosts[0]) is None:
+                raise Malformed(WRONG_HOST)
+            return hosts
+        if self.parser.get_http_version() not in ("1.0", "0.9"):
+            raise Malformed(NO_HOST)
+        return None
+
+    def _refuse(self, why: str) -> None:
+        """Answer 400 and close, after the requests that came before are answered."""
+        transport, newest = self.transport, self.cycle
+        if newest is None or newest.response_complete:
+            self.send_400_response(why)
+        elif not newest.more_body:
+            self._refuse_later(why)
+        elif transport.answered is not None:  # the body of one that waits is malformed
+            self.pipeline.popleft()
+            self.cycle = self.pipeline[0][0] if self.pipeline else transport.answered
+            if not self.pipeline:
+                transport.answered = None
+            self._refuse_later(why)
+        elif newest.response_started:
+            transport.close()
+        else:
+            self.send_400_response(why)
+
+    def _refuse_later(self, why: str) -> None:
+        self.transport.refusal = why
+        self.transport.pause_reading()
 
     def _expect_more(self) -> None:
         self._unset_keepalive_if_required()
