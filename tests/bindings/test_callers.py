@@ -123,8 +123,10 @@ ASKED = [
     ("POST", "/workers/echo/lease"),
     ("GET", "/metrics"),
     ("GET", "/extendedAgentCard"),
+    ("GET", "/v1/models"),
+    ("GET", "/v1/models/echo"),
 ]
-PUBLIC = ["/health", "/ready", "/agents", "/.well-known/agent-card.json", "/.well-known/jwks.json", "/v1/models"]
+PUBLIC = ["/health", "/ready", "/agents", "/.well-known/agent-card.json", "/.well-known/jwks.json"]
 
 
 @pytest.mark.parametrize(("verb", "path"), ASKED)
@@ -142,6 +144,42 @@ async def test_without_a_key_nothing_is_told_that_a_card_does_not_say(verb: str,
 async def test_what_is_public_asks_nobody(path: str) -> None:
     async with session(replace(CONFIG, api_key="k")) as http, http.get(path) as answer:
         assert answer.status == 200
+
+
+async def test_the_models_are_the_agents_that_the_caller_may_use(tmp_path: Path) -> None:
+    async with keyed(tmp_path) as (http, keys):
+        for name, listed in (("caller", ["echo", "other"]), ("agent", ["echo"]), ("other-only", ["other"])):
+            headers = {"authorization": f"Bearer {keys[name]}"}
+            async with http.get("/v1/models", headers=headers) as answer:
+                assert [model["id"] for model in (await answer.json())["data"]] == listed
+            for agent in ("echo", "other"):
+                async with http.get(f"/v1/models/{agent}", headers=headers) as answer:
+                    assert answer.status == (200 if agent in listed else 403)
+        for sent, code in (({}, "invalid_api_key"), ({"authorization": "Bearer no"}, "invalid_api_key")):
+            for path in ("/v1/models", "/v1/models/echo", "/v1/models/nobody"):
+                async with http.get(path, headers=sent) as answer:
+                    assert (answer.status, (await answer.json())["error"]["code"]) == (401, code)
+
+
+async def test_the_models_of_a_server_where_agents_have_keys_of_their_own() -> None:
+    own = tuple(AgentEntry(id=name, run="m:o", api_key=f"key-{name}") for name in ("echo", "other"))
+    for agents, key, expected in (
+        (own[1:], None, ["echo"]),
+        (own[1:], "key-other", ["other"]),
+        (own[1:], "no", 401),
+        (own, None, 401),
+        (own, "key-echo", ["echo"]),
+    ):
+        async with session(replace(CONFIG, agents=agents), "echo", "other") as http:
+            headers = {} if key is None else {"x-api-key": key}
+            async with http.get("/v1/models", headers=headers) as answer:
+                told = await answer.json()
+                listed = [model["id"] for model in told["data"]] if answer.status == 200 else answer.status
+                assert listed == expected
+    async with session(replace(CONFIG, agents=own[1:]), "echo", "other") as http:
+        for agent, status in (("echo", 200), ("other", 401)):
+            async with http.get(f"/v1/models/{agent}") as answer:
+                assert answer.status == status
 
 
 async def test_the_body_of_a_stranger_is_not_read() -> None:

@@ -182,7 +182,7 @@ def test_the_server_is_that_system_and_nothing_else(
         if path != "/" or other.startswith("/agents"):
             assert server.ask(other, {})[0] == 404, other
     assert server.ask("/health")[0] == 200
-    chat = server.ask("/v1/models")[0]
+    chat = server.ask("/v1/models", **key)[0]
     assert chat == (200 if speaker is KAOS else 404)
 
 

@@ -29,7 +29,7 @@ from dragoman.model.ids import new_id
 
 log = logging.getLogger(__name__)
 
-ASKED = frozenset({"rpc", "rest", "chat", "mcp", "workers", "metrics"})
+ASKED = frozenset({"rpc", "rest", "chat", "models", "mcp", "workers", "metrics"})
 """Endpoints whose callers are asked who they are; what the others tell is public."""
 
 

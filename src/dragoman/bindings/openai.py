@@ -97,14 +97,20 @@ class OpenAi:
         return plain(200, encode.encode_record(result), *_about(result.head))
 
     def models(self, request: Request) -> Answer:
-        """Answer `GET /v1/models`, and `GET /v1/models/{id}` where the route holds an id. Raises AgentNotFound."""
+        """Answer `GET /v1/models`, with the agents that the caller may use, and `GET /v1/models/{id}`.
+
+        Raises AgentNotFound, Unauthorized or Forbidden.
+        """
         request.dialect = DIALECT
-        agent = request.route.ids.get("id")
+        agent, callers = request.route.ids.get("id"), self._reception.callers
         if agent is None:
-            listed = [self._model(profile) for profile in self._profiles.values()]
+            callers.admit_any(request)
+            usable = [each for each in self._profiles.values() if callers.admits(request, each.id)]
+            listed = [self._model(profile) for profile in usable]
             return plain(200, msgspec.json.encode({"object": "list", "data": listed}))
         if agent not in self._profiles:
             raise AgentNotFound(agent)
+        callers.admit(request, agent)
         return plain(200, msgspec.json.encode(self._model(self._profiles[agent])))
 
     def _model(self, profile: Profile) -> dict[str, Any]:
