@@ -16,7 +16,7 @@ from dragoman.bindings.app import App
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.cors import Cors
+from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.health import Health
 from dragoman.bindings.limits import Limits, limits
 from dragoman.bindings.listener import BACKLOG, bound_socket, listener
@@ -169,7 +169,7 @@ def make_app(
     nobody = Authenticator(None, SystemClock(), agent_keys={})
     return App(
         handler,
-        Reception(PROFILES, Callers(nobody), bounds or limits(100_000, 64, 10)),
+        Reception(PROFILES, Callers(nobody, origins=Origins(origins, public_url)), bounds or limits(100_000, 64, 10)),
         "echo",
         cards=Cards(PROFILES, public_url, 60, authenticator=nobody),
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),

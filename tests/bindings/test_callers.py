@@ -15,6 +15,7 @@ from dragoman import Agent, Context
 from dragoman.agents.worker import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.bindings.callers import Hosts
+from dragoman.cli.serve import banner
 from dragoman.config import AgentEntry, Config
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
@@ -180,6 +181,25 @@ async def test_the_models_of_a_server_where_agents_have_keys_of_their_own() -> N
         for agent, status in (("echo", 200), ("other", 401)):
             async with http.get(f"/v1/models/{agent}") as answer:
                 assert answer.status == status
+
+
+@pytest.mark.parametrize(
+    ("said", "warns"),
+    [
+        ({"cors_origins": ("*",)}, True),
+        ({"cors_origins": ("https://a.example",)}, False),
+        ({"cors_origins": ("*",), "api_key": "k"}, False),
+        ({"cors_origins": ("*",), "agents": (AgentEntry(id="echo", run="m:o", api_key="k"),)}, False),
+    ],
+)
+async def test_a_server_that_any_page_may_use_warns_at_the_start(
+    said: dict[str, Any], *, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = replace(CONFIG, **said)
+    agents = [echoing("echo")]
+    async with running(config, agents) as listening:
+        assert ("any web page" in caplog.text) == warns
+        assert ("any web page" in banner(listening.config, agents, asks_callers=listening.asks_callers)) == warns
 
 
 async def test_the_body_of_a_stranger_is_not_read() -> None:

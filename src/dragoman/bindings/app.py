@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dragoman.bindings import http
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.cors import Cors
+from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.health import Health
 from dragoman.bindings.http import Answer, Gone, Pieces, Receive, Request, Scope, Send, Streaming
@@ -125,6 +125,12 @@ class App:
             if request.method != "OPTIONS":
                 raise MethodNotAllowed(allowed)
             return Answer(204, [(b"allow", ", ".join(allowed).encode())], b"")
+        headers = request.headers
+        # MCP 2025-11-25, Transports, Security Warning: every request to its endpoint.
+        if (b"origin" in headers or b"sec-fetch-site" in headers) and (
+            request.method not in READS or route.endpoint == "mcp"
+        ):
+            self._callers.admit_page(request)
         if route.endpoint in ASKED:
             request.principal = self._callers.known(request) or await self._callers.identify(request)
             if route.agent and route.mount != "/":  # at the root, the tenant may name another

@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from urllib.parse import urlsplit
 
 from dragoman.auth.authenticator import Authenticator
+from dragoman.bindings.cors import Origins
 from dragoman.bindings.http import Request
 from dragoman.model.errors import A2AError, Forbidden, Unauthorized
 from dragoman.model.principal import ANONYMOUS, Principal, Role
@@ -71,7 +72,10 @@ def _is_address(name: str) -> bool:
 
 
 class Callers:
-    """Asks the authenticator. `hosts` None: any name will do. `refused` is told of everybody who is turned away."""
+    """Asks the authenticator. `hosts` None: any name will do. `refused` is told of everybody who is turned away.
+
+    `origins` None: web pages of the server's own origin may call, and no others.
+    """
 
     def __init__(
         self,
@@ -79,12 +83,14 @@ class Callers:
         hosts: Hosts | None = None,
         refused: Callable[[Request, A2AError, str], None] = lambda request, error, agent: None,
         agents: Collection[str] = (),
+        origins: Origins | None = None,
     ) -> None:
         """`refused` is told of whom, why, and which agent was wanted. `agents` are all that are served."""
         self._authenticator = authenticator
         self._hosts = hosts
         self._refused = refused
         self._agents = frozenset(agents)
+        self._origins = Origins() if origins is None else origins
 
     def known(self, request: Request) -> Principal | None:
         """The caller, if it takes no waiting to tell who it is; else ask `identify`."""
@@ -127,6 +133,14 @@ class Callers:
         """Whether the caller may use the agent; nobody is told."""
         principal = request.principal
         return not self._authenticator.required_for(agent) if principal is ANONYMOUS else principal.reaches(agent)
+
+    def admit_page(self, request: Request) -> None:
+        """Raises Forbidden if a web page sent the request that may not."""
+        try:
+            self._origins.check(request)
+        except Forbidden as error:
+            self._refused(request, error, request.route.agent)
+            raise
 
     def admit_any(self, request: Request) -> None:
         """Raises Unauthorized if all agents want to know who calls and the caller has not said."""

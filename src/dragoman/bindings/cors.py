@@ -1,11 +1,16 @@
-"""CORS: which pages of other origins may call the server (Fetch standard §3.2). Off unless origins are configured.
+"""Which web pages may call the server: those of its own origin, and those of the configured ones.
+
+CORS lets pages of configured origins read answers (Fetch standard §3.2); without configured origins it is off. The
+check of origins keeps all other pages from changing anything, whether they could read the answer or not.
 
 Invariant: no answer names an origin that is not configured, and credentials are never allowed.
 """
 
 from collections.abc import Sequence
+from urllib.parse import urlsplit
 
 from dragoman.bindings.http import Answer, Header, Message, Request, Send
+from dragoman.model.errors import Forbidden
 
 ALLOWED_METHODS = b"GET, POST, DELETE, HEAD, OPTIONS"
 ALLOWED_HEADERS = (
@@ -21,6 +26,14 @@ EXPOSED_HEADERS = (
     b"mcp-session-id"
 )
 PREFLIGHT_MAX_AGE_S = b"600"
+
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods that change nothing here (RFC 9110 §9.2.1)."""
+
+OWN_SITES = frozenset({b"same-origin", b"none"})
+"""Values of `Sec-Fetch-Site` for a page of the server's own origin, and for no page at all (Fetch Metadata §2.1).
+
+`same-site` is not among them: whoever serves localhost:3000 does not own localhost:7870."""
 
 
 class Cors:
@@ -61,3 +74,58 @@ class Cors:
             await send(message)
 
         return tell
+
+
+class Origins:
+    """The pages that may have the server do something: its own, and those of the `allowed` origins; `*` is all.
+
+    A browser can be made to send a POST without asking first, and on a server that asks for no key, or knows callers by
+    the certificate of their browser, that alone would do (cross-site request forgery). Programs send neither of the two
+    headers and are not affected. `public_url` is where callers reach the server behind a proxy.
+    """
+
+    def __init__(self, allowed: Sequence[str] = (), public_url: str | None = None) -> None:
+        self._any = "*" in allowed
+        self._allowed = frozenset(origin.encode() for origin in allowed)
+        public = urlsplit(public_url or "")
+        self._public = f"{public.scheme}://{public.netloc}".lower().encode()
+        self._public_host = public.netloc.lower().encode()
+
+    def check(self, request: Request) -> None:
+        """Raises Forbidden if a page of another origin sent the request.
+
+        The browser's own word counts first: a proxy may change Host. Browsers say nothing to addresses without TLS
+        other than localhost, and old ones never do; then the origin must be where the request came to.
+        """
+        origin = request.headers.get(b"origin")
+        if self._any or origin in self._allowed:
+            return
+        site = request.headers.get(b"sec-fetch-site")
+        if site is not None:
+            own = site in OWN_SITES
+        else:
+            own = origin is None or self._is_own(origin.lower(), request.headers.get(b"host", b"").lower())
+        if not own:
+            raise Forbidden(_foreign(origin))
+
+    def _is_own(self, origin: bytes, host: bytes) -> bool:
+        if origin == self._public:
+            return True
+        scheme, _, place = origin.partition(b"://")
+        # The scheme is known only where public_url names it: a proxy may have ended TLS.
+        return place == host != b"" and scheme in (b"http", b"https") and place != self._public_host
+
+
+def _foreign(origin: bytes | None) -> str:
+    if origin is None:
+        return "web pages of other sites may not call here: name their origins in cors_origins"
+    named = origin[:100].decode("latin-1")
+    if named == "null":
+        return (
+            "web pages without an origin (files, sandboxed frames) may not call here: serve the page over HTTP, and "
+            "name its origin in cors_origins"
+        )
+    return (
+        f"web pages of {named!r} may not call here: name that origin in cors_origins, or set public_url if it is this "
+        "server's own"
+    )

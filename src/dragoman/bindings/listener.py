@@ -128,10 +128,6 @@ class Corked:
         """Whether the connection is closed, or about to be."""
         return self._transport.is_closing()
 
-    def is_closing(self) -> bool:
-        """Whether the connection is closed, or about to be."""
-        return self._transport.is_closing()
-
     def close(self) -> None:
         """Close after what was written is sent."""
         self._flush()

@@ -5,7 +5,6 @@ Invariant: a call of a tool is a task like any other, and outlives the request; 
 
 import asyncio
 import logging
-from collections.abc import Collection
 from functools import partial
 
 from msgspec.structs import replace
@@ -24,7 +23,6 @@ from dragoman.engine.handler import Handler, Stream
 from dragoman.model.errors import (
     A2AError,
     AgentNotFound,
-    Forbidden,
     InternalError,
     InvalidParams,
     InvalidRequest,
@@ -73,10 +71,7 @@ def _no_operation() -> SendMessage:
 
 
 class Mcp:
-    """The endpoint. `origins` are those of pages that may call; `wait_s` is how long an answer in one piece may take.
-
-    `version` is that of this program.
-    """
+    """The endpoint. `wait_s` is how long an answer in one piece may take, `version` that of this program."""
 
     def __init__(
         self,
@@ -87,20 +82,17 @@ class Mcp:
         *,
         version: str,
         wait_s: float,
-        origins: Collection[str] = (),
     ) -> None:
         self._handler = handler
         self._reception = reception
         self._clock = clock
         self._version = version
         self._wait_s = wait_s
-        self._origins = frozenset(origins)
         self._underway = underway
 
     async def answer(self, request: Request) -> Answer | Streaming:
         """Answer `POST /mcp`, `GET /mcp` and `DELETE /mcp`. Raises A2AError."""
         request.dialect = DIALECT
-        self._check_origin(request)
         self._reception.callers.admit_any(request)
         at = session(request.text(SESSION))
         place = (request.principal.id, at.key)
@@ -143,19 +135,6 @@ class Mcp:
         return refusal(error, status, b"application/json", serve_telling.error(request.id, error))
 
     # -- who may -------------------------------------------------------------------------------------------------------
-
-    def _check_origin(self, request: Request) -> None:
-        """Pages of other origins stay outside, whatever name of this machine they use (Transports, Security Warning).
-
-        Raises Forbidden.
-        """
-        origin = request.text(b"origin")
-        if origin is None or origin in self._origins or "*" in self._origins:
-            return
-        place = origin.partition("://")[2].lower()
-        if place and place == (request.text(b"host") or "").lower():
-            return
-        raise Forbidden(f"pages of {origin[:100]!r} may not call here: name that origin in cors_origins")
 
     def _tools(self, request: Request) -> list[Tool]:
         """Those of the agents that the caller may use."""

@@ -129,10 +129,11 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
         lines += [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]
         samples = ["Send:    " + f"curl {base}{paths[first.profile.id]} {_call(config, first, asks_callers)}"]
     card = f"curl {base}/.well-known/agent-card.json"
-    return "\n".join([*lines, "", "Card:    " + card, *samples, "", *_who(config, asks_callers), "Ctrl-C stops it."])
+    who = _who(config, [agent.profile.id for agent in agents], asks_callers)
+    return "\n".join([*lines, "", "Card:    " + card, *samples, "", *who, "Ctrl-C stops it."])
 
 
-def _who(config: Config, asks_callers: bool) -> list[str]:
+def _who(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]:
     """Who may call, and how to make a key; a server in memory has nowhere to keep one."""
     at = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
     make = "--api-key KEY" if config.store == "memory:" else f"dragoman keys create NAME{at}"
@@ -140,7 +141,12 @@ def _who(config: Config, asks_callers: bool) -> list[str]:
         return [f"Callers must say who they are. To make a key: {make}"]
     own = [entry.id for entry in config.agents if entry.api_key]
     nobody = f"Nobody but callers of {', '.join(own)}" if own else "Nobody"
-    return [f"{nobody} is asked for a key. To ask everybody for one: {make}"]
+    lines = [f"{nobody} is asked for a key. To ask everybody for one: {make}"]
+    if "*" in config.cors_origins and not set(agents) <= set(own):
+        lines.append(
+            "Warning: cors_origins is *, so any web page in a browser that can reach this server can use these agents."
+        )
+    return lines
 
 
 def _path(profile: str, agent: "Runner", default: "Runner") -> str:

@@ -120,14 +120,22 @@ def agent_keys(config: Config, known: Collection[str]) -> dict[str, str]:
     return {entry.id: entry.api_key for entry in config.agents if entry.api_key and entry.id in known}
 
 
-def warn_if_open(config: Config, authenticator: Authenticator) -> None:
-    """Say so if a server has a public name and asks nobody: whoever comes through its proxy comes from loopback."""
+def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[str]) -> None:
+    """Warn if strangers can use agents: through a proxy, as whoever comes through it comes from loopback, or a page."""
     host = urlsplit(config.public_url).hostname if config.public_url else None
     if host is not None and not loopback(host) and not authenticator.required:
         log.warning(
             "public_url is %s and nobody is asked who they are: make a key (dragoman keys create NAME), or see to it "
             "that the proxy asks",
             config.public_url,
+        )
+    unasked = [agent for agent in agents if not authenticator.required_for(agent)]
+    if "*" in config.cors_origins and unasked:
+        log.warning(
+            "cors_origins is * and nobody who calls %s is asked who they are: any web page in a browser that can reach "
+            "this server can use them and read their answers; name the origins, or make a key (dragoman keys create "
+            "NAME)",
+            ", ".join(unasked),
         )
 
 

@@ -16,7 +16,7 @@ from dragoman.bindings.app import App
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.cors import Cors
+from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.health import Health
 from dragoman.bindings.http import Request
@@ -70,7 +70,8 @@ def app_of(
         agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)
     }
     bounds = limits(config.max_body_bytes, config.max_depth, config.max_parts, max_text=config.max_text)
-    callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles)
+    origins = Origins(config.cors_origins, config.public_url)
+    callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles, origins)
     forwards = any(map(_forwards, runners.values()))
     base = None if files is None else partial(reached, public_url=config.public_url)
     reception = Reception(profiles, callers, bounds, forwards, base)
@@ -113,7 +114,6 @@ def _mcp(config: Config, handler: Handler, reception: Reception, clock: Clock, u
         underway,
         version=__version__,
         wait_s=config.blocking_timeout_s,
-        origins=config.cors_origins,
     )
 
 

@@ -82,7 +82,7 @@ async def running(
     try:
         ways = Ways.of()
         authenticator = authenticator_of(config, runners, store, clock, ways)
-        warn_if_open(config, authenticator)
+        warn_if_open(config, authenticator, runners)
         counts = Counts() if config.metrics else None
         telemetry = telemetry_of(config)
         trail = Trail(store.audit, config.audit, counts.refused if counts is not None else lambda reason: None)
