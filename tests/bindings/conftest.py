@@ -18,8 +18,10 @@ from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.health import Health
+from dragoman.bindings.home import Home
 from dragoman.bindings.limits import Limits, limits
 from dragoman.bindings.listener import BACKLOG, bound_socket, listener
+from dragoman.bindings.routes import ALL_MOUNTS
 from dragoman.engine.handler import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
 from dragoman.model.events import ArtifactChunk, Event, Logged
@@ -173,6 +175,7 @@ def make_app(
         "echo",
         cards=Cards(PROFILES, public_url, 60, authenticator=nobody),
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
+        home=Home(PROFILES, "echo", ALL_MOUNTS, public_url),
         cors=Cors(origins) if origins else None,
     )
 

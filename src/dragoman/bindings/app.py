@@ -13,13 +13,14 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.health import Health
+from dragoman.bindings.home import Home
 from dragoman.bindings.http import Answer, Gone, Pieces, Receive, Request, Scope, Send, Streaming
 from dragoman.bindings.jsonrpc import JsonRpc
 from dragoman.bindings.mcp import Mcp
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.rest import Rest
-from dragoman.bindings.routes import ALL_MOUNTS, NOT_HERE, Routes
+from dragoman.bindings.routes import ALL_MOUNTS, NOT_HERE, WHERE, Routes
 from dragoman.bindings.stream import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.dialects.mounts import Mount, mount_of
@@ -44,6 +45,7 @@ class App:
         *,
         cards: Cards,
         health: Health,
+        home: Home,
         cors: Cors | None,
         mounts: Collection[Mount] = ALL_MOUNTS,
         openai: OpenAi | None = None,
@@ -60,6 +62,7 @@ class App:
         self._rest = Rest(handler, reception, cards)
         self._cards = cards
         self._health = health
+        self._home = home
         self._cors = cors
         self._openai = openai
         self._mcp = mcp
@@ -109,6 +112,8 @@ class App:
     async def _routed(self, request: Request) -> Answer | Pieces | Streaming:
         if self._cors is not None and (preflight := self._cors.preflight(request)) is not None:
             return preflight
+        if request.method != "POST" and (page := self._home.page(request)) is not None:
+            return page
         scope = request.scope
         route = request.route = self._routes.find(scope.get("raw_path") or scope["path"].encode())
         if route.agent and route.agent not in self._profiles:
@@ -123,7 +128,7 @@ class App:
         if request.method not in route.methods:
             allowed = [*route.methods, "OPTIONS"]
             if request.method != "OPTIONS":
-                raise MethodNotAllowed(allowed)
+                raise MethodNotAllowed(allowed, f"POST JSON-RPC; {WHERE}" if route.endpoint == "rpc" else "")
             return Answer(204, [(b"allow", ", ".join(allowed).encode())], b"")
         headers = request.headers
         # MCP 2025-11-25, Transports, Security Warning: every request to its endpoint.

@@ -104,7 +104,8 @@ WORKER_ACTIONS = frozenset(
         "references",
     }
 )
-NOT_HERE = "no such path here: the agent cards name the endpoints, GET /agents lists the agents"
+WHERE = "the agent cards name the endpoints, GET /agents lists the agents"
+NOT_HERE = f"no such path here: {WHERE}"
 
 SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
     {

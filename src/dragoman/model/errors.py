@@ -154,10 +154,10 @@ class NotFound(A2AError):
 
 
 class MethodNotAllowed(A2AError):
-    """The path is there, the HTTP method is not one of `allowed`."""
+    """The path is there, the HTTP method is not one of `allowed`. `usage` says more of how to use it."""
 
-    def __init__(self, allowed: Sequence[str]) -> None:
-        super().__init__(f"method not allowed here: use {' or '.join(allowed)}")
+    def __init__(self, allowed: Sequence[str], usage: str = "") -> None:
+        super().__init__(f"method not allowed here: use {' or '.join(allowed)}" + (f" ({usage})" if usage else ""))
         self.allowed = tuple(allowed)
 
 

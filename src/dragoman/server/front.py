@@ -19,6 +19,7 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.health import Health
+from dragoman.bindings.home import Home
 from dragoman.bindings.http import Request
 from dragoman.bindings.limits import limits
 from dragoman.bindings.mcp import Mcp
@@ -95,6 +96,7 @@ def app_of(
         default,
         cards=cards,
         health=health,
+        home=Home(profiles, default, mounts, config.public_url),
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
         openai=OpenAi(handler, reception, default, clock) if Mount.ROOT in mounts else None,
