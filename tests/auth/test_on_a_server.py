@@ -98,7 +98,7 @@ async def test_a_certificate_counts_from_a_trusted_proxy_only(egress: Egress, tr
 async def test_cards_of_a_server_that_asks_verify_the_extended_ones_too(
     egress: Egress, tmp_path: Path, mount: str
 ) -> None:
-    """Also where a card is for both versions: then it spells its security as 0.3 does."""
+    """In the form of each version, and where a card is for both and has its security in both spellings."""
     config = Config(port=0, store=f"sqlite:///{tmp_path}/x.db", api_key="a-key-of-20-characters")
     async with serving(config, [who()]) as url:
         keys = json.loads((await egress.request("GET", f"{url}/.well-known/jwks.json", timeout_s=5)).body)
@@ -107,6 +107,16 @@ async def test_cards_of_a_server_that_asks_verify_the_extended_ones_too(
         for signature in card["signatures"][:1]:  # over what 1.0 has of it
             assert verify({**card, "signatures": [signature]}, keys)
         extended = []
+        for version in ("1.0", "0.3"):
+            form = await egress.request(
+                "GET", f"{url}{mount}/.well-known/agent-card.json", headers={"A2A-Version": version}, timeout_s=5
+            )
+            extended.append(json.loads(form.body))
+        if mount in ("", "/agents/who"):
+            for agent in ("node", "python-httpx/0.28.1"):
+                headers = {"x-api-key": "a-key-of-20-characters", "User-Agent": agent}
+                form = await egress.request("GET", f"{url}{mount}/v1/card", headers=headers, timeout_s=5)
+                extended.append(json.loads(form.body))
         for version, method in (("1.0", "GetExtendedAgentCard"), ("0.3", "agent/getAuthenticatedExtendedCard")):
             if mount == "/who" and version == "1.0":
                 continue  # not over JSON-RPC

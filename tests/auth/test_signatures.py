@@ -47,7 +47,8 @@ def keys(*signers: Signer) -> dict[str, Any]:
 
 
 def whole_card() -> dict[str, Any]:
-    card: dict[str, Any] = msgspec.json.decode(cards.encode_well_known(PROFILE, AT))
+    document = cards.well_known(cards.card(PROFILE, AT), "").document
+    card: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(document))
     return card
 
 

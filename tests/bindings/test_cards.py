@@ -33,6 +33,28 @@ async def test_both_names_of_a_card_have_the_same_content(served: Site) -> None:
             assert new.headers["ETag"] == old.headers["ETag"]
 
 
+@pytest.mark.parametrize("path", PATHS)
+async def test_the_version_that_a_caller_names_chooses_the_form_of_the_card(served: Site, path: str) -> None:
+    """Each form has an ETag of its own, and caches are told what chose it (RFC 9110 §12.5.5)."""
+    etags, found = set(), {}
+    for version in ("", "1.0", "0.3"):
+        headers = {"A2A-Version": version} if version else {}
+        async with served.http.get(path, headers=headers) as answer:
+            assert answer.headers["Vary"] == "A2A-Version"
+            etag = answer.headers["ETag"]
+            etags.add(etag)
+            found[version] = await answer.json()
+        async with served.http.get(path, headers={**headers, "If-None-Match": etag}) as again:
+            assert (again.status, again.headers["Vary"]) == (304, "A2A-Version")
+        if version:
+            async with served.http.get(path, params={"A2A-Version": version}) as named:
+                assert await named.json() == found[version]
+    assert len(etags) == 3
+    assert "url" not in found["1.0"]
+    assert "supportedInterfaces" not in found["0.3"]
+    assert found[""].keys() >= found["1.0"].keys() | found["0.3"].keys()
+
+
 async def test_a_card_names_the_endpoints_of_its_mount(served: Site) -> None:
     urls = {}
     for mount in ("", "/agents/other", "/other"):

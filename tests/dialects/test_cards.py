@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.dialects import cards, evoai, protoagent, v03, v1
+from dragoman.dialects import card_reading, cards, evoai, protoagent, v03, v1
 from dragoman.dialects.v03.card import card as card_03
+from dragoman.dialects.v03.card import proto_card as proto_card_03
 from dragoman.model.card import AgentCard, AgentExtension, AgentProvider, AgentSkill, Profile
 from dragoman.model.operations import GetExtendedCard
 
@@ -36,7 +37,10 @@ REQUIRED_03 = {
 
 
 def well_known(profile: Profile = PROFILE, **more: Any) -> dict[str, Any]:
-    decoded = json.loads(cards.encode_well_known(profile, more.pop("at", AT), **more))
+    """The card for callers who name no version, or the `form` of one."""
+    form, offer = more.pop("form", ""), more.get("offer", cards.PLAIN)
+    card = cards.card(profile, more.pop("at", AT), **more)
+    decoded = json.loads(msgspec.json.encode(cards.well_known(card, form, offer).document))
     assert isinstance(decoded, dict)
     return decoded
 
@@ -168,11 +172,45 @@ def test_evo_ais_extended_card_says_what_is_so() -> None:
 def test_what_is_asked_of_callers_is_on_every_card() -> None:
     schemes = {"apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "x-api-key"}}}
     offer = cards.Offer(schemes=schemes, requirements=({"schemes": {"apiKey": {"list": []}}},))
+    old, new = {"type": "apiKey", "in": "header", "name": "x-api-key"}, schemes["apiKey"]
     hybrid = well_known(offer=offer)
-    assert hybrid["securitySchemes"] == {"apiKey": {"type": "apiKey", "in": "header", "name": "x-api-key"}}
-    assert hybrid["security"] == [{"apiKey": []}]
+    assert hybrid["securitySchemes"] == {"apiKey": {**old, **new}}
+    assert (hybrid["security"], hybrid["securityRequirements"]) == ([{"apiKey": []}], list(offer.requirements))
+    assert card_reading.card(hybrid).security_schemes == schemes
+    only_03 = well_known(offer=offer, at=cards.interfaces("http://h", "/echo", ("0.3",)))
+    assert (only_03["securitySchemes"], "securityRequirements" in only_03) == ({"apiKey": old}, False)
+    assert well_known(offer=offer, form="0.3")["securitySchemes"] == {"apiKey": old}
+    for rest, card in ((v03.REST, proto_card_03), (v03.REST_TWICE, proto_card_03), (v03.REST_TWICE_0_3, card_03)):
+        extended = cards.extended_card(PROFILE, AT, offer)
+        assert json.loads(rest.encode_result(GetExtendedCard(), extended)) == json.loads(json.dumps(card(extended)))
     pure = json.loads(v1.JSONRPC.encode_result(GetExtendedCard(), cards.extended_card(PROFILE, AT, offer)))
     assert (pure["securitySchemes"], pure["securityRequirements"]) == (schemes, list(offer.requirements))
+
+
+def test_the_protobuf_json_of_0_3_spells_security_as_1_0_does() -> None:
+    schemes = {"apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "x-api-key"}}}
+    offer = cards.Offer(schemes=schemes, requirements=({"schemes": {"apiKey": {"list": []}}},))
+    card = proto_card_03(cards.card(PROFILE, AT, offer))
+    assert (card["securitySchemes"], card["security"]) == (schemes, list(offer.requirements))
+    assert "stateTransitionHistory" not in card["capabilities"]
+    assert card.keys() >= REQUIRED_03
+
+
+@pytest.mark.parametrize(
+    ("version", "form"),
+    [("1.0", "1.0"), ("1.0.2", "1.0"), (" 1.1 ", "1.0"), ("0.3", "0.3"), ("0.3.0", "0.3")]
+    + [(other, "") for other in (None, "", "0.2", "0.30", "1", "10.0", "2.0", "x")],
+)
+def test_the_version_that_is_named_chooses_the_form(version: str | None, form: str) -> None:
+    assert cards.form_of(version) == form
+
+
+def test_the_form_of_a_version_is_pure() -> None:
+    new, old = well_known(form="1.0"), well_known(form="0.3")
+    assert new == json.loads(msgspec.json.encode(cards.card(PROFILE, AT)))
+    assert old.keys() >= REQUIRED_03
+    assert "supportedInterfaces" not in old
+    assert "extendedAgentCard" not in old["capabilities"]
 
 
 def test_security_is_spelled_as_each_version_has_it() -> None:

@@ -150,7 +150,8 @@ def test_0_3_on_a_path_of_1_0_is_sent_below_v1(mount: str) -> None:
 
 def test_the_official_python_clients_get_their_file_bytes_encoded_twice() -> None:
     python = "python-httpx/0.28.1"
-    assert resolve.of_rest(legacy=True, version=None, user_agent=python) is v03.REST_TWICE
+    assert resolve.of_rest(legacy=True, version="0.3", user_agent=python) is v03.REST_TWICE
+    assert resolve.of_rest(legacy=True, version=None, user_agent=python) is v03.REST_TWICE_0_3
     assert resolve.of_rest(legacy=True, version="0.3", user_agent="node") is v03.REST
     assert resolve.of_rest(legacy=False, version="1.0", user_agent=python) is v1.REST
 

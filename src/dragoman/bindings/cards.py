@@ -1,7 +1,7 @@
 """Cards at their well-known paths (A2A 1.0 §8.2), and the list of agents.
 
-Invariant: a card is the same bytes, and so has the same ETag, as long as the agent, the base URL and what callers are
-asked are the same; it names only endpoints of the mount it was asked at.
+Invariant: a card is the same bytes, and so has the same ETag, as long as the agent, the base URL, the `A2A-Version` and
+what callers are asked are the same; it names only endpoints of the mount it was asked at.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import Signer, SigningRoom
+from dragoman.bindings.calls import version
 from dragoman.bindings.catalogue import entry, matching, search_of
 from dragoman.bindings.http import JSON, Answer, Header, Request
 from dragoman.bindings.reached import reached
@@ -24,6 +25,9 @@ from dragoman.model.errors import AgentNotFound, NotFound
 
 JWKS_PATH = "/.well-known/jwks.json"
 """Where the server's public keys are."""
+
+VARY = (b"vary", b"A2A-Version")
+"""Caches keep one card for each version that callers name (RFC 9110 §12.5.5)."""
 
 KEPT = 256
 """Documents kept encoded; whoever sends ever new Host headers only makes them be encoded again."""
@@ -81,10 +85,10 @@ class Cards:
         self._extensions[Mount.PROTOAGENT] = protoagent.EXTENSIONS
         self._public_url = public_url
         self._max_age_s = max_age_s
-        self._documents: dict[tuple[str, str], Document] = {}
+        self._documents: dict[tuple[str, str, str], Document] = {}
 
     async def card(self, request: Request) -> Answer:
-        """The card of the mount."""
+        """The card of the mount, in the form of the `A2A-Version` that the caller names."""
         base, mount, agent = reached(request, self._public_url), request.route.mount, request.route.agent
         if mount == "/":
             mount = self._root.replace("{id}", agent)
@@ -94,12 +98,13 @@ class Cards:
                     raise AgentNotFound(agent)
         signer = None if self._signing is None else await self._signing.signer()
         # From here on nothing waits: of several who ask first, all are given the same signatures.
-        document = self._documents.get((mount, base))
+        place = (mount, base, cards.form_of(version(request)))
+        document = self._documents.get(place)
         asks, profile = tuple(self._authenticator.schemes(agent)), self._profiles[agent]
         if document is None or document.asks != asks or document.of is not profile:  # the first key; another card
-            body, signed = self._made(base, mount, profile, signer)
-            document = self._document(body, signed, asks, profile)
-            self._keep(mount, base, document)
+            body, signed = self._encode(*place, profile, signer)
+            document = self._document(body, signed, asks, profile, vary=True)
+            self._keep(place, document)
         return _answer(request, document)
 
     async def extended(self, request: Request, profile: Profile) -> AgentCard:
@@ -112,7 +117,7 @@ class Cards:
         if self._signing is None:
             return card
         signer = await self._signing.signer()
-        return replace(card, signatures=_signatures(signer, cards.signed_forms(card), base))
+        return replace(card, signatures=_signatures(signer, cards.signed_extended_forms(card), base))
 
     async def jwks(self) -> Answer:
         """The keys that verify what this server signs (RFC 7517). Raises NotFound if it signs nothing."""
@@ -122,15 +127,15 @@ class Cards:
         cached = (b"cache-control", b"public, max-age=%d" % self._max_age_s)
         return Answer(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
 
-    def _made(self, base: str, mount: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
-        """The card as it is, and as it is served: with signatures over it all, and over what each version has of it."""
+    def _encode(self, mount: str, base: str, form: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
+        """The card without signatures, and as it is served: signed for every verifier of this form."""
         at, offer = interfaces(base, mount), self._offer(mount, profile.id)
-        body = cards.encode_well_known(profile, at, offer)
+        card = cards.well_known(cards.card(profile, at, offer), form, offer)
+        body = msgspec.json.encode(card.document)
         if signer is None:
             return body, body
-        whole = msgspec.json.decode(body)
-        signatures = _signatures(signer, [*cards.signed_forms(cards.card(profile, at, offer)), whole], base)
-        return body, msgspec.json.encode({**whole, "signatures": signatures})
+        signatures = _signatures(signer, card.signed, base)
+        return body, msgspec.json.encode({**card.document, "signatures": signatures})
 
     def _offer(self, mount: str, agent: str) -> cards.Offer:
         return cards.Offer(
@@ -152,17 +157,21 @@ class Cards:
         body = msgspec.json.encode(listed)
         return _answer(request, self._document(body, body))
 
-    def _document(self, body: bytes, served: bytes, asks: tuple[str, ...] = (), of: Profile | None = None) -> Document:
+    def _document(
+        self, body: bytes, served: bytes, asks: tuple[str, ...] = (), of: Profile | None = None, *, vary: bool = False
+    ) -> Document:
         # Of the unsigned bytes, and weak: a signature of the same is another each time it is made.
         etag = (b'"' if served is body else b'W/"') + sha256(body).hexdigest()[:32].encode() + b'"'
         unchanged = [(b"etag", etag), (b"cache-control", b"public, max-age=%d" % self._max_age_s)]
+        if vary:
+            unchanged.append(VARY)
         headers = [JSON, (b"content-length", b"%d" % len(served)), *unchanged]
         return Document(served, etag, headers, unchanged, asks, of)
 
-    def _keep(self, mount: str, base: str, document: Document) -> None:
+    def _keep(self, place: tuple[str, str, str], document: Document) -> None:
         if len(self._documents) >= KEPT:
             self._documents.clear()
-        self._documents[mount, base] = document
+        self._documents[place] = document
 
 
 def interfaces(base: str, mount: str) -> tuple[AgentInterface, ...]:

@@ -74,7 +74,10 @@ def places(url: str, path: str | None = None) -> Places:
 
 
 class Discovery:
-    """Looks for one agent's card. `credentials` are those that `way` adds: what came to them is kept for them alone."""
+    """Looks for one agent's card. `credentials` are those that `way` adds: what came to them is kept for them alone.
+
+    `version` is the `A2A-Version` that it names; None: it names none, and gets the card that a server shows to anybody.
+    """
 
     def __init__(
         self,
@@ -86,12 +89,14 @@ class Discovery:
         headers: Mapping[str, str],
         credentials: Credentials | None,
         again: Again,
+        version: str | None = VERSION,
     ) -> None:
         self._way = way
         self._where = where
         self._cache = cache
         self._timeout_s = timeout_s
-        self._headers = {"Accept": ACCEPT, "A2A-Version": VERSION, **headers}
+        named = {} if version is None else {"A2A-Version": version}
+        self._headers = {"Accept": ACCEPT, **named, **headers}
         self._credentials = credentials
         self._again = again
 

@@ -110,7 +110,7 @@ def _provider(given: Json) -> AgentProvider | None:
 
 
 def _security_schemes(given: Json) -> dict[str, Any]:
-    """Each scheme as 1.0 has it; one that says its `type` is 0.3's."""
+    """Each scheme as 1.0 has it; one that says its `type` is 0.3's, unless 1.0's member stands beside it."""
     found = given.get("securitySchemes", given.get("security_schemes"))
     schemes: dict[str, Any] = {}
     for name, scheme in found.items() if isinstance(found, dict) else ():
@@ -118,6 +118,9 @@ def _security_schemes(given: Json) -> dict[str, Any]:
             continue
         kind = scheme.get("type")
         if isinstance(kind, str) and kind in _SCHEMES:
+            if isinstance(new := scheme.get(_SCHEMES[kind]), dict):
+                schemes[name] = {_SCHEMES[kind]: new}
+                continue
             rest = {("location" if key == "in" else key): value for key, value in scheme.items() if key != "type"}
             schemes[name] = {_SCHEMES[kind]: rest}
         else:

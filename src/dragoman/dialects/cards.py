@@ -1,4 +1,4 @@
-"""The cards: the pure one of A2A 1.0, and the hybrid at the well-known paths that 0.3 and 1.0 clients both parse.
+"""The cards: those of A2A 1.0 and of 0.3, and the hybrid of both for callers who name no version.
 
 Invariant: a card names only the endpoints of the mount it describes, and a version only where that version is served.
 """
@@ -11,6 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.dialects.v03.card import card as card_03
+from dragoman.dialects.v03.card import proto_card as proto_card_03
 from dragoman.dialects.v03.card import unsaid
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, Profile
 
@@ -96,9 +97,38 @@ def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer =
     return replace(public, skills=(*public.skills, *profile.extended_skills))
 
 
-def encode_well_known(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> bytes:
-    """The hybrid of the public card."""
-    return msgspec.json.encode(hybrid(card(profile, at, offer), offer))
+class WellKnown(Struct, frozen=True):
+    """A card as it is served at a well-known path: the document, and what its signatures are over.
+
+    Each official verifier rebuilds one of the `signed` forms from the document.
+    """
+
+    document: dict[str, Any]
+    signed: list[dict[str, Any]]
+
+
+def form_of(version: str | None) -> str:
+    """The form of a well-known card for a caller that names this `A2A-Version`: `1.0`, `0.3`, else empty, the hybrid.
+
+    Discovery is never refused: a caller that names another version gets the form that most clients read.
+    """
+    major, _, rest = (version or "").strip().partition(".")
+    if major == "1" and rest:
+        return "1.0"
+    return "0.3" if (major, rest.partition(".")[0]) == ("0", "3") else ""
+
+
+def well_known(of: AgentCard, form: str, offer: Offer = PLAIN) -> WellKnown:
+    """The public card in one of the forms that `form_of` names."""
+    if form == "1.0":
+        new: dict[str, Any] = msgspec.to_builtins(of)
+        return WellKnown(new, [new])
+    if form == "0.3":
+        old = card_03(of)
+        old["capabilities"]["stateTransitionHistory"] = offer.history
+        return WellKnown(old, [old, unsaid(old)])
+    both = hybrid(of, offer)
+    return WellKnown(both, [*signed_forms(of), both])
 
 
 def signed_forms(of: AgentCard) -> list[dict[str, Any]]:
@@ -110,19 +140,29 @@ def signed_forms(of: AgentCard) -> list[dict[str, Any]]:
     return forms
 
 
+def signed_extended_forms(of: AgentCard) -> list[dict[str, Any]]:
+    """The forms of an extended card to be signed: 0.3 answers it in its protobuf JSON, too (`GET /v1/card`)."""
+    forms = signed_forms(of)
+    return forms if len(forms) == 1 else [*forms, proto_card_03(of)]
+
+
 def hybrid(of: AgentCard, offer: Offer = PLAIN) -> dict[str, Any]:
     """The hybrid card: all of the 1.0 card, and beside it what 0.3 has and 1.0 does not.
 
     It begins as KAOS's text shows it: name, version of the protocol, protocols, capabilities.
 
-    Security schemes are in 0.3's spelling, which the 1.x resolvers translate; a 0.3 client cannot read that of 1.0.
+    Security is in the spelling of each version that the card lists. A scheme has the members of 0.3 and, beside them,
+    the member that 1.0 wraps them in: readers of either pass over the other's.
     """
     new: dict[str, Any] = msgspec.to_builtins(of)
     old = card_03(of) if any(each.protocol_version.startswith("0.3") for each in of.supported_interfaces) else {}
     both = {**new, **old}
-    for name in ("securitySchemes", "securityRequirements"):
-        if name not in old:
-            both.pop(name, None)  # a 0.3 client cannot read that of 1.0; the 1.x resolvers translate 0.3's
+    if old and not any(each.protocol_version.startswith("1.") for each in of.supported_interfaces):
+        both.pop("securityRequirements", None)
+    elif "securitySchemes" in old:
+        both["securitySchemes"] = {
+            name: {**scheme, **new["securitySchemes"][name]} for name, scheme in old["securitySchemes"].items()
+        }
     said = {**new["capabilities"], **old.get("capabilities", {})}
     capabilities = {name: said[name] for name in ("streaming", "pushNotifications")}
     if old:

@@ -306,7 +306,9 @@ CALLS: dict[Mount, tuple[Row, ...]] = {
 
 
 def _rest_03(asked: Asked) -> Dialect:
-    return v03.REST_TWICE if asked.user_agent.startswith(_TWICE_ENCODING) else v03.REST
+    if not asked.user_agent.startswith(_TWICE_ENCODING):
+        return v03.REST
+    return v03.REST_TWICE if asked.version else v03.REST_TWICE_0_3  # a2a-sdk 1.3.0 names 0.3; 0.3.26 names none
 
 
 def _unknown_rest_version(asked: Asked) -> Dialect:

@@ -182,6 +182,7 @@ class RemoteAgent:
                 headers=headers,
                 credentials=self._credentials,
                 again=ONCE,
+                version=None,  # as KAOS's own clients; a card of 1.0 alone has no supportedProtocols
             )
             try:
                 self.card = read_card((await discovery.find()).card)

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.v03 import encode, errors, proto, rest
+from dragoman.dialects.v03.card import card
 from dragoman.dialects.v03.decode import METHODS, decode
 from dragoman.dialects.v03.push import FORM
 from dragoman.model.operations import Manners
@@ -63,4 +64,7 @@ REST_TWICE = replace(
 )
 """REST for the official Python clients, which put the bytes of a file into base64 twice, in both directions."""
 
-__all__ = ["JSONRPC", "METHODS", "REST", "REST_TWICE"]
+REST_TWICE_0_3 = replace(REST_TWICE, encode_result=proto.ProtoJson(proto.twice, card).encode_result)
+"""REST_TWICE for the Python client of 0.3 itself (a2a-sdk 0.3.26): it alone reads `GET /v1/card` as plain JSON."""
+
+__all__ = ["JSONRPC", "METHODS", "REST", "REST_TWICE", "REST_TWICE_0_3"]

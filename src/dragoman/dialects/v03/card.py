@@ -62,6 +62,17 @@ def card(of: AgentCard) -> dict[str, Any]:
     return {name: value for name, value in members.items() if value is not None}
 
 
+def proto_card(of: AgentCard) -> dict[str, Any]:
+    """The card in the protobuf JSON of 0.3, which has its security as 1.0 has it and no `stateTransitionHistory`."""
+    members = card(of)
+    del members["capabilities"]["stateTransitionHistory"]
+    if of.security_schemes:
+        members["securitySchemes"] = of.security_schemes
+    if of.security_requirements:
+        members["security"] = list(of.security_requirements)
+    return members
+
+
 def unsaid(of: dict[str, Any]) -> dict[str, Any]:
     """A card of 0.3 without what its types say anyway: as the official SDK of 0.3 reads, and so signs it."""
     left = {name: value for name, value in of.items() if _DEFAULTS.get(name) != value}

@@ -10,7 +10,7 @@ from typing import assert_never
 
 import msgspec
 
-from dragoman.dialects.v03.card import card
+from dragoman.dialects.v03.card import proto_card
 from dragoman.dialects.v03.encode import (
     Json,
     final,
@@ -30,6 +30,9 @@ from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 
 STATES = {state: state.value for state in TaskState} | {TaskState.CANCELED: "TASK_STATE_CANCELLED"}
 
+EncodeCard = Callable[[AgentCard], Json]
+"""How a card is written."""
+
 FileBytes = Callable[[bytes], bytes]
 """What of a file's bytes is put into base64."""
 
@@ -45,10 +48,11 @@ def twice(raw: bytes) -> bytes:
 
 
 class ProtoJson:
-    """The encoders of a Dialect, for one way of writing file bytes."""
+    """The encoders of a Dialect, for one way of writing file bytes, and one of writing cards."""
 
-    def __init__(self, file_bytes: FileBytes) -> None:
+    def __init__(self, file_bytes: FileBytes, card: EncodeCard = proto_card) -> None:
         self._file_bytes = file_bytes
+        self._card = card
 
     def encode_result(self, operation: Operation, result: Result) -> bytes:
         """The body of an answer: SendMessage's in an envelope, anything else bare, nothing as `{}`."""
@@ -63,7 +67,7 @@ class ProtoJson:
             case PushConfig():
                 return msgspec.json.encode(_push_config(result))
             case AgentCard():
-                return msgspec.json.encode(card(result))
+                return msgspec.json.encode(self._card(result))
             case tuple():
                 return msgspec.json.encode({"configs": [_push_config(config) for config in result]})
             case None:
