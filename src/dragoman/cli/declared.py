@@ -61,6 +61,8 @@ def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
     }
     if entry.provider is not None:
         said["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
+    if entry.push is not None:
+        said["pushes"] = entry.push
     skills = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
     extended = {skill.id for skill in profile.extended_skills}
     for skill in entry.skills:

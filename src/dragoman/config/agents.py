@@ -88,9 +88,10 @@ class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
 class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`[[agents]]`: an agent to serve. What is None stays as the code has it.
 
-    `offline` is for workers and for agents of other servers: whether tasks are taken in while none is there (`queue`,
-    else `error`). `lease_s` is for workers: how long one may be silent before its task goes to another. `upstream`,
-    `model` and `program` are what the table says of an agent of that kind.
+    `push` False: webhooks are told nothing of its tasks, and registering one is refused. `offline` is for workers and
+    for agents of other servers: whether tasks are taken in while none is there (`queue`, else `error`). `lease_s` is
+    for workers: how long one may be silent before its task goes to another. `upstream`, `model` and `program` are what
+    the table says of an agent of that kind.
     """
 
     id: str
@@ -105,6 +106,7 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     output_modes: tuple[str, ...] | None = None
     skills: tuple[AgentSkill, ...] = ()
     api_key: str | None = None
+    push: bool | None = None
     offline: Literal["queue", "error"] | None = None
     lease_s: Annotated[float, msgspec.Meta(ge=LEASE_S_MIN, le=LEASE_S_MAX)] | None = None
     upstream: Upstream | None = None
@@ -120,7 +122,7 @@ _ALLOWED = {
     "skills": "must be tables with an id each: write [[agents.skills]]",
     **dict.fromkeys(("input_modes", "output_modes", "tags", "examples"), "must be a list of texts"),
     "offline": "must be error or queue",
-    "extended": "must be true or false",
+    **dict.fromkeys(("extended", "push"), "must be true or false"),
     "lease_s": f"must be a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}",
 }
 """What a key of a table may be, where that is not a text."""

@@ -23,7 +23,7 @@ class System(Struct, frozen=True):
 SYSTEMS: Mapping[str, System] = {
     "beeos": System({"port": "8092"}, {}),
     "kaos": System(
-        {"port": "8000", "store": "memory:", "telemetry_prefix": "kaos"},
+        {"port": "8000", "store": "memory:", "telemetry_prefix": "kaos", "push": "false"},
         {"AGENT_PORT": "port", "AGENT_LOG_LEVEL": "log_level", "OTEL_ENABLED": "telemetry"},
     ),
     "evoai": System(

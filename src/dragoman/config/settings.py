@@ -173,6 +173,9 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = ()
     card_max_age_s: Annotated[int, whole(0, 31_536_000), "How long clients may keep a card without asking again."] = 60
 
+    push: Annotated[
+        bool, BOOLEAN, "Call webhooks; without, cards say so, registering one is refused, and none is called."
+    ] = True
     push_allowed_hosts: Annotated[
         tuple[str, ...], HOSTS, "Hosts that webhooks may be at whatever their address, as those of a docker network."
     ] = ()

@@ -44,9 +44,9 @@ class Offer(Struct, frozen=True, kw_only=True):
     """What the server adds to what an agent says of itself.
 
     `extended`: GetExtendedAgentCard is offered to callers who have authenticated. `extensions` are those of the mount's
-    own system. `pushes`: there are webhooks. `schemes` are the ways to say who one is, by name, `requirements` which
-    of them callers must use, both as A2A 1.0 §4.5 spells them; none: nobody is asked. `protocols` and `history` are
-    KAOS's `supportedProtocols` and `stateTransitionHistory`.
+    own system. `pushes`: the server calls webhooks. `schemes` are the ways to say who one is, by name,
+    `requirements` which of them callers must use, both as A2A 1.0 §4.5 spells them; none: nobody is asked. `protocols`
+    and `history` are KAOS's `supportedProtocols` and `stateTransitionHistory`.
     """
 
     extended: bool = False
@@ -70,7 +70,7 @@ def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -
         version=profile.version,
         capabilities=AgentCapabilities(
             streaming=profile.streams,
-            push_notifications=offer.pushes,
+            push_notifications=offer.pushes and profile.pushes,
             extended_agent_card=offer.extended,
             extensions=(*_further(profile, offer), *offer.extensions),
         ),

@@ -94,7 +94,7 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self._identified = identified
-        self._registry = Registry(store, observer, announcer)
+        self._registry = Registry(store, observer, announcer, self._pushes)
         self._webhooks = Webhooks(store, self._registry, announcer) if announcer is not None else None
         server = server_name(name or holder)
         self._delegations = delegations = Delegations(self._serving, self._registry, store, clock, trail)
@@ -122,6 +122,11 @@ class Engine:
         self._stopped = True
         for live in self._registry.all():
             live.wake()
+
+    def _pushes(self, agent: str) -> bool:
+        """Whether webhooks are told of that agent's tasks."""
+        runner = self._runners.get(agent)
+        return runner is None or runner.profile.pushes
 
     @property
     def stopping(self) -> bool:
@@ -177,7 +182,7 @@ class Engine:
                 case CancelTask(id=task_id):
                     return await self._cancel(call, task_id)
                 case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
-                    if self._webhooks is None:
+                    if self._webhooks is None or not runner.profile.pushes:
                         raise PushNotificationNotSupported
                     return await self._webhooks.answer(call, operation)
                 case GetExtendedCard():

@@ -50,7 +50,7 @@ def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> 
         raise InvalidParams("message.role", "a message to an agent has the role ROLE_USER (0.3: user)")
     if not message.parts:
         raise InvalidParams("message.parts", "must contain at least one part")
-    if send.push_config is not None and not pushes:
+    if send.push_config is not None and not (pushes and profile.pushes):
         raise PushNotificationNotSupported
     skill = _skill(profile, send)
     modes = (skill.input_modes if skill is not None else ()) or profile.input_modes

@@ -26,12 +26,20 @@ class Registry:
     `ends` is called with each that ends.
     """
 
-    __slots__ = ("_announcer", "_live", "_observer", "_store", "ends")
+    __slots__ = ("_announcer", "_live", "_observer", "_pushes", "_store", "ends")
 
-    def __init__(self, store: Store, observer: Observer | None = None, announcer: Announcer | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        observer: Observer | None = None,
+        announcer: Announcer | None = None,
+        pushes: Callable[[str], bool] = lambda agent: True,
+    ) -> None:
+        """`pushes` says whether webhooks are told of an agent's tasks."""
         self._store = store
         self._observer = observer
         self._announcer = announcer
+        self._pushes = pushes
         self._live: dict[str, LiveTask] = {}
         self.ends: Callable[[LiveTask], None] = _nothing
 
@@ -88,7 +96,7 @@ class Registry:
     def loaded(self, stored: Stored) -> LiveTask:
         """A task as the store has it, with its webhooks."""
         live = LiveTask.of(stored)
-        if stored.pushed and self._announcer is not None:
+        if stored.pushed and self._announcer is not None and self._pushes(stored.head.agent):
             configs = self._store.outbox.configs(stored.head.id)
             live.audience = Audience(self._announcer, configs, live.joined_artifacts)
         return live

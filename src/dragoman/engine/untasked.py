@@ -20,6 +20,7 @@ from dragoman.model.operations import (
     ListPushConfigs,
     ListTasks,
     Operation,
+    PushConfig,
     Result,
     SendMessage,
     Subscribe,
@@ -43,6 +44,8 @@ class Untasked:
         """A stub for a send; of anything else there is nothing."""
         operation: Operation = call.operation
         match operation:
+            case SendMessage(push_config=PushConfig()):
+                raise PushNotificationNotSupported
             case SendMessage():
                 return self._stub(call, operation)
             case ListTasks():

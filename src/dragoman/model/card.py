@@ -78,7 +78,8 @@ class Profile(Struct, frozen=True, kw_only=True):
 
     `extended_skills` are on the extended card only (A2A 1.0 §3.1.11), and run when they are named. Media types in
     `input_modes` may end in `/*`; `*/*` takes everything. `streams` False makes streaming operations
-    `UnsupportedOperationError` (A2A 1.0 §3.3.4).
+    `UnsupportedOperationError` (A2A 1.0 §3.3.4), `pushes` False everything about webhooks
+    `PushNotificationNotSupportedError` (the same).
     """
 
     id: str
@@ -94,3 +95,4 @@ class Profile(Struct, frozen=True, kw_only=True):
     icon_url: str | None = None
     extensions: tuple[AgentExtension, ...] = ()
     streams: bool = True
+    pushes: bool = True

@@ -86,7 +86,7 @@ def app_of(
         root="/" if Mount.ROOT in mounts else next(iter(mounts)).value,
         protocols=("jsonrpc",) if config.tasks else (),
         history=config.profile == "kaos" and config.tasks,
-        pushes=config.profile != "kaos" and config.tasks,
+        pushes=config.push and config.tasks,
         tenants=Mount.TENANT in mounts,
         extensions=(DEDUPES,) if config.profile is None else (),
     )

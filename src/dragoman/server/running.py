@@ -96,7 +96,7 @@ async def running(
             settings=_engine_settings(config),
             holder=holder,
             observer=observer_of(counts, telemetry),
-            announcer=webhooks.announcer,
+            announcer=webhooks.announcer if config.push else None,
             identified=authenticator.required_for,
             trail=trail,
             name=_name(config, holder),
@@ -146,7 +146,8 @@ async def running(
                 lifetimes.serve(agents)
                 await lifetimes.open(tasks, agents)
                 await engine.start(tasks)
-                webhooks.courier.start(tasks)
+                if config.push:
+                    webhooks.courier.start(tasks)
                 sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
                 file_sweeper = tasks.create_task(files.sweep(store, clock), name="sweep of files")
                 hearing = tasks.create_task(trail.hear(), name="acts of commands")
