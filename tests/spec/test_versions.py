@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.dialects.extensions import DEDUPE
 from tests.spec.agents import OPTIONAL, OTHER, REQUIRED
 from tests.spec.caller import Caller, params
 from tests.spec.conftest import House
@@ -111,27 +112,40 @@ async def test_each_version_has_its_own_paths(served: House) -> None:
     assert status == 400
 
 
+def echo(lane: Lane) -> str:
+    """The header in which the lane's version names extensions."""
+    return "A2A-Extensions" if lane.version == "1.0" else "X-A2A-Extensions"
+
+
 @pytest.mark.parametrize("name", ["A2A-Extensions", "X-A2A-Extensions"])
 async def test_extensions_that_are_active_are_echoed(caller: Caller, name: str) -> None:
     """§3.2.6, §4.6.1: those the agent has, in the header of the caller's version; unknown ones are ignored (§4.6.3)."""
     wanted = {name: f"https://example.org/unknown/v9, {OPTIONAL}"}
+    echoed = echo(caller.lane)
     told = await caller.send("extensions", headers=wanted)
-    assert told.headers[name] == OPTIONAL
+    assert told.headers[echoed] == OPTIONAL
+    assert [each for each in told.headers if each.lower().endswith("a2a-extensions")] == [echoed.lower()]
     async with caller.stream("say hi", headers=wanted) as stream:
-        assert stream.answer.headers[name] == OPTIONAL
+        assert stream.answer.headers[echoed] == OPTIONAL
 
 
 async def test_several_extensions_may_come_in_one_header_or_in_several(served: House, lane: Lane) -> None:
     """§3.2.6 with RFC 9110 §5.3: a comma list."""
     told = await served.caller(lane).send(headers={"A2A-Extensions": f"{OTHER} ,{OPTIONAL}"})
-    assert sorted(told.headers["A2A-Extensions"].split(", ")) == [OPTIONAL, OTHER]
+    assert sorted(told.headers[echo(lane)].split(", ")) == [OPTIONAL, OTHER]
+
+
+async def test_every_extension_of_the_card_is_active_when_it_is_asked_for(caller: Caller) -> None:
+    """§3.2.6: those of the server, too, which it lists beside the agent's own."""
+    told = await caller.send(headers={"A2A-Extensions": f"{DEDUPE}, {OPTIONAL}"})
+    assert sorted(told.headers[echo(caller.lane)].split(", ")) == [OPTIONAL, DEDUPE]
 
 
 async def test_no_extension_is_echoed_that_nobody_asked_for(caller: Caller) -> None:
     """§4.6.1: extensions are opted into."""
-    assert "A2A-Extensions" not in (await caller.send()).headers
+    assert echo(caller.lane) not in (await caller.send()).headers
     unknown = await caller.send(headers={"A2A-Extensions": "https://example.org/unknown"})
-    assert "A2A-Extensions" not in unknown.headers
+    assert echo(caller.lane) not in unknown.headers
 
 
 async def test_the_agent_sees_the_extensions(caller: Caller) -> None:
@@ -150,7 +164,7 @@ async def test_a_required_extension_that_is_not_declared_is_refused(caller: Call
     (await strict.send(headers={"A2A-Extensions": REQUIRED + "x"})).refused("ExtensionSupportRequired")
     for name in ("A2A-Extensions", "X-A2A-Extensions"):
         told = await strict.send("hi", headers={name: REQUIRED})
-        assert (told.task.text, told.headers[name]) == ("hi", REQUIRED)
+        assert (told.task.text, told.headers[echo(caller.lane)]) == ("hi", REQUIRED)
 
 
 async def test_a_task_is_read_and_canceled_without_the_required_extension(caller: Caller) -> None:

@@ -12,10 +12,12 @@ from dragoman.bindings.callers import Callers
 from dragoman.bindings.http import Header, Request
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.stream import seen
+from dragoman.dialects import cards
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.json_bounds import check_sent
+from dragoman.dialects.mounts import Mount, mount_of
 from dragoman.engine.handler import Handler
-from dragoman.model.card import Profile
+from dragoman.model.card import AgentExtension, Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams
 from dragoman.model.operations import Call, Operation, SendMessage, Shown, StreamMessage, Subscribe, task_id_of
 from dragoman.model.principal import Principal
@@ -36,7 +38,8 @@ class Reception(Struct, frozen=True):
     """What every binding needs to make a call of a request: the agents, who may call them, and the limits.
 
     `forwards`: some agent passes on what callers show, and any other may hand a task on to it. `base` says under which
-    URL a request reached the server, where answers lead back to it.
+    URL a request reached the server, where answers lead back to it. `extensions` are those of each mount, beside its
+    agents' own.
     """
 
     profiles: Mapping[str, Profile]
@@ -44,6 +47,11 @@ class Reception(Struct, frozen=True):
     limits: Limits
     forwards: bool = False
     base: Callable[[Request], str] | None = None
+    extensions: Mapping[Mount, tuple[AgentExtension, ...]] = {}
+
+    def listed(self, mount: str, agent: str) -> tuple[AgentExtension, ...]:
+        """The extensions on the card of that agent at that mount."""
+        return cards.extensions(self.profiles[agent], self.extensions.get(mount_of(mount), ()))
 
 
 def version(request: Request) -> str | None:
@@ -72,7 +80,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
         declared += request.values(name)
     after = request.text(b"last-event-id") or None
     if isinstance(operation, SendMessage | Subscribe):
-        for extension in profiles[agent].extensions:
+        for extension in profiles[agent].extensions:  # those of a mount are never required
             if extension.required and extension.uri not in declared:
                 raise ExtensionSupportRequired(extension.uri)
     if isinstance(operation, StreamMessage | Subscribe):
@@ -167,11 +175,13 @@ def _able(skill: str, default: str, principal: Principal, profiles: Mapping[str,
     return able[0] if able else default
 
 
-def activated(request: Request, declared: tuple[str, ...], profile: Profile) -> list[Header]:
-    """The headers that say which of the declared extensions the agent knows, under the names the caller used."""
-    if not declared:
+def activated(request: Request, call: Call, dialect: Dialect, reception: Reception) -> list[Header]:
+    """The header that says which extensions are active: those requested that the card lists (A2A 1.0 §3.2.6).
+
+    The card is that of the call's agent at the request's mount; the header has the name that the dialect gives it.
+    """
+    if not call.extensions:
         return []
-    active = ", ".join(extension.uri for extension in profile.extensions if extension.uri in declared)
-    if not active:
-        return []
-    return [(name, active.encode()) for name in EXTENSION_HEADERS if name in request.headers]
+    listed = (each.uri for each in reception.listed(request.route.mount, call.agent))
+    active = ", ".join(uri for uri in listed if uri in call.extensions)
+    return [(dialect.extensions_header, active.encode())] if active else []

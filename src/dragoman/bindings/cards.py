@@ -18,7 +18,7 @@ from dragoman.bindings.calls import version
 from dragoman.bindings.catalogue import entry, matching, search_of
 from dragoman.bindings.http import JSON, Answer, Header, Request
 from dragoman.bindings.reached import reached
-from dragoman.dialects import cards, protoagent
+from dragoman.dialects import cards
 from dragoman.dialects.mounts import SERVED, Mount, mount_of
 from dragoman.model.card import AgentCard, AgentExtension, AgentInterface, Profile
 from dragoman.model.errors import AgentNotFound, NotFound
@@ -64,13 +64,13 @@ class Cards:
         history: bool = False,
         pushes: bool = True,
         tenants: bool = True,
-        extensions: tuple[AgentExtension, ...] = (),
+        extensions: Mapping[Mount, tuple[AgentExtension, ...]] | None = None,
     ) -> None:
         """`root` is the mount that the card at the root describes. `signing` None: cards are not signed. `keys` are
         published; None: nothing is signed here.
 
-        `tenants`: agents are at `/{id}`, too, so that a card may be asked for by `?id=`. `extensions` are the server's
-        own, for the cards of mounts that are no other system's.
+        `tenants`: agents are at `/{id}`, too, so that a card may be asked for by `?id=`. `extensions` are those of
+        each mount, beside its agents' own.
         """
         self._profiles = profiles
         self._authenticator = authenticator
@@ -81,8 +81,7 @@ class Cards:
         self._history = history
         self._pushes = pushes
         self._tenants = tenants
-        self._extensions = dict.fromkeys((Mount.ROOT, Mount.AGENT, Mount.TENANT), extensions)
-        self._extensions[Mount.PROTOAGENT] = protoagent.EXTENSIONS
+        self._extensions = extensions or {}
         self._public_url = public_url
         self._max_age_s = max_age_s
         self._documents: dict[tuple[str, str, str], Document] = {}

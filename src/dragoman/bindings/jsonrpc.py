@@ -41,7 +41,7 @@ class JsonRpc:
         operation = dialect.decode(rpc.method, rpc.params)
         del body
         call = call_of(request, operation, dialect, reception, self._handler)
-        more = activated(request, call.extensions, reception.profiles[call.agent])
+        more = activated(request, call, dialect, reception)
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
             headers = [*dialect.stream_headers, *more]

@@ -38,7 +38,7 @@ class Rest:
         operation = dialect.decode_rest(RestRequest(name, route.ids, request.query(), body))
         del body
         call = call_of(request, operation, dialect, reception, self._handler)
-        more = activated(request, call.extensions, reception.profiles[call.agent])
+        more = activated(request, call, dialect, reception)
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
             return Streaming(stream, dialect, b"", b"", [*dialect.stream_headers, *more], seen(call.after))

@@ -99,7 +99,7 @@ class Dialect(Struct, frozen=True, kw_only=True):
     over HTTP+JSON they are not asked. `http_error` gives the whole body of an error that the system answers outside
     JSON-RPC, None for one that it does not. With `coalesce_s` the chunks of artifacts are not sent one by one: what the
     task amounts to goes out at most that often. `push` is how webhooks registered in this dialect are told; None: it
-    has no webhooks.
+    has no webhooks. `extensions_header` is the header that names extensions, in lower case.
     """
 
     name: str
@@ -123,3 +123,4 @@ class Dialect(Struct, frozen=True, kw_only=True):
     stream_headers: tuple[tuple[bytes, bytes], ...] = STREAM_HEADERS
     coalesce_s: float = 0.0
     push: PushForm | None = None
+    extensions_header: bytes = b"x-a2a-extensions"

@@ -72,7 +72,7 @@ def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -
             streaming=profile.streams,
             push_notifications=offer.pushes and profile.pushes,
             extended_agent_card=offer.extended,
-            extensions=(*_further(profile, offer), *offer.extensions),
+            extensions=extensions(profile, offer.extensions),
         ),
         default_input_modes=profile.input_modes,
         default_output_modes=profile.output_modes,
@@ -85,10 +85,13 @@ def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -
     )
 
 
-def _further(profile: Profile, offer: Offer) -> list[AgentExtension]:
-    """What the agent names beside what the server does: an agent of another server may name the same."""
-    ours = {each.uri for each in offer.extensions}
-    return [each for each in profile.extensions if each.uri not in ours]
+def extensions(profile: Profile, ours: Sequence[AgentExtension]) -> tuple[AgentExtension, ...]:
+    """All extensions on the card of an agent at a mount: the agent's, and `ours`, which are those of the mount.
+
+    An agent of another server may name one of ours; it is listed once.
+    """
+    known = {each.uri for each in ours}
+    return (*(each for each in profile.extensions if each.uri not in known), *ours)
 
 
 def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:

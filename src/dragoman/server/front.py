@@ -31,11 +31,13 @@ from dragoman.bindings.routes import ALL_MOUNTS
 from dragoman.bindings.stream import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
+from dragoman.dialects import protoagent
 from dragoman.dialects.extensions import DEDUPES
 from dragoman.dialects.mounts import OF_PROFILE, Mount
 from dragoman.engine.api import Runner
 from dragoman.engine.handler import Handler
 from dragoman.engine.trail import Trail
+from dragoman.model.card import AgentExtension
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock
 from dragoman.server.callers import hosts_of
@@ -75,7 +77,10 @@ def app_of(
     callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles, origins)
     forwards = any(map(_forwards, runners.values()))
     base = None if files is None else partial(reached, public_url=config.public_url)
-    reception = Reception(profiles, callers, bounds, forwards, base)
+    ours = (DEDUPES,) if config.profile is None else ()
+    extensions: dict[Mount, tuple[AgentExtension, ...]] = dict.fromkeys((Mount.ROOT, Mount.AGENT, Mount.TENANT), ours)
+    extensions[Mount.PROTOAGENT] = protoagent.EXTENSIONS
+    reception = Reception(profiles, callers, bounds, forwards, base, extensions)
     cards = Cards(
         profiles,
         config.public_url,
@@ -88,7 +93,7 @@ def app_of(
         history=config.profile == "kaos" and config.tasks,
         pushes=config.push and config.tasks,
         tenants=Mount.TENANT in mounts,
-        extensions=(DEDUPES,) if config.profile is None else (),
+        extensions=extensions,
     )
     return App(
         a2a,

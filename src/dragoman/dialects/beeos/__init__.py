@@ -38,6 +38,7 @@ JSONRPC = Dialect(
     around_frame=lambda _: (b"", b""),
     http_error=errors.http_error,
     push=FORM,
+    extensions_header=b"a2a-extensions",
 )
 
 __all__ = ["JSONRPC", "METHODS"]

@@ -23,6 +23,7 @@ JSONRPC = Dialect(
     encode_error=errors.encode_error,
     error_status=errors.error_status,
     manners=Manners(answers_with_message=False, cancels_ended=True),
+    extensions_header=b"a2a-extensions",
 )
 
 __all__ = ["JSONRPC", "METHODS"]

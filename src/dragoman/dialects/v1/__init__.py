@@ -25,6 +25,7 @@ JSONRPC = Dialect(
     encode_error=errors.encode_rpc_error,
     error_status=errors.rpc_status,
     push=FORM,
+    extensions_header=b"a2a-extensions",
 )
 """A2A 1.0 over JSON-RPC."""
 
