@@ -179,7 +179,7 @@ def task_of(record: Record, history_length: int | None = None, artifacts: bool =
 
 
 def answer_of(operation: Operation, result: Result) -> Answer:
-    """What a client has of a result: a webhook without its secrets, which are never given back."""
+    """What a client has of a result: a webhook without what is never given back."""
     limit = operation.history_length if isinstance(operation, SendMessage | GetTask | ListTasks) else None
     match result:
         case Record():
@@ -197,7 +197,7 @@ def answer_of(operation: Operation, result: Result) -> Answer:
 
 
 def secretless(config: PushConfig) -> PushConfig:
-    return PushConfig(url=config.url, id=config.id, task_id=config.task_id, scheme=config.scheme)
+    return PushConfig(url=config.url, id=config.id, task_id=config.task_id, token=config.token, scheme=config.scheme)
 
 
 def update_of(head: TaskHead, event: Event) -> tuple[Update, ...]:

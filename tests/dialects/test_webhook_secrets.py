@@ -1,4 +1,4 @@
-"""What is secret of a webhook is written in no dialect's answer (DESIGN §7: secrets are write-only)."""
+"""Credentials and secret of a webhook are in no answer; its token, a setting, is in those that its owner gets."""
 
 import pytest
 
@@ -10,7 +10,7 @@ CONFIG = PushConfig(
     url="https://hooks.example/",
     id="hook",
     task_id="task",
-    token="MAGIC-token",
+    token="shared-token",
     scheme="Bearer",
     credentials="MAGIC-credentials",
     secret="MAGIC-secret",
@@ -29,3 +29,13 @@ def test_no_answer_holds_what_is_secret(dialect: Dialect) -> None:
     for answer in answers:
         assert b"MAGIC" not in answer
     assert any(b"hooks.example" in answer for answer in answers)
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_the_token_is_given_back_but_by_beeos(dialect: Dialect) -> None:
+    """A2A 1.0 §3.1.8: with all settings. BeeOS never echoes it; Evo AI has no place for it where one registers."""
+    got = dialect.encode_result(GetPushConfig(task_id="task", id="hook"), CONFIG)
+    listed = dialect.encode_result(ListPushConfigs(task_id="task"), (CONFIG,))
+    made = dialect.encode_result(CreatePushConfig(config=CONFIG), CONFIG)
+    assert [b"shared-token" in each for each in (got, listed)] == [dialect is not beeos.JSONRPC] * 2
+    assert (b"shared-token" in made) == (dialect not in (beeos.JSONRPC, evoai.JSONRPC))

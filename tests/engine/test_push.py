@@ -497,7 +497,7 @@ async def test_what_nobody_is_told_of_is_not_rendered() -> None:
     assert telling.steps == []
 
 
-async def test_a_webhook_is_shown_without_its_secrets() -> None:
+async def test_a_webhook_is_shown_with_its_settings_and_without_its_secrets() -> None:
     """A2A 1.0 §3.1.8: and one that is not there is not found."""
     async with house(announcer=Telling()) as h:
         task_id = (await h.send()).head.id
@@ -510,10 +510,14 @@ async def test_a_webhook_is_shown_without_its_secrets() -> None:
         ]
         for shown in answers:
             assert (shown.id, shown.url, shown.scheme, shown.task_id) == ("a", HOOK, "Bearer", task_id)
-            assert not {"tok", "cred", "s3cret"} & {shown.token, shown.credentials, shown.secret}
+            assert shown.token == "tok"
+            assert not {"cred", "s3cret"} & {shown.credentials, shown.secret}
             assert shown.secret is not None  # that there is one may be said
         assert h.store.outbox.configs(task_id)[0].secret == "s3cret"
         await h.ask(create(task_id, OTHER, id="b"))
+        await h.ask(create(task_id, id="a"))
+        again = await h.ask(GetPushConfig(task_id=task_id, id="a"))
+        assert (again.token, again.scheme, again.secret) == (None, None, None), "set again, it is replaced"
         assert (await h.ask(GetPushConfig(task_id=task_id))).id == "a"
         assert (await h.ask(GetPushConfig(task_id=task_id, id="b"))).secret is None
         with pytest.raises(TaskNotFound):

@@ -324,12 +324,12 @@ async def webhooks(lane: Lane) -> None:
     """Registered and read; where they may not be, refused. Nobody listens at port 9."""
     client = await lane.client()
     task_id = (await send(client, text("push"))).id
-    push = PushNotificationConfig(id="c", url="https://127.0.0.1:9/hook", token="hush")
+    push = PushNotificationConfig(id="c", url="https://127.0.0.1:9/hook", token="mine")
     made = await client.set_task_callback(TaskPushNotificationConfig(task_id=task_id, push_notification_config=push))
     one = GetTaskPushNotificationConfigParams(id=task_id, push_notification_config_id="c")
     for told in (made, await client.get_task_callback(one)):
         shown = told.push_notification_config
-        assert (shown.id, shown.url, shown.token or "") == ("c", push.url, ""), f"webhook {told}"
+        assert (shown.id, shown.url, shown.token or "") == ("c", push.url, "mine"), f"webhook {told}"
     hostile = PushNotificationConfig(id="c", url="http://127.0.0.2/hook")
     new = TaskPushNotificationConfig(task_id=task_id, push_notification_config=hostile)
     await refused(INVALID_PARAMS, client.set_task_callback(new))

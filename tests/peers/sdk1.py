@@ -328,8 +328,11 @@ async def webhooks(lane: Lane) -> None:
     """Registered, read, listed, forgotten; where they may not be, refused. Nobody listens at port 9."""
     client = await lane.client()
     task_id = (await send(client, text("push"))).id
-    create = TaskPushNotificationConfig(task_id=task_id, id="c", url="https://127.0.0.1:9/hook", token="hush")
-    shown = TaskPushNotificationConfig(task_id=task_id, id="c", url="https://127.0.0.1:9/hook")
+    create = TaskPushNotificationConfig(task_id=task_id, id="c", url="https://127.0.0.1:9/hook", token="mine")
+    shown = TaskPushNotificationConfig()
+    shown.CopyFrom(create)  # with all of its settings (A2A 1.0 §3.1.8)
+    create.authentication.scheme, create.authentication.credentials = "Bearer", "hush"
+    shown.authentication.scheme = "Bearer"
     made = await client.create_task_push_notification_config(create)
     assert made == shown, f"made {made}"
     one = GetTaskPushNotificationConfigRequest(task_id=task_id, id="c")

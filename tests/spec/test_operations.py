@@ -111,12 +111,20 @@ async def test_http_follows_a_task_by_get_and_by_post(served: House, lane: Lane,
         assert (await stream.rest())[-1].state == "completed"
 
 
+SHOWN: dict[str, Any] = {
+    "token": "mine",
+    "authentication": {"scheme": "Bearer", "schemes": ["Bearer"], "credentials": "hush"},
+}
+"""A webhook's token, which is its owner's to read, and its credentials, which nobody reads."""
+
+
 def webhooks(result: Any) -> list[tuple[str, str]]:
     """Id and URL of the webhooks of an answer, which holds one or several of them, and no secret."""
     assert "hush" not in str(result)
     several = result.get("configs") if isinstance(result, dict) else result
     found = [result] if several is None else several
     bare = [each.get("pushNotificationConfig", each) for each in found]
+    assert {each["token"] for each in bare} <= {"mine"}, "it is the owner's, and is given back (§3.1.8)"
     return [(each["id"], each["url"]) for each in bare]
 
 
@@ -124,7 +132,10 @@ async def test_a_webhook_is_registered_read_listed_and_forgotten(anywhere: Calle
     """§3.1.7 to §3.1.10: and what only its owner may know is not given back (§13.2)."""
     task = (await anywhere.send("say hi")).task
     named = {"taskId": task.id, "id": "c"}
-    made = await anywhere.call("set_push", {**named, "url": HOOK, "token": "hush"})
+    made = await anywhere.call(
+        "set_push",
+        {**named, "url": HOOK, **SHOWN},
+    )
     got = await anywhere.call("get_push", named)
     listed = await anywhere.call("list_push", {"taskId": task.id})
     assert webhooks(made.result) == webhooks(got.result) == webhooks(listed.result) == [("c", HOOK)]
@@ -158,7 +169,7 @@ async def test_a_send_with_an_unsafe_webhook_is_refused_and_makes_no_task(caller
 
 async def test_a_webhook_that_comes_with_a_message_is_the_tasks(caller: Caller) -> None:
     """§3.2.2: `taskPushNotificationConfig`."""
-    wanted = {"taskPushNotificationConfig": {"id": "c", "url": HOOK, "token": "hush"}}
+    wanted = {"taskPushNotificationConfig": {"id": "c", "url": HOOK, **SHOWN}}
     task = (await caller.send("say hi", configuration=wanted)).task
     listed = await caller.call("list_push", {"taskId": task.id})
     assert webhooks(listed.result) == [("c", HOOK)]

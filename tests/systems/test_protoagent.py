@@ -199,8 +199,9 @@ async def test_a_webhook_is_registered_read_listed_and_forgotten(served: Site) -
     calls = "tasks/pushNotificationConfig/"
     assert (await served.rpc(PATH, f"{calls}get", {"taskId": task_id})).result is None
     made = (await served.rpc(PATH, f"{calls}set", {"taskId": task_id, "pushNotificationConfig": config})).result
-    assert list(made["pushNotificationConfig"]) == ["url", "id"]
+    assert list(made["pushNotificationConfig"]) == ["url", "id", "token"]
     assert (made["taskId"], made["pushNotificationConfig"]["url"]) == (task_id, HOOK)
+    assert made["pushNotificationConfig"]["token"] == "shared-secret", "a setting of its owner, as in 0.3"
     assert (await served.rpc(PATH, f"{calls}get", {"id": task_id})).result == made
     assert (await served.rpc(PATH, f"{calls}list", {"taskId": task_id})).result == [made]
     assert (await served.rpc(PATH, f"{calls}delete", {"taskId": task_id})).result is None
@@ -211,12 +212,14 @@ async def test_a_webhook_is_registered_read_listed_and_forgotten(served: Site) -
 async def test_the_aliases_register_and_list_webhooks(served: Site, wrapped: bool) -> None:
     task_id = (await served.rpc(PATH, "message/send", said("x"))).result["id"]
     path = f"/a2a/tasks/{task_id}/pushNotificationConfig"
-    config = {"url": HOOK, "token": "shared-secret"}
+    authentication = {"schemes": ["Bearer"], "credentials": "hush"}
+    config = {"url": HOOK, "token": "shared-secret", "authentication": authentication}
     made = await served.ask("POST", path, {"pushNotificationConfig": config} if wrapped else config)
     assert (made.status, list(made.body)[:3], made.body["taskId"]) == (200, ["id", "taskId", "url"], task_id)
     listed = (await served.ask("GET", path)).body
     assert [each["pushNotificationConfig"]["url"] for each in listed] == [HOOK]
-    assert b"shared-secret" not in made.raw + json.dumps(listed).encode()
+    assert [each["pushNotificationConfig"]["token"] for each in listed] == ["shared-secret"]
+    assert b"hush" not in made.raw + json.dumps(listed).encode()
     unsafe = await served.ask("POST", path, {"url": "http://127.0.0.2/hook"})
     assert (unsafe.status, "127.0.0.2" in unsafe.body["detail"]) == (400, True), unsafe
 

@@ -1,6 +1,7 @@
 """Webhooks: the operations on a task's push notification configurations (A2A 1.0 §3.1.7 to §3.1.10).
 
-Invariant: only the owner of a task learns that it has webhooks (invariant 9), and nobody learns their secrets.
+Invariant: only the owner of a task learns that it has webhooks (invariant 9). Credentials and secrets are given back to
+nobody, the token to its owner alone.
 """
 
 import asyncio
@@ -149,8 +150,11 @@ class Webhooks:
 
 
 def shown(config: PushConfig) -> PushConfig:
-    """A configuration for its owner to see: what was secret stays so."""
-    return replace(config, token=None, credentials=None, secret=None if config.secret is None else HIDDEN)
+    """A configuration for its owner to see.
+
+    The token is a setting among others (A2A 1.0 §3.1.8). Credentials and the secret are write-only.
+    """
+    return replace(config, credentials=None, secret=None if config.secret is None else HIDDEN)
 
 
 def check_room(configs: Sequence[PushConfig], config: PushConfig, field: str) -> None:

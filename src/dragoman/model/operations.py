@@ -19,8 +19,8 @@ class PushConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `scheme` and `credentials` are those of `authentication`. `secret` signs what is sent. `events` are the states and
     `artifact` of which alone it wants to be told, spelled `completed`, `input-required` …; none: of what its dialect
-    tells. `dialect` is the name of that in which it was registered. `token`, `credentials` and `secret` are never
-    given back, and never logged.
+    tells. `dialect` is the name of that in which it was registered. `credentials` and `secret` are never given
+    back, `token` only to its owner; none of them is ever logged.
     """
 
     url: str

@@ -135,15 +135,14 @@ def test_the_headers_of_a_stream_are_evo_ais_in_its_order() -> None:
 
 
 def test_a_webhook_is_told_without_its_secrets() -> None:
-    config = PushConfig(
-        url="https://example.com/h", id="c", task_id="t1", token="s3", scheme="Bearer", credentials="s3"
-    )
+    config = PushConfig(url="https://example.com/h", id="c", task_id="t1", token="t", scheme="Bearer", credentials="s3")
     written = JSONRPC.encode_result(GetPushConfig(task_id="t1"), config)
     assert json.loads(written) == {
         "taskId": "t1",
         "pushNotificationConfig": {
             "id": "c",
             "url": "https://example.com/h",
+            "token": "t",
             "authentication": {"schemes": ["Bearer"]},
         },
     }

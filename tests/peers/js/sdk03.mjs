@@ -242,10 +242,10 @@ const scenarios = {
     const client = await clientOf(lane);
     const { id } = await client.sendMessage(message("push"));
     const url = "https://127.0.0.1:9/hook";
-    const registration = (url) => ({ taskId: id, pushNotificationConfig: { id: "c", url, token: "hush" } });
+    const registration = (url) => ({ taskId: id, pushNotificationConfig: { id: "c", url, token: "mine" } });
     const one = { id, pushNotificationConfigId: "c" };
     const shown = ({ pushNotificationConfig: { id, url, token } }) => [id, url, token || ""];
-    const wanted = ["c", url, ""];
+    const wanted = ["c", url, "mine"];
     same(shown(await client.setTaskPushNotificationConfig(registration(url))), wanted, "made");
     same(shown(await client.getTaskPushNotificationConfig(one)), wanted, "got");
     same((await client.listTaskPushNotificationConfig({ id })).map(shown), [wanted], "listed");

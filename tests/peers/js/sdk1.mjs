@@ -280,10 +280,10 @@ const both = {
     const client = await clientOf(lane);
     const { id: taskId } = await client.sendMessage(message("push"));
     const one = { tenant: "", taskId, id: "c" };
-    const config = { ...one, url: "https://127.0.0.1:9/hook", token: "hush", authentication: undefined };
+    const config = { ...one, url: "https://127.0.0.1:9/hook", token: "mine", authentication: undefined };
     const page = { tenant: "", taskId, pageSize: 0, pageToken: "" };
     const shown = ({ taskId, id, url, token }) => [taskId, id, url, token];
-    const wanted = [taskId, "c", config.url, ""];
+    const wanted = [taskId, "c", config.url, "mine"];
     same(shown(await client.createTaskPushNotificationConfig(config)), wanted, "made");
     same(shown(await client.getTaskPushNotificationConfig(one)), wanted, "got");
     same((await client.listTaskPushNotificationConfig(page)).configs.map(shown), [wanted], "listed");

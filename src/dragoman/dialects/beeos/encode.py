@@ -7,6 +7,7 @@ Invariant: `id`, `status`, `artifacts` come first, as BeeOS's text shows them; `
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.dialects.tagged import encode_artifact, encode_part, text_of
 from dragoman.dialects.v03 import encode as v03
@@ -76,7 +77,7 @@ def _to_the_second(timestamp: str) -> str:
 
 def _webhook(config: PushConfig) -> Json:
     """A webhook without token and secret; `has_secret` says whether there is one."""
-    shown = v03.secretless(config) | {"has_secret": config.secret is not None}
+    shown = v03.push_config(replace(config, token=None)) | {"has_secret": config.secret is not None}
     if config.events:
         shown["events"] = config.events
     return {"taskId": config.task_id, "pushNotificationConfig": shown}

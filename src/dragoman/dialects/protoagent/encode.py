@@ -139,8 +139,8 @@ def _whole_artifacts(record: Record) -> tuple[bytes, ...]:
 
 
 def _webhook(config: PushConfig) -> Json:
-    """A webhook without its secrets, its URL first."""
-    shown = v03.secretless(config)
+    """A webhook as 0.3 has it, its URL first."""
+    shown = v03.push_config(config)
     return {"taskId": config.task_id, "pushNotificationConfig": {"url": shown.pop("url"), **shown}}
 
 

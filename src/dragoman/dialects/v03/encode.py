@@ -169,10 +169,11 @@ def plain_data(part: Part) -> tuple[Json, Json | None]:
     return {"value": part.data}, {**(part.metadata or {}), WRAPPED: True}
 
 
-def secretless(config: PushConfig) -> Json:
-    """A PushNotificationConfig without what only its sender may know."""
+def push_config(config: PushConfig) -> Json:
+    """A PushNotificationConfig as its owner set it, without credentials and secret, which are write-only."""
     authentication = {"schemes": [config.scheme]} if config.scheme else None
-    return present({"id": config.id, "url": config.url, "authentication": authentication})
+    members = {"id": config.id, "url": config.url, "token": config.token, "authentication": authentication}
+    return present(members)
 
 
 def status_of(status: TaskStatus) -> Json:
@@ -231,4 +232,4 @@ def _page(operation: Operation, page: TaskPage) -> Json:
 
 
 def _push_config(config: PushConfig) -> Json:
-    return {"taskId": config.task_id, "pushNotificationConfig": secretless(config)}
+    return {"taskId": config.task_id, "pushNotificationConfig": push_config(config)}

@@ -18,7 +18,7 @@ from dragoman.dialects.v03.encode import (
     newest,
     plain_data,
     present,
-    secretless,
+    push_config,
     submitted,
 )
 from dragoman.dialects.v03.extras import event_metadata, record_metadata
@@ -188,4 +188,4 @@ class ProtoJson:
 
 def _push_config(config: PushConfig) -> Json:
     name = f"tasks/{config.task_id}/pushNotificationConfigs/{config.id}"
-    return {"name": name, "pushNotificationConfig": secretless(config)}
+    return {"name": name, "pushNotificationConfig": push_config(config)}

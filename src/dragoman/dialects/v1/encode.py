@@ -71,11 +71,12 @@ class _Authentication(Struct, frozen=True):
 
 
 class _PushConfigAnswer(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """TaskPushNotificationConfig without its secrets, which are write-only."""
+    """TaskPushNotificationConfig as its owner set it (A2A 1.0 §3.1.8), without credentials, which are write-only."""
 
     id: str
     task_id: str
     url: str
+    token: str | None = None
     authentication: _Authentication | None = None
 
 
@@ -177,4 +178,4 @@ def _status_metadata(event: StatusChanged) -> dict[str, Any] | None:
 
 def _push_config(config: PushConfig) -> _PushConfigAnswer:
     authentication = _Authentication(config.scheme) if config.scheme else None
-    return _PushConfigAnswer(config.id, config.task_id, config.url, authentication)
+    return _PushConfigAnswer(config.id, config.task_id, config.url, config.token, authentication)
