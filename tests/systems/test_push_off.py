@@ -169,6 +169,17 @@ async def test_kaos_has_none_unless_the_operator_wants_it() -> None:
         refused(await served.post("/", old), NEW_RPC)
 
 
+async def test_the_card_of_a_server_that_makes_no_tasks_promises_nothing_it_refuses() -> None:
+    async with site(tasks=False, api_key="k") as served:
+        card = (await served.ask("GET", "/agents/desk/.well-known/agent-card.json")).body
+        promised = {name for name, value in card["capabilities"].items() if value}
+        assert promised == set()
+        params: Json = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
+        for method in ("SendStreamingMessage", "GetExtendedAgentCard"):
+            told = await served.by("k").post("/agents/desk", rpc(method, params), **V)
+            assert told.error["code"] == -32004
+
+
 async def total(served: Site) -> Any:
     return (await served.post("/agents/desk", rpc("ListTasks", {}), **V)).result["totalSize"]
 

@@ -62,6 +62,7 @@ class Cards:
         root: str = "/",
         protocols: tuple[str, ...] = ("jsonrpc",),
         history: bool = False,
+        tasks: bool = True,
         pushes: bool = True,
         tenants: bool = True,
         extensions: Mapping[Mount, tuple[AgentExtension, ...]] | None = None,
@@ -69,6 +70,7 @@ class Cards:
         """`root` is the mount that the card at the root describes. `signing` None: cards are not signed. `keys` are
         published; None: nothing is signed here.
 
+        `tasks` False: the server makes none, so that it neither streams nor calls webhooks nor has an extended card.
         `tenants`: agents are at `/{id}`, too, so that a card may be asked for by `?id=`. `extensions` are those of
         each mount, beside its agents' own.
         """
@@ -79,7 +81,8 @@ class Cards:
         self._root = root
         self._protocols = protocols
         self._history = history
-        self._pushes = pushes
+        self._tasks = tasks
+        self._pushes = tasks and pushes
         self._tenants = tenants
         self._extensions = extensions or {}
         self._public_url = public_url
@@ -138,12 +141,13 @@ class Cards:
 
     def _offer(self, mount: str, agent: str) -> cards.Offer:
         return cards.Offer(
-            extended=self._authenticator.required_for(agent),
+            extended=self._tasks and self._authenticator.required_for(agent),
             extensions=self._extensions.get(mount_of(mount), ()),
             schemes=self._authenticator.schemes(agent),
             requirements=self._authenticator.requirements(agent),
             protocols=self._protocols,
             history=self._history,
+            streams=self._tasks,
             pushes=self._pushes,
         )
 

@@ -44,13 +44,14 @@ class Offer(Struct, frozen=True, kw_only=True):
     """What the server adds to what an agent says of itself.
 
     `extended`: GetExtendedAgentCard is offered to callers who have authenticated. `extensions` are those of the mount's
-    own system. `pushes`: the server calls webhooks. `schemes` are the ways to say who one is, by name,
-    `requirements` which of them callers must use, both as A2A 1.0 §4.5 spells them; none: nobody is asked. `protocols`
-    and `history` are KAOS's `supportedProtocols` and `stateTransitionHistory`.
+    own system. `streams`: the server streams, `pushes`: it calls webhooks. `schemes` are the ways to say who one is, by
+    name, `requirements` which of them callers must use, both as A2A 1.0 §4.5 spells them; none: nobody is asked.
+    `protocols` and `history` are KAOS's `supportedProtocols` and `stateTransitionHistory`.
     """
 
     extended: bool = False
     extensions: tuple[AgentExtension, ...] = ()
+    streams: bool = True
     pushes: bool = False
     schemes: Mapping[str, Any] = {}
     requirements: Sequence[dict[str, Any]] = ()
@@ -69,7 +70,7 @@ def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -
         supported_interfaces=tuple(at),
         version=profile.version,
         capabilities=AgentCapabilities(
-            streaming=profile.streams,
+            streaming=offer.streams and profile.streams,
             push_notifications=offer.pushes and profile.pushes,
             extended_agent_card=offer.extended,
             extensions=extensions(profile, offer.extensions),

@@ -55,7 +55,7 @@ class Untasked:
             case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
                 raise PushNotificationNotSupported
             case GetExtendedCard():
-                raise UnsupportedOperation("this server has no authentication, hence no extended card")
+                raise UnsupportedOperation("this server makes no tasks (tasks = false) and has no extended card")
             case _:
                 assert_never(operation)
 

@@ -77,9 +77,7 @@ def app_of(
     callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles, origins)
     forwards = any(map(_forwards, runners.values()))
     base = None if files is None else partial(reached, public_url=config.public_url)
-    ours = (DEDUPES,) if config.profile is None else ()
-    extensions: dict[Mount, tuple[AgentExtension, ...]] = dict.fromkeys((Mount.ROOT, Mount.AGENT, Mount.TENANT), ours)
-    extensions[Mount.PROTOAGENT] = protoagent.EXTENSIONS
+    extensions = _extensions(config)
     reception = Reception(profiles, callers, bounds, forwards, base, extensions)
     cards = Cards(
         profiles,
@@ -91,7 +89,8 @@ def app_of(
         root="/" if Mount.ROOT in mounts else next(iter(mounts)).value,
         protocols=("jsonrpc",) if config.tasks else (),
         history=config.profile == "kaos" and config.tasks,
-        pushes=config.push and config.tasks,
+        tasks=config.tasks,
+        pushes=config.push,
         tenants=Mount.TENANT in mounts,
         extensions=extensions,
     )
@@ -111,6 +110,17 @@ def app_of(
         streams=streams,
         files=files,
     )
+
+
+def _extensions(config: Config) -> Mapping[Mount, tuple[AgentExtension, ...]]:
+    """The extensions of each mount; a server that makes no tasks has none."""
+    if not config.tasks:
+        return {}
+    ours = (DEDUPES,) if config.profile is None else ()
+    return {
+        **dict.fromkeys((Mount.ROOT, Mount.AGENT, Mount.TENANT), ours),
+        Mount.PROTOAGENT: protoagent.EXTENSIONS,
+    }
 
 
 def _mcp(config: Config, handler: Handler, reception: Reception, clock: Clock, underway: Underway) -> Mcp:
