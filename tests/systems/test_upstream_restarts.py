@@ -63,20 +63,21 @@ async def test_a_task_that_works_at_the_upstream_is_taken_up_after_our_restart(
             assert len((await behind.list()).tasks) == 1 or dialect not in ("1.0", "0.3")
 
 
+@pytest.mark.parametrize("red", ["red, ", "red, " * 5000], ids=["short", "with_snapshots"])
 @pytest.mark.parametrize("dialect", RESUMED)
 async def test_a_question_outlives_our_restart_and_each_answer_is_sent_once(
-    kept: Config, gates: Gates, dialect: str
+    kept: Config, gates: Gates, dialect: str, red: str
 ) -> None:
     async with serving(CONFIG, house(gates)) as upstream:
         task, task_id = None, ""
-        for text, asks in (("ask twice", "Which?"), ("red, ", "Sure?"), ("yes", "")):
+        for text, asks in (("ask twice", "Which?"), (red, "Sure?"), ("yes", "")):
             agent = partner(upstream + AT[dialect], dialect=dialect)
             async with serving(kept, [agent]) as url, connect(f"{url}/agents/partner") as connection:
                 task = await asked(connection, text, task_id=task_id or None)
                 task_id = task.id
                 assert said(task) == asks
         assert task is not None
-        assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "red, yes")
+        assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, f"{red}yes")
 
 
 async def test_what_a_stopped_server_has_given_out_is_not_given_twice(kept: Config, gates: Gates) -> None:

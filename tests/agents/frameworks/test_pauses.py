@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 
+import pytest
 from msgspec.structs import replace
 
 from dragoman.agents.facts import Answer
@@ -17,16 +18,17 @@ from dragoman.testing.loopback import CONFIG
 class Scripted(Pausing):
     """Asks two things at once, then one more; `done` is what it did in the world."""
 
-    def __init__(self, done: list[str], *, holds: bool) -> None:
+    def __init__(self, done: list[str], *, holds: bool, hello: str = "Hello. ") -> None:
         self._done = done
         self._holds = holds
+        self._hello = hello
 
     async def holds(self, state: str) -> bool:
         return self._holds
 
     async def begin(self) -> AsyncGenerator[object, None]:
         self._done.append("began")
-        yield "Hello. "
+        yield self._hello
         yield Pause((Question("Name?"), Question("Age?", {"kind": "number"})), "1")
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
@@ -40,8 +42,8 @@ class Scripted(Pausing):
         self._done.append("closed")
 
 
-def agent(done: list[str], *, holds: bool = True) -> Agent:
-    return made("test", lambda ctx: Scripted(done, holds=holds))
+def agent(done: list[str], *, holds: bool = True, hello: str = "Hello. ") -> Agent:
+    return made("test", lambda ctx: Scripted(done, holds=holds, hello=hello))
 
 
 async def test_questions_are_asked_one_after_the_other_and_answered_together() -> None:
@@ -59,23 +61,24 @@ async def test_a_run_that_is_given_up_is_closed() -> None:
     assert done == ["began", "closed"]
 
 
-async def restarted(folder: Path, done: list[str], *, holds: bool) -> Task:
+async def restarted(folder: Path, done: list[str], *, holds: bool, hello: str = "Hello. ") -> Task:
     """The task, with a new server and agent for each of its answers."""
     config = replace(CONFIG, store=f"sqlite:///{folder / 'store.db'}")
     task: object = None
     for text in ("Hi", "Ada", "36", "yes"):
-        async with client(agent(done, holds=holds), config=config) as connection:
+        async with client(agent(done, holds=holds, hello=hello), config=config) as connection:
             more = {"task_id": task.id, "context_id": task.context_id} if isinstance(task, Task) else {}
             task = await connection.send(text, **more)
     assert isinstance(task, Task)
     return task
 
 
-async def test_after_a_restart_it_goes_on_from_the_state_that_was_noted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hello", ["Hello. ", "Hello. " * 5000], ids=["short", "with_snapshots"])
+async def test_after_a_restart_it_goes_on_from_the_state_that_was_noted(tmp_path: Path, hello: str) -> None:
     done: list[str] = []
-    task = await restarted(tmp_path, done, holds=True)
+    task = await restarted(tmp_path, done, holds=True, hello=hello)
     assert task.status.state is TaskState.COMPLETED
-    assert [artifact.parts[0].text for artifact in task.artifacts] == ["Hello. ", "Goodbye."]
+    assert [artifact.parts[0].text for artifact in task.artifacts] == [hello, "Goodbye."]
     assert [word for word in done if word != "closed"] == [
         "began",
         "resumed 1 with Ada, 36",

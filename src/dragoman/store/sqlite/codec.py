@@ -4,12 +4,13 @@ Invariant: what is decoded equals what was encoded. JSON stands in where Message
 the first byte tells them apart.
 """
 
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
-from dragoman.model.events import Event
+from dragoman.model.events import Event, Noted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.task import Progress, Record, TaskHead, TaskState, TaskStatus, Usage
 
@@ -26,7 +27,11 @@ JSON_STARTS = b"[{"
 
 
 class Kept(Struct, frozen=True, array_like=True):
-    """A record without its head, as it stands in `snapshots`."""
+    """A record without its head, as it stands in `snapshots`.
+
+    New fields go to the end and have a default, because the file may hold rows of an earlier program. `note` is `UNSET`
+    in a snapshot that was written before the field was there: then only the log has the note.
+    """
 
     seq: int
     status: TaskStatus
@@ -37,7 +42,11 @@ class Kept(Struct, frozen=True, array_like=True):
     duration_ms: int | None
     open_artifacts: tuple[str, ...]
     chunked_artifacts: tuple[str, ...] = ()
+    note: dict[str, str] | UnsetType | None = UNSET
 
+
+NOTE_MARKS = (b"\x92\xa1n", b'["n",')
+"""How a `Noted` event begins in a page: in MessagePack, and in JSON. Other content may hold the same bytes."""
 
 LARGE_BYTES = 1 << 20
 """From here on copies of a snapshot are avoided."""
@@ -73,6 +82,7 @@ class Codec:
             record.duration_ms,
             record.open_artifacts,
             record.chunked_artifacts,
+            record.note,
         )
         size = sum(len(part.text or "") for artifact in record.artifacts for part in artifact.parts)
         if size < LARGE_BYTES:
@@ -96,8 +106,8 @@ class Codec:
         """A direct agent's answer again."""
         return _decode(data, *self._messages)
 
-    def record(self, data: bytes, head: TaskHead) -> Record:
-        """A record again."""
+    def record(self, data: bytes, head: TaskHead, logged_note: Callable[[int], dict[str, str] | None]) -> Record:
+        """A record again. `logged_note` is asked for the note as of a seq if the snapshot was written without one."""
         kept = _decode(data, *self._snapshots)
         return Record(
             head=head,
@@ -110,7 +120,13 @@ class Codec:
             duration_ms=kept.duration_ms,
             open_artifacts=kept.open_artifacts,
             chunked_artifacts=kept.chunked_artifacts,
+            note=logged_note(kept.seq) if kept.note is UNSET else kept.note,
         )
+
+    def note(self, pages: Iterable[bytes]) -> dict[str, str] | None:
+        """What the pages of a log note, later words over earlier ones."""
+        notes = [event.note for page in pages for event in self.events(page) if isinstance(event, Noted)]
+        return {name: text for note in notes for name, text in note.items()} if notes else None
 
 
 def _decode(data: bytes, packed: msgspec.msgpack.Decoder[T], spelled: msgspec.json.Decoder[T]) -> T:

@@ -133,6 +133,12 @@ WHERE task = ?1 AND first_seq >= coalesce((SELECT max(first_seq) FROM pages WHER
     AND last_seq > ?2
 ORDER BY first_seq;
 
+-- name: pages_with_notes
+-- The pages up to a seq that may hold a note, in order. ?3 and ?4 are how a note begins.
+SELECT events FROM pages
+WHERE task = ?1 AND last_seq <= ?2 AND (instr(events, ?3) OR instr(events, ?4))
+ORDER BY first_seq;
+
 -- name: task_number
 -- The number of a task, and whether it has files.
 SELECT task, files FROM tasks WHERE id = ?1;

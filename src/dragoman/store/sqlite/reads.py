@@ -5,6 +5,7 @@ Invariant: what is read of a task is of one moment: a read that takes several st
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import apsw
@@ -15,7 +16,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.parts import Swap, Swaps, everywhere, swap_event, swap_record
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
-from dragoman.store.sqlite.codec import STATES, TERMINAL_FROM, Codec
+from dragoman.store.sqlite.codec import NOTE_MARKS, STATES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import file_bytes, kept_apart, putting_back
 from dragoman.store.sqlite.rows import repeat
 
@@ -95,11 +96,11 @@ class Reads:
 
     def stored(self, rows: Sequence[Row], swaps: Swaps) -> Stored:
         """A task from what `load` says, its parts swapped; within a moment if it has files."""
-        _, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, _, _, pushed = rows[0]
+        task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, _, _, pushed = rows[0]
         head = self.codec.head(head_bytes)
         snapshot: Record | None = None
         if kept is not None:
-            snapshot = self.codec.record(kept, head)
+            snapshot = self.codec.record(kept, head, partial(self._logged_note, task))
             if files:
                 snapshot = swap_record(snapshot, swaps)
         events: list[Logged] = []
@@ -166,6 +167,14 @@ class Reads:
                 size = len(page) // len(events) + (file_bytes(whole) if files else 0)
                 taken += size
                 yield Logged(number, whole, size)
+
+    def _logged_note(self, task: int, until: int) -> dict[str, str] | None:
+        """The note of a task as of seq `until`, read from the log.
+
+        It costs no more than the snapshot that lacks it: pages without a mark are not decoded.
+        """
+        pages = self.cursor.execute(self.sql["pages_with_notes"], (task, until, *NOTE_MARKS))
+        return self.codec.note(page for (page,) in pages)
 
     def _rows(self, name: str, task: str | int) -> Sequence[Row]:
         rows: Sequence[Any] = self.cursor.execute(self.sql[name], (task,)).fetchall()

@@ -1,0 +1,160 @@
+"""Every field of every value that a store keeps is read as it was written."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, get_args
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from dragoman.model.events import Event, StatusChanged, Submitted
+from dragoman.model.message import Message
+from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.store.api import Append, Dedupe, NewTask, Repeat, Store
+from dragoman.store.audit import AuditEntry
+from dragoman.store.keyring import ApiKey, SigningKey
+from dragoman.store.open import open_store
+from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.testing.store_cases.bench import START_MS, SetClock, new_task
+from tests.store.values import CONFIGS, TEXTS, structs
+
+WORKING = TaskState.WORKING
+FEW = settings(max_examples=15, deadline=None)
+
+LOGS = st.tuples(structs(Submitted), *(structs(kind) for kind in get_args(Event) if kind is not Submitted))
+"""One event of each type."""
+
+
+def with_store(test: Callable[[Store], Awaitable[None]]) -> None:
+    """Run `test` on a store of its own."""
+
+    async def run() -> None:
+        store = open_store("memory:", SetClock())
+        await store.open("h1")
+        try:
+            await test(store)
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+@FEW
+@given(structs(TaskHead), LOGS)
+def test_a_task_is_read_as_it_was_written(head: TaskHead, events: tuple[Event, ...]) -> None:
+    async def test(store: Store) -> None:
+        new = NewTask(head=head, events=events, state=WORKING, status_ms=START_MS, holder="h1")
+        await store.create(new)
+        stored = store.load(head.id)
+        assert stored is not None
+        assert (stored.head, tuple(logged.event for logged in stored.events)) == (head, events)
+        assert [logged.seq for logged in stored.events] == list(range(1, len(events) + 1))
+        told = stored.seq, stored.epoch, stored.state, stored.status_ms, stored.holder
+        assert told == (len(events), 1, WORKING, START_MS, "h1")
+        read = await store.read(head.id, 0, 1 << 20)
+        assert tuple(logged.event for logged in read) == events
+        assert store.head(head.id) == (head, len(events), WORKING)
+        (unfinished,) = await store.unfinished()
+        assert unfinished.head == head
+
+    with_store(test)
+
+
+@FEW
+@given(structs(Record, head=st.just(new_task("t1").head), seq=st.just(2)), st.sampled_from(TaskState))
+def test_a_record_is_read_as_it_was_written(record: Record, state: TaskState) -> None:
+    async def test(store: Store) -> None:
+        await store.create(new_task("t1"))
+        event = StatusChanged(state, record.status.timestamp)
+        append = Append(task_id="t1", events=(event,), state=state, status_ms=START_MS, epoch=1, snapshot=record)
+        await store.append(append)
+        stored = store.load("t1")
+        assert stored is not None
+        assert stored.snapshot == record
+        (listed,) = await store.messages("ann", "echo", "c1", 1)
+        assert listed.snapshot == record
+
+    with_store(test)
+
+
+@FEW
+@given(structs(Message), structs(Dedupe, key=st.binary(min_size=1, max_size=32), expires_ms=st.just(START_MS + 1)))
+def test_a_remembered_call_is_read_as_it_was_written(answer: Message, dedupe: Dedupe) -> None:
+    async def test(store: Store) -> None:
+        assert await store.remember(dedupe, answer) is None
+        answered = Repeat(task_id=None, digest=dedupe.digest, seq=0, answer=answer)
+        assert await store.recall(dedupe.key) == answered
+        made = replace(dedupe, key=dedupe.key[:-1] + bytes([dedupe.key[-1] ^ 1]))
+        await store.create(new_task("t1", dedupe=made))
+        assert await store.recall(made.key) == Repeat(task_id="t1", digest=dedupe.digest, seq=1)
+
+    with_store(test)
+
+
+@FEW
+@given(CONFIGS, structs(Delivery), TEXTS, TEXTS)
+def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
+    config: Any, delivery: Delivery, host: str, reason: str
+) -> None:
+    async def test(store: Store) -> None:
+        owed = replace(delivery, config_id=config.id)
+        new = new_task("t1")
+        await store.create(replace(new, push=Registration(config=config, host=host), deliveries=(owed,)))
+        assert store.outbox.configs("t1") == (config,)
+        (due,) = await store.outbox.claim(Lane.UNKNOWN, START_MS, START_MS + 1, 1, 1)
+        expected = Due(
+            number=due.number,
+            task_id="t1",
+            agent=new.head.agent,
+            config=config,
+            host=host,
+            delivery=owed,
+            attempts=0,
+            made_ms=START_MS,
+            as_of=due.as_of,
+        )
+        assert due == expected
+        settled = Settled(number=due.number, outcome="retry", due_ms=START_MS + 7, reason=reason)
+        await store.outbox.settle(settled)
+        (seen,) = await store.outbox.owed()
+        assert seen == Owed(
+            number=due.number,
+            id=owed.id,
+            task_id="t1",
+            agent=new.head.agent,
+            config_id=config.id,
+            url=config.url,
+            seq=owed.seq,
+            attempts=1,
+            dead=False,
+            due_ms=START_MS + 7,
+            made_ms=START_MS,
+            reason=reason,
+        )
+
+    with_store(test)
+
+
+@FEW
+@given(structs(ApiKey), structs(SigningKey))
+def test_a_key_is_read_as_it_was_written(key: ApiKey, signing: SigningKey) -> None:
+    async def test(store: Store) -> None:
+        await store.keys.add(key)
+        assert store.keys.find(key.id) == key
+        assert await store.keys.all() == (key,)
+        assert await store.keys.signing_key(signing) == signing
+        assert await store.keys.signing_key() == signing
+
+    with_store(test)
+
+
+@FEW
+@given(structs(AuditEntry), st.booleans())
+def test_an_entry_of_the_audit_trail_is_read_as_it_was_written(entry: AuditEntry, allowed: bool) -> None:
+    async def test(store: Store) -> None:
+        written = replace(entry, allowed=allowed)
+        await store.audit.write((written,))
+        assert await store.audit.read() == (written,)
+
+    with_store(test)
