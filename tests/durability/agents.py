@@ -5,9 +5,11 @@ Invariant: what a task answers follows from its message alone, so that a test kn
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
+from contextlib import suppress
 
-from dragoman import Agent, Context, Part
+from dragoman import Agent, Context, Part, SyncContext
 
 CHUNK = "0123456789abcde\n" * 1024
 """16 KB."""
@@ -70,3 +72,23 @@ async def hand_on(ctx: Context) -> AsyncIterator[object]:
     async for piece in ctx.delegate_stream("again", str(more)):
         yield piece
     yield "]"
+
+
+stuck = Agent("stuck")
+
+
+@stuck.skill
+def wait_in_a_thread(ctx: SyncContext) -> None:
+    """Never returns, and cannot be canceled."""
+    threading.Event().wait()
+
+
+deaf = Agent("deaf")
+
+
+@deaf.skill
+async def wait_in_any_case(ctx: Context) -> None:
+    """Never returns, and does not let itself be canceled."""
+    while True:
+        with suppress(asyncio.CancelledError):
+            await asyncio.Event().wait()

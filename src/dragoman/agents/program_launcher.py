@@ -110,9 +110,11 @@ class Launcher:
         left = tuple(self._children.values())
         for child in left:
             child.stop(grace_s)
-        if left:
-            await asyncio.wait([child.ended for child in left], timeout=grace_s + KILL_S)
-        self._lose()
+        try:
+            if left:
+                await asyncio.wait([child.ended for child in left], timeout=grace_s + KILL_S)
+        finally:
+            self._lose()  # the spawner kills what is left
         while self._processes:
             process = self._processes.pop()
             try:

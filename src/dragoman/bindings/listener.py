@@ -5,8 +5,10 @@ connection are answered one after the other, in the order in which they came.
 """
 
 import asyncio
+import logging
 import re
 import socket
+from collections.abc import Collection
 from contextlib import nullcontext
 from typing import Literal
 
@@ -29,8 +31,8 @@ SLICE_BYTES = 8192
 """The parser reads at most this much before it is asked whether requests wait for their turn: so at most some 300 do,
 of the shortest there are, which is 1 MB. A packet may have 256 KB (uvloop 0.23)."""
 
-GRACE_S = 5
-"""How long answers may still be under way once nothing runs any more; then their connections are cut."""
+CUT_S = 0.3
+"""How long requests may still take whose connections were cut. uvicorn (0.54) looks every 0.1 s what is left."""
 
 JOINED_BYTES = 65_536
 """Joining copies: what is longer than this goes out alone."""
@@ -102,7 +104,10 @@ class Corked:
             self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Send `data`; the head of an answer waits for what is written next, at most until the loop's next turn."""
+        """Send `data`; the head of an answer waits for what is written next, at most until the loop's next turn.
+
+        Nothing is sent once the connection is closing: uvloop (0.23) raises RuntimeError.
+        """
         held = self._held
         if held is None and data.startswith(b"HTTP/1.1 "):
             self._held = data
@@ -110,7 +115,7 @@ class Corked:
             return
         self._held = None
         if self._transport.is_closing():
-            return  # uvloop raises
+            return
         if held is None:
             self._transport.write(data)
         elif len(data) > JOINED_BYTES:
@@ -323,6 +328,18 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.refusal = why
         self.transport.pause_reading()
 
+    def shutdown(self) -> None:
+        """The server stops: what is answered goes out. Nobody waits for the rest of a request.
+
+        Its client sees the connection close before an answer, as with any server that restarts.
+        """
+        newest = self.cycle
+        half = newest is not None and newest.more_body and not newest.response_complete
+        if half and self.transport.answered is None:
+            self.transport.close()
+        else:
+            super().shutdown()
+
     def _expect_more(self) -> None:
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_at(self.transport.head_until, self.timeout_keep_alive_handler)
@@ -344,11 +361,38 @@ def listener(app: Door) -> uvicorn.Server:
             server_header=False,
             backlog=BACKLOG,
             timeout_keep_alive=KEEP_ALIVE_S,
-            timeout_graceful_shutdown=GRACE_S,
         )
     )
     server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]
+    logging.getLogger("uvicorn.error").addFilter(_is_no_cancel)
     return server
+
+
+async def close_listener(server: uvicorn.Server, serving: "asyncio.Task[None]", within_s: float) -> None:
+    """Take no more connections, and wait for the answers that are under way; then cut their connections.
+
+    Returns within `within_s`, or after `2 * CUT_S` if that is longer.
+    """
+    state = server.server_state
+    server.should_exit = True
+    await _wait((serving,), max(0.0, within_s - 2 * CUT_S))
+    for connection in tuple(state.connections):
+        connection.transport.abort()
+    await _wait((serving,), CUT_S)
+    for request in tuple(state.tasks):
+        request.cancel()
+    await _wait(state.tasks, CUT_S)
+    serving.cancel()
+
+
+async def _wait(tasks: Collection["asyncio.Task[None]"], timeout_s: float) -> None:
+    if any(not task.done() for task in tasks):
+        await asyncio.wait(tuple(tasks), timeout=timeout_s)
+
+
+def _is_no_cancel(record: logging.LogRecord) -> bool:
+    """A filter. Requests are canceled by the end of the server alone, and uvicorn (0.54) logs each with a traceback."""
+    return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def bound_socket(host: str, port: int) -> socket.socket:

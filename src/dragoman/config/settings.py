@@ -151,7 +151,11 @@ class Config(Struct, frozen=True, kw_only=True):
     cancel_grace_s: Annotated[
         float, seconds(0, 3600), "How long a canceled agent may clean up before it is left behind."
     ] = 5.0
-    shutdown_grace_s: Annotated[float, seconds(0, 3600), "How long running tasks may go on after SIGTERM."] = 10.0
+    shutdown_grace_s: Annotated[
+        float,
+        seconds(0, 3600),
+        "How long the server takes at most from SIGTERM to its end. Running tasks may go on until 3 s before that.",
+    ] = 8.0
     suspend_max_s: Annotated[
         float,
         seconds(0, 30 * DAY),

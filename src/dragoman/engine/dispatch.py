@@ -32,8 +32,12 @@ from dragoman.store.blobs.api import BlobMissing
 
 log = logging.getLogger("dragoman.runs")
 
-LEAVE_S = 2.0
-"""How long agents that were canceled may still take at the end of a drain, before they are left behind."""
+LEAVE_S = 1.0
+"""How long, at the end of a drain, agents that were canceled may still take and the ends of their tasks are tried to be
+written. Half of what the server keeps of its grace period for closing (`server.shutdown`)."""
+
+CANCEL_S = 0.1
+"""How long what was canceled last has at least, so that it is not counted among what does not end."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """What the caller of a task reads whose run died with its process and cannot be repeated (DESIGN §5)."""
@@ -299,15 +303,17 @@ class Dispatch:
         if self._active:
             await asyncio.wait(tuple(self._active), timeout=grace_s)
         self._over = True
-        await asyncio.gather(*(self._cut_off(live, grace_s) for live in self._registry.all()))
+        until = self.loop.time() + LEAVE_S
+        await asyncio.gather(*(self._cut_off(live) for live in self._registry.all()))
         for task in tuple(self._active):
             task.cancel()
         if self._active:
-            _, left = await asyncio.wait(tuple(self._active), timeout=LEAVE_S)
+            left_s = max(CANCEL_S, until - self.loop.time())
+            _, left = await asyncio.wait(tuple(self._active), timeout=left_s)
             if left:
                 log.warning("%d runs do not let themselves be canceled: they are left behind", len(left))
 
-    async def _cut_off(self, live: LiveTask, grace_s: float) -> None:
+    async def _cut_off(self, live: LiveTask) -> None:
         run = live.run
         if run is None or live.terminal:
             return
@@ -316,7 +322,8 @@ class Dispatch:
         if suspended or run.runner.restartable:
             return
         try:
-            async with asyncio.timeout(grace_s):
+            async with asyncio.timeout(LEAVE_S):
                 await self._stops.end(live, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
-        except (StoreError, Refused, TimeoutError):
-            log.exception("task %s stays as it is until the next start", live.head.id)
+        except (StoreError, Refused, TimeoutError) as error:
+            reason = str(error) or f"its end was not written within {LEAVE_S:g} s"
+            log.warning("task %s stays as it is until the next start: %s", live.head.id, reason)

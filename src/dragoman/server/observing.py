@@ -3,6 +3,7 @@
 Invariant: what is off is not imported.
 """
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from dragoman import __version__
@@ -39,3 +40,9 @@ def telemetry_of(config: Config) -> "OpenTelemetry | None":
             "telemetry is on, but OpenTelemetry is not installed: pip install 'dragoman[otel]', or turn telemetry off"
         ) from error
     return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)
+
+
+async def flush(telemetry: "OpenTelemetry | None") -> None:
+    """Send what OpenTelemetry has not sent yet."""
+    if telemetry is not None:
+        await asyncio.to_thread(telemetry.flush)

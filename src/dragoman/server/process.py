@@ -19,13 +19,14 @@ from dragoman.engine.api import Runner
 from dragoman.server.errors import StartError
 from dragoman.server.reloading import Again
 from dragoman.server.running import Listening, running
+from dragoman.server.shutdown import runs_s, whole_s
 from dragoman.store.api import StoreError
 from dragoman.telemetry.logs import log_to
 
 log = logging.getLogger(__name__)
 
-LEAVE_S = 2.0
-"""How long agents that were canceled may still take, once all else has ended."""
+LEAVE_S = 0.5
+"""How long agents that were canceled, and threads, may still take once all else has ended."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter while the event loop waits for it. With the default of 5 ms, an agent that
@@ -89,7 +90,13 @@ async def _until_signalled(
         if signalled.is_set():
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        log.info("stopping: running tasks get %g s; a second signal stops at once", config.shutdown_grace_s)
+        grace_s = config.shutdown_grace_s
+        log.info(
+            "stopping: running tasks get %g s, the process ends within %g s; a second signal stops at once",
+            runs_s(grace_s),
+            whole_s(grace_s),
+        )
+        _leave_after(whole_s(grace_s), "stopping: the grace period is over, what is under way is left behind")
         signalled.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -151,14 +158,19 @@ def _allow_connections() -> None:
 
 
 def _leave_agents_behind() -> None:
-    """End the process soon, whatever agents do: their tasks have ended, and what is committed is on the disk."""
+    """End the process soon, whatever agents do: their tasks have ended, and the store is closed."""
+    _leave_after(LEAVE_S, "stopping: an agent or a thread does not let itself be canceled and is left behind")
+
+
+def _leave_after(delay_s: float, why: str) -> None:
+    """End the process then if it still runs. What is committed is on the disk by then, all else was never answered."""
 
     def leave() -> None:
-        log.warning("an agent does not let itself be canceled: leaving it behind")
+        log.warning(why)
         logging.shutdown()
         os._exit(0)
 
-    timer = threading.Timer(LEAVE_S, leave)
+    timer = threading.Timer(delay_s, leave)
     timer.daemon = True
     timer.start()
 

@@ -21,7 +21,7 @@ from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.app import App
 from dragoman.bindings.door import Door
 from dragoman.bindings.health import Health
-from dragoman.bindings.listener import BACKLOG, bound_socket, listener
+from dragoman.bindings.listener import BACKLOG, bound_socket, close_listener, listener
 from dragoman.bindings.mcp_listening import Listeners
 from dragoman.bindings.mcp_underway import Underway
 from dragoman.bindings.metrics import Exposition
@@ -42,9 +42,10 @@ from dragoman.server.errors import StartError
 from dragoman.server.files import files_of
 from dragoman.server.front import app_of
 from dragoman.server.lifetimes import Lifetimes
-from dragoman.server.observing import observer_of, telemetry_of
+from dragoman.server.observing import flush, observer_of, telemetry_of
 from dragoman.server.reloading import Again, Reloading, nothing
 from dragoman.server.retention import sweep
+from dragoman.server.shutdown import Shutdown
 from dragoman.server.webhooks import webhooks_of
 from dragoman.store.open import open_store
 from dragoman.telemetry.counts import Counts
@@ -70,8 +71,8 @@ async def running(
 ) -> AsyncIterator[Listening]:
     """A server in the current event loop, listening until the block ends; then it drains. A reload serves `again`.
 
-    `on_drained` is called when all is done but to wait for agents that do not let themselves be canceled. Raises
-    StartError, or StoreError if the store cannot be opened.
+    `on_drained` is called when it has stopped and its store is closed. Agents that do not let themselves be canceled
+    may still run then. Raises StartError, or StoreError if the store cannot be opened.
     """
     clock = SystemClock()
     threads = Threads(config.threads_max)
@@ -158,26 +159,29 @@ async def running(
                 try:
                     yield Listening(bound_to, authenticator.required, reloading.ask)
                 finally:
+                    shutdown = Shutdown(config.shutdown_grace_s)
                     stopping.set()  # /ready says so
                     await reloading.stop()
                     lifetimes.stop_work()
                     listeners.stop()
-                    await engine.drain(config.shutdown_grace_s)  # no new work, streams end, runs get their time
-                    server.should_exit = True
-                    await listening
-                    await webhooks.close()
-                    await lifetimes.close()
-                    await ways.close()
-                    await trail.stop()
-                    sweeper.cancel()
-                    file_sweeper.cancel()
-                    hearing.cancel()
-                    await files.close()
-                    if telemetry is not None:
-                        await asyncio.to_thread(telemetry.flush)
-                    on_drained()
+                    await engine.drain(shutdown.runs_s)  # no new work, streams end, runs get their time
+                    await asyncio.gather(
+                        close_listener(server, listening, shutdown.answers_s),
+                        shutdown.within("a webhook call", webhooks.close()),
+                        shutdown.within("an agent", lifetimes.close()),
+                    )
+                    for task in (sweeper, file_sweeper, hearing):
+                        task.cancel()
+                    shutdown.spend_rest()
+                    await asyncio.gather(
+                        shutdown.within("the way to an issuer of tokens", ways.close()),
+                        shutdown.within("the audit trail", trail.stop()),
+                        shutdown.within("the store of files", files.close()),
+                        shutdown.within("OpenTelemetry", flush(telemetry)),
+                    )
     finally:
         await store.close()
+    on_drained()
 
 
 @asynccontextmanager
