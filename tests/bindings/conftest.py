@@ -30,6 +30,7 @@ from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import Call, Result
 from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
+from dragoman.store.outage import Outage
 
 DEADLINE_S = 5.0
 NOW = "2026-11-20T07:00:00.000Z"
@@ -116,6 +117,7 @@ class ScriptedStore:
         self.written_ms = 0
         self.probes = 0
         self.fault: Exception | None = None
+        self.outage: Outage | None = None
 
     async def probe(self) -> None:
         self.probes += 1

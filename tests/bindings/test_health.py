@@ -3,8 +3,11 @@
 import asyncio
 import time
 
+import msgspec
+
 from dragoman.bindings.health import FRESH_MS, Health
 from dragoman.store.api import StoreError
+from dragoman.store.outage import Outage
 from tests.bindings.conftest import ScriptedStore, Site
 
 
@@ -66,6 +69,20 @@ async def test_a_store_that_cannot_write_is_not_ready_until_it_can() -> None:
     store.fault = StoreError("again")
     clock.ms += FRESH_MS + 1
     store.written_ms = clock.ms
+    assert (await health.ready()).status == 200
+
+
+async def test_an_outage_is_told_in_words_although_small_writes_go_through() -> None:
+    store, clock = ScriptedStore(), Clock()
+    health = Health(store, clock, lambda: None)
+    store.written_ms = clock.ms
+    store.outage = Outage("its disk is full", clock.ms - 1_000, 12)
+    answer = await health.ready()
+    assert answer.status == 503
+    assert msgspec.json.decode(answer.body)["reason"] == (
+        "the store cannot be written: its disk is full; 12 writes failed since 1970-01-01T00:16:39.000Z"
+    )
+    store.outage = None
     assert (await health.ready()).status == 200
 
 

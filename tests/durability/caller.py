@@ -117,6 +117,12 @@ class Caller:
         async with self._http.get(self.url + path, headers=V1) as response:
             return await _answer(response)
 
+    async def read_text(self, path: str) -> str:
+        """A page that is not JSON."""
+        async with self._http.get(self.url + path) as response:
+            assert response.status == 200
+            return await response.text()
+
     @asynccontextmanager
     async def stream(self, agent: str, said: dict[str, Any]) -> AsyncIterator[AsyncIterator[Frame]]:
         """SendStreamingMessage. Raises Refusal."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import resource
 import shutil
 import subprocess
@@ -20,6 +21,12 @@ from tests.push.receiver import receiving
 pytestmark = pytest.mark.slow
 
 Call = Callable[[Server], Caller]
+
+ANSWERED_S = 5.0
+"""A caller has an answer after so long, whatever can be written."""
+
+REASON = "its disk (is full|reports an error)"
+"""What `/ready` and the log say: files that may not grow are an error, a full disk is one."""
 
 SIZE = "24m"
 """Of the small filesystem."""
@@ -118,7 +125,8 @@ async def goes_through(caller: Caller, disk: Disk) -> None:
                 assert (await caller.replay("echo", done["id"]))[-1].state == "TASK_STATE_COMPLETED"
                 assert (await caller.get("count", running["id"]))["status"]["state"] in RUNNING
                 assert (await caller.read("/health"))["status"] == "ok"
-                assert (await unready(caller)).body["reason"] == "the store cannot write: see the server's log"
+                reason = (await unready(caller)).body["reason"]
+                assert re.fullmatch(rf"the store cannot be written: {REASON}; \d+ writes failed since \S+", reason)
                 disk.empty()
     assert frame.state == "TASK_STATE_COMPLETED"  # the run waited, and wrote what it had to say
     assert text_of(await caller.get("count", running["id"])) == "".join(f"{number} " for number in range(40))
@@ -134,6 +142,17 @@ async def goes_through(caller: Caller, disk: Disk) -> None:
     tasks, total = await caller.tasks("echo")
     assert len(tasks) == total == 2
     assert {task["id"] for task in tasks} == {done["id"], first["id"]}
+
+
+def told_once(server: Server) -> int:
+    """How many writes failed, as the log says it in the one line that an outage ends with; it began with one, too."""
+    lines = [line for line in server.said().splitlines() if " dragoman.store: " in line]
+    begun, over = lines
+    assert re.search(rf" error +dragoman\.store: the store cannot be written: {REASON}\. Callers get 503", begun)
+    (failed,) = re.findall(
+        r" info +dragoman\.store: store \S+ can be written again: (\d+) writes failed in [\d.]+ s", over
+    )
+    return int(failed)
 
 
 async def stream(caller: Caller, text: str) -> None:
@@ -167,7 +186,12 @@ async def ready(caller: Caller) -> None:
 
 async def test_files_that_cannot_grow_are_an_error_that_passes(serve: Serve, call: Call, store: Path) -> None:
     server = await serve()
-    await goes_through(call(server), FileSizeLimit(server, store))
+    caller = call(server)
+    await goes_through(caller, FileSizeLimit(server, store))
+    failed = told_once(server)
+    assert failed >= 4
+    page = await caller.read_text("/metrics")
+    assert f"\ndragoman_store_writes_failed_total {failed:.1f}\n" in page
     server.signalled()
     assert await server.ended() == 0
 
@@ -179,8 +203,11 @@ async def test_a_result_for_which_there_is_no_space_is_kept_until_there_is(
     caller, disk = call(server), FileSizeLimit(server, store)
     text = "0123456789" * 90_000
     disk.fill(1_200_000)  # enough for the message, not for the answer
-    task = await caller.send("echo", message(text), at_once=True)
-    await refused(caller.send("echo", message(text)))
+    async with asyncio.timeout(ANSWERED_S):
+        task = await caller.send("echo", message(text))
+    assert task["status"]["state"] in RUNNING  # it was taken, and goes on when there is space
+    async with asyncio.timeout(ANSWERED_S):
+        await refused(caller.send("echo", message(text)))
     assert (await caller.get("echo", task["id"]))["status"]["state"] in RUNNING
     disk.empty()
     assert (await caller.replay("echo", task["id"]))[-1].state == "TASK_STATE_COMPLETED"
@@ -198,6 +225,7 @@ async def test_a_full_filesystem_is_an_error_that_passes(serve: Serve, call: Cal
     inside = Path(f"/proc/{server.pid}/root{store}")
     assert os.stat(inside.parent).st_dev != os.stat(store.parent).st_dev
     await goes_through(call(server), SmallFilesystem(server, store))
+    assert told_once(server) >= 4
     for path in inside.parent.iterdir():  # the filesystem goes with the process
         shutil.copy(path, store.parent)
     assert check(store) == []

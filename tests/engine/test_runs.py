@@ -4,11 +4,13 @@ import asyncio
 import logging
 import re
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
-from dragoman.engine import writer
+from dragoman.engine import live, writer
 from dragoman.engine.api import Reject, Run
+from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Progress, TaskState, Usage
@@ -198,6 +200,35 @@ async def test_a_run_waits_out_a_full_store(monkeypatch: pytest.MonkeyPatch) -> 
         assert h.store.full == 0
         assert seqs(items) == list(range(1, 9))
         assert text_of(await h.get(items[0].record.head.id)) == "01234"
+
+
+async def test_callers_do_not_wait_for_a_run_that_cannot_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writer, "RETRY_S", 0.01)
+    monkeypatch.setattr(live, "STALLED_S", 0.1)
+    began, message_id = asyncio.Event(), str(uuid4())
+
+    async def script(run: Run) -> None:
+        await run.written()
+        h.store.full = 1 << 30
+        began.set()
+        answer = await run.ask((Part(text="Which?"),))
+        await say(run, answer.text)
+
+    async with house(Scripted(script)) as h:
+        sent = asyncio.create_task(h.send(message_id=message_id))
+        await began.wait()
+        task = await sent
+        assert task.state is S.WORKING  # it was taken, and goes on when there is space
+        task_id = task.head.id
+        with pytest.raises(Unavailable, match="disk is full") as refusal:
+            await h.send("red", task_id=task_id)
+        assert refusal.value.retry_after_s > 0
+        h.store.full = 0
+        await h.reach(task_id, S.INPUT_REQUIRED)
+        again = await h.send(message_id=message_id)
+        assert (again.head.id, again.state) == (task_id, S.INPUT_REQUIRED)
+        done = await h.send("red", task_id=task_id)
+        assert (done.state, text_of(done)) == (S.COMPLETED, "red")
 
 
 async def test_what_cannot_be_written_fails_the_task(caplog: pytest.LogCaptureFixture) -> None:

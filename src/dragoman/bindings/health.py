@@ -10,8 +10,9 @@ from typing import Protocol
 import msgspec
 
 from dragoman.bindings.http import Answer, Header, plain
-from dragoman.model.ids import Clock
+from dragoman.model.ids import Clock, timestamp
 from dragoman.store.api import StoreError
+from dragoman.store.outage import Outage
 
 FRESH_MS = 5_000
 PROBE_TIMEOUT_S = 2.0
@@ -19,7 +20,10 @@ NO_STORE: Header = (b"cache-control", b"no-store")
 
 
 class Writable(Protocol):
-    """What is asked of the store: when it last wrote, and to try."""
+    """What is asked of the store: whether writes fail, when it last wrote, and to try."""
+
+    @property
+    def outage(self) -> Outage | None: ...
 
     @property
     def written_ms(self) -> int: ...
@@ -64,13 +68,14 @@ class Health:
         return plain(503, body, NO_STORE, (b"retry-after", b"5"))
 
     async def _store_fault(self) -> str | None:
-        if self._fresh(self._store.written_ms):
+        if self._store.outage is None and self._fresh(self._store.written_ms):
             return None
         async with self._probing:
             if not self._fresh(self._probed_ms):
                 self._fault = await self._probe(self._store.probe())
                 self._probed_ms = self._clock.now_ms()
-        return self._fault
+        outage = self._store.outage
+        return self._fault if outage is None else _words(outage)
 
     def _fresh(self, at_ms: int) -> bool:
         """Whether it was lately; what is to come, because the clock was set back, was not."""
@@ -82,5 +87,11 @@ class Health:
         except TimeoutError:
             return f"the store did not write within {PROBE_TIMEOUT_S:g} s"
         except StoreError:
-            return "the store cannot write: see the server's log"
+            return "the store cannot be written: see the server's log"
         return None
+
+
+def _words(outage: Outage) -> str:
+    """An outage as operators read it."""
+    failed = "1 write" if outage.writes == 1 else f"{outage.writes} writes"
+    return f"the store cannot be written: {outage.reason}; {failed} failed since {timestamp(outage.since_ms)}"

@@ -13,9 +13,9 @@ from dragoman.telemetry.counts import Counts
 
 
 class Exposition:
-    """The page. `writes` is asked how many writes the store was given."""
+    """The page. `writes` is asked how many writes the store was given, and how many of them failed."""
 
-    def __init__(self, counts: Counts, prefix: str, version: str, writes: Callable[[], int]) -> None:
+    def __init__(self, counts: Counts, prefix: str, version: str, writes: Callable[[], tuple[int, int]]) -> None:
         self._counts = counts
         self._prefix = prefix
         self._version = version

@@ -324,7 +324,9 @@ class Engine:
                     raise InvalidParams("id", "the task waits for its caller's message: then a worker gets it")
                 await runner.report(report)
                 while end is not None and not live.terminal and live.run is run:
-                    await live.wait(asyncio.get_running_loop())
+                    if (failure := live.stalled(self._dispatch.loop)) is not None:
+                        raise failure
+                    await live.wait(self._dispatch.loop)
                 fits = end is None or live.state is end
             record = live.record()
             if not fits:

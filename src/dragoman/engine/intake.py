@@ -252,6 +252,8 @@ class Intake:
             )
         run, answers = live.run, live.tip_state in INTERRUPTED
         if live.tip_state in TERMINAL or (run is not None and run.asking and not answers):
+            if (failure := live.stalled(self._dispatch.loop)) is not None:
+                raise failure
             await live.wait(self._dispatch.loop)  # what is on its way to the log decides what this message is
             return None
         if runner.one_message and not answers:

@@ -15,13 +15,17 @@ from dragoman.engine.turns import begin_next
 from dragoman.model.events import Event, Logged, StatusChanged
 from dragoman.model.operations import Shown
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
-from dragoman.store.api import Append, Appended, Repeat, Store, Stored
+from dragoman.store.api import Append, Appended, Repeat, Store, Stored, StoreError
 
 if TYPE_CHECKING:
     from dragoman.engine.runs import TaskRun
 
 SNAPSHOT_BYTES_MIN = 16_384
 """The log grows by at least this much between two snapshots, so that all snapshots together stay O(n)."""
+
+STALLED_S = 2.0
+"""Callers do not wait longer for a task whose run cannot write. Its writes are tried again every `writer.RETRY_S`, so a
+store that is away for a moment is not noticed."""
 
 Outcome = Appended | Repeat | BaseException
 """What became of an append."""
@@ -48,6 +52,8 @@ class LiveTask:
         "children",
         "ended",
         "epoch",
+        "failing_since",
+        "failure",
         "head",
         "idle",
         "in_flight",
@@ -75,6 +81,10 @@ class LiveTask:
         self.pins = 0
         self.run: TaskRun | None = None
         self.shown: Shown | None = None
+        self.failure: StoreError | None = None
+        """Why the run's last append failed; None if it was committed or refused."""
+        self.failing_since = 0.0
+        """Since when the run's appends fail, a time of the loop's clock."""
         self.audience: Audience | None = None
         self.children: tuple[str, ...] | None = ()
         self._fold = Fold(head)
@@ -195,6 +205,19 @@ class LiveTask:
         landed(outcome)
         self.rest()
 
+    def failed(self, failure: StoreError, loop: AbstractEventLoop) -> None:
+        """The store could not take what the task's run says; the run tries again."""
+        if self.failure is None:
+            self.failing_since = loop.time()
+        self.failure = failure
+
+    def stalled(self, loop: AbstractEventLoop) -> StoreError | None:
+        """Why the task's run cannot write, if that has been so for `STALLED_S`; it tries again nevertheless.
+
+        The task is woken at every try, so that those who wait for it can ask.
+        """
+        return self.failure if self.failure is not None and loop.time() - self.failing_since >= STALLED_S else None
+
     def created(self, stored: Stored) -> None:
         """The task has been written. Only its run may add to it, which begins when its maker hears of it."""
         events = tuple(logged.event for logged in stored.events)
@@ -283,10 +306,13 @@ class LiveTask:
                 future.set_result(None)
 
     async def settled(self, loop: AbstractEventLoop, after: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
-        """Wait until the task settles with a status later than seq `after`. False after `timeout_s`, or on `stop`."""
+        """Wait until the task settles with a status later than seq `after`.
+
+        False after `timeout_s`, on `stop`, and once its run is stalled.
+        """
         deadline = loop.time() + timeout_s
         while self.settled_seq <= after:
-            if stop() or (self.settled_seq == 0 and self.terminal):
+            if stop() or (self.settled_seq == 0 and self.terminal) or self.stalled(loop) is not None:
                 return False
             if not await wait_until(self, loop, deadline):
                 return False

@@ -213,6 +213,10 @@ class RunWriter:
 
     def _landed(self, outcome: Outcome) -> None:
         events, self._flying = self._flying, []
+        if isinstance(outcome, StoreError):
+            self._live.failed(outcome, self._loop)
+        else:
+            self._live.failure = None
         match outcome:
             case StoreError() | Moved() if not self.lost:
                 self._buffer[:0] = events

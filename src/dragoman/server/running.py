@@ -47,6 +47,7 @@ from dragoman.server.reloading import Again, Reloading, nothing
 from dragoman.server.retention import sweep
 from dragoman.server.shutdown import Shutdown
 from dragoman.server.webhooks import webhooks_of
+from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.telemetry.counts import Counts
 
@@ -116,7 +117,7 @@ async def running(
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)
         metrics = None
         if counts is not None:
-            metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: store.writes)
+            metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: _writes(store))
         leaving: dict[str, WorkerAgent] = {}
         listeners = Listeners(config.max_streams, config.keepalive_s)
         streams, underway = Streams(), Underway(listeners)
@@ -200,6 +201,11 @@ def _sharing(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
         if isinstance(agent, Agent):
             agent.threads = threads
     return {agent.profile.id: agent for agent in agents}
+
+
+def _writes(store: Store) -> tuple[int, int]:
+    """How many writes the store was given, and how many of them failed."""
+    return store.writes, store.failed_writes
 
 
 def _unready(stopping: asyncio.Event, threads: Threads) -> str | None:

@@ -14,15 +14,27 @@ from dragoman.model.message import Message
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.audit import AuditTrail
 from dragoman.store.keyring import KeyRing
+from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Outbox, Registration
 
 
 class StoreError(Exception):
     """The store cannot do it now: the disk is full, the file is gone, the connection is lost. Nothing was written."""
 
+    reason = "its disk reports an error"
+    """Why not, in words for everybody: without a path or what a driver said."""
+
 
 class StoreFull(StoreError):
     """There is no space left to write. Reads go on; writes work again when there is space."""
+
+    reason = "its disk is full"
+
+
+class StoreReadOnly(StoreError):
+    """The file may not be written by this user, or is on a disk that is mounted for reading."""
+
+    reason = "its file may not be written"
 
 
 class Refused(Exception):
@@ -282,4 +294,14 @@ class Store(Protocol):
     @property
     def writes(self) -> int:
         """How many writes it was given since it was opened."""
+        ...
+
+    @property
+    def failed_writes(self) -> int:
+        """How many of them failed with StoreError."""
+        ...
+
+    @property
+    def outage(self) -> Outage | None:
+        """That it cannot be written, as far as writes have shown; None if it can."""
         ...

@@ -28,7 +28,7 @@ class Page:
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def text(self, accept: str, *, streams: int, writes: int) -> tuple[str, bytes]:
+    def text(self, accept: str, *, streams: int, writes: tuple[int, int]) -> tuple[str, bytes]:
         """Content type and body, in the format that the scraper asks for."""
         self._families.streams, self._families.writes = streams, writes
         encode, content_type = choose_encoder(accept)
@@ -40,7 +40,8 @@ class Families(Collector):
 
     def __init__(self, counts: Counts, prefix: str, version: str) -> None:
         self.streams = 0
-        self.writes = 0
+        self.writes = (0, 0)
+        """How many writes the store was given, and how many of them failed."""
         self._counts = counts
         self._prefix = prefix
         self._version = version
@@ -78,7 +79,9 @@ class Families(Collector):
             ("streams_open", "Streams that somebody reads", self.streams),
         ):
             yield GaugeMetricFamily(f"{prefix}_{name}", what, value)
-        yield CounterMetricFamily(f"{prefix}_store_writes", "Writes that the store was given", self.writes)
+        given, failed = self.writes
+        yield CounterMetricFamily(f"{prefix}_store_writes", "Writes that the store was given", given)
+        yield CounterMetricFamily(f"{prefix}_store_writes_failed", "Writes that the store could not take", failed)
 
     def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls]) -> Iterator[Metric]:
         prefix = self._prefix

@@ -16,7 +16,7 @@ from uuid import uuid4
 import apsw
 from msgspec import Struct
 
-from dragoman.store.api import StoreError, StoreFull
+from dragoman.store.api import StoreError, StoreFull, StoreReadOnly
 
 CHECKPOINT_PAGES = 12000
 """The WAL is folded into the file when it is this long (48 MB): a stall of 10 to 30 ms. What a thousand streams write
@@ -134,7 +134,7 @@ def translated(error: apsw.Error, location: Location) -> StoreError:
     if isinstance(error, apsw.FullError):
         return StoreFull(f"store {location.url!r} is full: free some space")
     if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError):
-        return StoreError(f"store file {location.path}: {error}: run this as the user whose file it is")
+        return StoreReadOnly(f"store file {location.path}: {error}: run this as the user whose file it is")
     if isinstance(error, apsw.NotADBError):
         return StoreError(f"store file {location.path} is no SQLite database: use another path")
     return StoreError(f"store {location.url!r}: {error}")

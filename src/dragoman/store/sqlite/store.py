@@ -15,6 +15,7 @@ from dragoman.model.task import TERMINAL, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Dedupe, Listed, ListQuery, Moved, NewTask, Repeat, Stored, StoreError
 from dragoman.store.audit import AuditTrail
 from dragoman.store.keyring import KeyRing
+from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
 from dragoman.store.sqlite.apart import FilesApart
 from dragoman.store.sqlite.audit_trail import AuditTable
@@ -249,6 +250,16 @@ class SqliteStore:
     def writes(self) -> int:
         """As the protocol says."""
         return 0 if self._opened is None else self._opened.writer.writes
+
+    @property
+    def failed_writes(self) -> int:
+        """As the protocol says."""
+        return 0 if self._opened is None else self._opened.writer.outages.failed_writes
+
+    @property
+    def outage(self) -> Outage | None:
+        """As the protocol says."""
+        return None if self._opened is None else self._opened.writer.outages.now
 
     @property
     def _writer(self) -> Writer:

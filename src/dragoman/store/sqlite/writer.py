@@ -19,6 +19,7 @@ import apsw
 
 from dragoman.model.ids import Clock
 from dragoman.store.api import StoreError
+from dragoman.store.outage import Outages
 from dragoman.store.sqlite.connection import Location, translated
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.together import Together
@@ -56,6 +57,7 @@ class Writer:
         """`written` is told of every write, on the loop, before the one who waits for it learns its outcome."""
         self.written_ms = 0
         self.writes = 0
+        self.outages = Outages(location.url, clock)
         self._ledger = ledger
         self._together = Together(ledger)
         self._location = location
@@ -68,6 +70,9 @@ class Writer:
         self._turns = self._quiet = 0
         self._until_s = 0.0
         self._writing = False
+        self._committed = 0
+        """How many transactions have changed something; counted by the thread."""
+        self._delivered = 0
         self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
         self._closed = False
         self._done: asyncio.Future[None] = self._loop.create_future()
@@ -94,6 +99,7 @@ class Writer:
             self._batches.put(None)
         await self._done
         self._thread.join()
+        self.outages.close()
 
     def release(self) -> None:
         """Let go of the file; after `close`. The WAL is folded into it with the last connection."""
@@ -170,13 +176,24 @@ class Writer:
                 raise
         if ledger.connection.total_changes() != before:  # else a disk that is full has not been noticed
             self.written_ms = now_ms
+            self._committed += 1
         return outcomes
+
+    def _follow(self, outcomes: Sequence[Outcome | Exception]) -> None:
+        """Tell `outages` how the writes of a batch went; one that changed nothing says nothing of the disk."""
+        errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
+        if errors:
+            self.outages.failed(len(errors), errors[-1].reason, errors[-1])
+        committed, self._delivered = self._committed > self._delivered, self._committed
+        if committed:
+            self.outages.worked()
 
     def _deliver(self, batch: list[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
         """Hand the outcomes to those who still wait for them; on the loop."""
         self._writing = False
         if self._arrived:
             self._begin()
+        self._follow(outcomes)
         for (write, future), outcome in zip(batch, outcomes, strict=True):
             self._written(write)
             if future.done():  # the one who waited was canceled
