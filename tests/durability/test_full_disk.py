@@ -257,6 +257,26 @@ async def test_killed_while_the_disk_is_full_it_starts_when_there_is_space_and_n
     assert text_of(task) == "".join(f"{number} " for number in range(20))
 
 
+async def test_stopped_while_the_disk_is_full_it_ends_in_time_and_nothing_is_lost(
+    serve: Serve, call: Call, store: Path
+) -> None:
+    server = await serve("--shutdown-grace-s", "2")
+    caller, disk = call(server), FileSizeLimit(server, store)
+    done = await caller.send("echo", message("before"))
+    lost = await caller.send("count", message("900 every 0.05"), at_once=True)
+    again = await caller.send("again", message("20 every 0.02"), at_once=True)
+    disk.fill()
+    await refused(caller.send("echo", message(BIG)))
+    server.signalled()
+    async with asyncio.timeout(ANSWERED_S):
+        assert await server.ended() == 0
+    caller = call(await serve())
+    assert await caller.get("echo", done["id"]) == done
+    assert (await caller.get("count", lost["id"]))["status"]["state"] == "TASK_STATE_FAILED"
+    await caller.replay("again", again["id"])
+    assert text_of(await caller.get("again", again["id"])) == "".join(f"{number} " for number in range(20))
+
+
 async def test_webhooks_wait_while_there_is_no_space_and_all_arrives_once(
     serve: Serve, call: Call, store: Path
 ) -> None:

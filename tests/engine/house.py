@@ -225,6 +225,7 @@ def streaming(text: str = "hi", **fields: Any) -> SendMessage:
 MANNERS = {
     "1.0": Manners(),
     "0.3": Manners(subscribed_until_terminal=False),
+    "beeos": Manners(late_is_error=True),
     "kaos": Manners(answers_with_message=False, subscribed_until_terminal=False),
     "protoagent": Manners(answers_with_message=False, subscribed_until_terminal=False, subscribes_to_ended=True),
 }

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.engine import live, writer
 from dragoman.engine.api import Reject, Run
-from dragoman.model.errors import Unavailable
+from dragoman.model.errors import TaskTimeout, Unavailable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Progress, TaskState, Usage
@@ -229,6 +229,25 @@ async def test_callers_do_not_wait_for_a_run_that_cannot_write(monkeypatch: pyte
         assert (again.head.id, again.state) == (task_id, S.INPUT_REQUIRED)
         done = await h.send("red", task_id=task_id)
         assert (done.state, text_of(done)) == (S.COMPLETED, "red")
+
+
+async def test_callers_who_take_late_for_an_error_are_told_so_of_a_run_that_cannot_write(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not Unavailable: their clients would send again, and the task would be done twice."""
+    monkeypatch.setattr(writer, "RETRY_S", 0.01)
+    monkeypatch.setattr(live, "STALLED_S", 0.1)
+
+    async def script(run: Run) -> None:
+        await run.written()
+        h.store.full = 1 << 30
+        await say(run, "done")
+
+    async with house(Scripted(script)) as h:
+        with pytest.raises(TaskTimeout) as late:
+            await h.send(around={"dialect": "beeos"})
+        h.store.full = 0
+        assert text_of(await h.reach(late.value.task_id, S.COMPLETED, dialect="beeos")) == "done"
 
 
 async def test_what_cannot_be_written_fails_the_task(caplog: pytest.LogCaptureFixture) -> None:

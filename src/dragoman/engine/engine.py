@@ -21,7 +21,7 @@ from dragoman.engine.handler import Answered, Stream
 from dragoman.engine.intake import Intake
 from dragoman.engine.lineage import server_name
 from dragoman.engine.listing import page
-from dragoman.engine.live import wait_until
+from dragoman.engine.live import STALLED_S, wait_until
 from dragoman.engine.observer import Observer
 from dragoman.engine.registry import Registry
 from dragoman.engine.settings import EngineSettings
@@ -270,7 +270,9 @@ class Engine:
             settled = await live.settled(self._dispatch.loop, seq, timeout_s, lambda: self._stopped)
             record = live.record()
             if call.manners.late_is_error and not settled and not self._stopped:
-                raise TaskTimeout(live.head.id, timeout_s)
+                # Also for a run that cannot write. After Unavailable clients send again, and it would be done twice.
+                stalled = live.stalled(self._dispatch.loop) is not None
+                raise TaskTimeout(live.head.id, STALLED_S if stalled else timeout_s)
             if call.manners.failure_is_error and record.state in (TaskState.FAILED, TaskState.REJECTED):
                 raise AgentFailed(live.head.id, "" if record.status.message is None else record.status.message.text)
             return record
