@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.upstream_card import BYTES_MAX, DEPTH_MAX, SKILLS_MAX, profile_of
+from dragoman.agents.upstream_card import BYTES_MAX, DEPTH_MAX, SKILLS_MAX, profile_of, untold_text
 from dragoman.model.card import AgentSkill, Profile
 
 OURS = Profile(id="partner", name="Ours", description="Says little", version="1", skills=())
@@ -36,6 +36,20 @@ def test_a_card_of_1_0_is_taken_over_but_for_where_it_is_and_who_may_call() -> N
 def test_kinds_of_parts_in_place_of_media_types_are_understood() -> None:
     profile = profile_of({"name": "old", "defaultInputModes": ["text", "file", "data"]}, OURS)
     assert profile.input_modes == ("text/plain", "*/*", "application/json")
+
+
+def test_text_is_taken_whatever_the_card_says_and_nothing_else_is_added() -> None:
+    card = {
+        "name": "FastA2A",
+        "defaultInputModes": ["application/json"],
+        "skills": [{"id": "json", "inputModes": ["application/json"]}, {"id": "any"}, {"id": "t", "inputModes": ["text"]}],
+    }
+    profile = profile_of(card, OURS)
+    assert profile.input_modes == ("application/json", "text/plain")
+    modes = {skill.id: skill.input_modes for skill in profile.skills}
+    assert modes == {"json": ("application/json", "text/plain"), "any": (), "t": ("text/plain",)}
+    assert untold_text(card) == ("application/json",)
+    assert untold_text({"defaultInputModes": ["text"]}) == untold_text({}) == ()
 
 
 @pytest.mark.parametrize("card", [{}, {"name": 3, "skills": "none"}, {"skills": [{}, {"id": ""}, 7]}])

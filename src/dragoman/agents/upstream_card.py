@@ -30,11 +30,16 @@ MODES = {
 }
 """What cards before 0.2 call the kinds of parts."""
 
+TEXTS = frozenset({"text/plain", "text/*", "*/*", "*"})
+"""Modes that take text."""
+
 
 def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
     """The profile of the agent whose card is `whole`, under the id of `ours`; `ours` if the card is immoderate.
 
-    It streams in any case: the task is kept here, and whoever follows it is told as it goes on.
+    It streams in any case: the task is kept here, and whoever follows it is told as it goes on. It takes text in any
+    case: input modes are a hint (FastA2A says `application/json` unless its author sets more, and takes text), and
+    refusing text here would make the agent useless.
     """
     try:
         card = card_reading.card(whole)
@@ -47,7 +52,7 @@ def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
         description=card.description or ours.description,
         version=card.version or ours.version,
         skills=skills,
-        input_modes=_modes(card.default_input_modes) or ours.input_modes,
+        input_modes=_with_text(_modes(card.default_input_modes)) or ours.input_modes,
         output_modes=_modes(card.default_output_modes) or ours.output_modes,
         provider=card.provider or ours.provider,
         documentation_url=card.documentation_url or ours.documentation_url,
@@ -72,8 +77,24 @@ def _skills(card: AgentCard) -> Iterable[AgentSkill]:
         if skill.id and skill.id not in seen:
             seen.add(skill.id)
             yield replace(
-                skill, input_modes=_modes(skill.input_modes) or (), output_modes=_modes(skill.output_modes) or ()
+                skill,
+                input_modes=_with_text(_modes(skill.input_modes)),
+                output_modes=_modes(skill.output_modes),
             )
+
+
+def untold_text(whole: dict[str, Any]) -> tuple[str, ...]:
+    """The input modes of a card that names some, and none that takes text; empty if it takes text."""
+    try:
+        modes = _modes(card_reading.card(whole).default_input_modes)
+    except Unfit:
+        return ()
+    return () if _with_text(modes) == modes else modes
+
+
+def _with_text(modes: tuple[str, ...]) -> tuple[str, ...]:
+    """The input modes and `text/plain`; none if there are none."""
+    return modes if not modes or TEXTS.intersection(modes) else (*modes, "text/plain")
 
 
 def _modes(modes: tuple[str, ...]) -> tuple[str, ...]:
