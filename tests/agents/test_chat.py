@@ -427,6 +427,18 @@ async def test_what_is_no_answer_is_in_the_log_without_the_key(
     assert KEY not in caplog.text
 
 
+async def test_a_page_in_place_of_an_answer_is_in_the_log_with_what_may_be_wrong(
+    api: Completions, caplog: pytest.LogCaptureFixture
+) -> None:
+    base = api.url.removesuffix("/v1")
+    for url, hint in ((f"{base}/ui", f"Most end in /v1: try openai:{base}/ui/v1"), (api.url, api.url)):
+        api.answers(written(b"<!DOCTYPE html><title>Welcome</title>", kind="text/html"))
+        assert (await ending(model(url)))[2] == "model_unreadable"
+        assert "got b'<!DOCTYPE html><title>Welcome</title>'" in caplog.text
+        assert hint in caplog.text.splitlines()[-1]
+    assert len(api.asked) == 2
+
+
 async def test_an_endpoint_that_says_nothing_is_too_late(api: Completions) -> None:
     api.answers(silent("Hal"))
     agent = model(api.url, idle_s=0.1, retries=0)
@@ -441,7 +453,10 @@ async def test_an_endpoint_that_says_nothing_is_too_late(api: Completions) -> No
         (silent("Hal"), "model_timeout", "again"),
         (written(event(delta("Hal")), ends=False), "model_broken", "again"),
         (written(event(delta("Hal"))), "model_broken", "again"),
-        (written(b"<html>no</html>"), "model_broken", "again"),
+        (written(b"<html>no</html>"), "model_unreadable", "operator"),
+        (written(b"<!DOCTYPE html>\n<p>data: no</p>\n", kind="text/html"), "model_unreadable", "operator"),
+        (written(b"", kind="text/plain"), "model_broken", "again"),
+        (written(b": still here\n\n"), "model_broken", "again"),
         (written(b'data: {"choices": 5}\n\n'), "model_unreadable", "operator"),
         (refused(401), "model_refused_server", "operator"),
         (refused(404), "model_not_found", "operator"),

@@ -42,7 +42,11 @@ def test_text_is_taken_whatever_the_card_says_and_nothing_else_is_added() -> Non
     card = {
         "name": "FastA2A",
         "defaultInputModes": ["application/json"],
-        "skills": [{"id": "json", "inputModes": ["application/json"]}, {"id": "any"}, {"id": "t", "inputModes": ["text"]}],
+        "skills": [
+            {"id": "json", "inputModes": ["application/json"]},
+            {"id": "any"},
+            {"id": "t", "inputModes": ["text"]},
+        ],
     }
     profile = profile_of(card, OURS)
     assert profile.input_modes == ("application/json", "text/plain")

@@ -136,7 +136,7 @@ class Answering:
                 raise failures.cut(self._name)
         except Unreadable as error:
             said = failures.shown(str(error), self._endpoint.key)
-            log.warning("model %s: task %s: %s", self._name, run.head.id, said)
+            log.warning("model %s: task %s: %s; %s", self._name, run.head.id, said, self._endpoint.hint)
             raise failures.unreadable(self._name) from error
         except Faulted as error:
             raise self._faulted(run, error.fault, flow) from error

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 
 from dragoman.agents.breaker import Breaker
-from dragoman.net.egress import Egress, Reply
+from dragoman.net.egress import Egress, Reply, checked
 from dragoman.net.flow import Flow
 
 CONNECTIONS_MAX = 4000
@@ -81,6 +81,14 @@ class Endpoint:
     @property
     def _out(self) -> Egress:
         if self._egress is None:
+    @property
+    def hint(self) -> str:
+        """What may help if something else than a model answers there."""
+        place = self.place
+        if "/v1" in place:
+            return f"is the URL in `run` right? Completions are asked for at {checked(self._to)}"
+        return f"is the URL in `run` right? Most end in /v1: try openai:{place.rstrip('/')}/v1"
+
             self._egress = Egress(connections_max=CONNECTIONS_MAX)
         return self._egress
 

@@ -21,6 +21,8 @@ CALLS_MAX = 128
 
 SHOWN_BYTES = 200
 
+_FIELDS = (b":", b"data:", b"event:", b"id:", b"retry:")
+
 
 class Unreadable(Exception):
     """What came is no answer of this API. The message is for the operator."""
@@ -96,7 +98,19 @@ class Reading:
     spells it. `begun`: something of the answer itself has come. Reasoning is no part of the answer.
     """
 
-    __slots__ = ("_held", "_plain", "_rest", "_waiting", "begun", "calls", "finish", "refusal", "usage", "whole")
+    __slots__ = (
+        "_head",
+        "_held",
+        "_plain",
+        "_rest",
+        "_waiting",
+        "begun",
+        "calls",
+        "finish",
+        "refusal",
+        "usage",
+        "whole",
+    )
 
     def __init__(self) -> None:
         self.begun = False
@@ -109,6 +123,7 @@ class Reading:
         self._rest = b""
         self._held = b""
         self._plain: bool | None = None
+        self._head = b""
 
     @property
     def waits(self) -> bool:
@@ -131,6 +146,8 @@ class Reading:
 
     def feed(self, piece: bytes) -> None:
         """Take what came next. Raises Unreadable, or Faulted."""
+        if len(self._head) <= SHOWN_BYTES:
+            self._head = (self._head + piece)[: SHOWN_BYTES + 1]
         data = self._rest + piece if self._rest else piece
         if self._plain is None:
             if BOM_UTF8.startswith(data):
@@ -150,7 +167,11 @@ class Reading:
         self._hold(rest)
 
     def end(self) -> None:
-        """No more comes. Raises Unreadable, or Faulted; if the answer is not `whole` then, it was cut off."""
+        """No more comes. Raises Unreadable, or Faulted; if the answer is not `whole` then, it was cut off.
+
+        What begins as no stream of events does, and holds none, is no answer that was cut off: a page of HTML, for
+        instance, as a wrong URL mostly has.
+        """
         rest, self._rest = self._rest, b""
         if self._plain:
             self._chunk(rest.strip())
@@ -158,6 +179,8 @@ class Reading:
         else:
             self._line(rest)
             self._line(b"")
+            if not (self.begun or self.finish or self.whole or _begins_events(self._head)):
+                raise self._unreadable(self._head)
         if self.finish:
             self.whole = True
 
@@ -268,6 +291,12 @@ class Reading:
     def _unreadable(data: bytes) -> Unreadable:
         more = "…" if len(data) > SHOWN_BYTES else ""
         return Unreadable(f"expected a chat completion, got {data[:SHOWN_BYTES]!r}{more}")
+
+
+def _begins_events(said: bytes) -> bool:
+    """Whether a stream of events may begin so: with a field, or a comment (HTML §9.2.6)."""
+    said = said.removeprefix(BOM_UTF8).lstrip()
+    return any(said.startswith(field) or field.startswith(said) for field in _FIELDS)
 
 
 def _halved(data: bytes) -> _Chunk | None:
