@@ -339,11 +339,14 @@ async def test_an_upstream_that_changes_its_dialect_goes_on_working(upstream: st
 
 async def test_an_upstream_that_is_not_there_fails_the_task_in_words_without_its_address() -> None:
     async with fronted(partner("http://127.0.0.1:9/agents/none", failures=100)) as connection:
-        task = await asked(connection, "hello")
+        task = await asked(connection, "hello", return_immediately=True)
+        async for _ in connection.subscribe(task.id):
+            pass
+        task = await connection.get(task.id)
         assert task.status.state is TaskState.FAILED
-        assert said(task) == "partner cannot be reached at present: send again later."
+        assert said(task) == "partner cannot be reached at present: send again in 5 s."
         assert task.status.message is not None
-        assert task.status.message.metadata == {"reason": "upstream_unreachable"}
+        assert task.status.message.metadata == {"reason": "upstream_unreachable", "retryAfter": 5}
 
 
 async def test_after_failures_sends_are_refused_with_a_time_until_one_gets_through(gates: Gates) -> None:
@@ -353,7 +356,10 @@ async def test_after_failures_sends_are_refused_with_a_time_until_one_gets_throu
     agent = partner(f"http://127.0.0.1:{port}/agents/script", failures=2, pause_s=60.0, clock=lambda: now[0])
     async with fronted(agent) as connection:
         for _ in range(2):
-            assert (await asked(connection, "hello")).status.state is TaskState.FAILED
+            task = await asked(connection, "hello", return_immediately=True)
+            async with asyncio.timeout(DEADLINE_S):
+                while (await connection.get(task.id)).status.state is not TaskState.FAILED:
+                    await asyncio.sleep(0.01)
         async with asyncio.timeout(DEADLINE_S), aiohttp.ClientSession() as http:
             body = {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hello"}]}}
             url = f"{connection.interface.url.removesuffix('/')}/message:send"

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from msgspec.structs import replace
 
+from dragoman.model.errors import Unavailable
 from dragoman.model.task import TaskState
 from dragoman.model.updates import StatusUpdate
 from dragoman.server import serving
@@ -87,7 +88,9 @@ async def test_sends_are_taken_again_once_the_card_can_be_read_again(gates: Gate
         front = fronted(agent)
         connection = await front.__aenter__()
     try:
-        assert (await asked(connection, "hello")).status.state is TaskState.FAILED
+        with pytest.raises(Unavailable) as refused:
+            await asked(connection, "hello")
+        assert refused.value.retry_after_s == 300
         assert agent.offline
         async with serving(replace(CONFIG, port=port), house(gates)):
             await until(lambda: not agent.offline)

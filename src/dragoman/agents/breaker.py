@@ -72,16 +72,21 @@ class Breaker:
         self._in_a_row = self._opened = 0
         self._trial_until_s = 0.0
 
-    def failed(self) -> None:
-        """A call did not get through. What went out before it opened says nothing more."""
+    def failed(self) -> float | None:
+        """A call did not get through. What went out before it opened says nothing more.
+
+        How long no call is made, if it opens by this one; else None.
+        """
         self._in_a_row += 1
         if self._opened and self.clock() < self._until_s:
-            return
+            return None
         if self._opened or self._in_a_row >= self._failures:
             pause_s = min(PAUSE_S_MAX, self._pause_s * PAUSE_GROWTH**self._opened)
             self._opened = min(self._opened + 1, OPENED_MAX)
             self._until_s = self.clock() + pause_s
             self._trial_until_s = 0.0
+            return pause_s
+        return None
 
     def half_open(self) -> bool:
         """Something else shows that it answers: a call may be made now. False if one might have been before."""

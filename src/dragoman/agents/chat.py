@@ -61,6 +61,7 @@ class ChatAgent:
         self.direct = False
         self.restartable = True
         self.one_message = True
+        self.may_refuse = True
         self._asking = asking
         self._endpoint = endpoint
         self._policy = policy or Policy()
@@ -161,6 +162,7 @@ class ChatAgent:
                     self._asking.body(messages, offered),
                     "result" if number == 1 else f"result-{number}",
                     keeps=self._asking.schema is not None,
+                    first=number == 1,
                 )
                 if answer.usage is not None:
                     run.usage(answer.usage)

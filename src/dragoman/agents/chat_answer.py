@@ -13,11 +13,12 @@ from collections.abc import Awaitable, Callable
 from msgspec import Struct
 
 from dragoman.agents import chat_failures as failures
+from dragoman.agents.breaker import State
 from dragoman.agents.chat_endpoint import Endpoint
 from dragoman.agents.chat_failures import Trouble
 from dragoman.agents.chat_reading import Called, Fault, Faulted, Reading, Unreadable, fault_in
 from dragoman.agents.coalescing import Windows
-from dragoman.engine.api import Run
+from dragoman.engine.api import Ended, Run
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Usage
 from dragoman.net.errors import EgressError
@@ -43,10 +44,13 @@ class Answer(Struct, frozen=True):
 
 
 class Trying(Struct, frozen=True, kw_only=True):
-    """How often and how patiently a model is asked. `pause` and `chance` are time and randomness, which tests give."""
+    """How often a model is asked, and how long all waits in between may be, taken together.
+
+    `pause` and `chance` are time and randomness, which tests give.
+    """
 
     retries: int = 2
-    wait_max_s: float = 30.0
+    wait_max_s: float = 5.0
     pause: Callable[[float], Awaitable[None]] = asyncio.sleep
     chance: Callable[[], float] = random.random
     now_s: Callable[[], float] = time.time
@@ -69,23 +73,32 @@ class Answering:
         self._trying = trying
         self._on_refusal = on_refusal
 
-    async def answer(self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False) -> Answer:
-        """What the model answers, given out as that artifact; with `keeps` it is only told. Raises Ended."""
+    async def answer(
+        self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False, first: bool = True
+    ) -> Answer:
+        """What the model answers, given out as that artifact; with `keeps` it is only told.
+
+        `first`: nothing of the task was done before. Raises Ended. The breaker is told how the last attempt went: it
+        counts answers, not attempts, and none is made once others have opened it.
+        """
         trying = self._trying
         giving = Giving(run, artifact_id, keeps=keeps)
-        attempt = 0
+        breaker = self._endpoint.breaker
+        attempt, waited_s = 0, 0.0
+        tries_for_all = breaker.state is not State.CLOSED
+        if not breaker.admit():
+            raise failures.unreachable(self._name, breaker.wait_s if first else None)
         while True:
-            breaker = self._endpoint.breaker
-            if not breaker.admit():
-                raise failures.unreachable(self._name)
             giving.anew()
             try:
                 answer = await self._once(run, body, giving)
             except Trouble as trouble:
-                (breaker.failed if trouble.down else breaker.succeeded)()
                 wait_s = trying.wait_s(attempt) if trouble.after_s is None else trouble.after_s
-                if not trouble.again or attempt >= trying.retries or wait_s > trying.wait_max_s:
-                    raise trouble.ended from trouble
+                waited_s += wait_s
+                held_back = breaker.state is not State.CLOSED and not tries_for_all
+                if not trouble.again or attempt >= trying.retries or waited_s > trying.wait_max_s or held_back:
+                    self._endpoint.failed(self._name) if trouble.down else breaker.succeeded()
+                    raise self._ended(trouble, untouched=first and not giving.begun) from trouble
             except BaseException:
                 breaker.unknown()
                 raise
@@ -95,7 +108,19 @@ class Answering:
                 return answer
             attempt += 1
             log.info("model %s: task %s: attempt %d in %.1f s", self._name, run.head.id, attempt + 1, wait_s)
-            await trying.pause(wait_s)
+            try:
+                await trying.pause(wait_s)
+            except BaseException:
+                breaker.unknown()
+                raise
+
+    def _ended(self, trouble: Trouble, *, untouched: bool) -> Ended:
+        """How the task ends after the last attempt; `untouched`: nothing of it was done."""
+        ended = trouble.ended
+        if ended.retry_after_s is None or not untouched:
+            return Ended(ended.state, ended.parts, ended.reason)
+        again_s = max(ended.retry_after_s, self._endpoint.breaker.wait_s)
+        return Ended(ended.state, ended.parts, ended.reason, again_s)
 
     async def _once(self, run: Run, body: bytes, giving: "Giving") -> Answer:
         """One call. Raises Trouble."""
@@ -103,6 +128,7 @@ class Answering:
             async with self._endpoint.asked(body, run.traceparent) as flow:
                 if not flow.ok:
                     raise self._faulted(run, fault_in(await flow.body(), flow.status), flow)
+                run.working()
                 return await self._read(run, flow, giving)
         except EgressError as error:
             log.warning("model %s: task %s: %s", self._name, run.head.id, error)
@@ -158,7 +184,7 @@ class Answering:
 class Giving:
     """The artifact that an answer becomes. `keeps`: nothing is given out."""
 
-    __slots__ = ("_begun", "_fresh", "_id", "_run", "_texts", "keeps")
+    __slots__ = ("_fresh", "_id", "_run", "_texts", "begun", "keeps")
 
     def __init__(self, run: Run, artifact_id: str, *, keeps: bool) -> None:
         self.keeps = keeps
@@ -166,7 +192,8 @@ class Giving:
         self._id = artifact_id
         self._texts: list[str] = []
         self._fresh = True
-        self._begun = False
+        self.begun = False
+        """Whether something was given out, be it of an answer that broke off."""
 
     @property
     def text(self) -> str:
@@ -185,14 +212,14 @@ class Giving:
         self._texts.append(text)
         if self.keeps:
             return
-        append, self._fresh, self._begun = not self._fresh, False, True
+        append, self._fresh, self.begun = not self._fresh, False, True
         await self._run.artifact(_artifact(self._id, text), append=append, last_chunk=False)
 
     async def ended(self) -> None:
         """The answer is whole: if nothing is in it, nothing is left of one before, be it of a run that died."""
         if not self._fresh or self.keeps:
             return
-        if self._begun or (
+        if self.begun or (
             self._run.epoch > 1 and any(known.artifact_id == self._id for known in self._run.record.artifacts)
         ):
             await self._run.artifact(_artifact(self._id, ""), append=False, last_chunk=True)

@@ -4,6 +4,7 @@ Invariant: the key is in the headers of requests and nowhere else; at most `conn
 of which ends with whoever reads it.
 """
 
+import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
@@ -14,6 +15,8 @@ from msgspec import Struct
 from dragoman.agents.breaker import Breaker
 from dragoman.net.egress import Egress, Reply, checked
 from dragoman.net.flow import Flow
+
+log = logging.getLogger("dragoman.models")
 
 CONNECTIONS_MAX = 4000
 """Most answers of one endpoint at once: each holds a connection."""
@@ -58,6 +61,12 @@ class Endpoint:
             body=body,
         )
 
+    def failed(self, name: str) -> None:
+        """An answer for the agent `name` did not come about, since the endpoint is not there or not well."""
+        pause_s = self.breaker.failed()
+        if pause_s is not None:
+            log.warning("model %s: %s does not answer: it is asked again in %g s", name, self.place, pause_s)
+
     async def models(self) -> Reply:
         """The list of models, over a connection of its own: the agent need not be open. Raises EgressError."""
         egress = Egress()
@@ -72,6 +81,14 @@ class Endpoint:
         parts = urlsplit(self._address.url)
         return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
 
+    @property
+    def hint(self) -> str:
+        """What may help if something else than a model answers there."""
+        place = self.place
+        if "/v1" in place:
+            return f"is the URL in `run` right? Completions are asked for at {checked(self._to)}"
+        return f"is the URL in `run` right? Most end in /v1: try openai:{place.rstrip('/')}/v1"
+
     async def close(self) -> None:
         """End every connection."""
         egress, self._egress = self._egress, None
@@ -81,14 +98,6 @@ class Endpoint:
     @property
     def _out(self) -> Egress:
         if self._egress is None:
-    @property
-    def hint(self) -> str:
-        """What may help if something else than a model answers there."""
-        place = self.place
-        if "/v1" in place:
-            return f"is the URL in `run` right? Completions are asked for at {checked(self._to)}"
-        return f"is the URL in `run` right? Most end in /v1: try openai:{place.rstrip('/')}/v1"
-
             self._egress = Egress(connections_max=CONNECTIONS_MAX)
         return self._egress
 

@@ -15,11 +15,20 @@ from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.net.errors import EgressError, TimedOut
 
+AGAIN_S = 5.0
+"""When a call may be made again, where the endpoint does not say when."""
+
+SPENT_S = 60.0
+"""Likewise where what was paid for is used up: somebody has to pay, or a new day has to begin."""
+
 SAID_MAX = 300
 """As much of what an endpoint says as a caller is shown."""
 
 _AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504, 520, 522, 524, 529})
 """Statuses after which a call may do better; the last ones are those of Cloudflare, and of who has too much to do."""
+
+_OVERLOADED = frozenset({503, 529})
+"""Statuses that say that nothing was done."""
 
 _FILTERED = ("content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation")
 _SPENT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits")
@@ -44,9 +53,9 @@ class Trouble(Exception):
         self.down = down
 
 
-def failed(text: str, reason: str) -> Ended:
+def failed(text: str, reason: str, retry_after_s: float | None = None) -> Ended:
     """The end of a task that failed, with a text of ours."""
-    return Ended(TaskState.FAILED, (Part(text=text),), reason)
+    return Ended(TaskState.FAILED, (Part(text=text),), reason, retry_after_s)
 
 
 def cut_off() -> Ended:
@@ -66,9 +75,9 @@ def unsendable(error: Exception) -> Ended:
     return Ended(TaskState.REJECTED, (Part(text=str(error)),), "model_part_unsupported")
 
 
-def unreachable(name: str) -> Ended:
-    """No call gets through."""
-    return failed(f"{name} cannot be reached at present: send again later.", "model_unreachable")
+def unreachable(name: str, again_s: float | None = AGAIN_S) -> Ended:
+    """No call gets through; `again_s` is when one may. None: something of the task was done already."""
+    return failed(f"{name} cannot be reached at present: send again later.", "model_unreachable", again_s)
 
 
 def lost(name: str, error: EgressError) -> Trouble:
@@ -100,7 +109,8 @@ def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *
         return Trouble(refused("The content filter of the model's endpoint does not let this through.", on_refusal))
     if code in _SPENT or status == 402:
         text = f"{name} takes no tasks: what its operator has paid for is used up."
-        return Trouble(failed(text, "model_spent"))
+        after = after_s(headers, now_s)
+        return Trouble(failed(text, "model_spent", SPENT_S if after is None else after))
     if status in (401, 403):
         text = f"{name} does not let this server in: its operator has to see to the credentials."
         return Trouble(failed(text, "model_refused_server"))
@@ -113,7 +123,8 @@ def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *
         after = after_s(headers, now_s)
         down = status != 409
         text = f"{name} failed: the endpoint of its model has a fault of its own. Send again later."
-        return Trouble(failed(text, "model_failed"), again=True, after_s=after, down=down)
+        again_s = AGAIN_S if after is None and status in _OVERLOADED else after
+        return Trouble(failed(text, "model_failed", again_s), again=True, after_s=after, down=down)
     if status == 404:
         text = f"{name} is set up wrong: its endpoint has no such model, or is elsewhere. Its operator can mend it."
         return Trouble(failed(text, "model_not_found"))
@@ -125,7 +136,9 @@ def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *
 
 def _busy(name: str, after: float | None) -> Trouble:
     when = "later" if after is None else f"in {ceil(after)} s"
-    ended = failed(f"{name} has too much to do at present: send again {when}.", "model_busy")
+    ended = failed(
+        f"{name} has too much to do at present: send again {when}.", "model_busy", AGAIN_S if after is None else after
+    )
     return Trouble(ended, again=True, after_s=after)
 
 

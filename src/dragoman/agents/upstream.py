@@ -68,6 +68,7 @@ class UpstreamAgent:
         self._said = said
         self.waits = queues
 
+        self.may_refuse = not queues
     @property
     def forwards(self) -> bool:
         """Whether what callers show is passed on."""

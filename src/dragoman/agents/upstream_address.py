@@ -23,4 +23,5 @@ class Address(Struct, frozen=True, kw_only=True):
     origins: tuple[str, ...] = ()
     dedupes: bool | None = None
     card_s: float = 300.0
+    retry_wait_s: float = 5.0
     timeouts: Timeouts = Timeouts()

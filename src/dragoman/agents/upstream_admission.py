@@ -25,6 +25,9 @@ log = logging.getLogger("dragoman.upstreams")
 LOOK_AGAIN_S = 5.0
 """Longest time between two looks at whether an upstream can be called."""
 
+ASKED_S_MAX = 300.0
+"""Longest that a task waits between two sends because its upstream asks for it."""
+
 
 class Admission:
     """Lets the calls of `run` out to the upstream at the end of `way`. `queues`: it waits for one that is gone."""
@@ -48,7 +51,7 @@ class Admission:
                 await self.ask_who()
             while not way.breaker.admit():
                 if not (self.queues or self._names.task_id):
-                    raise failures.unreachable(way.name)
+                    raise failures.unreachable(way.name, way.again_s)
                 await self.wait()
             try:
                 connection = await way.connection()
@@ -63,7 +66,7 @@ class Admission:
             except (NoAnswer, PeerError) as error:
                 self.met(error)
                 if not (self.queues or self._names.task_id):
-                    raise failures.unreachable(way.name) from error
+                    raise failures.unreachable(way.name, way.again_s) from error
                 await self.wait()
                 continue
             if self._waited and not self._names.task_id:
@@ -74,14 +77,17 @@ class Admission:
                 self.show(old=connection.tongue.name == "0.3")
             return connection
 
-    async def wait(self) -> None:
-        """Let some time pass until the upstream may answer again; nothing has been sent."""
+    async def wait(self, asked_s: float = 0.0) -> None:
+        """Let some time pass until the upstream may answer again; nothing has been sent.
+
+        `asked_s` is how long it asks to wait.
+        """
         if not self._told:
             self._told = True
             self._run.waiting((Part(text=f"{self._way.name} cannot be reached at present: the task waits for it."),))
         self._noted()
         self._way.look()
-        await self._way.pause(min(LOOK_AGAIN_S, max(0.2, self._way.breaker.wait_s)))
+        await self._way.pause(max(min(LOOK_AGAIN_S, max(0.2, self._way.breaker.wait_s)), min(asked_s, ASKED_S_MAX)))
 
     def _noted(self) -> None:
         if not self._waited and not self._names.task_id:
@@ -120,7 +126,7 @@ class Admission:
         if failures.not_there(error):
             log.warning("upstream %s: there is no agent at %s: check `run`", way.name, way.place)
         if down:
-            way.breaker.failed()
+            way.failed()
             way.count("failed")
         else:
             way.answered()

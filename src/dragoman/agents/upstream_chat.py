@@ -35,7 +35,7 @@ async def chatted(run: Run, way: UpstreamWay) -> str:
         text = await way.chat(messages, run.traceparent)
     except (A2AError, PeerError, EgressError) as error:
         if isinstance(error, EgressError):
-            way.breaker.failed()
+            way.failed()
             way.count("failed")
         else:
             way.answered()
@@ -43,7 +43,7 @@ async def chatted(run: Run, way: UpstreamWay) -> str:
         log.warning("upstream %s: task %s: %s", way.name, run.head.id, way.words(error))
         if failures.not_there(error):
             log.warning("upstream %s: there is no agent at %s: check `run`", way.name, way.place)
-        raise failures.ending(way.name, error) from error
+        raise failures.ending(way.name, error, way.again_s) from error
     way.answered()
     way.count("succeeded", time.monotonic() - asked_s)
     return text

@@ -4,7 +4,9 @@ Invariant: pure. A caller reads the upstream's name and what the upstream itself
 exception of the way out.
 """
 
-from dragoman.client.errors import CallTimedOut, HttpRefusal, NoAnswer, NoToken, PeerError
+from math import ceil
+
+from dragoman.client.errors import CallTimedOut, HttpRefusal, NoAnswer, NoToken, NotReached, PeerError
 from dragoman.engine.api import Ended
 from dragoman.model.errors import (
     A2AError,
@@ -24,7 +26,7 @@ from dragoman.model.errors import (
 )
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
-from dragoman.net.errors import EgressError
+from dragoman.net.errors import AddressRefused, EgressError
 
 Failure = A2AError | NoAnswer | PeerError | EgressError
 
@@ -36,14 +38,30 @@ NOT_THERE = frozenset({404, 405, 410})
 """What a server answers that has no agent at a URL."""
 
 
-def ended(state: TaskState, text: str, reason: str = "") -> Ended:
+def ended(state: TaskState, text: str, reason: str = "", retry_after_s: float | None = None) -> Ended:
     """The end of a task with a text of ours."""
-    return Ended(state, (Part(text=text),), reason)
+    return Ended(state, (Part(text=text),), reason, retry_after_s)
 
 
-def unreachable(name: str) -> Ended:
-    """Nothing came of any attempt, and nothing was done."""
-    return ended(TaskState.FAILED, f"{name} cannot be reached at present: send again later.", UNREACHABLE)
+def unreachable(name: str, again_s: float | None) -> Ended:
+    """Nothing came of any attempt, and nothing was done; `again_s` as in `ending`."""
+    text = f"{name} cannot be reached at present: send again {_when(again_s)}."
+    return ended(TaskState.FAILED, text, UNREACHABLE, again_s)
+
+
+def busy(name: str, again_s: float | None) -> Ended:
+    """It answered that it takes nothing at present, and nothing was done; `again_s` as in `ending`."""
+    text = f"{name} takes no tasks at present: send again {_when(again_s)}."
+    return ended(TaskState.FAILED, text, "upstream_busy", again_s)
+
+
+def _when(again_s: float | None) -> str:
+    return "later" if again_s is None else f"in {ceil(again_s)} s"
+
+
+def asked_s(error: Failure) -> float:
+    """How long the upstream asks to wait before the next send, 0 if it does not."""
+    return (error.retry_after_s or 0.0) if isinstance(error, A2AError | HttpRefusal) else 0.0
 
 
 def uncertain(name: str) -> Ended:
@@ -77,21 +95,36 @@ def absent(name: str) -> Ended:
     return ended(TaskState.FAILED, text, "upstream_not_found")
 
 
-def ending(name: str, error: Failure) -> Ended:
-    """How the task ends after `error`."""
+def ending(name: str, error: Failure, again_s: float | None = None) -> Ended:
+    """How the task ends after `error`.
+
+    `again_s` is when a send may be made again, where the upstream does not say; None: it has done something of the task
+    already, so that it is not to be made again.
+    """
     match error:
         case NoAnswer(sent=True) | EgressError(sent=True):
             late = isinstance(error, CallTimedOut)
             return ended(TaskState.FAILED, f"{name} took too long.", "upstream_timeout") if late else uncertain(name)
         case NoAnswer() | EgressError():
-            return unreachable(name)
+            return unreachable(name, again_s)
         case _ if not_there(error):
             return absent(name)
         case Unauthorized() | Forbidden() | NoToken() | HttpRefusal(status=401 | 403):
             text = f"{name} does not let this server in: its operator has to see to the credentials."
+        case NotReached(permanent=True) | AddressRefused():
+            text = f"{name} cannot be called: its operator here has to see to where it is."
+            return ended(TaskState.FAILED, text, UNREACHABLE)
             return ended(TaskState.FAILED, text, "upstream_refused")
-        case Unavailable() | AgentOffline() | TooManyRequests() | HttpRefusal(status=429 | 503):
-            return ended(TaskState.FAILED, f"{name} takes no tasks at present: send again later.", "upstream_busy")
+        case TaskTimeout():
+            return ended(TaskState.FAILED, f"{name} failed: {error.message}", "upstream_failed")
+        case (
+            Unavailable()
+            | AgentOffline()
+            | TooManyRequests()
+            | HttpRefusal(status=429 | 503)
+            | A2AError(retry_after_s=int())
+        ):
+            return busy(name, None if again_s is None else asked_s(error) or again_s)
         case InvalidAgentResponse() | PeerError() | MethodNotFound():
             text = f"{name} gave an answer that cannot be read."
             return ended(TaskState.FAILED, text, "upstream_unreadable")
@@ -99,7 +132,7 @@ def ending(name: str, error: Failure) -> Ended:
             return forgotten(name)
         case AgentFailed():
             return ended(TaskState.FAILED, error.details or f"{name} failed.")
-        case InternalError() | TaskTimeout():
+        case InternalError():
             return ended(TaskState.FAILED, f"{name} failed: {error.message}", "upstream_failed")
         case A2AError():
             return ended(TaskState.REJECTED, error.message, "upstream_rejected")

@@ -89,7 +89,8 @@ class UpstreamTask:
             if status is not None:
                 await self._end(status)
         except Ended as ended:
-            raise Ended(ended.state, self._way.said.masking.parts(ended.parts), ended.reason) from ended
+            parts = self._way.said.masking.parts(ended.parts)
+            raise Ended(ended.state, parts, ended.reason, ended.retry_after_s) from ended
         except asyncio.CancelledError:
             if self._run.canceled and self._names.task_id:
                 await self._way.stop(self._names.task_id)
@@ -137,7 +138,7 @@ class UpstreamTask:
             return None
         unsaid = isinstance(error, NoToken) or (isinstance(error, NoAnswer) and not error.sent)
         if admission.queues and (unsaid or isinstance(error, Unavailable | AgentOffline | TooManyRequests)):
-            await admission.wait()
+            await admission.wait(failures.asked_s(error))
             return None
         gone = isinstance(error, MethodNotFound) or (isinstance(error, HttpRefusal) and error.status not in NO_CHAT)
         if gone:
@@ -150,7 +151,8 @@ class UpstreamTask:
         )
         if chats and names.number == 1 and not names.task_id and (said := await self._chat_instead()) is not None:
             return said
-        return failures.ending(way.name, error)
+        untouched = self._run.epoch == 1 and names.number == 1 and not names.task_id
+        return failures.ending(way.name, error, way.again_s if untouched else None)
 
     # -- hearing -------------------------------------------------------------------------------------------------------
 

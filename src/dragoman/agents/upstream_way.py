@@ -48,6 +48,9 @@ class UpstreamWay:
 
     def __init__(
         self,
+AGAIN_S = 5.0
+"""When a send may be made again, where nobody says when."""
+
         name: str,
         address: Address,
         made: Made,
@@ -59,7 +62,7 @@ class UpstreamWay:
         self.name = name
         self.breaker = breaker
         self.calls = UpstreamCalls(lambda: breaker.state.value)
-        self.again = Again(Retries(attempts=6, first_s=0.05, dedupes=address.dedupes))
+        self.again = Again(Retries(attempts=6, first_s=0.05, patience_s=address.retry_wait_s, dedupes=address.dedupes))
         self.timeouts = address.timeouts
         self.forwards = forwards
         self.said = Saying(None, forwards=forwards)
@@ -194,6 +197,17 @@ class UpstreamWay:
         """Wait for so long, or until it turns out that the agent answers again, though calls were held back."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
+    @property
+    def again_s(self) -> float:
+        """When a send that did not get through may be made again: after the pause, if there is one."""
+        return self.breaker.wait_s or AGAIN_S
+
+    def failed(self) -> None:
+        """A call did not get through."""
+        pause_s = self.breaker.failed()
+        if pause_s is not None:
+            log.warning("upstream %s: no call got through: the next one is made in %g s", self.name, pause_s)
+
                 await self._answers.wait()
 
     def words(self, error: Exception) -> str:

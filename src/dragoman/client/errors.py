@@ -41,7 +41,12 @@ class PeerError(Exception):
 
 
 class HttpRefusal(PeerError):
-    """The peer answered with an HTTP status that is not 2xx; redirects are not followed. `body` is shown in part."""
+    """The peer answered with an HTTP status that is not 2xx; redirects are not followed. `body` is shown in part.
+
+    `retry_after_s` is how long it asks to wait, if it does.
+    """
+
+    retry_after_s: float | None = None
 
     def __init__(self, url: str, status: int, body: bytes = b"") -> None:
         came = f", got {shown(body)}" if body else ""

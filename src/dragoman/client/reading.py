@@ -12,7 +12,7 @@ from dragoman.client.errors import HttpRefusal, shown
 from dragoman.dialects import refusals
 from dragoman.dialects.sse import ServerSentEvent
 from dragoman.dialects.tongue import Answer, Tongue
-from dragoman.model.errors import A2AError, InvalidAgentResponse
+from dragoman.model.errors import A2AError, InternalError, InvalidAgentResponse
 from dragoman.model.message import Message
 from dragoman.model.operations import DeletePushConfig, Operation
 from dragoman.model.task import Task
@@ -24,6 +24,9 @@ _PINGS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
 
 _EMPTY = ("", "[DONE]")
 """Data that tells of nothing; the second ends streams of servers that also speak to OpenAI's clients."""
+
+_FOR_NOW = frozenset({429, 503})
+"""Statuses that say more than a code that stands for any failure."""
 
 _EXPECTED = "expected a JSON-RPC answer with `result` or `error`"
 
@@ -111,7 +114,7 @@ class Reading(Struct, frozen=True):
             envelope = _ENVELOPE.decode(body)
             if self.call_id and envelope.jsonrpc is not None and (failure := envelope.failure):
                 error = self.tongue.read_error(failure, 0)
-                if not refusals.untold(error):
+                if not refusals.untold(error) and not (status in _FOR_NOW and isinstance(error, InternalError)):
                     return error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidAgentResponse):
             told = False  # something on the way may have answered, in a manner of its own

@@ -29,9 +29,10 @@ DOUBLINGS_MAX = 64
 class Retries(Struct, frozen=True, kw_only=True):
     """How often a call is made (`attempts`, 1 is once), and how long is waited in between.
 
-    Waits grow from `first_s` twofold up to `longest_s`, each a random share of that, at least half. A server that asks
-    for more than `patience_s` gets no further call. `dedupes`: the agent is known to take a repeated message, of the
-    same id or `Idempotency-Key`, for the same; None: if its card says so, and for as long as that says.
+    Waits grow from `first_s` twofold up to `longest_s`, each a random share of that, at least half. A server whose
+    answers to one call ask for more than `patience_s`, taken together, gets no further call. `dedupes`: the agent is
+    known to take a repeated message, of the same id or `Idempotency-Key`, for the same; None: if its card says so, and
+    for as long as that says.
     """
 
     attempts: int = 4
@@ -76,14 +77,15 @@ class Again(Struct, frozen=True):
 
         What was waited for as long as it may be is not asked for again. Raises the last error; of a Later, that in it.
         """
-        attempt, began_ms = 1, self.clock.now_ms()
+        attempt, began_ms, asked_s = 1, self.clock.now_ms(), 0.0
         while True:
             try:
                 return await make()
             except Later as later:
                 wait_s = self.wait_s(attempt) if later.after_s is None else later.after_s
                 late = later.after_s is None and self._late(began_ms, wait_s, within_s)
-                if attempt >= self.retries.attempts or (later.after_s or 0.0) > self.retries.patience_s or late:
+                asked_s += later.after_s or 0.0
+                if attempt >= self.retries.attempts or asked_s > self.retries.patience_s or late:
                     raise later.error from later.error.__cause__
             except NoAnswer as error:
                 wait_s = self.wait_s(attempt)

@@ -215,6 +215,8 @@ class Transport:
             return read(reply.body)
         except (A2AError, HttpRefusal) as error:
             after_s = self._again.after_s(reply.headers)
+            if after_s is not None:
+                error.retry_after_s = math.ceil(after_s)
             if isinstance(error, InvalidAgentResponse) or (after_s is None and reply.status not in _TRY_AGAIN):
                 raise
             if after_s is None and not call.repeatable:

@@ -67,7 +67,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     history_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     coalesce_ms: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 30.0
     retries: Annotated[int, msgspec.Meta(ge=0, le=20)] = 2
-    retry_wait_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 30.0
+    retry_wait_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
     on_refusal: Literal["reject", "fail", "answer"] = "reject"
     on_length: Literal["complete", "fail"] = "complete"
     tools: tuple[McpEntry, ...] = ()

@@ -56,7 +56,8 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     its card may name, and that get the credentials, too. `dedupes`: it takes a repeated message of the same id for the
     same; None: if its card says so. After `failures` calls in a row that did not get through none is made for
     `pause_s`. Its card is looked at again every `card_s`. `answer_s` is for the beginning of an answer, `idle_s` for
-    what comes next; a task whose upstream is gone waits `wait_s` for it.
+    what comes next; a task whose upstream is gone waits `wait_s` for it. A call that is refused for now is made again
+    as long as the upstream asks for no more than `retry_wait_s`, in all.
     """
 
     url: str = ""
@@ -73,6 +74,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     answer_s: Seconds = 330.0
     idle_s: Seconds = 120.0
     wait_s: Seconds = 600.0
+    retry_wait_s: Annotated[float, msgspec.Meta(ge=0, le=3600)] = 5.0
 
     @property
     def key_places(self) -> tuple[str, ...]:
@@ -90,6 +92,7 @@ _ALLOWED = {
     "origins": "must be a list of URLs",
     "dedupes": "must be true or false",
     "failures": "must be a whole number from 1 to 1000",
+    "retry_wait_s": "must be a number of seconds from 0 to 3600",
     **dict.fromkeys(
         ("pause_s", "card_s", "answer_s", "idle_s", "wait_s"), "must be a number of seconds from 0.1 to 86400"
     ),

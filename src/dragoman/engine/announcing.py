@@ -20,6 +20,11 @@ def speaks_soon(runner: Runner) -> bool:
     return getattr(runner, "speaks_soon", False)
 
 
+def may_refuse(runner: Runner) -> bool:
+    """Whether the runner may find that nobody takes a task on at present; an attribute few have."""
+    return getattr(runner, "may_refuse", False)
+
+
 def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
     """The state of a task, which is in `state`, as a run of the runner begins anew."""
     untaken = state is TaskState.SUBMITTED and runner is not None and waits(runner)

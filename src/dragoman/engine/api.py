@@ -25,14 +25,18 @@ class Reject(Exception):
 class Ended(Exception):
     """Raised by a runner that knows how the task ends: in `state`, a terminal one, with `parts` for the caller.
 
-    `reason` is for programs.
+    `reason` is for programs. `retry_after_s`: nothing was done, as who would have done it takes nothing at present; so
+    many seconds later it may. The call that made the task is refused with that, and forgotten: a repeat makes another.
     """
 
-    def __init__(self, state: TaskState, parts: Sequence[Part] = (), reason: str = "") -> None:
+    def __init__(
+        self, state: TaskState, parts: Sequence[Part] = (), reason: str = "", retry_after_s: float | None = None
+    ) -> None:
         super().__init__(state.value)
         self.state = state
         self.parts = tuple(parts)
         self.reason = reason
+        self.retry_after_s = retry_after_s
 
 
 class RunAgain(Exception):
@@ -135,7 +139,7 @@ class Run(Protocol):
         ...
 
     def working(self) -> None:
-        """Somebody works on the task, if that was not said yet: see `announcing`."""
+        """Somebody has taken the task on: `working` is said, if it was not yet (see `announcing`), and streams open."""
         ...
 
     def waiting(self, parts: Sequence[Part]) -> None:

@@ -28,15 +28,15 @@ MISMATCH: Ending = (
 async def run_to_end(run: "TaskRun") -> None:
     """Run the agent to its end, write how it ended, and wait until that is committed."""
     if run.announces and not waits(run.runner):
-        run.working()
+        run.announce()
     ended = await _kept(run, await _agents_ending(run))
     while not run.abandoned:
         now_ms = run.clock.now_ms()
         run.failure = None
-        run.writer.put(closing(run.live, ended[0], now_ms, ended[1], ended[2], run.used), now_ms)
+        run.writer.put(closing(run.live, ended[0], now_ms, ended[1], ended[2], run.used, run.retry_after_s), now_ms)
         if (unwritten := await _committed(run)) is None:
             return
-        ended = unwritten
+        ended, run.retry_after_s = unwritten, None
 
 
 async def _committed(run: "TaskRun") -> Ending | None:
@@ -69,6 +69,7 @@ async def _agents_ending(run: "TaskRun") -> Ending:
         return TaskState.REJECTED, str(reject), "rejected"
     except Ended as ended:
         if not run.replay.active:
+            run.retry_after_s = None if run.failure else ended.retry_after_s
             return run.failure or (ended.state, ended.parts, ended.reason)
     except RunAgain:
         await run.writer.drained()

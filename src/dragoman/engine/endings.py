@@ -5,19 +5,33 @@ Invariant: nothing of an exception's text reaches a caller.
 
 import logging
 from collections.abc import Sequence
+from math import ceil
 from typing import Any
 
 from dragoman.engine.lifecycle import duration_ms
 from dragoman.engine.live import LiveTask
+from dragoman.model.errors import Unavailable
 from dragoman.model.events import StatusChanged
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.message import Message, Part, Role
-from dragoman.model.task import TaskHead, TaskState, Usage
+from dragoman.model.task import Record, TaskHead, TaskState, Usage
 
 log = logging.getLogger("dragoman.runs")
 
+RETRY_AFTER = "retryAfter"
+"""In the metadata of the last status: seconds after which the message may be sent again, as nobody took it on."""
+
 Ending = tuple[TaskState, str | tuple[Part, ...], str]
 """How a run ended: the state, what is said to the caller, the reason for programs."""
+
+
+def refusal_of(record: Record) -> Unavailable | None:
+    """The error for the call that made a task, if the task failed since nobody took it on; else None."""
+    message = record.status.message
+    if record.state is not TaskState.FAILED or message is None or message.metadata is None:
+        return None
+    after_s = message.metadata.get(RETRY_AFTER)
+    return Unavailable(message.text, after_s, task_id=record.head.id) if isinstance(after_s, int) else None
 
 
 def agent_message(live: LiveTask, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
@@ -39,10 +53,14 @@ def closing(
     said: str | tuple[Part, ...] = "",
     reason: str = "",
     usage: Usage | None = None,
+    retry_after_s: float | None = None,
 ) -> StatusChanged:
     """The event that ends a task; `reason` is for programs, what is `said` for people."""
     parts = (Part(text=said),) if isinstance(said, str) else said
-    message = agent_message(live, parts, {"reason": reason} if reason else None) if said else None
+    metadata: dict[str, Any] = {"reason": reason} if reason else {}
+    if retry_after_s is not None:
+        metadata[RETRY_AFTER] = max(1, ceil(retry_after_s))
+    message = agent_message(live, parts, metadata or None) if said else None
     return StatusChanged(
         state,
         timestamp(now_ms),

@@ -12,9 +12,11 @@ from msgspec.structs import replace
 
 from dragoman.engine import policy
 from dragoman.engine.announcer import Announcer
+from dragoman.engine.announcing import may_refuse
 from dragoman.engine.api import Reported, Runner
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.dispatch import Dispatch
+from dragoman.engine.endings import refusal_of
 from dragoman.engine.files import Files
 from dragoman.engine.generation import Generation
 from dragoman.engine.handler import Answered, Stream
@@ -63,6 +65,10 @@ from dragoman.model.operations import (
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskState
 from dragoman.store.api import Store, StoreError, StoreFull
+
+FIRST_CONTACT_S = 2.0
+"""How long a stream waits to open until an agent elsewhere has taken the task on, or refuses it: then the caller reads
+an error with `Retry-After` in place of a stream. An agent is refused a connection, retries included, within 1.6 s."""
 
 
 class Engine:
@@ -269,6 +275,8 @@ class Engine:
             timeout_s = self._settings.blocking_timeout_s
             settled = await live.settled(self._dispatch.loop, seq, timeout_s, lambda: self._stopped)
             record = live.record()
+            if not send.message.task_id and (refused := refusal_of(record)) is not None:
+                raise refused
             if call.manners.late_is_error and not settled and not self._stopped:
                 # Also for a run that cannot write. After Unavailable clients send again, and it would be done twice.
                 stalled = live.stalled(self._dispatch.loop) is not None
@@ -289,6 +297,10 @@ class Engine:
         if isinstance(taken, Message):
             return DirectStream(taken)
         try:
+            if not send.message.task_id and may_refuse(runner):
+                await taken.live.contacted(self._dispatch.loop, FIRST_CONTACT_S, lambda: self._stopping)
+                if (refused := refusal_of(taken.live.record())) is not None:
+                    raise refused
             return await self._tails.of_send(call, send, taken)
         finally:
             self._registry.unpin(taken.live)

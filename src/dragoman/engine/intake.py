@@ -12,6 +12,7 @@ from dragoman.engine import policy
 from dragoman.engine.api import Refusing, Runner
 from dragoman.engine.direct import DirectRun
 from dragoman.engine.dispatch import Dispatch
+from dragoman.engine.endings import refusal_of
 from dragoman.engine.lineage import Origin, check, heard
 from dragoman.engine.live import LiveTask, Outcome, tell
 from dragoman.engine.registry import Registry
@@ -76,7 +77,7 @@ class Intake:
         policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
         now_ms = self._clock.now_ms()
         dedupe = policy.dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
-        if runner.offline and (dedupe is None or await self._store.recall(dedupe.key) is None):
+        if runner.offline and (dedupe is None or not await self._known(call, dedupe)):
             raise runner.refusal() if isinstance(runner, Refusing) else AgentOffline(call.agent)
         if send.message.task_id:
             return await self._continue(runner, call, send, send.message.task_id, dedupe)
@@ -109,7 +110,7 @@ class Intake:
             if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
                 if (taken := self._repeated(call, repeat, dedupe)) is not None:
                     return taken
-                new = replace(new, dedupe=None)
+                new = replace(new, dedupe=self._instead(call, repeat, dedupe))
             place = f"{call.manners.webhook}."
             registration = await self._webhooks.registration(call, send.push_config, head.id, place)
             audience = live.audience = self._webhooks.audience(live)
@@ -117,10 +118,12 @@ class Intake:
             new = replace(new, push=registration, deliveries=audience.beginning(head, new.events))
         try:
             written = await self._create(runner, live, new, message)
-            if isinstance(written, Repeat):
-                if dedupe is not None and (taken := self._repeated(call, written, dedupe)) is not None:
+            while isinstance(written, Repeat):
+                assert dedupe is not None  # nothing else can be a repeat
+                if (taken := self._repeated(call, written, dedupe)) is not None:
                     return taken
-                await self._create(runner, live, replace(new, dedupe=None), message)
+                another = replace(new, dedupe=self._instead(call, written, dedupe))
+                written = await self._create(runner, live, another, message)
         except OverQuota as over:
             if large:
                 await files.forget(head.id)
@@ -129,10 +132,30 @@ class Intake:
         return Taken(live, len(new.events), repeated=False)
 
     def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
-        """The task that the same call has made before; None if it was another call."""
+        """The task that the same call has made before; None if it was another call, or was refused."""
         if repeat.task_id is None or not self._same(call, repeat, dedupe):
             return None
-        return Taken(self._registry.pin(call, repeat.task_id), repeat.seq, repeated=True)
+        live = self._registry.pin(call, repeat.task_id)
+        if live.terminal and refusal_of(live.record()) is not None:
+            self._registry.unpin(live)
+            return None
+        return Taken(live, repeat.seq, repeated=True)
+
+    def _instead(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Dedupe | None:
+        """How a call is remembered although its key is known: in place of the same one, which was refused."""
+        return replace(dedupe, instead_of=repeat.task_id) if self._same(call, repeat, dedupe) else None
+
+    async def _known(self, call: Call, dedupe: Dedupe) -> bool:
+        """Whether a call is a repeat: of another one, or of itself unless that was refused."""
+        repeat = await self._store.recall(dedupe.key)
+        if repeat is None:
+            return False
+        if repeat.task_id is None or repeat.digest != dedupe.digest:
+            return True
+        if (taken := self._repeated(call, repeat, dedupe)) is None:
+            return False
+        self._registry.unpin(taken.live)
+        return True
 
     async def _create(self, runner: Runner, live: LiveTask, new: NewTask, message: Message) -> Appended | Repeat:
         """Write the task and start its run, also if the caller leaves meanwhile."""

@@ -39,7 +39,8 @@ class LiveTask:
     `idle` is called whenever the last append under way has landed, `ended` when the task's end is committed. `audience`
     is there if the task has webhooks; then one write of it is under way at a time. `children` are the tasks it
     delegated, as far as this process has seen them; None: an earlier one may have made some. `shown` is what its caller
-    last said who it is with, if an agent of the server passes that on.
+    last said who it is with, if an agent of the server passes that on. `taken_on`: whoever does the task has it, which
+    is known of agents elsewhere only.
     """
 
     __slots__ = (
@@ -63,6 +64,7 @@ class LiveTask:
         "shown",
         "state",
         "status_ms",
+        "taken_on",
         "tip_seq",
         "tip_state",
         "tip_status_ms",
@@ -85,6 +87,7 @@ class LiveTask:
         """Why the run's last append failed; None if it was committed or refused."""
         self.failing_since = 0.0
         """Since when the run's appends fail, a time of the loop's clock."""
+        self.taken_on = False
         self.audience: Audience | None = None
         self.children: tuple[str, ...] | None = ()
         self._fold = Fold(head)
@@ -317,6 +320,13 @@ class LiveTask:
             if not await wait_until(self, loop, deadline):
                 return False
         return True
+
+    async def contacted(self, loop: AbstractEventLoop, timeout_s: float, stop: Callable[[], bool]) -> None:
+        """Wait until it is known whether the task is taken on: `timeout_s` at most, and not beyond `stop`."""
+        deadline = loop.time() + timeout_s
+        while not (self.taken_on or self.state in SETTLED or stop()):
+            if not await wait_until(self, loop, deadline):
+                return
 
 
 async def wait_until(live: LiveTask, loop: AbstractEventLoop, deadline: float) -> bool:

@@ -88,6 +88,8 @@ class TaskRun:
         self._written: set[str] = set()
         self.failure: Ending | None = None
         """How the run ends whatever its agent does, because of what that gave out or asked."""
+        self.retry_after_s: float | None = None
+        """When a call may be made again, if the task ends since nobody takes it on at present."""
         self.abandoned = False
         """Whether nothing more is to be written: another run, or nobody, goes on with the task."""
         self.cancel_requested = False
@@ -236,7 +238,14 @@ class TaskRun:
             await self._room()
 
     def working(self) -> None:
-        """Somebody works on the task, if that was not said yet."""
+        """Somebody has taken the task on."""
+        self.announce()
+        if not self.live.taken_on:
+            self.live.taken_on = True
+            self.live.wake()
+
+    def announce(self) -> None:
+        """Say that the task is worked on, if that was not said yet."""
         if self.writer.state is TaskState.SUBMITTED:
             now_ms = self.clock.now_ms()
             said = StatusChanged(TaskState.WORKING, timestamp(now_ms))

@@ -10,7 +10,7 @@
     ├── AgentOffline, TaskTimeout, AgentFailed                                         BeeOS, Evo AI
     ├── LeaseLost                                                                      a worker's task went elsewhere
     ├── Unauthorized, Forbidden, TooManyRequests                                       HTTP 401, 403, 429
-    └── Unavailable                                                                    draining, store full: try again
+    └── Unavailable                                                      draining, store full, agent busy: try again
 
 Invariant: a message names the thing and the fix and holds nothing of an exception's text; codes are per-dialect tables.
 """
@@ -19,7 +19,12 @@ from collections.abc import Sequence
 
 
 class A2AError(Exception):
-    """A caller's request that cannot be answered with a result. `message` is for the caller to read."""
+    """A caller's request that cannot be answered with a result. `message` is for the caller to read.
+
+    `retry_after_s` says when to try again, where that is known.
+    """
+
+    retry_after_s: int | None = None
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -177,11 +182,21 @@ class PayloadTooLarge(A2AError):
 
 
 class Unavailable(A2AError):
-    """Not now: the server is stopping, or its store cannot write. `retry_after_s` says when to try again."""
+    """Not now: the server is stopping, its store cannot write, or an agent elsewhere takes nothing at present.
 
-    def __init__(self, message: str, retry_after_s: int = 5) -> None:
+    `retry_after_s` says when to try again. `task_id` is the task that was made and failed for it, if there is one.
+    """
+
+    retry_after_s: int
+
+    def __init__(self, message: str, retry_after_s: int = 5, *, task_id: str = "") -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
+        self.task_id = task_id
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        return {"taskId": self.task_id} if self.task_id else {}
 
 
 class AgentOffline(A2AError):
@@ -231,6 +246,8 @@ class Forbidden(A2AError):
 
 class TooManyRequests(A2AError):
     """The caller is over a limit: `limit` is the setting's name, `retry_after_s` says when to try again."""
+
+    retry_after_s: int
 
     def __init__(self, limit: str, message: str, retry_after_s: int) -> None:
         super().__init__(f"{message} ({limit})")

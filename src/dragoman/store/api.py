@@ -79,12 +79,14 @@ class Quota(Struct, frozen=True):
 class Dedupe(Struct, frozen=True):
     """What makes two calls the same call. `key` names it (32 bytes at most), `digest` is over its params.
 
-    Times are milliseconds since the epoch; an entry whose `expires_ms` is past does not count.
+    Times are milliseconds since the epoch; an entry whose `expires_ms` is past does not count. Nor does one whose task
+    is `instead_of`: the new call takes its place, in the same transaction.
     """
 
     key: bytes
     digest: bytes
     expires_ms: int
+    instead_of: str | None = None
 
 
 class Repeat(Struct, frozen=True):

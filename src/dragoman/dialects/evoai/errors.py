@@ -87,7 +87,7 @@ def _data(error: A2AError) -> dict[str, Any]:
         case TooManyRequests():
             return {"details": clean(error.message), **error.metadata}
         case AgentOffline() | Unavailable():
-            return {"details": clean(error.message)}
+            return {"details": clean(error.message), **error.metadata}
         case TaskTimeout():
             return {"taskId": error.task_id, "details": LATE}
         case MethodNotFound():

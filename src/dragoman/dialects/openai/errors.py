@@ -9,7 +9,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.model import errors
-from dragoman.model.errors import A2AError, AgentFailed, AgentNotFound, InvalidParams, TaskTimeout
+from dragoman.model.errors import A2AError, AgentFailed, AgentNotFound, InvalidParams, TaskTimeout, Unavailable
 
 
 class Row(Struct, frozen=True):
@@ -79,7 +79,8 @@ def error_status(error: A2AError) -> int:
 
 def task_of(error: A2AError) -> str | None:
     """The task that the error is about and that the caller can look at, if there is one."""
-    return error.task_id if isinstance(error, AgentFailed | TaskTimeout) else None
+    named = error.task_id if isinstance(error, AgentFailed | TaskTimeout | Unavailable) else ""
+    return named or None
 
 
 def _clean(text: str) -> str:

@@ -225,6 +225,8 @@ class Ledger:
             self.cursor.execute(self.sql["add_file"], (file.number, task, file.digest, file.content))
 
     def _known(self, dedupe: Dedupe, now_ms: int) -> Repeat | None:
+        if dedupe.instead_of is not None:
+            self.cursor.execute(self.sql["forget_call"], (dedupe.key, dedupe.instead_of))
         found = self.cursor.execute(self.sql["find_call"], (dedupe.key, now_ms)).get
         return None if found is None else repeat(found, self._codec)
 

@@ -18,6 +18,10 @@ SELECT coalesce((SELECT max(task) FROM tasks), 0), coalesce((SELECT max(file) FR
 -- An earlier call with this key that has not expired.
 SELECT task_id, digest, seq, answer FROM calls WHERE key = ?1 AND expires_ms > ?2;
 
+-- name: forget_call
+-- A call came to nothing: another takes its place.
+DELETE FROM calls WHERE key = ?1 AND task_id = ?2;
+
 -- name: add_calls
 -- Remember calls. One that is known and not expired stays as it is, which `changes()` shows. The last value is the time.
 INSERT INTO calls (key, digest, task_id, seq, answer, expires_ms) VALUES ROWS(6)

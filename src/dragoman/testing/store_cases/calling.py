@@ -89,6 +89,22 @@ async def a_dedupe_key_counts_until_it_expires(bench: Bench) -> None:
         assert await store.recall(b"k") == Repeat("t2", b"d2", 1)
 
 
+async def a_call_takes_the_place_of_one_that_came_to_nothing(bench: Bench) -> None:
+    async with bench.store() as store:
+        key = Dedupe(b"k", b"d", START_MS + 1000)
+        await store.create(new_task("t1", dedupe=key))
+        other = Dedupe(b"k", b"d", START_MS + 1000, "t0")
+        assert await store.create(new_task("t2", dedupe=other)) == Repeat("t1", b"d", 1), "another task has the place"
+        again = Dedupe(b"k", b"d", START_MS + 1000, "t1")
+        both = await asyncio.gather(
+            store.create(new_task("t3", dedupe=again)), store.create(new_task("t4", dedupe=again))
+        )
+        assert isinstance(both[0], Appended)
+        assert both[1] == Repeat("t3", b"d", 1)
+        assert await store.recall(b"k") == Repeat("t3", b"d", 1)
+        assert store.load("t4") is None
+
+
 async def a_direct_answer_is_remembered_once(bench: Bench) -> None:
     async with bench.store() as store:
         key = Dedupe(b"k", b"d", START_MS + 1000)
@@ -134,6 +150,7 @@ CALLING: tuple[Case, ...] = (
     a_repeat_leaves_those_who_come_with_it_alone,
     a_refused_append_is_not_remembered,
     a_dedupe_key_counts_until_it_expires,
+    a_call_takes_the_place_of_one_that_came_to_nothing,
     a_direct_answer_is_remembered_once,
     a_request_to_cancel_is_kept,
     a_probe_says_that_the_store_can_write,
