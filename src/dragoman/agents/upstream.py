@@ -13,7 +13,7 @@ from typing import Any
 from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.checks import Finding
 from dragoman.agents.upstream_address import Address, Made
-from dragoman.agents.upstream_card import profile_of
+from dragoman.agents.upstream_card import profile_of, untold_text
 from dragoman.agents.upstream_faults import FIXES, LATE
 from dragoman.agents.upstream_stopping import STOP_S
 from dragoman.agents.upstream_task import UpstreamTask
@@ -66,9 +66,10 @@ class UpstreamAgent:
             profile.id, address, made, Breaker(failures, pause_s, clock), self._read, forwards=forwards
         )
         self._said = said
+        self._whole: dict[str, Any] | None = None
         self.waits = queues
-
         self.may_refuse = not queues
+
     @property
     def forwards(self) -> bool:
         """Whether what callers show is passed on."""
@@ -95,10 +96,10 @@ class UpstreamAgent:
         await self.way.open(group)
 
     async def check(self) -> AsyncIterator[Finding]:
-        """Whether its card is there, and how it would be spoken to; it is sent nothing."""
+        """Whether its card is there, how it would be spoken to, and whether it answers; it is sent no message."""
         try:
             async with asyncio.timeout(CHECK_S):
-                fault, told = await self.way.looked_for()
+                fault, told = await self.way.look_once()
         except TimeoutError:
             fault, told = LATE, f"nothing was heard within {CHECK_S:g} s"
         finally:
@@ -106,11 +107,26 @@ class UpstreamAgent:
         if fault:
             yield Finding(False, f"{fault}: {told}" if told else fault, FIXES.get(fault, ""))
             return
+        if self._whole is None:
+            yield Finding(True, "it has no card: ours says what the table says")
+            yield Finding(True, f"it is spoken to {told}")
+            yield Finding(True, "it answers")
+            return
         skills = ", ".join(skill.id for skill in self.profile.skills)
         yield Finding(
             True, f"its card was read: {self.profile.name}" + (f", with the skills {skills}" if skills else "")
         )
         yield Finding(True, f"it is spoken to {told}")
+        if self.way.forwards:
+            yield Finding(True, "callers' credentials are passed on to it: whether it takes them was not tried")
+        else:
+            yield Finding(True, "it answers, and lets this server in")
+        if (modes := untold_text(self._whole)) and "text/plain" in self.profile.input_modes:
+            yield Finding(
+                True,
+                f"its card says that it takes {', '.join(modes)} only: text is sent to it nevertheless, "
+                "and our card has text/plain, too",
+            )
 
     async def close(self) -> None:
         """End what is open."""
@@ -135,6 +151,7 @@ class UpstreamAgent:
 
     def _read(self, whole: dict[str, Any]) -> None:
         """The upstream's card was read."""
+        self._whole = whole
         profile = self._said(profile_of(whole, self._ours))
         if profile != self.profile:
             self.profile = profile

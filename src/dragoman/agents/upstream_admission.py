@@ -131,6 +131,8 @@ class Admission:
         else:
             way.answered()
             way.count("refused")
+            if failures.shuts_out(error):
+                way.shut_out()
         if isinstance(error, NoAnswer | PeerError | InvalidAgentResponse | TaskNotFound):
             way.look()
 

@@ -40,6 +40,8 @@ async def chatted(run: Run, way: UpstreamWay) -> str:
         else:
             way.answered()
             way.count("refused")
+            if failures.shuts_out(error):
+                way.shut_out()
         log.warning("upstream %s: task %s: %s", way.name, run.head.id, way.words(error))
         if failures.not_there(error):
             log.warning("upstream %s: there is no agent at %s: check `run`", way.name, way.place)

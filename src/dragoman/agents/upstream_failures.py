@@ -89,6 +89,12 @@ def not_there(error: Exception) -> bool:
     return isinstance(error, AgentNotFound | NotFound) or (isinstance(error, HttpRefusal) and error.status in NOT_THERE)
 
 
+def shuts_out(error: Exception) -> bool:
+    """Whether an error says that the upstream does not let this server in."""
+    refused = isinstance(error, HttpRefusal) and error.status in (401, 403)
+    return refused or isinstance(error, Unauthorized | Forbidden)
+
+
 def absent(name: str) -> Ended:
     """There is a server, and no agent where it is looked for."""
     text = f"There is no agent where {name} is looked for: its operator here has to check `run`."
@@ -105,15 +111,15 @@ def ending(name: str, error: Failure, again_s: float | None = None) -> Ended:
         case NoAnswer(sent=True) | EgressError(sent=True):
             late = isinstance(error, CallTimedOut)
             return ended(TaskState.FAILED, f"{name} took too long.", "upstream_timeout") if late else uncertain(name)
+        case NotReached(permanent=True) | AddressRefused():
+            text = f"{name} cannot be called: its operator here has to see to where it is."
+            return ended(TaskState.FAILED, text, UNREACHABLE)
         case NoAnswer() | EgressError():
             return unreachable(name, again_s)
         case _ if not_there(error):
             return absent(name)
-        case Unauthorized() | Forbidden() | NoToken() | HttpRefusal(status=401 | 403):
+        case NoToken() | PeerError() | A2AError() if isinstance(error, NoToken) or shuts_out(error):
             text = f"{name} does not let this server in: its operator has to see to the credentials."
-        case NotReached(permanent=True) | AddressRefused():
-            text = f"{name} cannot be called: its operator here has to see to where it is."
-            return ended(TaskState.FAILED, text, UNREACHABLE)
             return ended(TaskState.FAILED, text, "upstream_refused")
         case TaskTimeout():
             return ended(TaskState.FAILED, f"{name} failed: {error.message}", "upstream_failed")

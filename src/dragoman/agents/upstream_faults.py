@@ -14,6 +14,11 @@ NO_TOKEN = "there is no token for it"
 NO_KEYS = "the keys that its card is to be signed with cannot be had"
 NOT_SIGNED = "its card is not signed by a key of `card_keys`"
 NOT_HAD = "its card cannot be had"
+NOT_CALLED = "its card names an address that is not called from here"
+NOT_REACHED = "its endpoint does not answer"
+NOT_LET_IN = "it does not let this server in"
+NOT_THERE = "there is no agent where it is called"
+NOT_WELL = "its endpoint does not answer as an agent does"
 
 FIXES = {
     LATE: "see whether it runs, and whether a firewall is in between",
@@ -21,6 +26,11 @@ FIXES = {
     NO_TOKEN: "see whether `credentials` are right: `token_url`, `client_id`, and the secret in the environment",
     NO_KEYS: "see whether `card_keys` names the file, or the URL, of a JWK Set",
     NOT_SIGNED: "see who signed it, and which keys its server publishes",
+    NOT_CALLED: "add that server to `origins` if it may be called, or have its operator mend the card",
+    NOT_REACHED: "see whether it runs where its card says, and whether a firewall is in between",
+    NOT_LET_IN: "see whether `credentials` are right: the variable of the environment, and the `header`",
+    NOT_THERE: "see whether the URL in `run` is right, and the one that its card names",
+    NOT_WELL: "see what is there: a proxy, a page, or an agent that is starting",
     NOT_HAD: "see whether it runs and the URL in `run` is right, and whether it wants `credentials`",
 }
 """What to do about each of the faults."""

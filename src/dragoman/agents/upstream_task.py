@@ -140,7 +140,8 @@ class UpstreamTask:
         if admission.queues and (unsaid or isinstance(error, Unavailable | AgentOffline | TooManyRequests)):
             await admission.wait(failures.asked_s(error))
             return None
-        gone = isinstance(error, MethodNotFound) or (isinstance(error, HttpRefusal) and error.status not in NO_CHAT)
+        refused = isinstance(error, HttpRefusal) and error.status not in NO_CHAT
+        gone = refused or isinstance(error, MethodNotFound) or failures.not_there(error)
         if gone:
             before = spoken.interface
             if self._moves < MOVES_MAX and await admission.reread() and spoken.interface != before:

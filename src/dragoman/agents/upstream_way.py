@@ -9,10 +9,21 @@ from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
+from dragoman.agents import upstream_check
 from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.upstream_address import Address, Made
+from dragoman.agents.upstream_check import Fault
 from dragoman.agents.upstream_contexts import Contexts
-from dragoman.agents.upstream_faults import LATE, NOT_READ, NOT_SIGNED, UNFOUND, Unfound, fault_of, in_words
+from dragoman.agents.upstream_faults import (
+    LATE,
+    NOT_LET_IN,
+    NOT_READ,
+    NOT_SIGNED,
+    NOT_THERE,
+    UNFOUND,
+    fault_of,
+    in_words,
+)
 from dragoman.agents.upstream_keys import CardKeys
 from dragoman.agents.upstream_saying import Saying
 from dragoman.auth.signatures import CardNotVerified
@@ -26,6 +37,7 @@ from dragoman.client.retries import Again
 from dragoman.client.wire import Way
 from dragoman.model.errors import A2AError
 from dragoman.net.egress import Egress
+from dragoman.net.target import target
 from dragoman.telemetry.counts import UpstreamCalls
 
 log = logging.getLogger("dragoman.upstreams")
@@ -35,6 +47,9 @@ START_S = 5.0
 
 SOON_S, LATE_S = 1.0, 60.0
 """Shortest and longest time between two attempts to get a card that could not be had."""
+
+AGAIN_S = 5.0
+"""When a send may be made again, where nobody says when."""
 
 CONNECTIONS_MAX = 4000
 """Most connections to one upstream at once: each task that is followed holds one."""
@@ -48,9 +63,6 @@ class UpstreamWay:
 
     def __init__(
         self,
-AGAIN_S = 5.0
-"""When a send may be made again, where nobody says when."""
-
         name: str,
         address: Address,
         made: Made,
@@ -79,6 +91,7 @@ AGAIN_S = 5.0
         self._turn = asyncio.Lock()
         self._look = asyncio.Event()
         self._told_why = ""
+        self._shut_out = ""
         self._keys = CardKeys(address.card_keys, breaker.clock) if address.card_keys else None
         self._mute = False
         self._group: asyncio.TaskGroup | None = None
@@ -95,19 +108,25 @@ AGAIN_S = 5.0
             async with asyncio.timeout(START_S):
                 await self._attempt()
         except TimeoutError:
-            self._missing(LATE, None)
+            self._missing(LATE)
         self._watching = group.create_task(self._watch(), name=f"upstream {self.name}")
 
-    async def looked_for(self) -> tuple[str, str]:
-        """What was found, looking once: the fault, empty if it can be called; and how it is spoken to, or why not."""
+    async def look_once(self) -> tuple[str, str]:
+        """Look for the agent as a send does: the fault, empty if it can be called; how it is spoken to, or why not."""
         self._begin()
         await self._attempt()
         if self.fault is not None:
             return self.fault, self._told_why
+        by_chat = "by chat completions"
         if self._connection is None:
-            return "", "by chat completions, since it speaks no A2A"
+            return "", f"{by_chat}, since it speaks no A2A"
         at = self._connection.interface
-        return "", f"in dialect {at.dialect} over {at.binding} at {at.url}"
+        spoken = f"in dialect {at.dialect} over {at.binding} at {at.url}"
+        if self.forwards or (fault := await upstream_check.ask(self._connection)) is None:
+            return "", spoken
+        if fault.kind == NOT_THERE and await self._ask_for_chat() is None:
+            return "", f"{by_chat}, since there is no A2A at {at.url}"
+        return fault.kind, self.said.masking.text(f"{spoken}: {fault.told}")
 
     async def close(self) -> None:
         """End what is open."""
@@ -139,7 +158,7 @@ AGAIN_S = 5.0
             case State.HALF_OPEN:
                 return "it did not answer: the next call shows whether it does"
             case State.CLOSED:
-                return self.fault or None
+                return self.fault or self._shut_out or None
 
     # -- for runs ------------------------------------------------------------------------------------------------------
 
@@ -178,25 +197,6 @@ AGAIN_S = 5.0
         self._group.create_task(work, name=f"beside {self.name}")
         return True
 
-    def look(self) -> None:
-        """Something is odd: read the card again, soon."""
-        self._look.set()
-
-    def answered(self) -> None:
-        """A call got through: those that were held back may be made."""
-        held_back = self.breaker.state is not State.CLOSED
-        self.breaker.succeeded()
-        if held_back:
-            self._wake()
-
-    def _wake(self) -> None:
-        self._answers.set()
-        self._answers = asyncio.Event()
-
-    async def pause(self, pause_s: float) -> None:
-        """Wait for so long, or until it turns out that the agent answers again, though calls were held back."""
-        with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
     @property
     def again_s(self) -> float:
         """When a send that did not get through may be made again: after the pause, if there is one."""
@@ -208,6 +208,31 @@ AGAIN_S = 5.0
         if pause_s is not None:
             log.warning("upstream %s: no call got through: the next one is made in %g s", self.name, pause_s)
 
+    def look(self) -> None:
+        """Something is odd: read the card again, soon."""
+        self._look.set()
+
+    def answered(self) -> None:
+        """A call got through: those that were held back may be made."""
+        held_back = self.breaker.state is not State.CLOSED
+        self._shut_out = ""
+        self.breaker.succeeded()
+        if held_back:
+            self._wake()
+
+    def shut_out(self) -> None:
+        """A call was refused because of who this server is: so are others, until one is not."""
+        if not self.forwards:
+            self._shut_out = NOT_LET_IN
+
+    def _wake(self) -> None:
+        self._answers.set()
+        self._answers = asyncio.Event()
+
+    async def pause(self, pause_s: float) -> None:
+        """Wait for so long, or until it turns out that the agent answers again, though calls were held back."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(pause_s):
                 await self._answers.wait()
 
     def words(self, error: Exception) -> str:
@@ -269,13 +294,31 @@ AGAIN_S = 5.0
                     raise
                 await self._seen(anew=True)
         except UNFOUND as error:
-            self._missing(fault_of(error), error)
-            return False
+            if not (self._mute and isinstance(error, NoCard) and await self._ask_for_chat() is None):
+                self._missing(fault_of(error), self.words(error))
+                return False
+        else:
+            if (fault := await self._unreached()) is not None:
+                self._missing(fault.kind, self.said.masking.text(fault.told), known=True)
+                return False
         self.fault = None
         if held_back and self.breaker.half_open():
             log.info("upstream %s: its card can be read again: calls are tried", self.name)
             self._wake()
         return True
+
+    async def _unreached(self) -> Fault | None:
+        """What speaks against calls, although the card is there: its endpoint may be on another server, or none."""
+        connection = self._connection
+        if connection is None:
+            return await self._ask_for_chat()
+        if target(connection.interface.url).origin == target(self._address.url).origin:
+            return None  # whence the card came
+        return await upstream_check.reach(connection)
+
+    async def _ask_for_chat(self) -> Fault | None:
+        fault = await upstream_check.ask_for_chat(self._way, self.place, timeout_s=self._address.timeouts.card_s)
+        return None if self.forwards and fault is not None and fault.kind == NOT_LET_IN else fault
 
     async def _seen(self, *, anew: bool) -> None:
         if self._connection is None:
@@ -348,11 +391,11 @@ AGAIN_S = 5.0
         self._card = whole
         self._told(self.said.masking.any(whole))
 
-    def _missing(self, fault: str, error: Unfound | None) -> None:
-        told = "" if error is None else self.words(error)
+    def _missing(self, fault: str, told: str = "", *, known: bool = False) -> None:
+        """It cannot be called; `known`: its card is, and so that says nothing else."""
         if fault != self.fault:
             log.warning("upstream %s: %s%s", self.name, fault, f": {told}" if told else "")
-        if self._connection is None or fault == NOT_SIGNED:
+        if self._connection is None or fault == NOT_SIGNED or known:
             self.fault = fault
             self._told_why = told
 

@@ -14,13 +14,14 @@ from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.card import RemoteCard, read_card, verify
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.discovery import Discovery, Found
-from dragoman.client.errors import NoAnswer, NoInterface, PeerError
+from dragoman.client.errors import NoAnswer, NoInterface, PeerError, no_answer
 from dragoman.client.interface import Interface, interfaces
 from dragoman.client.timeouts import Timeouts
 from dragoman.client.transport import Transport
 from dragoman.client.wire import Way
 from dragoman.net.address import Guard
 from dragoman.net.egress import Egress
+from dragoman.net.errors import EgressError
 from dragoman.net.resolver import Resolver
 from dragoman.net.target import target
 
@@ -35,6 +36,7 @@ class Doors:
         self, own: Egress, origins: Sequence[str], credentials: Credentials | None, timeouts: Timeouts
     ) -> None:
         self.known: Way = own if credentials is None else Authorized(own, credentials)
+        self._own = own
         self._origins = frozenset(target(origin).origin for origin in origins)
         self._timeouts = timeouts
         self._strange: Egress | None = None
@@ -52,6 +54,15 @@ class Doors:
             self._resolver = Resolver()
             self._strange = Egress(Guard(), connect_timeout_s=self._timeouts.connect_s, resolver=self._resolver)
         return self._strange
+
+    async def reach(self, url: str) -> None:
+        """Make a connection to a URL, and ask nothing over it. Raises NoAnswer."""
+        self.way(url)
+        egress = self._own if self.knows(url) or self._strange is None else self._strange
+        try:
+            await egress.reach(url, timeout_s=self._timeouts.connect_s)
+        except EgressError as error:
+            raise no_answer(error, "connect_s") from error
 
     async def close(self) -> None:
         """Close the guarded way; the other is the caller's."""

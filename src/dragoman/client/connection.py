@@ -4,7 +4,7 @@ Invariant: whatever the agent speaks, what is given and what comes back are valu
 an A2AError.
 """
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
@@ -53,10 +53,13 @@ _GONE_STATUS = frozenset({404, 405, 410})
 class Connection:
     """An agent that can be asked. `connect` gives one."""
 
-    def __init__(self, choice: Choice, again: Again, timeouts: Timeouts) -> None:
+    def __init__(
+        self, choice: Choice, again: Again, timeouts: Timeouts, reach: Callable[[str], Awaitable[None]]
+    ) -> None:
         self._choice = choice
         self._again = again
         self._timeouts = timeouts
+        self._reach = reach
         self.webhooks = Webhooks(self.ask)
 
     @property
@@ -241,6 +244,10 @@ class Connection:
         Raises NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified; then all stays as it was.
         """
         await self._choice.refresh(anew=anew)
+
+    async def reach(self) -> None:
+        """Make a connection to the endpoint, and ask nothing over it. Raises NoAnswer."""
+        await self._reach(self.interface.url)
 
     async def ask(
         self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None

@@ -85,7 +85,7 @@ async def connect(
     choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, keys=keys)
     try:
         await choice.begin()
-        yield Connection(choice, again, timeouts)
+        yield Connection(choice, again, timeouts, doors.reach)
     finally:
         await doors.close()
         if egress is None:

@@ -68,6 +68,10 @@ class Dialer:
             await self._ask(connection, request, answer, until_s)
         return connection
 
+    async def reach(self, to: Target, until_s: float) -> None:
+        """Make a connection and end it again. Raises EgressError."""
+        (await self._dial(to, until_s)).close()
+
     def release(self, connection: Connection) -> None:
         """Keep a connection whose answer nobody reads any further; or end it, unless the answer has come to its end."""
         connection.finish()

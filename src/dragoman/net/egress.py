@@ -148,6 +148,10 @@ class Egress:
         finally:
             self._released(connection)
 
+    async def reach(self, url: str | Target, *, timeout_s: float) -> None:
+        """Make a connection as for a request, under the same policy, and ask nothing over it. Raises EgressError."""
+        await self._dialer.reach(self._called(url).to, asyncio.get_running_loop().time() + timeout_s)
+
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
         await self._dialer.close()
