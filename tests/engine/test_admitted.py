@@ -197,6 +197,14 @@ async def held(run: Any) -> None:
     await asyncio.Event().wait()
 
 
+async def test_one_open_stream_is_said_in_the_singular() -> None:
+    async with gate(Scripted(held), max_streams=1) as here:
+        stream = await here.ask(streaming())
+        with pytest.raises(TooManyRequests, match=r"1 stream is open: close one \(max_streams\)"):
+            await here.ask(streaming())
+        stream.close()
+
+
 async def test_no_more_streams_than_allowed_are_open_and_a_closed_one_makes_room() -> None:
     async with gate(Scripted(held), max_streams=2) as here:
         first, second = await here.ask(streaming()), await here.ask(streaming())

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.engine import policy
+from dragoman.engine.settings import EngineSettings
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Part
 from tests.engine.house import call, sending
@@ -73,3 +74,10 @@ def test_any_last_id_is_read_or_refused(after: str, last: int) -> None:
         assert frame >= 0
     except InvalidParams:
         pass
+
+
+@pytest.mark.parametrize(("number", "told"), [(1, "1 task "), (2, "2 tasks ")])
+@pytest.mark.parametrize("limit", ["max_open_tasks", "max_daily_tasks"])
+def test_a_quota_of_one_is_said_in_the_singular(limit: str, number: int, told: str) -> None:
+    settings = EngineSettings(max_open_tasks=number, max_daily_tasks=number)
+    assert told in str(policy.over_quota(limit, settings, 0))

@@ -156,7 +156,9 @@ class Admitted:
         """Its place is taken before it is there, so that many at once are not let through."""
         owner, most = call.principal.id, self._max_streams
         if self._open.get(owner, 0) >= most:
-            raise TooManyRequests("max_streams", f"{most} streams are open: close one", STREAM_RETRY_S)
+            raise TooManyRequests(
+                "max_streams", f"{most} {'stream is' if most == 1 else 'streams are'} open: close one", STREAM_RETRY_S
+            )
         self._open[owner] = self._open.get(owner, 0) + 1
         try:
             return Counted(await self._handler.stream(call), self._open, owner)

@@ -155,16 +155,14 @@ def quota(settings: EngineSettings, now_ms: int) -> Quota | None:
 def over_quota(limit: str, settings: EngineSettings, now_ms: int) -> TooManyRequests:
     """What a caller is told who has used up its quota of that name."""
     if limit == "max_daily_tasks":
+        made = "1 task" if settings.max_daily_tasks == 1 else f"{settings.max_daily_tasks} tasks"
         return TooManyRequests(
             limit,
-            f"you have made {settings.max_daily_tasks} tasks today, which is all you may: go on after midnight UTC",
+            f"you have made {made} today, which is all you may: go on after midnight UTC",
             -(-(DAY_MS - now_ms % DAY_MS) // 1000),
         )
-    return TooManyRequests(
-        limit,
-        f"you have {settings.max_open_tasks} tasks that have not ended, which is all you may: await or cancel one",
-        OPEN_RETRY_S,
-    )
+    have = "1 task that has" if settings.max_open_tasks == 1 else f"{settings.max_open_tasks} tasks that have"
+    return TooManyRequests(limit, f"you have {have} not ended, which is all you may: await or cancel one", OPEN_RETRY_S)
 
 
 def page_token(status_ms: int, task_id: str) -> str:
