@@ -299,6 +299,14 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
         ('[[agents]]\nid = 5\nrun = "m:o"\n', "agents[0].id", "must be text"),
         ('[[agents]]\nid = "a"\nrun = "m:o"\napi_key = " "\n', "agents[0].api_key", "not empty"),
         ('[[agents]]\nid = "a"\nrun = "m:o"\nnmae = "A"\n', "agents[0].nmae", "did you mean name?"),
+        ('[[agents]]\nid = "a"\nrun = "openai:http://x/v1"\nmodle = "A"\n', "agents[0].modle", "did you mean model?"),
+        (
+            '[[agents]]\nid = "a"\nrun = "a2a:http://x"\nmodle = "A"\n',
+            "agents[0].modle",
+            "known are answer_s, api_key, binding",
+        ),
+        ('[[agents]]\nid = "a"\nrun = "worker"\nleases = 5\n', "agents[0].leases", "did you mean lease_s?"),
+        ('[[agents]]\nid = "a"\nrun = "m:o"\nlease = 5\n', "agents[0].lease", "no such setting; known are"),
         (
             '[[agents]]\nid = "a"\nrun = "m:o"\nprovider = {organisation = "E"}\n',
             "agents[0].provider.organisation",

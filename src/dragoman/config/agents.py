@@ -190,6 +190,17 @@ def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any])
         )
 
 
+def _keys_of(run: object) -> list[str]:
+    """The keys that a table takes whose `run` is that."""
+    kind = _kind(run) if isinstance(run, str) else None
+    keys = [*_TABLE, *(kind.keys if kind is not None else ())]
+    if run != WORKER:
+        keys.remove("lease_s")
+        if kind is None or kind.prefix != A2A:
+            keys.remove("offline")
+    return keys
+
+
 def _kind(run: str) -> KindOfRun | None:
     return next((kind for kind in KINDS if run.startswith(kind.prefix)), None)
 
@@ -199,7 +210,8 @@ def _either(examples: Iterable[str]) -> str:
 
 
 def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
-    check_keys(source, table, (*_TABLE, *dict.fromkeys(key for kind in KINDS for key in kind.keys)), f"{path}.")
+    known = (*_TABLE, *(key for kind in KINDS for key in kind.keys))
+    check_keys(source, table, known, f"{path}.", _keys_of(table.get("run")))
     if isinstance(provider := table.get("provider"), dict):
         check_keys(source, provider, AgentProvider.__struct_fields__, f"{path}.provider.")
     skills = table.get("skills")

@@ -20,11 +20,15 @@ class ConfigError(Exception):
         self.allowed = allowed
 
 
-def check_keys(source: str, table: Mapping[str, object], known: Iterable[str], path: str) -> None:
-    names = sorted(known)
+def check_keys(
+    source: str, table: Mapping[str, object], known: Iterable[str], path: str, offered: Iterable[str] | None = None
+) -> None:
+    """Raises ConfigError for a key that is not `known`; names one of those `offered` (None: all)."""
+    every = frozenset(known)
+    names = sorted(every if offered is None else offered)
     for key in table:
-        if key not in names:
-            near = difflib.get_close_matches(key, names, n=1, cutoff=0.5)
+        if key not in every:
+            near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
             # A text under a misspelled name may be a secret: of `apikey`, the value is not printed.
             shown = not isinstance(table[key], str)
