@@ -40,16 +40,28 @@ number = 5
 """
 
 
+GRAPHS = """
+class StateGraph:
+    def compile(self): ...
+
+
+StateGraph.__module__ = "langgraph.graph.state"
+drawn = StateGraph()
+"""
+"""What LangGraph 1.x defines, as far as it is told by."""
+
+
 @pytest.fixture
 def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The working directory, with a module of agents in it; what is imported from it is forgotten afterwards."""
     (tmp_path / "forecasts.py").write_text(SOURCE)
+    (tmp_path / "graphs.py").write_text(GRAPHS)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [path for path in sys.path if path not in ("", str(Path.cwd()))])
     before = set(sys.modules)
     yield tmp_path
     for name in set(sys.modules) - before:
-        if name == "broken" or name.startswith(("forecasts", "dragoman_file_")):
+        if name == "broken" or name.startswith(("forecasts", "graphs", "dragoman_file_")):
             del sys.modules[name]
 
 
@@ -106,6 +118,12 @@ def test_no_agent_at_all_is_refused_with_what_to_write() -> None:
     ("reference", "said"),
     [
         ("forecast:weather", "no module 'forecast' in"),
+        ("docker:weather", "agents that are no Python are a2a:URL, openai:URL, command:PROGRAM or worker"),
+        ("forecasts:Scripted", "it is a class: name an object of it, agent = Scripted(…)"),
+        ("forecasts:scripted", "it is a function: name what it returns, agent = scripted(…)"),
+        ("graphs:drawn", "it is not compiled: name what its .compile() returns"),
+        ("graphs:StateGraph", "it is a class: name an object of it, agent = StateGraph(…)"),
+        ("graphs", "no agents in it; drawn: it is not compiled"),
         ("absent.py:weather", "no file absent.py in"),
         ("forecasts:wether", "did you mean weather?"),
         ("forecasts:zzz", "its agents are weather, tides"),

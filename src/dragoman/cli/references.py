@@ -17,9 +17,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.agents.frameworks import adaptable, adapted
+from dragoman.agents.frameworks import adaptable, adapted, advice, framework_of
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
+
+OTHER_KINDS = "; agents that are no Python are a2a:URL, openai:URL, command:PROGRAM or worker, as `run` in the file"
 
 
 class AgentReferenceError(Exception):
@@ -46,7 +48,7 @@ def referenced(reference: str) -> list[Runner]:
     else:
         found = list(_agents_in(module).values()) or _adapted_in(reference, module, agent_id)
     if not found:
-        raise AgentReferenceError(f'{reference}: no agents in it; make one with agent = Agent("my-agent", …)')
+        raise AgentReferenceError(f"{reference}: no agents in it; {_advice_on(module)}")
     if not agent_id:
         return found
     if len(found) > 1:
@@ -118,6 +120,8 @@ def _module(reference: str, place: str) -> ModuleType:
                 f"; did you mean {place.replace('.', '/')}.py?"
                 if Path(place.replace(".", "/") + ".py").exists()
                 else ""
+                if "." in place
+                else OTHER_KINDS
             )
             raise AgentReferenceError(
                 f"{reference}: no module {error.name!r} in {Path.cwd()} or among the installed packages{hint}"
@@ -170,9 +174,8 @@ def _named(reference: str, module: ModuleType, name: str, agent_id: str = "") ->
     if not _is_agent(found):
         if (theirs := _adapted(reference, found, agent_id or name.rpartition(".")[2])) is not None:
             return theirs
-        raise AgentReferenceError(
-            f"{reference}: is of type {type(found).__name__}, not an Agent; {_choices(name, _names_in(module))}"
-        )
+        fix = advice(found) or _choices(name, _names_in(module))
+        raise AgentReferenceError(f"{reference}: is of type {type(found).__name__}, not an Agent; {fix}")
     agent: Runner = found
     return agent
 
@@ -183,6 +186,14 @@ def _choices(name: str, agents: Iterable[str]) -> str:
     if near:
         return f"did you mean {near[0]}?"
     return f"its agents are {', '.join(names)}" if names else "it has no agents"
+
+
+def _advice_on(module: ModuleType) -> str:
+    """What to do about a module without agents: it may have the makings of one."""
+    for name, value in vars(module).items():
+        if framework_of(value) is not None and (told := advice(value)):
+            return f"{name}: {told}"
+    return 'make one with agent = Agent("my-agent", …)'
 
 
 def _agents_in(module: ModuleType) -> dict[str, Runner]:

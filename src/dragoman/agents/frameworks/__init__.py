@@ -6,7 +6,7 @@ imports of the framework what that object's program has imported already.
 
 import importlib
 from collections.abc import Mapping
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import Protocol
 
 from msgspec import Struct
@@ -52,9 +52,11 @@ class Adapter(Protocol):
 
 def framework_of(value: object) -> Framework | None:
     """The framework whose object this is."""
-    if isinstance(value, type):
-        return None
-    for kind in type(value).__mro__:
+    return None if isinstance(value, type) else _of_class(type(value))
+
+
+def _of_class(kind_of_object: type) -> Framework | None:
+    for kind in kind_of_object.__mro__:
         module = getattr(kind, "__module__", "")
         for package, framework in FRAMEWORKS.items():
             if module == package or module.startswith(package + "."):
@@ -72,6 +74,24 @@ def adapted(value: object, agent_id: str) -> Agent | None:
     """The object as an agent; None if it is of no framework, or cannot be an agent."""
     adapter = _adapter(value)
     return adapter.adapted(value, agent_id) if adapter is not None and adapter.adapts(value) else None
+
+
+def advice(value: object) -> str:
+    """What to do with an object that cannot be an agent, for its author; empty if nothing is known of it."""
+    if isinstance(value, type):
+        framework = _of_class(value)
+        if framework is not None or callable(getattr(value, "run", None)) or callable(getattr(value, "crew", None)):
+            return f"it is a class: name an object of it, agent = {value.__name__}(…)"
+        return ""
+    if isinstance(value, FunctionType):
+        return f"it is a function: name what it returns, agent = {value.__name__}(…), or write @agent.skill above it"
+    framework = framework_of(value)
+    if framework is None:
+        crew = callable(getattr(value, "crew", None))
+        return "name its crew: crew = …().crew()" if crew else ""
+    if callable(getattr(value, "compile", None)):
+        return "it is not compiled: name what its .compile() returns"
+    return f"of {framework.name} only agents can be served, and what is run like one"
 
 
 def _adapter(value: object) -> Adapter | None:
