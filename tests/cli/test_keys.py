@@ -3,6 +3,7 @@
 import asyncio
 import getpass
 import json
+import os
 import sqlite3
 import subprocess
 import sys
@@ -21,7 +22,8 @@ from dragoman.model.principal import Role, Scope
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import ApiKey
-from dragoman.store.open import open_store
+from dragoman.store.open import note_server, open_store
+from dragoman.store.sqlite.connection import InUse, ProcessLock
 
 T = TypeVar("T")
 Run = Callable[..., Result]
@@ -84,6 +86,18 @@ def test_the_first_key_is_shown_once_with_how_to_use_it_and_what_changes(run: Ru
     second = run("keys", "create", "bob").output
     assert "first key" not in second
     assert "another key" not in second
+
+
+def test_the_commands_for_a_key_name_the_port_of_the_server_that_has_the_store(run: Run) -> None:
+    store = "sqlite:///elsewhere.db"
+    first = run("keys", "create", "ann", "--store", store).output
+    assert "http://127.0.0.1:7870/message:send" in first
+    held = ProcessLock(Path("elsewhere.db"))
+    note_server(store, "http://127.0.0.1:9123")
+    assert "http://127.0.0.1:9123/message:send" in run("keys", "create", "ann", "--store", store).output
+    with pytest.raises(InUse, match=f"process {os.getpid()}"):
+        ProcessLock(Path("elsewhere.db"))
+    held.release()
 
 
 def test_the_key_itself_is_in_no_file(run: Run, tmp_path: Path) -> None:

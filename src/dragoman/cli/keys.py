@@ -253,8 +253,9 @@ def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey
 def _uses(config: Config, key: "ApiKey", text: str) -> list[str]:
     """Commands to paste."""
     from dragoman.cli.serve import base_url
+    from dragoman.store.open import noted_server
 
-    base = base_url(config)
+    base = noted_server(config.store) or base_url(config)
     if key.role.value == "agent":
         return [f"dragoman worker MODULE:AGENT --server {base} --key {text}"]
     header = f"curl -H 'x-api-key: {text}'"

@@ -18,6 +18,7 @@ from dragoman.config import FILE, Config, ConfigError, load, settings
 
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
+    from dragoman.server import Listening
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,6 +63,7 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
     except AgentReferenceError as error:
         raise click.UsageError(str(error)) from error
     from dragoman.server import Loaded, ReloadError, run
+    from dragoman.store.open import note_server
     from dragoman.telemetry.logs import log_to
 
     def again() -> Loaded:
@@ -85,11 +87,15 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
 
         return Loaded(anew, made.agents, undo)
 
+    def ready(listening: "Listening") -> None:
+        note_server(listening.config.store, base_url(listening.config))
+        _say(banner(listening.config, served.agents, asks_callers=listening.asks_callers))
+
     log_to(sys.stderr, config.log_level, config.log_format)
     run(
         config,
         served.agents,
-        on_ready=lambda ready: _say(banner(ready.config, served.agents, asks_callers=ready.asks_callers)),
+        on_ready=ready,
         again=again,
     )
 
@@ -138,7 +144,7 @@ def _who(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]
     at = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
     make = "--api-key KEY" if config.store == "memory:" else f"dragoman keys create NAME{at}"
     if asks_callers:
-        return [f"Callers must say who they are. To make a key: {make}"]
+        return [f"Callers must say who they are: with {_shown(config, at)}."]
     own = [entry.id for entry in config.agents if entry.api_key]
     nobody = f"Nobody but callers of {', '.join(own)}" if own else "Nobody"
     lines = [f"{nobody} is asked for a key. To ask everybody for one: {make}"]
@@ -147,6 +153,16 @@ def _who(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]
             "Warning: cors_origins is *, so any web page in a browser that can reach this server can use these agents."
         )
     return lines
+
+
+def _shown(config: Config, at: str) -> str:
+    """What callers may show, and where keys come from."""
+    ways = ["the key of the setting api_key"] if config.api_key else []
+    if config.jwt_issuer or config.jwt_jwks_url:
+        ways.append("a token of the issuer in Authorization: Bearer")
+    if config.store != "memory:":
+        ways.append(f"a key that `dragoman keys create NAME{at}` makes (`dragoman keys list{at}`: whose there are)")
+    return ", or ".join(ways)
 
 
 def _path(profile: str, agent: "Runner", default: "Runner") -> str:

@@ -104,12 +104,34 @@ def _make_private(path: Path) -> None:
         pass  # SQLite will say why
 
 
+def note_server(path: Path, url: str) -> None:
+    """Write down where the server is reached that has the store open, below its process id, for commands beside it."""
+    try:
+        with _lock_file(path).open("a", encoding="utf-8") as file:
+            file.write(f"{url}\n")
+    except OSError:
+        pass  # a command then says what the configuration says
+
+
+def noted_server(path: Path) -> str | None:
+    """What was noted last; a server that has stopped meanwhile was there. None if nothing was."""
+    try:
+        lines = _lock_file(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError):
+        return None
+    return lines[-1] if len(lines) > 1 else None
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(path.name + ".lock")
+
+
 class ProcessLock:
     """The right of one process to a file; the kernel takes it back when the process dies, however it dies."""
 
     def __init__(self, path: Path) -> None:
         """Take it. Raises InUse if another process has it, StoreError if the directory cannot be written."""
-        name = path.with_name(path.name + ".lock")
+        name = _lock_file(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._descriptor = os.open(name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -118,7 +140,7 @@ class ProcessLock:
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            owner = os.read(self._descriptor, 20).decode("ascii", "replace").strip() or "unknown"
+            owner = os.read(self._descriptor, 20).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
             os.close(self._descriptor)
             raise InUse(path, owner) from None
         os.ftruncate(self._descriptor, 0)
