@@ -80,6 +80,8 @@ class Completions:
         self.asked: list[Asked] = []
         self.models: Json | None = {"object": "list", "data": [{"id": "small", "object": "model"}]}
         self.model_status = 200
+        self.completion_status: int | None = None
+        """What a GET is answered with where completions are asked for; None: as for models."""
         self.arrived = asyncio.Event()
         """Something was asked."""
         self.left = asyncio.Event()
@@ -116,7 +118,8 @@ class Completions:
         gone = asyncio.Event()
         answering = Answering(asked, writer, gone)
         if asked.method == "GET":
-            await answering.head(self.model_status, "application/json")
+            status = self.completion_status if asked.path.endswith("/chat/completions") else None
+            await answering.head(status or self.model_status, "application/json")
             await answering.write(json.dumps(self.models).encode())
             await answering.end()
             return b""

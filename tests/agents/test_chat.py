@@ -47,6 +47,20 @@ async def api() -> AsyncIterator[Completions]:
         yield endpoint_
 
 
+@pytest.fixture
+async def site_of_pages() -> AsyncIterator[str]:
+    """The URL below which every GET is answered with a page."""
+
+    async def page(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 16\r\nconnection: close\r\n\r\n<!DOCTYPE html>\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(page, "127.0.0.1", 0) as server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/ui"
+
+
 def model(url: str, **keys: Any) -> ChatAgent:
     """The agent; keys are those of Asking, Trying, Policy and ChatAgent."""
 
@@ -580,6 +594,23 @@ async def test_a_check_says_that_the_key_is_not_taken(api: Completions, key: str
     assert not finding.ok
     assert word in finding.what
     assert KEY not in finding.what + finding.fix
+
+
+async def test_a_check_finds_a_key_that_is_not_taken_though_the_models_are_shown_to_everybody(
+    api: Completions,
+) -> None:
+    api.completion_status = 401
+    (finding,) = await checked(model(api.url))
+    assert (finding.ok, "does not take the key" in finding.what) == (False, True)
+    api.models = {"error": {"message": "Missing scopes: model.read"}}
+    assert all(finding.ok for finding in await checked(model(api.url)))
+    assert api.asked == [], "no completion was asked for"
+
+
+async def test_a_check_says_that_a_page_is_there_in_place_of_models(site_of_pages: str) -> None:
+    (_, finding) = await checked(model(site_of_pages))
+    assert (finding.ok, "is a page" in finding.what) == (False, True)
+    assert f"try openai:{site_of_pages}/v1" in finding.fix
 
 
 async def test_a_check_says_that_nobody_is_there() -> None:

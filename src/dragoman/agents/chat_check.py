@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from dragoman.agents.chat_endpoint import Endpoint, models_url
 from dragoman.agents.checks import Finding
+from dragoman.net.egress import Reply
 from dragoman.net.errors import EgressError
 
 NAMED_MAX = 8
@@ -32,22 +33,25 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
     where = endpoint.place
     try:
         reply = await endpoint.models()
+        let_in = reply.status not in (401, 403) and not _refused(await endpoint.look())
     except EgressError as error:
         yield Finding(False, str(error), f"is the endpoint running, and is {where} where it is?")
         return
-    if reply.status in (401, 403):
+    if not let_in:
         said = "does not take the key" if endpoint.key else "asks for a key"
         fix = (
             "look at the variable that `credentials` names, and at its `header`"
             if endpoint.key
             else 'set credentials = { env = "NAME" }, where the variable NAME holds the key'
         )
-        yield Finding(False, f"{where} {said} (status {reply.status})", fix)
+        yield Finding(False, f"{where} {said} (status {reply.status if reply.status in (401, 403) else 401})", fix)
         return
     yield Finding(True, f"{where} answers")
     listed = _listed(reply.body) if reply.ok else None
     if listed is None:
-        if reply.status == 404 and "/v1" not in where:
+        if reply.ok and reply.body.lstrip().startswith(b"<"):
+            yield Finding(False, f"{models_url(where)} is a page, and no list of models", endpoint.hint)
+        elif reply.status == 404 and "/v1" not in where:
             fix = f"is the base URL right? Most end in /v1: try openai:{where}/v1"
             yield Finding(False, f"{models_url(where)} is not there (status 404)", fix)
         else:
@@ -58,6 +62,14 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
         return
     named = ", ".join(sorted(listed, key=lambda name: (name[:3] != model[:3], name))[:NAMED_MAX])
     yield Finding(False, f"it has no model {model}", f"set model to one of {named or 'those it has: it has none yet'}")
+
+
+def _refused(reply: Reply) -> bool:
+    """Whether completions are not for who asks: many show everybody their models.
+
+    A key that may ask for completions, and for nothing else, is told so, with what it lacks (OpenAI: "Missing scopes").
+    """
+    return reply.status == 401 and b"scope" not in reply.body.lower()
 
 
 def _listed(body: bytes) -> set[str] | None:

@@ -21,8 +21,8 @@ log = logging.getLogger("dragoman.models")
 CONNECTIONS_MAX = 4000
 """Most answers of one endpoint at once: each holds a connection."""
 
-LOOK_S = 8.0
-"""How long a check waits for the list of models."""
+LOOK_S = 4.0
+"""How long a check waits for each of its two answers."""
 
 COMPLETIONS = "/chat/completions"
 
@@ -69,9 +69,19 @@ class Endpoint:
 
     async def models(self) -> Reply:
         """The list of models, over a connection of its own: the agent need not be open. Raises EgressError."""
+        return await self._get(models_url(self._address.url))
+
+    async def look(self) -> Reply:
+        """What is said at the very place where completions are asked for, to GET, which asks for none.
+
+        It has a connection of its own, too. Raises EgressError.
+        """
+        return await self._get(self._to)
+
+    async def _get(self, url: str) -> Reply:
         egress = Egress()
         try:
-            return await egress.request("GET", models_url(self._address.url), timeout_s=LOOK_S, headers=self._shown)
+            return await egress.request("GET", url, timeout_s=LOOK_S, headers=self._shown)
         finally:
             await egress.close()
 
