@@ -21,6 +21,7 @@ from dragoman.client.tongues import tongue
 from dragoman.dialects.tongue import RpcCall, Tongue
 from dragoman.dialects.v03.tongue import TWICE
 from dragoman.model.errors import (
+    ContentTypeNotSupported,
     InternalError,
     MethodNotAllowed,
     MethodNotFound,
@@ -34,6 +35,7 @@ from dragoman.model.operations import Operation
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
 from tests.peers.test_peers import FASTA2A, MODULES, NODE, SDK03, SDK1
+from tests.systems.test_upstream import fronted, partner
 
 HERE = Path(__file__).parent
 START_TIMEOUT_S = 30.0
@@ -397,3 +399,21 @@ async def test_the_extended_card_is_shown(agent: Connection) -> None:
     card = await agent.extended_card()
     assert card.description == "For those who have said who they are"
     assert [skill.id for skill in card.skills] == ["do"]
+
+
+@lanes(FASTA2A_ONLY)
+async def test_behind_a_card_of_ours_text_is_taken_whatever_its_card_says(url: str) -> None:
+    async with connect(url) as theirs:
+        assert theirs.card is not None
+        assert theirs.card.whole["defaultInputModes"] == ["application/json"]
+    found = [finding async for finding in partner(url).check()]
+    assert all(finding.ok for finding in found)
+    assert "application/json only: text is sent to it nevertheless" in found[-1].what
+    async with fronted(partner(url)) as ours:
+        assert ours.card is not None
+        assert ours.card.whole["defaultInputModes"] == ["application/json", "text/plain"]
+        task = await ours.send("hello")
+        assert isinstance(task, Task)
+        assert text_of(task) == "hello"
+        with pytest.raises(ContentTypeNotSupported):
+            await ours.send(Part(raw=b"x", media_type="image/png"))
