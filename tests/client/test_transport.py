@@ -30,7 +30,7 @@ from dragoman.model.errors import (
 )
 from dragoman.model.message import Message
 from dragoman.model.operations import Subscribe
-from dragoman.model.task import Task
+from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import Update
 from dragoman.net.egress import Egress
 from tests.auth.test_signatures import keys, signer
@@ -539,3 +539,75 @@ async def test_a_method_that_not_every_agent_has_does_not_change_the_endpoint(pe
         with pytest.raises(MethodNotFound):
             await agent.list()
         assert agent.interface.binding == "JSONRPC"
+
+
+# Paths as servers have them
+
+INFO = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "TASK_NOT_FOUND", "domain": "a2a-protocol.org"}
+NO_TASK = {"error": {"code": 404, "status": "NOT_FOUND", "message": "Task not found: t:subscribe", "details": [INFO]}}
+MISSING = says(NO_TASK, 404)
+WRONG_VERB = says(b"Method Not Allowed", 405)
+SUBSCRIBED = {
+    "1.0": ("/tasks/t:subscribe", {"task": {**TASK, "status": {"state": "TASK_STATE_COMPLETED"}}}),
+    "0.3": (
+        "/v1/tasks/t:subscribe",
+        {"task": {"id": "t", "contextId": "c", "status": {"state": "TASK_STATE_COMPLETED"}}},
+    ),
+}
+
+
+async def subscribed(peer: Peer, dialect: str, times: int = 1) -> list[str]:
+    """How the task was subscribed to."""
+    async with connect(peer.url, dialect=dialect, binding="HTTP+JSON") as agent:
+        for _ in range(times):
+            (update,) = [each async for each in agent.subscribe("t")]
+            assert isinstance(update, Task)
+            assert update.status.state is TaskState.COMPLETED
+    return [asked.method for asked in peer.asked]
+
+
+@pytest.mark.parametrize("refused", [MISSING, WRONG_VERB, status(404)])
+@pytest.mark.parametrize("dialect", SUBSCRIBED)
+async def test_a_server_is_subscribed_to_by_the_method_that_it_takes(peer: Peer, dialect: str, refused: Script) -> None:
+    path, frame = SUBSCRIBED[dialect]
+    peer.scripts[f"GET {path}"] = refused
+    peer.scripts[f"POST {path}"] = says(b"data: " + json.dumps(frame).encode() + b"\n\n", headers=SSE)
+    assert await subscribed(peer, dialect, times=2) == ["GET", "POST", "POST"]
+    assert peer.asked[-1].body == b""
+
+
+@pytest.mark.parametrize("dialect", SUBSCRIBED)
+async def test_a_server_that_takes_the_usual_method_is_asked_once(peer: Peer, dialect: str) -> None:
+    path, frame = SUBSCRIBED[dialect]
+    peer.scripts[f"GET {path}"] = says(b"data: " + json.dumps(frame).encode() + b"\n\n", headers=SSE)
+    assert await subscribed(peer, dialect, times=2) == ["GET", "GET"]
+
+
+@pytest.mark.parametrize(("by_get", "by_post"), [(MISSING, WRONG_VERB), (WRONG_VERB, MISSING), (MISSING, MISSING)])
+async def test_a_task_that_is_not_there_is_not_found_by_either_method(
+    peer: Peer, by_get: Script, by_post: Script
+) -> None:
+    peer.scripts["GET /tasks/t:subscribe"] = by_get
+    peer.scripts["POST /tasks/t:subscribe"] = by_post
+    async with connect(peer.url, dialect="1.0", binding="HTTP+JSON") as agent:
+        with pytest.raises(TaskNotFound):
+            [each async for each in agent.subscribe("t")]
+    assert [asked.method for asked in peer.asked] == ["GET", "POST"]
+
+
+@pytest.mark.parametrize("dialect", ["1.0", "0.3", "beeos", "evoai", "protoagent"])
+@pytest.mark.parametrize("path", ["/jsonrpc/", "/jsonrpc", "/jsonrpc/?key=1", "/", ""])
+async def test_a_url_is_dialled_as_it_is_written(peer: Peer, dialect: str, path: str) -> None:
+    async with connect(peer.url + path, dialect=dialect) as agent:
+        with pytest.raises((HttpRefusal, A2AError)):
+            await agent.get("t")
+    assert peer.paths == [f"POST {path or '/'}"]
+
+
+@pytest.mark.parametrize("path", ["/jsonrpc/", "/jsonrpc", "/jsonrpc/?key=1"])
+async def test_a_url_of_a_card_is_dialled_as_it_is_written(peer: Peer, path: str) -> None:
+    peer.scripts["GET /.well-known/agent-card.json"] = card_of(peer.url, (path, "JSONRPC", "0.3"))
+    async with connect(peer.url) as agent:
+        with pytest.raises((HttpRefusal, A2AError)):
+            await agent.get("t")
+    assert f"POST {path}" in peer.paths

@@ -37,10 +37,14 @@ class Found(Struct, frozen=True):
 
 
 class Places(Struct, frozen=True):
-    """Where an agent's card may be, in the order in which to look, and the agent's URL without a slash at its end."""
+    """Where an agent's card may be, in the order in which to look, and the agent's URL without a slash at its end.
+
+    `given` is that URL as the caller wrote it: a slash at its end, or a query, leads elsewhere at some servers.
+    """
 
     base: str
     cards: tuple[str, ...]
+    given: str
 
 
 def places(url: str, path: str | None = None) -> Places:
@@ -54,23 +58,26 @@ def places(url: str, path: str | None = None) -> Places:
     base = above.rstrip("/")
     if path is not None:
         if "://" in path:
-            return Places(base, (target(path).url,))
+            return Places(base, (target(path).url,), place.url)
         below = "/" + path.lstrip("/")
-        return Places(base, tuple(dict.fromkeys((target(base + below).url, target(origin + below).url))))
+        cards = tuple(dict.fromkeys((target(base + below).url, target(origin + below).url)))
+        return Places(base, cards, place.url)
     for known in WELL_KNOWN:
         if base.endswith(known):
             agent = dict(parse_qsl(query)).get("id")
             found = base.removesuffix(known)
-            return Places(f"{found}/{quote(agent, safe='')}" if agent else found, (place.url,))
+            found = f"{found}/{quote(agent, safe='')}" if agent else found
+            return Places(found, (place.url,), target(found).url)
     if base.endswith(".json"):
-        return Places(base.rpartition("/")[0], (place.url,))
-    cards = [base + known for known in WELL_KNOWN]
+        found = base.rpartition("/")[0]
+        return Places(found, (place.url,), target(found).url)
+    likely = [base + known for known in WELL_KNOWN]
     above_it, _, last = base.rpartition("/")
     if base != origin:
-        cards.append(f"{origin}{WELL_KNOWN[0]}?id={last}")  # BeeOS, the older form
+        likely.append(f"{origin}{WELL_KNOWN[0]}?id={last}")  # BeeOS, the older form
     if last == "a2a":
-        cards += [above_it + known for known in WELL_KNOWN]  # protoAgent's is beside its endpoint, not below
-    return Places(base, tuple(cards))
+        likely += [above_it + known for known in WELL_KNOWN]  # protoAgent's is beside its endpoint, not below
+    return Places(base, tuple(likely), place.url)
 
 
 class Discovery:

@@ -11,7 +11,7 @@ from dragoman.client.card_cache import CardCache
 from dragoman.client.choice import Choice, Doors
 from dragoman.client.connection import Connection
 from dragoman.client.credentials import Credentials
-from dragoman.client.discovery import Discovery, places
+from dragoman.client.discovery import Discovery, Places, places
 from dragoman.client.interface import Interface, binding_of
 from dragoman.client.retries import RETRIES, Again, Retries
 from dragoman.client.timeouts import TIMEOUTS, Timeouts
@@ -81,7 +81,7 @@ async def connect(
         credentials=credentials,
         again=again,
     )
-    fixed = None if spoken is None else _fixed(where.base, over, spoken)
+    fixed = None if spoken is None else _fixed(where, over, spoken)
     choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, keys=keys)
     try:
         await choice.begin()
@@ -92,8 +92,8 @@ async def connect(
             await own.close()
 
 
-def _fixed(base: str, binding: str | None, spoken: Tongue) -> Interface:
-    """The endpoint at the URL of an agent whose dialect the caller knows."""
+def _fixed(where: Places, binding: str | None, spoken: Tongue) -> Interface:
+    """The endpoint at the URL of an agent whose dialect the caller knows: that URL, as it was written."""
     over = binding or (HTTP_JSON if spoken.rpc is None else JSONRPC)
-    root = spoken.name == "kaos" or base.count("/") == 2
-    return Interface(url=base + "/" if root and over == JSONRPC else base, binding=over, dialect=spoken.name)
+    url = where.base + "/" if spoken.name == "kaos" and over == JSONRPC else where.given
+    return Interface(url=url, binding=over, dialect=spoken.name)

@@ -26,7 +26,15 @@ from dragoman.client.wire import Way
 from dragoman.dialects import sse
 from dragoman.dialects.cards import JSONRPC
 from dragoman.dialects.tongue import Answer, Tongue
-from dragoman.model.errors import A2AError, InvalidAgentResponse, UnsupportedOperation
+from dragoman.model.errors import (
+    A2AError,
+    InvalidAgentResponse,
+    MethodNotAllowed,
+    MethodNotFound,
+    NotFound,
+    TaskNotFound,
+    UnsupportedOperation,
+)
 from dragoman.model.operations import (
     DeletePushConfig,
     GetExtendedCard,
@@ -91,6 +99,7 @@ class Transport:
         self._again = again
         self._ids = count(1)
         self._rpc = interface.binding == JSONRPC
+        self._subscribes_by = ""
         if (self.tongue.rpc if self._rpc else self.tongue.rest) is None:
             raise ValueError(f"the dialect {self.tongue.name} is not spoken over {interface.binding}")
         declared = "X-A2A-Extensions" if self.tongue.name == "0.3" else "A2A-Extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
@@ -135,9 +144,7 @@ class Transport:
             raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: send, and ask with get")
         call = self._encoded(operation, idempotency_key, traceparent, after)
         async with AsyncExitStack() as open_:
-            opened = await self._again.call(
-                partial(self._opened, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
-            )
+            opened = await (self._open if self._rpc or call.body else self._open_either)(call, open_)
             if isinstance(opened, tuple):
                 if opened:
                     yield [("", update) for update in opened]
@@ -173,6 +180,38 @@ class Transport:
             finally:
                 if place is not None:
                     place.retry_ms = parser.retry_ms
+
+    async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
+        return await self._again.call(
+            partial(self._opened, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
+        )
+
+    async def _open_either(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
+        """Subscribe over HTTP+JSON by GET or by POST, whichever the server takes; that is remembered.
+
+        The proto file of A2A 1.0 says GET; the official SDKs' clients POST, and some servers take nothing else. These
+        may read the GET as that of a task whose id ends in `:subscribe`, and not find it.
+        """
+        known = self._subscribes_by
+        first = replace(call, verb=known or call.verb)
+        try:
+            opened = await self._open(first, open_)
+        except (A2AError, HttpRefusal) as error:
+            if not _unrouted(error) or (known and isinstance(error, TaskNotFound)):
+                raise
+            second = replace(call, verb="POST" if first.verb == "GET" else "GET")
+            try:
+                opened = await self._open(second, open_)
+            except (A2AError, HttpRefusal) as other:
+                if not _unrouted(other):
+                    self._subscribes_by = second.verb
+                elif not isinstance(other, TaskNotFound):
+                    raise error from None
+                raise
+            self._subscribes_by = second.verb
+            return opened
+        self._subscribes_by = first.verb
+        return opened
 
     async def _made(self, call: _Call) -> Answer:
         try:
@@ -254,6 +293,13 @@ class Transport:
             repeats_s = self.repeats_s
         reading = Reading(self.tongue, operation, to.shown, call_id)
         return _Call(verb, to, headers, body or None, reading, repeats_s)
+
+
+def _unrouted(error: A2AError | HttpRefusal) -> bool:
+    """Whether an error may mean that the server has no such path for this HTTP method."""
+    if isinstance(error, HttpRefusal):
+        return error.status in (404, 405)
+    return isinstance(error, NotFound | MethodNotAllowed | MethodNotFound | TaskNotFound)
 
 
 def _below(base: Target, path: str) -> Target:

@@ -176,7 +176,7 @@ class RemoteAgent:
         if self.card is None:
             discovery = Discovery(
                 self._way,
-                Places(self.base_url, (self.base_url + CARD_PATH,)),
+                Places(self.base_url, (self.base_url + CARD_PATH,), self.base_url),
                 CardCache(),
                 timeout_s=self._discovery_timeout_s,
                 headers=headers,

@@ -100,7 +100,7 @@ def rpc(operation: Operation) -> RpcCall:
 def rest(operation: Operation) -> RestCall:
     """The HTTP+JSON call; a tenant is the first segment of its path (A2A 1.0 §11.3). Raises as `rpc` does.
 
-    Subscriptions are GET: that is what every official server takes, while some take no POST.
+    Subscriptions are GET, as in the proto file; where a server takes POST only, the client turns to that.
     """
     call = _rest(operation)
     if not operation.tenant:
