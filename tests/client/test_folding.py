@@ -101,3 +101,11 @@ def test_chunks_are_joined() -> None:
     assert [part.text for part in task.artifacts[0].parts] == ["123"]
     assert (task.id, task.context_id, folding.state) == ("t", "c", TaskState.COMPLETED)
     assert folded(*chunks).task() is None
+
+
+def test_chunks_that_a_server_kept_as_parts_are_told_as_one_text() -> None:
+    seen = Task(id="t", context_id="c", status=TaskStatus(state=TaskState.WORKING, timestamp=""))
+    kept = Artifact(artifact_id="x", parts=(Part(text="a"), Part(text="b"), Part(data=1), Part(text="c")))
+    (chunk,) = missing(seen, replace(seen, artifacts=(kept,)))
+    assert isinstance(chunk, ArtifactUpdate)
+    assert chunk.artifact.parts == (Part(text="ab"), Part(data=1), Part(text="c"))

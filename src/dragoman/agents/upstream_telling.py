@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from dragoman.agents.upstream_overlap import Overlap, overlaps
 from dragoman.agents.upstream_saying import Saying
 from dragoman.agents.upstream_secrets import Masking
-from dragoman.client.folding import joined, plain_text
+from dragoman.client.folding import joined, plain_text, with_joined_text
 from dragoman.dialects.hearing import beyond
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
@@ -158,7 +158,7 @@ class Telling:
         for artifact in map(without_cost, task.artifacts):
             if artifact.parts:
                 self.gave = True
-                await self._give(artifact, append=False, last_chunk=ended)
+                await self._give(with_joined_text(artifact), append=False, last_chunk=ended)
         _, progress, usage = beyond(task.metadata)
         if usage is not None:
             self._count(usage)

@@ -117,8 +117,9 @@ class Folding:
 def missing(seen: Task, now: Task) -> tuple[Update, ...]:
     """The updates that lead from a task as it was seen to how it stands now.
 
-    What an artifact has grown by is a chunk to append; one that has become another comes whole, and replaces it. Where
-    the answer stands in the history (KAOS), the task itself is told.
+    What an artifact has grown by is a chunk to append; one that has become another comes whole, and replaces it. Its
+    texts that follow each other come as one: servers keep each chunk as a part. Where the answer stands in the history
+    (KAOS), the task itself is told.
     """
     if not (seen.artifacts or now.artifacts) and _answered(seen) != _answered(now):
         return (now,)
@@ -133,7 +134,7 @@ def missing(seen: Task, now: Task) -> tuple[Update, ...]:
             ArtifactUpdate(
                 task_id=now.id,
                 context_id=now.context_id,
-                artifact=artifact if more is None else _chunk(artifact, more),
+                artifact=_chunk(artifact, more) if more is not None else with_joined_text(artifact),
                 append=more is not None,
                 last_chunk=ended,
             )
@@ -179,6 +180,11 @@ def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
     if said := "".join(texts):
         whole.append(Part(text=said))
     return tuple(whole)
+
+
+def with_joined_text(artifact: Artifact) -> Artifact:
+    """The artifact of a snapshot as its chunks would have made it: plain texts that follow each other are one."""
+    return replace(artifact, parts=joined(artifact.parts) or artifact.parts)
 
 
 def plain_text(part: Part) -> str | None:
