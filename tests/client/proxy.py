@@ -4,6 +4,7 @@ It speaks HTTP/1.1, one request a connection, and passes on what it does not spo
 """
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -11,6 +12,9 @@ from msgspec import Struct
 
 Frames = Callable[[bytes], list[bytes]]
 """What becomes of a frame of a stream."""
+
+_FRAME_END = re.compile(rb"\r?\n\r?\n")
+"""The blank line after a frame: the official Python servers end their lines with CR LF."""
 
 
 class Fault(Struct, frozen=True, kw_only=True):
@@ -81,10 +85,10 @@ class Proxy:
             held = b""
             while size := int(await reader.readuntil(b"\r\n"), 16):
                 held += (await reader.readexactly(size + 2))[:-2]
-                while b"\n\n" in held:
-                    frame, _, held = held.partition(b"\n\n")
+                while end := _FRAME_END.search(held):
+                    frame, held = held[: end.start()], held[end.end() :]
                     for each in (frame,) if fault.frames is None else fault.frames(frame):
-                        await out.chunk(each + b"\n\n")
+                        await out.chunk(each + end[0])
             if held:
                 await out.chunk(held)
             await out.write(b"0\r\n\r\n")

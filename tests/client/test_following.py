@@ -19,7 +19,7 @@ from dragoman.client.folding import Folding, joined
 from dragoman.client.messages import message_of
 from dragoman.client.retries import Again
 from dragoman.config import Config
-from dragoman.model.errors import InvalidParams, TaskNotFound
+from dragoman.model.errors import InvalidAgentResponse, InvalidParams, TaskNotFound
 from dragoman.model.operations import StreamMessage
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
@@ -436,7 +436,7 @@ async def test_a_stream_that_ends_early_with_a_time_to_come_back_is_taken_up_the
 
 @pytest.mark.parametrize("state", ["TASK_STATE_COMPLETED", "TASK_STATE_INPUT_REQUIRED"])
 async def test_a_stream_that_its_agent_leaves_open_is_over_with_the_task(peer: Peer, state: str) -> None:
-    said = framed({"task": TASK}, {"statusUpdate": {"taskId": "t-1", "contextId": "c-1", "status": {"state": state}}})
+    said = framed({"task": TASK}, {"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": state}}})
     answering(peer, SendStreamingMessage=[hangs(HEAD + said)])
     async with asyncio.timeout(DEADLINE_S):
         updates = await followed(peer, timeouts=Timeouts(idle_s=600))
@@ -461,3 +461,265 @@ async def test_whoever_leaves_is_not_followed(peer: Peer) -> None:
         async for _ in updates:
             break
     assert len(peer.asked) == 1
+
+
+# Ends of streams that were joined late
+
+
+def grown(*parts: Any, name: str = "a", append: bool = True, task_id: str = "t") -> dict[str, Any]:
+    artifact = {"artifactId": name, "parts": [{"text": each} if isinstance(each, str) else each for each in parts]}
+    return {"artifactUpdate": {"taskId": task_id, "contextId": "c", "append": append, "artifact": artifact}}
+
+
+def stands(state: str, said: str = "", task_id: str = "t") -> dict[str, Any]:
+    status: dict[str, Any] = {"state": f"TASK_STATE_{state}"}
+    if said:
+        status["message"] = {"messageId": "s", "role": "ROLE_AGENT", "parts": [{"text": said}]}
+    return {"statusUpdate": {"taskId": task_id, "contextId": "c", "status": status}}
+
+
+def shown(state: str, said: str = "", **artifacts: list[Any]) -> dict[str, Any]:
+    """The task with these parts in its artifacts."""
+    held = [grown(*parts, name=name)["artifactUpdate"]["artifact"] for name, parts in artifacts.items()]
+    return {**TASK, "status": stands(state, said)["statusUpdate"]["status"], "artifacts": held}
+
+
+def streaming(*results: Any) -> Any:
+    return says(framed(*results), headers=SSE)
+
+
+def begun(*results: Any) -> Any:
+    """A stream that breaks after these."""
+    return raw(HEAD + framed({"task": TASK}, *results))
+
+
+def methods(peer: Peer) -> list[str]:
+    return [asked.json["method"] for asked in peer.asked if asked.body]
+
+
+def told_of(updates: list[Update]) -> Any:
+    """What the updates fold to: the state, what it says, and the parts by artifact."""
+    state, parts, artifacts = outcome(updates)
+    return state, "".join(part.text for part in parts), dict(artifacts)
+
+
+async def test_a_chunk_that_comes_again_after_the_task_is_taken_back(peer: Peer) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING", a=["1"])), result(shown("COMPLETED", a=["1", "2", "3"]))],
+        SubscribeToTask=[
+            streaming({"task": shown("WORKING", a=["1", "2"])}, grown("2"), grown("3"), stands("COMPLETED"))
+        ],
+    )
+    updates = await followed(peer)
+    assert told_of(updates) == (TaskState.COMPLETED, "", {"a": (Part(text="123"),)})
+    *_, replaced, end = updates
+    assert isinstance(replaced, ArtifactUpdate)
+    assert (replaced.append, replaced.artifact.parts) == (False, (Part(text="123"),))
+    assert isinstance(end, StatusUpdate)
+
+
+async def test_chunks_that_no_snapshot_holds_come_with_the_end(peer: Peer) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING")), result(shown("COMPLETED", a=["1", "2", "3"], b=[{"data": 7}]))],
+        SubscribeToTask=[streaming({"task": shown("WORKING")}, grown("3"), stands("COMPLETED"))],
+    )
+    ended = told_of(await followed(peer))
+    assert ended == (TaskState.COMPLETED, "", {"a": (Part(text="123"),), "b": (Part(data=7),)})
+
+
+async def test_an_end_is_compared_in_all_parts(peer: Peer) -> None:
+    whole = ["see", {"raw": "AAEC", "filename": "a.bin", "mediaType": "application/x"}, {"data": {"n": 1}}, "end"]
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown(*whole[:2], append=False))],
+        GetTask=[result(shown("WORKING", a=whole[:2])), result(shown("COMPLETED", a=whole))],
+        SubscribeToTask=[
+            streaming({"task": shown("WORKING", a=whole[:3])}, grown(whole[2]), grown(whole[3]), stands("COMPLETED"))
+        ],
+    )
+    assert [part.text or part.data or part.raw for part in told_of(await followed(peer))[2]["a"]] == [
+        "see",
+        b"\0\1\2",
+        {"n": 1},
+        "end",
+    ]
+
+
+async def test_artifacts_that_the_agent_does_not_keep_stay(peer: Peer) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING")), result(shown("COMPLETED"))],
+        SubscribeToTask=[streaming({"task": shown("WORKING")}, grown("2"), stands("COMPLETED", "All said"))],
+    )
+    assert told_of(await followed(peer)) == (TaskState.COMPLETED, "All said", {"a": (Part(text="12"),)})
+
+
+async def test_a_task_that_is_not_shown_in_its_end_yet_is_read_again(peer: Peer) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[
+            *[result(shown("WORKING", a=["1"]))] * 3,
+            refusal(-32603),
+            result(shown("COMPLETED", "Well", a=["1", "2"])),
+        ],
+        SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, stands("COMPLETED"))],
+    )
+    assert told_of(await followed(peer)) == (TaskState.COMPLETED, "Well", {"a": (Part(text="12"),)})
+
+
+async def test_an_agent_that_never_shows_the_end_is_believed_in_its_stream(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING", a=["1"]))],
+        SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, grown("2"), stands("COMPLETED"))],
+    )
+    updates = await followed(peer, timeouts=Timeouts(mend_s=0.05))
+    assert told_of(updates) == (TaskState.COMPLETED, "", {"a": (Part(text="12"),)})
+    assert "the agent shows it as TASK_STATE_WORKING" in caplog.text
+
+
+async def test_an_agent_that_shows_no_task_is_believed_in_its_stream(
+    peer: Peer, caplog: pytest.LogCaptureFixture
+) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING", a=["1"])), refusal(-32001)],
+        SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, grown("2"), stands("COMPLETED"))],
+    )
+    assert told_of(await followed(peer)) == (TaskState.COMPLETED, "", {"a": (Part(text="12"),)})
+    assert "cannot be compared" in caplog.text
+
+
+async def test_an_end_that_cannot_be_compared_for_long_is_not_told(peer: Peer) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING", a=["1"])), refusal(-32603)],
+        SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, grown("2"), stands("COMPLETED"))],
+    )
+    with pytest.raises(StreamLost, match="its end is not certain") as caught:
+        await followed(peer, timeouts=Timeouts(mend_s=0.05))
+    assert caught.value.task_id == "t"
+
+
+async def test_a_question_after_a_joint_comes_after_what_was_missed(peer: Peer) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING")), result(shown("INPUT_REQUIRED", "Which?", a=["1", "2"]))],
+        SubscribeToTask=[streaming({"task": shown("WORKING")}, stands("INPUT_REQUIRED", "Which?"))],
+    )
+    updates = await followed(peer)
+    assert told_of(updates) == (TaskState.INPUT_REQUIRED, "Which?", {"a": (Part(text="12"),)})
+    assert isinstance(updates[-1], StatusUpdate)
+
+
+async def test_a_subscription_that_ends_with_a_question_is_compared(peer: Peer) -> None:
+    answering(
+        peer,
+        SubscribeToTask=[streaming({"task": shown("WORKING")}, grown("2"), stands("INPUT_REQUIRED", "Which?"))],
+        GetTask=[result(shown("INPUT_REQUIRED", "Which?", a=["1", "2"]))],
+    )
+    async with connect(peer.url, dialect="1.0") as agent:
+        updates = [update async for update in agent.subscribe("t")]
+    assert told_of(updates) == (TaskState.INPUT_REQUIRED, "Which?", {"a": (Part(text="12"),)})
+
+
+async def test_a_stream_that_goes_on_by_its_numbers_is_believed(agent: Connection, proxy: Proxy) -> None:
+    proxy.choose = lambda asked: None
+    proxy.next()
+    whole = await streamed(agent, SCRIPT)
+    proxy.next(Fault(cut=proxy.sizes[0] // 2))
+    assert outcome(await streamed(agent, SCRIPT)) == outcome(whole)
+    assert [json.loads(asked.partition(b"\r\n\r\n")[2])["method"] for asked in proxy.asked] == [
+        "SendStreamingMessage",
+        "SubscribeToTask",
+    ]
+
+
+@pytest.mark.parametrize("number", [b"1766000000001", b"9", b"1"])
+async def test_a_stream_whose_numbers_leave_something_out_is_compared(peer: Peer, number: bytes) -> None:
+    """As those of the JavaScript SDK, which are times."""
+    first = b"id: 1766000000000\n" if len(number) > 9 else b"id: 7\n"
+    answering(
+        peer,
+        SendStreamingMessage=[raw(HEAD + first + framed({"task": TASK}))],
+        SubscribeToTask=[
+            says(b"id: " + number + b"\n" + framed(grown("2")) + framed(stands("COMPLETED")), headers=SSE)
+        ],
+        GetTask=[result(shown("COMPLETED", a=["1", "2"]))],
+    )
+    assert told_of(await followed(peer)) == (TaskState.COMPLETED, "", {"a": (Part(text="12"),)})
+
+
+async def test_whoever_began_after_an_event_is_told_the_whole_task(peer: Peer) -> None:
+    answering(
+        peer,
+        SubscribeToTask=[streaming(stands("WORKING", "Going on"), grown("12"), stands("COMPLETED"))],
+        GetTask=[result(shown("COMPLETED", a=["12", "12"]))],
+    )
+    async with connect(peer.url, dialect="1.0") as agent:
+        updates = [update async for update in agent.subscribe("t", after="5")]
+    assert isinstance(updates[-1], Task)
+    assert joined(updates[-1].artifacts[0].parts) == (Part(text="1212"),)
+
+
+async def test_frames_of_another_task_are_ignored(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[
+            streaming(
+                {"task": TASK},
+                grown("1", append=False),
+                grown("x", task_id="other"),
+                {"task": {**shown("COMPLETED", a=["y"]), "id": "other"}},
+                stands("FAILED", task_id="other"),
+                grown("2"),
+                stands("COMPLETED"),
+            )
+        ],
+    )
+    assert told_of(await followed(peer)) == (TaskState.COMPLETED, "", {"a": (Part(text="12"),)})
+    assert caplog.text.count("a frame of another task, 'other': ignored") == 1
+
+
+async def test_a_subscription_is_not_told_of_another_task(peer: Peer) -> None:
+    answering(
+        peer,
+        SubscribeToTask=[
+            streaming({"task": {**shown("FAILED"), "id": "other"}}, {"task": shown("COMPLETED", a=["1"])})
+        ],
+    )
+    async with connect(peer.url, dialect="1.0") as agent:
+        updates = [update async for update in agent.subscribe("t")]
+    assert told_of(updates) == (TaskState.COMPLETED, "", {"a": (Part(text="1"),)})
+
+
+async def test_another_task_than_was_asked_for_is_no_answer(peer: Peer) -> None:
+    answering(peer, SendStreamingMessage=[begun()], GetTask=[result({**DONE, "id": "other"})])
+    with pytest.raises(InvalidAgentResponse, match="expected the task t, got the task 'other'"):
+        await followed(peer)
+    async with connect(peer.url, dialect="1.0") as agent:
+        with pytest.raises(InvalidAgentResponse, match="expected the task t, got the task 'other'"):
+            await agent.get("t")
+
+
+@pytest.mark.parametrize("after", [stands("FAILED", "No"), stands("WORKING"), {"task": shown("FAILED", "No")}])
+async def test_what_has_ended_has_ended(peer: Peer, caplog: pytest.LogCaptureFixture, after: Any) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[streaming({"task": TASK}, grown("1", append=False), stands("COMPLETED", "Yes"), after)],
+    )
+    updates = await followed(peer)
+    assert told_of(updates) == (TaskState.COMPLETED, "Yes", {"a": (Part(text="1"),)})
+    assert "came after TASK_STATE_COMPLETED, which is final: ignored" in caplog.text

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.client.place import KNOWN_MAX, Place
+from dragoman.client.place import KNOWN_MAX, Place, succeeds
 from dragoman.dialects.sse import ServerSentEvent
 
 
@@ -32,3 +32,26 @@ def test_what_is_remembered_is_bounded() -> None:
         assert not place.repeats(ServerSentEvent("x", id=str(number)))
     assert place.repeats(ServerSentEvent("x", id=str(2 * KNOWN_MAX - 1)))
     assert not place.repeats(ServerSentEvent("x", id="0"))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("7", "8", True),
+        ("7", "8.1", True),
+        ("8.1", "8.2", True),
+        ("8.2", "8", True),
+        ("7", "9", False),
+        ("7", "7", False),
+        ("7", "8.2", False),
+        ("8.1", "8.3", False),
+        ("8.1", "9", False),
+        ("7", "1", False),
+        ("", "1", False),
+        ("7", "", False),
+        ("a", "b", False),
+        ("1766000000000", "1766000000001", False),  # times, as the JavaScript SDK numbers
+    ],
+)
+def test_only_the_next_number_shows_that_nothing_is_missing(before: str, after: str, expected: bool) -> None:
+    assert succeeds(after, before) is expected

@@ -6,7 +6,8 @@
 import os
 import select
 import subprocess
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
@@ -93,22 +94,22 @@ def lanes(chosen: list[Lane]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("lane", chosen, ids=lambda lane: lane.name)
 
 
-@pytest.fixture(scope="module")
-def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+@contextmanager
+def started(names: Iterable[str], folder: Path) -> Iterator[dict[str, str]]:
     """Where each server is whose environment is there; all are started at once, and end when their input does."""
-    folder = tmp_path_factory.mktemp("servers")
-    started: dict[str, subprocess.Popen[bytes]] = {}
+    running: dict[str, subprocess.Popen[bytes]] = {}
     try:
-        for name, server in SERVERS.items():
+        for name in names:
+            server = SERVERS[name]
             if server.needs.exists():
                 with (folder / name).open("wb") as log:
-                    started[name] = subprocess.Popen(
+                    running[name] = subprocess.Popen(
                         [server.runtime, server.script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
                     )
         deadline = monotonic() + START_TIMEOUT_S
-        yield {name: _url(process, folder / name, deadline) for name, process in started.items()}
+        yield {name: _url(process, folder / name, deadline) for name, process in running.items()}
     finally:
-        for process in started.values():
+        for process in running.values():
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdin.close()
@@ -118,6 +119,13 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
                 process.kill()
                 process.wait()
             process.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Where the servers are."""
+    with started(SERVERS, tmp_path_factory.mktemp("servers")) as urls:
+        yield urls
 
 
 def _url(process: subprocess.Popen[bytes], log: Path, deadline: float) -> str:

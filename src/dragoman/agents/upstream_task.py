@@ -183,6 +183,8 @@ class UpstreamTask:
                 await telling.give(folding.message.parts)
                 self._names.keep_context(folding.message.context_id or "")
         elif state in TERMINAL or state in INTERRUPTED:
+            if following.final is not None:
+                await telling.snapshot(following.final)
             await telling.settled()
         return folding.status
 
@@ -309,7 +311,7 @@ class UpstreamTask:
                 following.folding.add(replace(task, artifacts=()) if telling.deltas else task)
                 telling.anew()
                 status = await self._followed(following, connection)
-                if status is not None and status.state in TERMINAL:
+                if following.final is None and status is not None and status.state in TERMINAL:
                     await self._looked_over(connection)
                 return status
             except (A2AError, NoAnswer, PeerError) as error:

@@ -12,7 +12,7 @@ from dragoman.client.card import RemoteCard
 from dragoman.client.choice import Choice
 from dragoman.client.conversation import Conversation
 from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
-from dragoman.client.following import Following
+from dragoman.client.following import Following, check_task
 from dragoman.client.interface import Interface
 from dragoman.client.messages import Content, message_of
 from dragoman.client.place import Batch, Place
@@ -198,7 +198,7 @@ class Connection:
 
     async def get(self, task_id: str, *, history_length: int | None = None) -> Task:
         """The task as it stands."""
-        return self._task(await self.ask(GetTask(id=task_id, history_length=history_length)))
+        return check_task(await self.ask(GetTask(id=task_id, history_length=history_length)), task_id)
 
     async def list(
         self,
@@ -229,7 +229,7 @@ class Connection:
 
     async def cancel(self, task_id: str, *, metadata: dict[str, Any] | None = None) -> Task:
         """Stop a task; the task as it stands then."""
-        return self._task(await self.ask(CancelTask(id=task_id, metadata=metadata)))
+        return check_task(await self.ask(CancelTask(id=task_id, metadata=metadata)), task_id)
 
     async def extended_card(self) -> AgentCard:
         """The card for callers who have said who they are."""
@@ -298,11 +298,6 @@ class Connection:
     def _transport(self) -> Transport:
         assert self._choice.transport is not None  # connect has begun
         return self._choice.transport
-
-    def _task(self, answer: Answer) -> Task:
-        if not isinstance(answer, Task):
-            raise _unexpected(answer, "a task")
-        return answer
 
     def _gone(self, error: A2AError | HttpRefusal, operation: Operation) -> bool:
         """Whether an error says that the endpoint is not there any more, or speaks something else.

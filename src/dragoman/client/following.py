@@ -2,20 +2,24 @@
 
 With `Last-Event-ID`, where the server numbers its events, exactly what follows comes. Else the task is asked for and
 subscribed to, and of where it stands only that is told which has not been; if that cannot be, it is asked for again
-and again. A send of which nothing was heard goes out again with the same message id, if the agent knows repeated sends.
+and again. Servers repeat chunks to a reader that joins late, or leave some out; so before the end of a stream that
+was joined, unless event numbers prove that nothing is missing, the task is read once more, and what differs from it is
+replaced. A send of which nothing was heard goes out again with the same message id, if the agent knows repeated sends.
 
-Invariant: however the stream is cut, the updates fold to the same task, and no text is told twice.
+Invariant: however the stream is cut, the updates fold to the artifacts and the status that the agent says its task has
+in the end; and the first terminal state that was told stays.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+import logging
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from enum import Enum, auto
 from typing import Any, Protocol
 
 from dragoman.client.errors import CallTimedOut, HttpRefusal, NoAnswer, NoToken, PeerError, StreamLost, fate_unknown
-from dragoman.client.folding import Folding
-from dragoman.client.place import Batch, Place
+from dragoman.client.folding import Folding, missing
+from dragoman.client.place import Batch, Place, succeeds
 from dragoman.client.retries import Again
 from dragoman.client.timeouts import Timeouts
 from dragoman.dialects.tongue import Answer, Tongue
@@ -34,8 +38,10 @@ from dragoman.model.errors import (
 )
 from dragoman.model.message import Message
 from dragoman.model.operations import GetTask, Operation, SendMessage, StreamMessage, Subscribe
-from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskStatus
-from dragoman.model.updates import ArtifactUpdate, Update
+from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+log = logging.getLogger("dragoman.client")
 
 _LACKING = (UnsupportedOperation, MethodNotFound, MethodNotAllowed, NotFound, InvalidParams)
 """What an agent says that cannot subscribe, or not from an event on."""
@@ -43,6 +49,12 @@ _LACKING = (UnsupportedOperation, MethodNotFound, MethodNotAllowed, NotFound, In
 _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 
 _BROKEN = (NoAnswer, PeerError, A2AError)
+
+SETTLES_S = 5.0
+"""How long an agent that has told of an end may still show its task from before it."""
+
+COMPLAINTS_MAX, SHOWN_MAX = 8, 80
+"""Faults of one stream that are logged, and characters of an agent's text in each."""
 
 LAST_S = 1.0
 """How long an agent may leave a stream open after its task has ended, or waits for its caller; some never end it."""
@@ -87,6 +99,8 @@ class _Step(Enum):
 class Following:
     """One stream. `folding` is what it amounts to so far, `place` where it stands.
 
+    `final` is the agent's own task in the end, if the stream had to be compared with it: see `_compare`.
+
     `streams` False: the agent is known to have no streams, so that a send is answered once, and then asked for. For
     `repeats_s` it takes a send that comes again for the same.
     """
@@ -106,6 +120,7 @@ class Following:
     ) -> None:
         self.folding = Folding(operation.id if isinstance(operation, Subscribe) else "")
         self.place = Place(after or "")
+        self.final: Task | None = None
         self.mended = 0
         """How often it was taken up again: what comes then may say again what was told, if a server was lost."""
         self._agent = agent
@@ -127,6 +142,11 @@ class Following:
         self._lost_at: float | None = None
         self._ends_at: float | None = None
         self._attempt = 0
+        self._partial = bool(after)  # what came before that event is not known here
+        self._doubtful = False  # something may be missing, or told twice
+        self._joining = False  # the next frame shows whether that is so
+        self._end: Task | StatusUpdate | None = None  # is told when the task has been compared
+        self._complained: set[str] = set()
 
     async def updates(self) -> AsyncGenerator[Update, None]:
         """The same one by one, for whoever does not look at `folding` and `place` meanwhile. It is to be closed."""
@@ -148,19 +168,29 @@ class Following:
             try:
                 async with aclosing(self._events()) as events:
                     while (came := await (self._last(events) if settled else anext(events, None))) is not None:
+                        if not (came := self._own(came)):
+                            continue
+                        whole = False
                         if not self._told:
                             self._told = True
                             if not self._fits(came[0][1]):
                                 break
+                            whole = type(came[0][1]) is Task
+                        if self._joining:
+                            self._join(came, whole=whole)
                         news = self._taken(came)
                         if news:
                             yield news
+                        if self._end is not None:
+                            break
                         settled = self._settled
                         if not self._first and self._answered:
                             return
             except _BROKEN as error:
                 lost = self._mendable(error)
-            if self._over(clean=lost is None):
+            if self._end is not None or self._over(clean=lost is None):
+                if self._doubtful and self.folding.task_id and (news := await self._compare()):
+                    yield news
                 return
             await self._turn(lost)
 
@@ -169,7 +199,13 @@ class Following:
         folding, place = self.folding, self.place
         news: list[Update] = []
         for event_id, update in came:
-            for each in folding.news(update) if self._checks else (update,):
+            if type(update) is not ArtifactUpdate:
+                if self._overturns(update):
+                    continue
+                if self._doubtful and isinstance(update, Task | StatusUpdate) and self._ends(update):
+                    self._end = update
+                    break
+            for each in self._unknown(update) if self._checks else (update,):
                 folding.add(each)
                 news.append(each)
             place.id = event_id or place.id
@@ -179,11 +215,126 @@ class Following:
             self._attempt = 0
         return news
 
+    def _unknown(self, update: Update) -> Sequence[Update]:
+        """What an update tells that has not been told."""
+        if self._partial and isinstance(update, Task):
+            self._partial = False
+            return (update,)  # the reader has more of it than is known here
+        return self.folding.news(update)
+
+    def _own(self, came: Batch) -> Batch:
+        """Return the frames of this task; those of another are ignored."""
+        task_id = self.folding.task_id
+        own: Batch = []
+        for each in came:
+            update = each[1]
+            named = update.id if isinstance(update, Task) else update.task_id
+            if named and named != task_id:
+                if task_id:
+                    self._complain(f"its stream bore a frame of another task, {named[:SHOWN_MAX]!r}: ignored")
+                    continue
+                task_id = named
+            own.append(each)
+        return own
+
+    def _overturns(self, update: Update) -> bool:
+        """Whether an update says of a task that has ended that it has not, or in another way: that is ignored."""
+        state = self.folding.state
+        if state not in TERMINAL or not isinstance(update, Task | StatusUpdate) or update.status.state is state:
+            return False
+        self._complain(f"{update.status.state.value} came after {state.value}, which is final: ignored")
+        return True
+
+    def _complain(self, fault: str) -> None:
+        """Log what is wrong with the stream, once."""
+        if fault not in self._complained and len(self._complained) < COMPLAINTS_MAX:
+            self._complained.add(fault)
+            log.warning("task %.80r: %s", self.folding.task_id, fault)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    def _join(self, came: Batch, *, whole: bool) -> None:
+        """Note whether a piece goes on exactly where the one before it broke; `whole`: it begins with the task.
+
+        Only a number that follows the last one proves that. A whole task proves it only if nothing comes after it.
+        """
+        self._joining = False
+        first = came[0][1]
+        if type(first) is Task and (self._step is _Step.ASKED or self._ends(first)):
+            self._doubtful = False
+            self.final = first if self._ends(first) else None
+        elif whole or not succeeds(next((event_id for event_id, _ in came if event_id), ""), self.place.id):
+            self._doubtful = True
+
+    def _ends(self, update: Task | StatusUpdate) -> bool:
+        """Whether nothing more is to come after an update."""
+        state = update.status.state
+        return state in TERMINAL or (self._send is not None and state in INTERRUPTED and update.status != self._asked)
+
+    async def _compare(self) -> list[Update]:
+        """Read the agent's own task, and return where it differs from what was told, then the end of the stream.
+
+        The agent's own task is right. An artifact that it lacks altogether stays: some servers keep none. Raises
+        StreamLost if the task cannot be read for `mend_s`.
+        """
+        folding, end = self.folding, self._end
+        known, status = folding.task(), folding.status if end is None else end.status
+        self.final = None if status is None else await self._read_final(status)
+        news: list[Update] = [] if end is None else [end]
+        if (final := self.final) is not None:
+            news = [final] if known is None or self._partial else self._differences(known, final)
+        for each in news:
+            folding.add(each)
+        return news
+
+    def _differences(self, known: Task, final: Task) -> list[Update]:
+        """Return the updates that lead from the task as it was told to the agent's own, the end last."""
+        lacking = {each.artifact_id for each in known.artifacts} - {each.artifact_id for each in final.artifacts}
+        if lacking:
+            log.info("task %.80r: its stream told of artifacts that the agent does not keep: %.200r", final.id, lacking)
+        news: list[Update] = list(missing(known, final))
+        end = self._end
+        if type(end) is not StatusUpdate or end.status.state is not final.status.state:
+            return news
+        if end.status.message is None and (final.status.message is not None or final in news):
+            return news
+        return [*(each for each in news if type(each) is ArtifactUpdate), end]  # it may bear more than a task does
+
+    async def _read_final(self, status: TaskStatus) -> Task | None:
+        """Read the agent's own task until it stands at `status`, for SETTLES_S; None if the agent does not show that.
+
+        Raises StreamLost if it does not answer for `mend_s`.
+        """
+        task_id, began = self.folding.task_id, asyncio.get_running_loop().time()
+        attempt = 0
+        while True:
+            lost: Exception | None = None
+            shown: TaskState | None = None
+            try:
+                task = check_task(await self._agent.ask(GetTask(id=task_id), traceparent=self._traceparent), task_id)
+                if task.status.state in TERMINAL or task.status.state is status.state:
+                    return task
+                shown = task.status.state
+            except _BROKEN as error:
+                if not _passes(error):
+                    log.warning("task %.80r: its end cannot be compared with the agent's own task: %s", task_id, error)
+                    return None
+                lost = error
+            waited_s = asyncio.get_running_loop().time() - began
+            if lost is not None and waited_s >= self._mend_s:
+                raise StreamLost(self._where(lost), f"its end is not certain: {lost}", task_id, self.place.id) from lost
+            if shown is not None and waited_s >= min(SETTLES_S, self._mend_s):
+                log.warning("task %.80r: its stream has ended, but the agent shows it as %s", task_id, shown.value)
+                return None
+            attempt += 1
+            await self._again.pause(min(self._again.wait_s(attempt), self._again.retries.patience_s))
+
     # -- the pieces ----------------------------------------------------------------------------------------------------
 
     def _events(self) -> AsyncGenerator[Batch, None]:
         task_id, place = self.folding.task_id, self.place
         place.retry_ms = None
+        self._joining = self._send is None or self._step is not _Step.SAID or self.folding.status is not None
         match self._step:
             case _Step.RESUMED:
                 return self._agent.events(
@@ -223,6 +374,8 @@ class Following:
         answer = await self._agent.ask(operation, traceparent=self._traceparent, **key)
         if not isinstance(answer, Task | Message):
             raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
+        if isinstance(operation, GetTask):
+            check_task(answer, operation.id)
         yield [("", answer)]
 
     def _fits(self, first: Update) -> bool:
@@ -340,3 +493,23 @@ class Following:
 
     def _where(self, lost: Exception | None) -> str:
         return lost.url if isinstance(lost, NoAnswer | PeerError) else "stream"
+
+
+def check_task(answer: object, task_id: str) -> Task:
+    """Return the answer if it is the task of that id. Raises InvalidAgentResponse."""
+    if not isinstance(answer, Task):
+        raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
+    if answer.id and answer.id != task_id:
+        raise InvalidAgentResponse(f"expected the task {task_id}, got the task {answer.id[:SHOWN_MAX]!r}")
+    return answer
+
+
+def _passes(error: Exception) -> bool:
+    """Whether the same call may be answered a moment later."""
+    match error:
+        case HttpRefusal():
+            return error.status >= 500 or error.status == 429
+        case NoToken():
+            return not error.permanent
+        case _:
+            return isinstance(error, NoAnswer | Unavailable | TooManyRequests | AgentOffline | InternalError)

@@ -4,6 +4,8 @@ Invariant: an event that was told is not told again. Only a number that came bef
 was: some servers give all events one id, and some number each stream from 1.
 """
 
+import re
+
 from dragoman.dialects.sse import ServerSentEvent
 from dragoman.model.updates import Update
 
@@ -12,6 +14,24 @@ Batch = list[tuple[str, Update]]
 
 KNOWN_MAX = 1024
 """Newest events that are told apart, at least: more than any server sends again from before where its reader stands."""
+
+_NUMBER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
+"""An event's number, and that of a frame where one event is several. Longer numbers are times: the JavaScript SDK
+numbers its frames by the millisecond, so that two that follow each other may seem to be next to each other."""
+
+
+def succeeds(event_id: str, before: str) -> bool:
+    """Whether an event comes right after another by their numbers, so that nothing can be missing in between.
+
+    `7`, `8.1`, `8.2`, `8`, `9`: the last frame of an event has its number alone.
+    """
+    old, new = _NUMBER.fullmatch(before), _NUMBER.fullmatch(event_id)
+    if old is None or new is None:
+        return False
+    number, frame = int(old[1]), int(old[2] or 0)
+    if frame:
+        return int(new[1]) == number and int(new[2] or frame + 1) == frame + 1
+    return int(new[1]) == number + 1 and int(new[2] or 1) == 1
 
 
 class Place:

@@ -7,7 +7,7 @@ does.
 import asyncio
 import uuid
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from fasta2a import FastA2A, Worker
@@ -15,6 +15,9 @@ from fasta2a.broker import InMemoryBroker
 from fasta2a.schema import Artifact, Message, TaskIdParams, TaskSendParams
 from fasta2a.storage import InMemoryStorage
 from listening import serve
+
+WORKERS = 32
+"""Tasks that run at once: each worker takes one after the other."""
 
 
 class Agent(Worker[Any]):
@@ -34,6 +37,20 @@ class Agent(Worker[Any]):
                         task_id, context_id, piece, append=n > 0, last_chunk=n == len(chunks) - 1
                     )
                 whole = [Artifact(artifact_id="count", parts=chunks)]
+                await self.storage.update_task(task_id, state="completed", new_artifacts=whole)
+            case "pace":
+                texts = [{"text": f"{task_id} <0>" if n == 0 else f"<{n}>"} for n in range(int(rest))]
+                notes = [{"data": {"n": n}} for n in range(0, len(texts), 4)]
+                for n, text in enumerate(texts):
+                    piece = Artifact(artifact_id="pace", parts=[text])
+                    await self.publish_artifact(
+                        task_id, context_id, piece, append=n > 0, last_chunk=n == len(texts) - 1
+                    )
+                    if n % 4 == 0:
+                        note = Artifact(artifact_id="log", parts=[notes[n // 4]])
+                        await self.publish_artifact(task_id, context_id, note, append=n > 0, last_chunk=False)
+                    await asyncio.sleep(0.003)
+                whole = [Artifact(artifact_id="pace", parts=texts), Artifact(artifact_id="log", parts=notes)]
                 await self.storage.update_task(task_id, state="completed", new_artifacts=whole)
             case "ask":
                 question = Message(role="agent", parts=[{"text": "Which city?"}], message_id=str(uuid.uuid4()))
@@ -65,7 +82,9 @@ def application(url: str) -> Any:
 
     @asynccontextmanager
     async def lifespan(app: FastA2A) -> AsyncIterator[None]:
-        async with app.task_manager, worker.run():
+        async with app.task_manager, AsyncExitStack() as running:
+            for _ in range(WORKERS):
+                await running.enter_async_context(worker.run())
             yield
 
     return FastA2A(storage=storage, broker=broker, name="FastA2A", url=url, lifespan=lifespan)

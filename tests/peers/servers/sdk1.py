@@ -32,6 +32,7 @@ from a2a.types import (
     TaskState,
     TaskStatus,
 )
+from google.protobuf import struct_pb2
 from listening import serve
 from starlette.applications import Starlette
 
@@ -68,6 +69,14 @@ class Agent(AgentExecutor):
                 for n in range(int(rest)):
                     await updater.add_artifact([Part(text=f"{n} ")], artifact_id="count", append=n > 0)
                 await updater.complete()
+            case "pace":
+                for n in range(int(rest)):
+                    said = Part(text=f"{context.task_id} <0>" if n == 0 else f"<{n}>")
+                    await updater.add_artifact([said], artifact_id="pace", append=n > 0)
+                    if n % 4 == 0:
+                        await updater.add_artifact([_data(n)], artifact_id="log", append=n > 0)
+                    await asyncio.sleep(0.003)
+                await updater.complete()
             case "ask":
                 await updater.requires_input(updater.new_agent_message([Part(text="Which city?")]))
             case "fail":
@@ -83,6 +92,12 @@ class Agent(AgentExecutor):
 
     async def cancel(self, context: RequestContext, event_queue: EventQueue) -> None:
         await TaskUpdater(event_queue, context.task_id or "", context.context_id or "").cancel()
+
+
+def _data(number: int) -> Part:
+    value = struct_pb2.Value()
+    value.number_value = number
+    return Part(data=value)
 
 
 def application(url: str) -> Any:

@@ -1,0 +1,188 @@
+"""Streams of other servers that were joined late, or tell of more than their task: what is stored of them in front."""
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from dragoman.client import Connection, Timeouts
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+from dragoman.server import serving
+from tests.client.test_following import (
+    TASK,
+    answering,
+    begun,
+    grown,
+    methods,
+    refusal,
+    result,
+    shown,
+    stands,
+    streaming,
+)
+from tests.net.peer import Peer, listening
+from tests.systems.test_upstream import CONFIG, asked, fronted, partner, said
+
+
+@pytest.fixture
+async def peer() -> AsyncIterator[Peer]:
+    async with listening() as peer:
+        yield peer
+
+
+@pytest.fixture
+async def connection(peer: Peer) -> AsyncIterator[Connection]:
+    async with fronted(partner(peer.url, dialect="1.0", timeouts=Timeouts(mend_s=0.2))) as connection:
+        yield connection
+
+
+async def ended(connection: Connection) -> tuple[TaskState, str, dict[str, tuple[Part, ...]]]:
+    """The state, what it says, and the parts by artifact, of a task as it is stored."""
+    task = await connection.get((await asked(connection, "hello")).id)
+    return task.status.state, said(task), {each.artifact_id: each.parts for each in task.artifacts}
+
+
+async def test_a_chunk_that_comes_again_after_the_task_is_taken_back(peer: Peer, connection: Connection) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING", a=["1"])), result(shown("COMPLETED", a=["1", "2", "3"]))],
+        SubscribeToTask=[
+            streaming({"task": shown("WORKING", a=["1", "2"])}, grown("2"), grown("3"), stands("COMPLETED"))
+        ],
+    )
+    assert await ended(connection) == (TaskState.COMPLETED, "", {"a": (Part(text="123"),)})
+
+
+async def test_chunks_that_no_snapshot_holds_come_with_the_end(peer: Peer, connection: Connection) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING")), result(shown("COMPLETED", a=["1", "2", "3"], b=[{"data": 7}, "x"]))],
+        SubscribeToTask=[streaming({"task": shown("WORKING")}, grown("3"), stands("COMPLETED"))],
+    )
+    expected = {"a": (Part(text="123"),), "b": (Part(data=7), Part(text="x"))}
+    assert await ended(connection) == (TaskState.COMPLETED, "", expected)
+
+
+async def test_artifacts_that_the_upstream_does_not_keep_stay(peer: Peer, connection: Connection) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING")), result(shown("COMPLETED"))],
+        SubscribeToTask=[streaming({"task": shown("WORKING")}, grown("2"), stands("COMPLETED"))],
+    )
+    assert await ended(connection) == (TaskState.COMPLETED, "", {"a": (Part(text="12"),)})
+
+
+async def test_a_question_after_a_joint_comes_after_what_was_missed(peer: Peer, connection: Connection) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING")), result(shown("INPUT_REQUIRED", "Which?", a=["1", "2"]))],
+        SubscribeToTask=[streaming({"task": shown("WORKING")}, grown("1"), stands("INPUT_REQUIRED", "Which?"))],
+    )
+    assert await ended(connection) == (TaskState.INPUT_REQUIRED, "Which?", {"a": (Part(text="12"),)})
+
+
+async def test_an_end_that_cannot_be_compared_is_no_success(peer: Peer, connection: Connection) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[begun(grown("1", append=False))],
+        GetTask=[result(shown("WORKING", a=["1"])), refusal(-32603)],
+        SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, grown("2"), stands("COMPLETED"))],
+    )
+    state, _, _ = await ended(connection)
+    assert state is TaskState.FAILED
+
+
+async def test_a_stream_that_was_not_joined_is_not_compared(peer: Peer, connection: Connection) -> None:
+    answering(peer, SendStreamingMessage=[streaming({"task": TASK}, grown("1", append=False), stands("COMPLETED"))])
+    assert await ended(connection) == (TaskState.COMPLETED, "", {"a": (Part(text="1"),)})
+    assert methods(peer) == ["SendStreamingMessage"]
+
+
+async def test_frames_of_another_task_are_not_taken_in(peer: Peer, connection: Connection) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[
+            streaming(
+                {"task": TASK},
+                grown("1", append=False),
+                grown("x", task_id="other"),
+                stands("FAILED", task_id="other"),
+                grown("2"),
+                stands("COMPLETED"),
+            )
+        ],
+    )
+    assert await ended(connection) == (TaskState.COMPLETED, "", {"a": (Part(text="12"),)})
+
+
+async def test_what_an_upstream_has_completed_it_does_not_fail(peer: Peer, connection: Connection) -> None:
+    answering(
+        peer,
+        SendStreamingMessage=[
+            streaming({"task": TASK}, grown("1", append=False), stands("COMPLETED"), stands("FAILED", "No"))
+        ],
+    )
+    assert await ended(connection) == (TaskState.COMPLETED, "", {"a": (Part(text="1"),)})
+
+
+LEARNED: dict[str, dict[str, list[Any]]] = {
+    "chunks": {
+        "SendStreamingMessage": [
+            streaming({"task": TASK}, grown("Good", append=False), grown(" day"), grown(" to you"), stands("COMPLETED"))
+        ]
+    },
+    "the task": {"SendStreamingMessage": [streaming({"task": shown("COMPLETED", a=["Good", " day", " to you"])})]},
+    "the task, asked for": {
+        "SendStreamingMessage": [begun()],
+        "GetTask": [result(shown("COMPLETED", a=["Good", " day", " to you"]))],
+    },
+    "the task, after a chunk": {
+        "SendStreamingMessage": [begun(grown("Good", append=False))],
+        "GetTask": [result(shown("COMPLETED", a=["Good", " day", " to you"]))],
+    },
+}
+MESSAGE = {"role": "user", "parts": [{"type": "text", "text": "hello"}]}
+NEW_MESSAGE = {"role": "ROLE_USER", "messageId": "m", "parts": [{"text": "hello"}]}
+CALL = {"jsonrpc": "2.0", "id": 1}
+FORMS: dict[str, tuple[str, dict[str, Any]]] = {
+    "mcp": ("/mcp", {**CALL, "method": "tools/call", "params": {"name": "partner", "arguments": {"message": "hello"}}}),
+    "openai": ("/v1/chat/completions", {"model": "partner", "messages": [{"role": "user", "content": "hello"}]}),
+    "kaos": ("/", {**CALL, "method": "SendMessage", "params": {"message": MESSAGE}}),
+    "evoai": ("/api/v1/a2a/partner", {**CALL, "method": "message/send", "params": {"message": MESSAGE}}),
+    "beeos": ("/partner", {**CALL, "method": "message/send", "params": {"message": MESSAGE}}),
+    "1.0": ("/agents/partner", {**CALL, "method": "SendMessage", "params": {"message": NEW_MESSAGE}}),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("learned", LEARNED)
+async def test_a_text_is_one_text_however_it_was_learned(peer: Peer, learned: str, form: str) -> None:
+    answering(peer, **LEARNED[learned])
+    path, body = FORMS[form]
+    headers = {"Accept": "application/json, text/event-stream"}
+    if form == "1.0":
+        headers["A2A-Version"] = "1.0"
+    async with (
+        serving(CONFIG, [partner(peer.url, dialect="1.0")]) as url,
+        aiohttp.ClientSession() as http,
+        http.post(url + path, json=body, headers=headers) as answer,
+    ):
+        told = await answer.text()
+    texts = [each for each in _texts(json.loads(told)) if "day" in each]
+    assert texts, told
+    assert set(texts) == {"Good day to you"}
+
+
+def _texts(value: Any) -> list[str]:
+    """All strings in JSON."""
+    if isinstance(value, str):
+        return [value]
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return [text for each in inner for text in _texts(each)]
