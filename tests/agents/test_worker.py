@@ -256,6 +256,15 @@ async def test_only_workers_tasks_end_from_outside() -> None:
                 await here.ask(report)
 
 
+async def test_reports_on_unknown_and_foreign_tasks_of_an_agent_that_is_no_worker_find_nothing() -> None:
+    async with house() as here:
+        foreign = (await here.send()).head.id
+        for task_id in ("no-such-task", foreign):
+            for report in (done(task_id), updated(task_id, TaskState.WORKING)):
+                with pytest.raises(TaskNotFound):
+                    await here.ask(report, owner="somebody else")
+
+
 async def question(here: House, agent: WorkerAgent) -> tuple[str, Offer]:
     """A task whose worker has asked, and that waits for its caller."""
     task_id = await here.begin()

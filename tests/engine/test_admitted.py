@@ -301,7 +301,7 @@ async def test_a_refused_operation_is_noted_with_its_reason() -> None:
             ("SendMessage", "t", False, "Forbidden"),
             ("GetTask", "nope", False, "TaskNotFound"),
             ("SubscribeToTask", "nope", False, "TaskNotFound"),
-            ("CompleteTask", "t", False, "UnsupportedOperation"),
+            ("CompleteTask", "t", False, "TaskNotFound"),
             ("ListTasks", "", False, "TooManyRequests"),
         ]
 

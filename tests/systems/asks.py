@@ -183,7 +183,7 @@ ASKS = [
     Ask(name="chat of another model", path="/v1/chat/completions", body={**CHAT, "model": "other"}, headers={
         "x_dragoman_task_id": "{id}"}, found=False),
     # A worker's report by somebody who is no worker.
-    *(rpc("BeeOS", "/desk", method, {"id": "{id}", "status": {"state": "working"}, "artifacts": []}, found=False)
+    *(rpc("BeeOS", "/desk", method, {"id": "{id}", "status": {"state": "working"}, "artifacts": []})
       for method in ("CompleteTask", "UpdateStatus", "tasks/complete", "tasks/updateStatus")),
 ]  # fmt: skip
 

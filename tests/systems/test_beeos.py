@@ -67,6 +67,19 @@ async def test_the_example_of_cancel(served: Site) -> None:
     assert (await served.post(PATH, cancel, **V)).result == told.result, "canceling again changes nothing"
 
 
+@pytest.mark.parametrize("method", ["CompleteTask", "UpdateStatus", "tasks/complete", "tasks/updateStatus"])
+async def test_a_report_on_an_unknown_task_is_task_not_found_also_where_no_worker_is(
+    served: Site, method: str
+) -> None:
+    report = {"artifacts": [], "status": {"state": "working"}}
+    unknown = await served.rpc(PATH, method, {"id": "task_abc123", **report}, **V)
+    assert (unknown.error["code"], unknown.error["message"]) == (-32000, "Task not found")
+    own = (await served.post(PATH, SEND, **V)).result["id"]
+    told = await served.rpc(PATH, method, {"id": own, **report}, **V)
+    assert (told.error["code"], told.error["data"]["code"]) == (-32004, "unsupported_operation")
+    assert "is not a worker" in told.error["message"]
+
+
 async def test_tasks_are_listed_by_limit_and_offset(served: Site) -> None:
     context = "beeos-list"
     made = []

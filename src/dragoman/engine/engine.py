@@ -327,6 +327,7 @@ class Engine:
         if not isinstance(runner, Reported):
             runner = self._leaving.get(call.agent, runner)
         if not isinstance(runner, Reported):
+            self._registry.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
             raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
         live = self._registry.pin_reported(call, report.id)
         try:
