@@ -68,9 +68,7 @@ async def test_the_example_of_cancel(served: Site) -> None:
 
 
 @pytest.mark.parametrize("method", ["CompleteTask", "UpdateStatus", "tasks/complete", "tasks/updateStatus"])
-async def test_a_report_on_an_unknown_task_is_task_not_found_also_where_no_worker_is(
-    served: Site, method: str
-) -> None:
+async def test_a_report_on_an_unknown_task_is_task_not_found_also_where_no_worker_is(served: Site, method: str) -> None:
     report = {"artifacts": [], "status": {"state": "working"}}
     unknown = await served.rpc(PATH, method, {"id": "task_abc123", **report}, **V)
     assert (unknown.error["code"], unknown.error["message"]) == (-32000, "Task not found")

@@ -107,7 +107,12 @@ def test_any_message_artifact_or_status_is_taken_or_refused(value: dict[str, Any
         ("UpdateStatus", {"id": "t", "status": {}}, "status.state"),
         ("UpdateStatus", {"id": "t", "status": {"state": "busy"}}, "status.state"),
         ("UpdateStatus", {"id": "t", "status": {"state": "working", "message": 7}}, "status.message"),
+        ("UpdateStatus", {"id": "t", "status": {"state": "working", "message": {"a": 1}}}, "status.message"),
+        ("UpdateStatus", {"id": "t", "status": {"state": "working", "message": {"parts": []}}}, "status.message"),
+        ("UpdateStatus", {"id": "t", "status": {"state": "working", "message": {"parts": 7}}}, "status.message.parts"),
+        ("UpdateStatus", {"id": "t", "status": {"state": "working", "message": ["hi"]}}, "status.message"),
         ("UpdateStatus", {"id": "t", "status": {"state": "working", "progress": 7}}, "status.progress"),
+        ("UpdateStatus", {"id": "t", "status": {"state": "working", "progress": {"step": 1}}}, "status.progress"),
         ("SetPushNotificationConfig", {"taskId": "t"}, "pushNotificationConfig"),
         ("DeletePushNotificationConfig", {"id": "t"}, "pushNotificationConfigId"),
     ],
@@ -116,6 +121,12 @@ def test_a_wrong_parameter_is_named(method: str, params: Any, field: str) -> Non
     with pytest.raises(InvalidParams) as refused:
         call(method, params)
     assert refused.value.violations[0][0] == field
+
+
+def test_a_status_message_that_says_nothing_is_refused_with_the_forms_that_are_taken() -> None:
+    with pytest.raises(InvalidParams) as refused:
+        call("UpdateStatus", {"id": "t", "status": {"state": "working", "message": {"a": 1}}})
+    assert refused.value.message == 'status.message: must be a string, or a message with parts: {"parts": [...]}'
 
 
 @pytest.mark.parametrize("method", ["GetExtendedAgentCard", "tasks/send", "sendMessage", "", "tasks/get "])

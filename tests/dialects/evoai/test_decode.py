@@ -71,7 +71,7 @@ def test_methods_of_others_are_not_found(method: str) -> None:
     [
         ("message/send", {}, "message"),
         ("message/send", {"message": {"role": "user"}}, "message.parts"),
-        ("message/send", {"message": MESSAGE, "sessionId": 7}, "contextId"),
+        ("message/send", {"message": MESSAGE, "sessionId": 7}, "sessionId"),
         ("message/send", {"message": MESSAGE, "pushNotificationConfig": 7}, "pushNotificationConfig"),
         ("message/send", {"message": MESSAGE, "history": [{"role": "user"}]}, "history[0].parts"),
         ("tasks/get", {}, "id"),

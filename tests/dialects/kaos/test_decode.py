@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.dialects.kaos import JSONRPC, METHODS
-from dragoman.model.errors import A2AError, InvalidParams, MethodNotFound
+from dragoman.model.errors import A2AError, InvalidParams, MethodNotFound, PushNotificationNotSupported
 
 WORDS = [
     *("message", "messageId", "role", "parts", "kind", "type", "text", "file", "data", "bytes", "metadata", "id"),
@@ -29,6 +29,7 @@ VALUES = st.recursive(
     ),
     max_leaves=20,
 )
+TEXT = {"parts": [{"text": "x"}]}
 
 
 def call(method: str, params: Any) -> Any:
@@ -78,6 +79,8 @@ def test_any_message_and_configuration_is_taken_or_refused(value: dict[str, Any]
         ("SendMessage", {"message": {"parts": [{"text": "x"}], "metadata": 7}}, "message.metadata"),
         ("SendMessage", {"message": {"parts": [{"text": "x"}]}, "configuration": 7}, "configuration"),
         ("SendMessage", {"message": {"parts": [{"text": "x"}]}, "configuration": {"mode": 7}}, "configuration.mode"),
+        ("SendMessage", {"message": TEXT, "configuration": {"budgets": 7}}, "configuration.budgets"),
+        ("SendMessage", {"message": {"parts": [{"text": "x", "data": {}}]}}, "message.parts[0]"),
         ("GetTask", {}, "id"),
         ("tasks/cancel", {"id": 7}, "id"),
     ],
@@ -86,6 +89,13 @@ def test_a_wrong_parameter_is_named(method: str, params: Any, field: str) -> Non
     with pytest.raises(InvalidParams) as refused:
         call(method, params)
     assert refused.value.violations[0][0] == field
+
+
+@pytest.mark.parametrize("webhook", [{"url": "https://example.com/h"}, {}, "https://example.com/h", 7])
+def test_a_webhook_is_refused_in_whatever_form_it_comes(webhook: Any) -> None:
+    for params in ({"pushNotificationConfig": webhook}, {"configuration": {"pushNotificationConfig": webhook}}):
+        with pytest.raises(PushNotificationNotSupported):
+            call("SendMessage", {"message": TEXT, **params})
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,16 @@ PARTS = st.one_of(
 )
 
 
+@pytest.mark.parametrize(
+    "part",
+    [{"text": "x", "data": {}}, {"text": "", "file": {"uri": "https://example.com"}}, {"raw": "AA==", "url": "x"}],
+)
+def test_a_part_without_a_tag_that_holds_several_things_is_refused(part: dict[str, Any]) -> None:
+    message = {"messageId": "m", "role": "user", "parts": [{"text": "first"}, part]}
+    with pytest.raises(InvalidParams, match=r"^message.parts\[1\]: must have one of text, file, data, not "):
+        v03.JSONRPC.decode("message/send", json.dumps({"message": message}).encode())
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(PARTS, min_size=1, max_size=3))
 def test_a_message_that_was_written_reads_back_as_it_was(parts: list[Part]) -> None:

@@ -136,15 +136,18 @@ def _said(status: Fields) -> tuple[Part, ...]:
     said = status.find("message")
     if said is None or isinstance(said, str):
         return (Part(text=said),) if said else ()
-    if not isinstance(said, dict):
-        raise InvalidParams(status.at("message"), "must be a string")
-    message = Fields(said, status.at("message"))
-    return tuple([part(each) for each in message.objects("parts")])
+    message = Fields(said if isinstance(said, dict) else {}, status.at("message"))
+    parts = tuple([part(each) for each in message.objects("parts", "content")])
+    if not parts:
+        raise InvalidParams(message.path, 'must be a string, or a message with parts: {"parts": [...]}')
+    return parts
 
 
 def _progress(fields: Fields | None) -> Progress | None:
     if fields is None:
         return None
+    if not fields.has("current", "total", "message"):
+        raise InvalidParams(fields.path, 'must say how far the task is: {"current": 2, "total": 5}')
     return Progress(fields.count("current") or 0, fields.count("total") or 0, fields.text("message") or "")
 
 

@@ -33,7 +33,7 @@ def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
     if said is not None:
         members["message"] = filled(said)
     if not fields.has("contextId", "context_id"):
-        members["contextId"] = fields.find("sessionId", "session_id")
+        members["contextId"] = fields.text("sessionId", "session_id")
     if configuration is not None:
         members["configuration"] = without(configuration, *INLINE).members
     sent = send(Fields(members, fields.path), kind)

@@ -52,13 +52,14 @@ def _send(fields: Fields) -> SendMessage:
 
 
 def _has_webhook(fields: Fields) -> bool:
-    return any(isinstance(fields.find(name), dict) for name in INLINE)
+    return fields.has(*INLINE)
 
 
 def _configuration(fields: Fields | None) -> dict[str, Any] | None:
     """`mode: autonomous` answers at once, as `blocking: false` of an earlier KAOS does."""
     if fields is None:
         return None
+    fields.mapping("budgets")  # read by nobody, but a caller that misspells them should know
     heeded = {name: fields.members[name] for name in _CONFIGURATION if name in fields.members}
     if fields.text("mode") == "autonomous":
         heeded["returnImmediately"] = True

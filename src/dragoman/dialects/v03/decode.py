@@ -79,7 +79,10 @@ def part(fields: Fields, read_bytes: ReadBytes = raw_bytes, protobuf: bool = Fal
     """A Part, by its tag if it has one, else by what it holds."""
     metadata = fields.mapping("metadata")
     tag = fields.text("kind", "type")
-    match tag or next((name for name in _CONTENTS if fields.has(name)), None):
+    held = [name for name in _CONTENTS if fields.has(name)] if not tag else []
+    if len(held) > 1:
+        raise InvalidParams(fields.path, f"must have one of text, file, data, not {' and '.join(held)}")
+    match tag or next(iter(held), None):
         case "text":
             text = fields.text("text")
             if text is None:
@@ -90,7 +93,7 @@ def part(fields: Fields, read_bytes: ReadBytes = raw_bytes, protobuf: bool = Fal
             if file is None:
                 raise InvalidParams(fields.at("file"), "is required in a file part")
             return _file(file, metadata, read_bytes)
-        case "raw" | "url" if tag is None:
+        case "raw" | "url" if not tag:
             return _file(fields, metadata, read_bytes)
         case "data":
             return _data(fields, protobuf and tag is None, metadata)
