@@ -204,7 +204,21 @@ ASKED: list[tuple[str, str | None, str, bytes, Dialect]] = [
     ("/echo", "1.0", "ListTasks", b"{}", beeos.JSONRPC),
     ("/echo", "1.0", "ListTasks", b'{"pageSize":5}', v1.JSONRPC),
     ("/echo", "1.0", "GetExtendedAgentCard", b"{}", v1.JSONRPC),
-    ("/echo", "7.0", "CompleteTask", SLASH, beeos.JSONRPC),
+    ("/echo", "0.3", "CompleteTask", SLASH, beeos.JSONRPC),
+    ("/echo", "0.3", "SendMessage", BEEOS, beeos.JSONRPC),
+    ("/echo", "0.3", "SendMessage", SDK_1, v03.JSONRPC),
+    ("/echo", "0.3", "message/send", BEEOS, v03.JSONRPC),
+    ("/echo", "0.3.0", "message/stream", UNTYPED, v03.JSONRPC),
+    ("/echo", "0.3", "tasks/get", SLASH, v03.JSONRPC),
+    ("/echo", "0.3", "tasks/cancel", SLASH, v03.JSONRPC),
+    ("/echo", "0.3", "tasks/resubscribe", SLASH, v03.JSONRPC),
+    ("/echo", "0.3", "tasks/list", b"{}", v03.JSONRPC),
+    ("/echo", "0.3", "tasks/pushNotificationConfig/set", SLASH, v03.JSONRPC),
+    ("/echo", "0.3", "agent/getAuthenticatedExtendedCard", b"{}", v03.JSONRPC),
+    ("/echo", "0.3", "tasks/updateStatus", SLASH, beeos.JSONRPC),
+    ("/echo", "0.3", "tasks/pushNotification/set", SLASH, beeos.JSONRPC),
+    ("/echo", "1.0", "message/send", BEEOS, beeos.JSONRPC),
+    ("/echo", "1.0", "message/send", SDK_03, v03.JSONRPC),
 ]
 
 
@@ -214,6 +228,64 @@ def test_a_mount_tells_its_own_system_from_the_official_ones(
 ) -> None:
     assert unknown_task(method, params, version, mount).name == dialect.name
     assert unknown_task(method, params, version, mount).key == dialect.key
+
+
+UNSUPPORTED: list[tuple[str, str, bytes, Dialect]] = [
+    ("/echo", "SendMessage", SDK_1, v1.JSONRPC),
+    ("/echo", "GetExtendedAgentCard", b"{}", v1.JSONRPC),
+    ("/echo", "ListTasks", b'{"pageSize":5}', v1.JSONRPC),
+    ("/echo", "message/send", SDK_03, v03.JSONRPC),
+    ("/echo", "message/send", SDK_1, v03.JSONRPC),
+    ("/echo", "SendMessage", BEEOS, beeos.JSONRPC),
+    ("/echo", "message/send", BEEOS, beeos.JSONRPC),
+    ("/echo", "GetTask", SLASH, beeos.JSONRPC),
+    ("/echo", "tasks/resubscribe", SLASH, beeos.JSONRPC),
+    ("/echo", "CompleteTask", SLASH, beeos.JSONRPC),
+    ("/a2a", "SendMessage", SDK_1, v1.JSONRPC),
+    ("/a2a", "message/send", SDK_03, v03.JSONRPC),
+    ("/a2a", "message/sendStream", SDK_03, v03.JSONRPC),
+    ("/api/v1/a2a/echo", "message/send", SDK_03, v03.JSONRPC),
+    ("/", "SendMessage", KAOS, v1.JSONRPC),
+    ("/agents/echo", "tasks/get", SLASH, v03.JSONRPC),
+]
+
+
+@pytest.mark.parametrize("version", ["9.9", "0.2", "latest"])
+@pytest.mark.parametrize(("mount", "method", "params", "words_of"), UNSUPPORTED)
+def test_a_version_that_is_not_spoken_is_refused_on_every_mount_that_negotiates(
+    mount: str, method: str, params: bytes, words_of: Dialect, version: str
+) -> None:
+    dialect = unknown_task(method, params, version, mount)
+    error = refusal(dialect, method, params)
+    assert isinstance(error, VersionNotSupported)
+    assert b"-32009" in dialect.encode_error(error)
+    assert dialect.encode_error is words_of.encode_error
+
+
+@pytest.mark.parametrize("mount", ["/echo", "/a2a"])
+def test_a_version_that_is_not_spoken_is_refused_on_paths_that_only_one_system_has(mount: str) -> None:
+    for version, refused in (("9.9", True), ("1.0", False), ("0.3", False), (None, False)):
+        dialect = resolve.of_rest(legacy=False, version=version, mount=mount, vendor=True)
+        assert dialect.decode_rest is not None
+        route = RestRequest("GetTask", {"id": "t"}, {"task_id": "t"}, b"")
+        if refused:
+            with pytest.raises(VersionNotSupported):
+                dialect.decode_rest(route)
+        else:
+            dialect.decode_rest(route)
+
+
+@pytest.mark.parametrize("method", ["message/send", "tasks/get", "tasks/subscribe"])
+def test_evo_ai_has_no_versions(method: str) -> None:
+    dialect = unknown_task(method, EVO, "9.9", "/api/v1/a2a/echo")
+    assert dialect is evoai.JSONRPC
+
+
+def test_an_unknown_method_is_told_before_an_unknown_version_also_where_vendors_are() -> None:
+    for mount, words_of in (("/echo", beeos.JSONRPC), ("/a2a", protoagent.JSONRPC)):
+        dialect = unknown_task("FlyTask", SLASH, "9.9", mount)
+        assert dialect is words_of
+        assert isinstance(refusal(dialect, "FlyTask"), MethodNotFound)
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,21 @@ async def test_a_report_on_an_unknown_task_is_task_not_found_also_where_no_worke
     assert "is not a worker" in told.error["message"]
 
 
+async def test_a_version_that_is_not_spoken_is_refused(served: Site) -> None:
+    told = await served.post(PATH, SEND, a2a_version="9.9")
+    assert (told.status, told.error["code"], told.error["data"]["code"]) == (200, -32009, "version_not_supported")
+    told = await served.ask("GET", f"{PATH}/stream?task_id=t", a2a_version="9.9")
+    assert (told.status, told.body["error"]["code"]) == (400, "version_not_supported")
+
+
+async def test_a_send_that_names_0_3_is_answered_in_0_3(served: Site) -> None:
+    parts = [{"kind": "text", "text": "hi"}]
+    params = {"message": {"role": "user", "messageId": "m", "parts": parts}}
+    task = (await served.rpc(PATH, "message/send", params, a2a_version="0.3")).result
+    assert (task["kind"], task["history"][0]["kind"]) == ("task", "message")
+    assert (await served.rpc(PATH, "tasks/get", {"id": task["id"]}, a2a_version="0.3")).result == task
+
+
 async def test_tasks_are_listed_by_limit_and_offset(served: Site) -> None:
     context = "beeos-list"
     made = []

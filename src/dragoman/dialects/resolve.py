@@ -130,6 +130,18 @@ def _lists_as_1(asked: Asked) -> bool:
     return any(field is not None for field in fields)
 
 
+def _only_1(asked: Asked) -> bool:
+    """A call that 1.0 has and BeeOS has not."""
+    if not asked.pascal:
+        return False
+    return asked.name not in beeos.METHODS or _role_of_1(asked) or (asked.name == "ListTasks" and _lists_as_1(asked))
+
+
+def _only_03(asked: Asked) -> bool:
+    """A call that 0.3 has and BeeOS has not."""
+    return asked.slash and (asked.name not in beeos.METHODS or _role_of_1(asked) or _message_of_03(asked))
+
+
 def _named_as_kaos(asked: Asked) -> bool:
     """What KAOS has, and what nobody has in its manner of naming. Names that are 0.3's too may be either's."""
     if asked.name in kaos.METHODS:
@@ -167,9 +179,10 @@ def of_rest(
 
     Below `/v1` 1.0 is not served: its paths follow the interface's URL, and no card of ours names one that ends so.
     """
-    if vendor:
-        return protoagent.REST if mount_of(mount) is Mount.PROTOAGENT else BEEOS_REST
     asked = Asked(mount_of(mount), version_of(version), "path", legacy=legacy, user_agent=user_agent)
+    if vendor:
+        own = protoagent.REST if asked.mount is Mount.PROTOAGENT else BEEOS_REST
+        return own if asked.official else _refused(own, VersionNotSupported(asked.version))
     dialect = _first(RESTS, asked)
     assert isinstance(dialect, Dialect)
     return dialect
@@ -214,7 +227,14 @@ def _unknown_method(asked: Asked) -> Dialect:
 
 
 def _unknown_version(asked: Asked) -> Dialect:
-    return _refused(v03.JSONRPC if asked.slash else v1.JSONRPC, VersionNotSupported(asked.version))
+    return _refused(v03.JSONRPC if "/" in asked.name else v1.JSONRPC, VersionNotSupported(asked.version))
+
+
+def _unknown_version_at_tenant(asked: Asked) -> Dialect:
+    """BeeOS's gateway knows 1.0 and 0.3, too, and refuses what else its clients negotiate."""
+    if _only_1(asked) or _only_03(asked):
+        return _unknown_version(asked)
+    return _refused(beeos.JSONRPC, VersionNotSupported(asked.version))
 
 
 def _no_version(_: Asked) -> Dialect:
@@ -277,11 +297,12 @@ CALLS: dict[Mount, tuple[Row, ...]] = {
         Row(lambda asked: asked.pascal and asked.version in ("1.0", ""), _is(v1.JSONRPC)),
         Row(lambda asked: asked.name in protoagent.METHODS and asked.version in ("0.3", ""), _is(protoagent.JSONRPC)),
         Row(lambda asked: asked.version == "1.0", _is(v1.JSONRPC)),
-        Row(lambda asked: not asked.official and (asked.pascal or asked.slash), _unknown_version),
+        Row(lambda asked: not asked.official and (asked.pascal or asked.name in protoagent.METHODS), _unknown_version),
         Row(lambda asked: True, _is(protoagent.JSONRPC)),
     ),
     # Parts tagged `kind` are 0.3, all else is Evo AI.
     Mount.EVOAI: (
+        Row(lambda asked: not asked.official and asked.slash and _tagged_kind(asked), _unknown_version),
         Row(lambda asked: asked.version == "0.3" or _tagged_kind(asked), _is(v03.JSONRPC)),
         Row(
             lambda asked: asked.name in ONLY_A_TASK and _peek(asked).taskId is None,
@@ -289,12 +310,13 @@ CALLS: dict[Mount, tuple[Row, ...]] = {
         ),
         Row(lambda asked: True, _is(evoai.JSONRPC)),
     ),
-    # BeeOS clients send A2A-Version: 1.0 on everything, so the version is no signal here.
+    # BeeOS clients send A2A-Version: 1.0 on everything, so 1.0 is no signal here; 0.3 is one with 0.3's method names.
     Mount.TENANT: (
-        Row(lambda asked: asked.pascal and (asked.name not in beeos.METHODS or _role_of_1(asked)), _is(v1.JSONRPC)),
-        Row(lambda asked: asked.slash and (asked.name not in beeos.METHODS or _role_of_1(asked)), _is(v03.JSONRPC)),
-        Row(lambda asked: asked.slash and _message_of_03(asked), _is(v03.JSONRPC)),
-        Row(lambda asked: asked.name == "ListTasks" and _lists_as_1(asked), _is(v1.JSONRPC)),
+        Row(lambda asked: not (asked.pascal or asked.slash or asked.name in beeos.METHODS), _is(beeos.JSONRPC)),
+        Row(lambda asked: not asked.official, _unknown_version_at_tenant),
+        Row(lambda asked: asked.version == "0.3" and (asked.slash or _only_1(asked)), _is(v03.JSONRPC)),
+        Row(_only_1, _is(v1.JSONRPC)),
+        Row(_only_03, _is(v03.JSONRPC)),
         Row(
             lambda asked: asked.name in ONLY_A_TASK and asked.pascal,
             _by_task(vendor=beeos.JSONRPC, official=v1.JSONRPC),
