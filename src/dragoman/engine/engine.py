@@ -308,13 +308,15 @@ class Engine:
     # -- CancelTask (A2A 1.0 §3.1.5) -----------------------------------------------------------------------------------
 
     async def _cancel(self, call: Call, task_id: str) -> Record:
-        live = self._registry.pin(call, task_id)
+        live, manners = self._registry.pin(call, task_id), call.manners
         try:
+            canceled_before = live.state is TaskState.CANCELED
             if not live.terminal:
                 await self._dispatch.cancel(live)
             if not live.terminal:
                 raise TaskNotFound(task_id)  # it has been swept away
-            if live.state is not TaskState.CANCELED and not call.manners.cancels_ended:
+            canceled = live.state is TaskState.CANCELED and (manners.cancels_canceled or not canceled_before)
+            if not (canceled or manners.cancels_ended):
                 raise TaskNotCancelable(task_id, live.state.value)
             return live.record()
         finally:

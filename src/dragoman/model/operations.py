@@ -196,8 +196,9 @@ class Manners(Struct, frozen=True, kw_only=True):
     `answers_with_message`: a direct agent's Message may answer a send. `subscribed_until_terminal`: a subscription
     outlasts `input-required` (A2A 1.0 §3.1.6). `subscribes_to_ended`: subscribing to a task that has ended gives the
     task and ends, instead of an error, and so, unless a subscription outlasts it, does one to a task that waits for its
-    caller. `cancels_ended`: so does canceling it. `late_is_error`: a blocking call that
-    outlasts its time is answered with TaskTimeout. `failure_is_error`: a send whose task fails is answered with
+    caller. `cancels_ended`: so does canceling it. `cancels_canceled`: canceling a task that is canceled already gives
+    the task (A2A 1.0 §3.3.1), instead of TaskNotCancelable. `late_is_error`: a blocking call that outlasts its time is
+    answered with TaskTimeout. `failure_is_error`: a send whose task fails is answered with
     AgentFailed. `absent_webhook_is_none`: asking for the webhook of a task that has none is answered with nothing,
     instead of TaskNotFound. `webhook` is where a send has its webhook, in the caller's words.
     """
@@ -206,6 +207,7 @@ class Manners(Struct, frozen=True, kw_only=True):
     subscribed_until_terminal: bool = True
     subscribes_to_ended: bool = False
     cancels_ended: bool = False
+    cancels_canceled: bool = True
     late_is_error: bool = False
     failure_is_error: bool = False
     absent_webhook_is_none: bool = False

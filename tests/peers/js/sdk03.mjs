@@ -140,6 +140,7 @@ const scenarios = {
     const { id } = await client.sendMessage(message("30", {}, { blocking: false }));
     same((await client.cancelTask({ id })).status.state, "canceled", "state");
     same((await client.getTask({ id })).status.state, "canceled", "state");
+    await refused(TaskNotCancelableError, () => client.cancelTask({ id }));
   },
 
   async resubscribe(lane) {

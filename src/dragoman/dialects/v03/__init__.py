@@ -16,7 +16,11 @@ from dragoman.dialects.v03.decode import METHODS, decode
 from dragoman.dialects.v03.push import FORM
 from dragoman.model.operations import Manners
 
-_MANNERS = Manners(subscribed_until_terminal=False, webhook="configuration.pushNotificationConfig")
+_MANNERS = Manners(
+    subscribed_until_terminal=False,
+    cancels_canceled=False,  # A2A 0.3 §8.2: -32002 for a task in a terminal state, canceled among them
+    webhook="configuration.pushNotificationConfig",
+)
 
 JSONRPC = Dialect(
     name="0.3",
