@@ -23,6 +23,10 @@ def test_its_keys_are_read_and_the_rest_has_defaults(tmp_path: Path) -> None:
     assert entry.upstream is not None
     assert (entry.upstream.url, entry.upstream.dedupes, entry.upstream.failures) == ("https://host/agent", True, 3)
     assert (entry.upstream.card_s, entry.upstream.credentials) == (300.0, None)
+    assert entry.upstream.double_base64 is False
+    (twice,) = read(tmp_path, HEAD + "double_base64 = true\n").agents
+    assert twice.upstream is not None
+    assert twice.upstream.double_base64 is True
 
 
 def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
@@ -48,6 +52,7 @@ def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
         (HEAD + "card_keys = 5\n", "of a JWK Set, or a list of such"),
         (HEAD + 'card_keys = ["ftp://host/keys"]\n', "of a JWK Set, or a list of such"),
         (HEAD + "lease_s = 5\n", 'is for agents with run = "worker" only'),
+        (HEAD + "double_base64 = 2\n", "must be true or false"),
         (HEAD + 'credentials = "secret-key"\n', "must be one of {"),
         (HEAD + 'credentials = { forward = true, env = "X" }\n', "must be one of {"),
         (HEAD + 'credentials = { header = "x-api-key" }\n', "must be one of {"),

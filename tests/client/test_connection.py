@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dragoman import Part
 from dragoman.auth.signatures import CardNotVerified
-from dragoman.client import connect
+from dragoman.client import PushConfig, connect
 from dragoman.client.connection import Connection
 from dragoman.config import Config
 from dragoman.model.errors import TaskNotCancelable, TaskNotFound, UnsupportedOperation
@@ -130,6 +130,17 @@ async def test_webhooks_are_set_read_listed_and_deleted(agent: Connection) -> No
     assert [each.id for each in await agent.webhooks.list(task.id)] == [config.id]
     await agent.webhooks.delete(task.id, config.id)
     assert await agent.webhooks.list(task.id) == ()
+
+
+async def test_a_webhook_is_set_by_a_push_config_that_says_everything(agent: Connection) -> None:
+    task = await agent.send("chunks 1", push=PushConfig(url=HOOK, id="first"))
+    assert isinstance(task, Task)
+    said = PushConfig(url=HOOK, id="second", token="t", events=("completed",))
+    config = await agent.webhooks.set(task.id, said)
+    assert (config.id, config.url) == ("second", HOOK)
+    assert [each.id for each in await agent.webhooks.list(task.id)] == ["first", "second"]
+    with pytest.raises(TypeError, match="put what stands beside it into it"):
+        await agent.webhooks.set(task.id, said, token="other")
 
 
 @pytest.mark.parametrize("below", ["", "/", "/agents/script/", "/agents/script/.well-known/agent.json", "/script"])

@@ -39,6 +39,8 @@ def test_version_1_is_preferred_and_else_the_order_of_the_card_counts() -> None:
         ("/rpc", "JSONRPC", "1.0"),
         ("/old", "JSONRPC", "0.3"),
     ]
+    assert chosen(card, version="0.3") == [("/old", "JSONRPC", "0.3")]
+    assert chosen(card, version="0.3", binding="HTTP+JSON") == []
     assert chosen(card, binding="JSONRPC") == [("/rpc", "JSONRPC", "1.0"), ("/old", "JSONRPC", "0.3")]
 
 

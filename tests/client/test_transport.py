@@ -28,7 +28,7 @@ from dragoman.model.errors import (
     TaskNotFound,
     UnsupportedOperation,
 )
-from dragoman.model.message import Message
+from dragoman.model.message import Message, Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import Update
@@ -470,6 +470,72 @@ async def test_a_card_without_an_endpoint_that_is_spoken_is_refused(peer: Peer) 
     with pytest.raises(NoInterface, match="names no endpoint"):
         async with connect(peer.url):
             pass
+
+
+async def test_version_and_binding_choose_among_what_the_card_offers(peer: Peer) -> None:
+    peer.scripts[CARD_PATH] = card_of(
+        peer.url, ("/rpc", "JSONRPC", "1.0"), ("/old", "JSONRPC", "0.3"), ("/rest", "HTTP+JSON", "0.3")
+    )
+    for said, path in (
+        ({}, "/rpc"),
+        ({"version": "0.3"}, "/old"),
+        ({"version": "0.3", "binding": "HTTP+JSON"}, "/rest"),
+        ({"binding": "HTTP+JSON"}, "/rest"),
+    ):
+        async with connect(peer.url, **said) as agent:
+            assert agent.interface.url == peer.url + path
+
+
+async def test_what_the_card_does_not_offer_is_refused_with_what_it_does(peer: Peer) -> None:
+    peer.scripts[CARD_PATH] = card_of(peer.url, ("/", "JSONRPC", "1.0"), ("/rest", "HTTP+JSON", "0.3"))
+    with pytest.raises(NoInterface) as refused:
+        async with connect(peer.url, version="1.0", binding="HTTP+JSON"):
+            pass
+    assert str(refused.value).endswith(
+        "the card names no endpoint over HTTP+JSON in version 1.0; it offers JSONRPC in version 1.0, HTTP+JSON in "
+        "version 0.3; give `dialect=` to do without it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "fault"),
+    [
+        ({"version": "2.0"}, "version '2.0' is not known: use 1.0 or 0.3"),
+        ({"version": "1.0", "dialect": "1.0"}, "leave one of them out"),
+        ({"binding": "carrier pigeon"}, "binding 'carrier pigeon' is not known"),
+    ],
+)
+async def test_a_choice_that_cannot_be_made_is_refused_before_the_card_is_read(
+    peer: Peer, said: dict[str, str], fault: str
+) -> None:
+    with pytest.raises(ValueError, match=fault):
+        async with connect(peer.url, **said):
+            pass
+    assert not peer.asked
+
+
+@pytest.mark.parametrize(("double", "sent", "came"), [(True, "QVA4PQ==", b"hello"), (False, "AP8=", b"aGVsbG8=")])
+async def test_files_are_put_into_base64_twice_only_for_agents_that_do_so(
+    peer: Peer, double: bool, sent: str, came: bytes
+) -> None:
+    file = {"file": {"fileWithBytes": "YUdWc2JHOD0="}}
+    task = {**TASK, "artifacts": [{"artifactId": "a", "parts": [file]}]}
+    peer.scripts[CARD_PATH] = card_of(peer.url, ("", "HTTP+JSON", "0.3"))
+    peer.scripts["POST /v1/message:send"] = says({"task": task})
+    async with connect(peer.url, double_base64=double) as agent:
+        told = await agent.send([Part(raw=b"\x00\xff")])
+    assert isinstance(told, Task)
+    assert told.artifacts[0].parts[0].raw == came
+    posted = peer.asked[-1].json["message"]["content"]
+    assert posted == [{"file": {"fileWithBytes": sent}}]
+
+
+async def test_other_bindings_do_not_know_base64_twice(peer: Peer) -> None:
+    peer.scripts[CARD_PATH] = card_of(peer.url, ("/", "JSONRPC", "0.3"))
+    peer.scripts["POST /"] = rpc({**TASK, "kind": "task", "status": {"state": "completed"}})
+    async with connect(peer.url, double_base64=True) as agent:
+        await agent.send([Part(raw=b"\x00\xff")])
+    assert peer.asked[-1].json["params"]["message"]["parts"][0]["file"]["bytes"] == "AP8="
 
 
 async def test_a_signed_card_is_believed_if_the_key_is_known(peer: Peer) -> None:

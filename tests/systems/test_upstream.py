@@ -656,6 +656,26 @@ async def test_without_a2a_it_is_asked_over_chat_completions(card: dict[str, Any
         assert said_so == [("user", "hello"), ("assistant", "hi"), ("user", "again")]
 
 
+async def test_files_of_an_upstream_that_is_declared_to_encode_them_twice_are_read_so() -> None:
+    heard: list[Any] = []
+
+    async def sent(request: web.Request) -> web.Response:
+        heard.append((await request.json())["message"]["content"][0])
+        file = {"file": {"fileWithBytes": "YUdWc2JHOD0=", "mimeType": "text/plain"}}
+        status = {"state": "TASK_STATE_COMPLETED", "timestamp": "2026-11-20T07:00:00.000Z"}
+        artifacts = [{"artifactId": "a", "parts": [file]}]
+        return web.json_response({"task": {"id": "t", "contextId": "c", "status": status, "artifacts": artifacts}})
+
+    async def card_of(request: web.Request) -> web.Response:
+        return web.json_response({**OFFICIAL, "preferredTransport": "HTTP+JSON", "capabilities": {"streaming": False}})
+
+    routes = (web.post("/v1/message:send", sent), web.get("/.well-known/agent-card.json", card_of))
+    async with site(*routes) as url, fronted(partner(url, double_base64=True)) as connection:
+        task = await asked(connection, [Part(raw=b"\x00\xff", media_type="text/plain")])
+        assert task.artifacts[0].parts[0].raw == b"hello"
+    assert heard[0]["file"]["fileWithBytes"] == "QVA4PQ=="
+
+
 def refused(code: int, status: int) -> web.Response:
     error = {"jsonrpc": "2.0", "id": 1, "error": {"code": code, "message": "no"}}
     return web.json_response(error, status=status)

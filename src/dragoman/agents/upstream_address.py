@@ -22,6 +22,7 @@ class Address(Struct, frozen=True, kw_only=True):
     binding: str | None = None
     origins: tuple[str, ...] = ()
     dedupes: bool | None = None
+    double_base64: bool = False
     card_s: float = 300.0
     retry_wait_s: float = 5.0
     timeouts: Timeouts = Timeouts()

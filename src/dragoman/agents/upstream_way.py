@@ -348,6 +348,7 @@ class UpstreamWay:
                 retries=self.again,
                 egress=self._egress,
                 origins=address.origins,
+                double_base64=address.double_base64,
                 cache=self._cache,
             )
             try:

@@ -21,6 +21,7 @@ from dragoman.client.opening import connect
 from dragoman.client.retries import Retries
 from dragoman.client.timeouts import Timeouts
 from dragoman.model.message import Message
+from dragoman.model.operations import PushConfig
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
@@ -43,6 +44,7 @@ __all__ = [
     "NoToken",
     "NotReached",
     "PeerError",
+    "PushConfig",
     "Reply",
     "Retries",
     "StatusUpdate",

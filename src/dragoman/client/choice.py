@@ -15,7 +15,7 @@ from dragoman.client.card import RemoteCard, read_card, verify
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.discovery import Discovery, Found
 from dragoman.client.errors import NoAnswer, NoInterface, PeerError, no_answer
-from dragoman.client.interface import Interface, interfaces
+from dragoman.client.interface import VERSIONS, Interface, interfaces
 from dragoman.client.timeouts import Timeouts
 from dragoman.client.transport import Transport
 from dragoman.client.wire import Way
@@ -82,6 +82,7 @@ class Choice:
         made: Callable[[Interface], Transport],
         fixed: Interface | None,
         binding: str | None,
+        version: str | None,
         keys: Mapping[str, Any] | None,
     ) -> None:
         self.card: RemoteCard | None = None
@@ -91,6 +92,7 @@ class Choice:
         self._made = made
         self._fixed = fixed
         self._binding = binding
+        self._version = version
         self._keys = keys
         self._turn = asyncio.Lock()
         self._again_at = float("-inf")
@@ -143,11 +145,24 @@ class Choice:
             return self.transport
 
     def _candidates(self, found: Found) -> Sequence[Interface]:
-        candidates = interfaces(found.card, found.url, self._base, binding=self._binding)
+        candidates = interfaces(found.card, found.url, self._base, binding=self._binding, version=self._version)
         if not candidates:
-            over = self._binding or "JSONRPC or HTTP+JSON"
+            wanted = f"{self._binding or 'JSONRPC or HTTP+JSON'} in {_version_named(self._version)}"
+            offered = ", ".join(
+                dict.fromkeys(
+                    f"{each.binding} in {_version_named(each.dialect)}"
+                    for each in interfaces(found.card, found.url, self._base)
+                )
+            )
             raise NoInterface(
                 target(found.url).shown,
-                f"the card names no endpoint over {over} in a version that is known; give `dialect=` to do without it",
+                f"the card names no endpoint over {wanted}; it offers {offered or 'none that is spoken here'}; "
+                "give `dialect=` to do without it",
             )
         return candidates
+
+
+def _version_named(dialect: str | None) -> str:
+    if dialect is None:
+        return "a version that is known"
+    return f"version {dialect}" if dialect in VERSIONS else f"the dialect {dialect}"

@@ -21,6 +21,9 @@ Json = dict[str, Any]
 BINDINGS = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTP_JSON, "HTTPJSON": HTTP_JSON, "REST": HTTP_JSON}
 """Spellings of the bindings that are spoken, in upper case without `-` and `_`; gRPC is none of them."""
 
+VERSIONS = ("1.0", "0.3")
+"""The official versions that are spoken."""
+
 INTERFACES_MAX = 32
 """Endpoints of one card that are looked at."""
 
@@ -99,8 +102,10 @@ class Row(Struct, frozen=True):
     then: Callable[[Seen], Sequence[Interface]]
 
 
-def interfaces(card: Json, card_url: str, base: str, *, binding: str | None = None) -> tuple[Interface, ...]:
-    """The endpoints of a card in the order in which to try them; only those of a `binding`, if it is given.
+def interfaces(
+    card: Json, card_url: str, base: str, *, binding: str | None = None, version: str | None = None
+) -> tuple[Interface, ...]:
+    """The endpoints of a card in the order in which to try them; only those of a `binding` or a `version` if given.
 
     The order: version 1.0 before others, the origin of the card before others, then that of the card.
     """
@@ -112,6 +117,8 @@ def interfaces(card: Json, card_url: str, base: str, *, binding: str | None = No
     valid.sort(key=lambda each: (each.dialect != "1.0", each.to.origin != origin))
     if binding is not None:
         valid = [each for each in valid if each.binding == binding]
+    if version is not None:
+        valid = [each for each in valid if each.dialect == version]
     return tuple(dict.fromkeys(valid))
 
 

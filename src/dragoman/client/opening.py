@@ -12,9 +12,10 @@ from dragoman.client.choice import Choice, Doors
 from dragoman.client.connection import Connection
 from dragoman.client.credentials import Credentials
 from dragoman.client.discovery import Discovery, Places, places
-from dragoman.client.interface import Interface, binding_of
+from dragoman.client.interface import VERSIONS, Interface, binding_of
 from dragoman.client.retries import RETRIES, Again, Retries
 from dragoman.client.timeouts import TIMEOUTS, Timeouts
+from dragoman.client.tongues import double_base64 as in_double_base64
 from dragoman.client.tongues import tongue
 from dragoman.client.transport import Transport
 from dragoman.dialects.cards import HTTP_JSON, JSONRPC
@@ -29,6 +30,7 @@ async def connect(
     credentials: Credentials | None = None,
     keys: Mapping[str, Any] | None = None,
     path: str | None = None,
+    version: str | None = None,
     binding: str | None = None,
     dialect: str | Tongue | None = None,
     timeouts: Timeouts = TIMEOUTS,
@@ -38,22 +40,29 @@ async def connect(
     headers: Mapping[str, str] | None = None,
     origins: Sequence[str] = (),
     cache: CardCache | None = None,
+    double_base64: bool = False,
 ) -> AsyncGenerator[Connection, None]:
     """The agent at `url`, to be asked until the block ends.
 
-    Its card is looked for at `path`, or where cards are, and says what to speak; `binding` (`JSONRPC`, `HTTP+JSON`)
-    chooses among what it offers. With a `dialect` (a name of `tongues.PACKAGES`) that is spoken at the URL, and no card
-    is read. `keys` is a JWK Set, one of whose keys must have signed the card.
+    Its card is looked for at `path`, or where cards are, and says what to speak; `version` (`1.0`, `0.3`) and `binding`
+    (`JSONRPC`, `HTTP+JSON`) choose among what it offers. With a `dialect` (a name of `tongues.PACKAGES`) that is spoken
+    at the URL, and no card is read. `keys` is a JWK Set, one of whose keys must have signed the card. `double_base64`
+    says that the agent puts the bytes of files into base64 twice, as servers of the official Python SDK do in 0.3 over
+    HTTP+JSON; it changes nothing elsewhere.
 
     `credentials` and `headers` go to the origin of `url`, and to `origins`; only there any address is dialled. Without
     `egress` it opens one of its own. A `cache` of cards can be given to several. Belongs to one event loop.
 
-    Raises BadUrl, ValueError for a name that is not known; NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or
-    CardNotVerified.
+    Raises BadUrl; ValueError for a name that is not known, or for a `version` beside a `dialect`; NoCard, NoInterface,
+    NotReached, CallTimedOut, NoToken, or CardNotVerified.
     """
     over = None if binding is None else binding_of(binding)
     if binding is not None and over is None:
         raise ValueError(f"binding {binding!r} is not known: use {JSONRPC} or {HTTP_JSON}")
+    if version is not None and version not in VERSIONS:
+        raise ValueError(f"version {version!r} is not known: use {' or '.join(VERSIONS)}")
+    if version is not None and dialect is not None:
+        raise ValueError("`version=` chooses from the card, and with `dialect=` no card is read: leave one of them out")
     where = places(url, path)
     spoken = None if dialect is None else tongue(dialect)
     own = Egress(connect_timeout_s=timeouts.connect_s) if egress is None else egress
@@ -62,6 +71,9 @@ async def connect(
     given = dict(headers or {})
 
     def transport(interface: Interface) -> Transport:
+        told = tongue(interface.dialect) if spoken is None else spoken
+        if double_base64 and interface.binding == HTTP_JSON:
+            told = in_double_base64(told)
         return Transport(
             doors.way(interface.url),
             interface,
@@ -69,7 +81,7 @@ async def connect(
             again=again,
             headers=given if doors.knows(interface.url) else {},
             extensions=extensions,
-            spoken=spoken,
+            spoken=told,
         )
 
     discovery = Discovery(
@@ -82,7 +94,7 @@ async def connect(
         again=again,
     )
     fixed = None if spoken is None else _fixed(where, over, spoken)
-    choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, keys=keys)
+    choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, version=version, keys=keys)
     try:
         await choice.begin()
         yield Connection(choice, again, timeouts, doors.reach)

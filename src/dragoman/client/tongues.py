@@ -27,3 +27,12 @@ def tongue(dialect: str | Tongue) -> Tongue:
     found = import_module(f"dragoman.dialects.{PACKAGES[dialect]}.tongue").TONGUE
     assert isinstance(found, Tongue)
     return found
+
+
+def double_base64(spoken: Tongue) -> Tongue:
+    """The dialect as spoken over HTTP+JSON by agents that put the bytes of files into base64 twice: only 0.3 has it."""
+    if spoken is not tongue("0.3"):
+        return spoken
+    found = import_module("dragoman.dialects.v03.tongue").TWICE
+    assert isinstance(found, Tongue)
+    return found

@@ -5,6 +5,8 @@ Invariant: secrets go out with `set` and are not kept.
 
 from collections.abc import Awaitable, Callable, Sequence
 
+from msgspec.structs import replace
+
 from dragoman.dialects.tongue import Answer
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.operations import (
@@ -28,7 +30,7 @@ class Webhooks:
     async def set(
         self,
         task_id: str,
-        url: str,
+        url: str | PushConfig,
         *,
         id: str = "",  # noqa: A002  as everywhere in A2A
         token: str | None = None,
@@ -37,9 +39,12 @@ class Webhooks:
         secret: str | None = None,
         events: Sequence[str] = (),
     ) -> PushConfig:
-        """Register a webhook. `scheme` and `credentials` are what the agent shows to it; see PushConfig."""
-        config = PushConfig(
-            url=url,
+        """Register a webhook. `scheme` and `credentials` are what the agent shows to it; see PushConfig.
+
+        A PushConfig in place of the URL says everything. Raises TypeError if something is said beside it.
+        """
+        said = PushConfig(
+            url="",
             id=id,
             task_id=task_id,
             token=token,
@@ -48,6 +53,12 @@ class Webhooks:
             secret=secret,
             events=tuple(events),
         )
+        if isinstance(url, str):
+            config = replace(said, url=url)
+        elif said == PushConfig(url="", task_id=task_id):
+            config = replace(url, task_id=task_id)
+        else:
+            raise TypeError("a PushConfig says everything: put what stands beside it into it")
         return _one(await self._ask(CreatePushConfig(config=config)))
 
     async def get(self, task_id: str, id: str = "") -> PushConfig:  # noqa: A002

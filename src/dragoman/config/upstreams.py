@@ -54,7 +54,8 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     `card` is where its card is, if it is at none of the usual places; `card_keys` are files or URLs of JWK Sets, by one
     of whose keys it must be signed; with a `dialect` that is spoken, whatever the card says. `origins` are others that
     its card may name, and that get the credentials, too. `dedupes`: it takes a repeated message of the same id for the
-    same; None: if its card says so. After `failures` calls in a row that did not get through none is made for
+    same; None: if its card says so. `double_base64`: over 0.3's HTTP+JSON it puts the bytes of files into base64 twice.
+    After `failures` calls in a row that did not get through none is made for
     `pause_s`. Its card is looked at again every `card_s`. `answer_s` is for the beginning of an answer, `idle_s` for
     what comes next; a task whose upstream is gone waits `wait_s` for it. A call that is refused for now is made again
     as long as the upstream asks for no more than `retry_wait_s`, in all.
@@ -68,6 +69,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     binding: Literal["JSONRPC", "HTTP+JSON"] | None = None
     origins: tuple[str, ...] = ()
     dedupes: bool | None = None
+    double_base64: bool = False
     failures: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 5
     pause_s: Seconds = 10.0
     card_s: Seconds = 300.0
@@ -91,6 +93,7 @@ _ALLOWED = {
     "binding": f"must be one of {', '.join(BINDINGS)}",
     "origins": "must be a list of URLs",
     "dedupes": "must be true or false",
+    "double_base64": "must be true or false",
     "failures": "must be a whole number from 1 to 1000",
     "retry_wait_s": "must be a number of seconds from 0 to 3600",
     **dict.fromkeys(

@@ -22,8 +22,9 @@ from dragoman.model.errors import A2AError, VersionNotSupported
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?")
 
 _TWICE_ENCODING = "python-httpx/"
-"""How the User-Agent of the official Python clients begins (a2a-sdk 0.3.26, 1.3.0): over 0.3's HTTP+JSON they put the
-bytes of a file into base64 twice, and nothing else in their requests tells them from those that do not."""
+"""How the User-Agent of the official Python clients begins (a2a-sdk 0.3.24, 0.3.26, 1.0.3, 1.3.0): over 0.3's HTTP+JSON
+they put the bytes of a file into base64 twice. So does @a2a-js/sdk 1.0.0-beta.0, whose requests are those of 1.0.1 and
+later, which do not: nothing tells the two apart (docs/compatibility.md)."""
 
 _SEND_HEADER = "send the header A2A-Version: 1.0; without it a request is 0.3 (A2A 1.0 §3.6.2), which has no such "
 

@@ -211,6 +211,25 @@ def test_a_part_without_a_tag_that_holds_several_things_is_refused(part: dict[st
         v03.JSONRPC.decode("message/send", json.dumps({"message": message}).encode())
 
 
+BASE64_TEXT = b"AP8="
+
+
+@pytest.mark.parametrize(
+    ("part", "raw"),
+    [
+        ({"content": [{"file": {"fileWithBytes": "QVA4PQ=="}}]}, b"\x00\xff"),
+        ({"content": [{"file": {"file_with_bytes": "AP8="}}]}, b"\x00\xff"),
+        ({"parts": [{"kind": "file", "file": {"bytes": "QVA4PQ=="}}]}, BASE64_TEXT),
+    ],
+)
+def test_only_protobuf_json_may_have_file_bytes_in_base64_twice(part: dict[str, Any], raw: bytes) -> None:
+    body = json.dumps({"message": {"messageId": "m", "role": "ROLE_USER", **part}}).encode()
+    assert v03.REST_TWICE.decode_rest is not None
+    sent = v03.REST_TWICE.decode_rest(RestRequest("SendMessage", {}, {}, body))
+    assert isinstance(sent, SendMessage)
+    assert sent.message.parts[0].raw == raw
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(PARTS, min_size=1, max_size=3))
 def test_a_message_that_was_written_reads_back_as_it_was(parts: list[Part]) -> None:
