@@ -59,6 +59,14 @@ def test_the_agents_answer(names: dict[str, Any], agent: str, skill: str | None,
     assert ran(names, agent, text, skill=skill).text == answer
 
 
+def test_the_agency_has_the_last_word(names: dict[str, Any]) -> None:
+    booked = ran(names, "agency", "Oslo")
+    assert (booked.state, booked.data) == (TaskState.COMPLETED, [{"to": "Oslo", "seat": "12A"}])
+    assert booked.message is not None
+    assert booked.message.text == "You fly to Oslo. Check in from tomorrow."
+    assert ran(names, "agency").state is TaskState.FAILED
+
+
 def test_a_plain_function_counts(names: dict[str, Any]) -> None:
     counted = ran(names, "blocking", "one two")
     assert (counted.data, counted.statuses) == ([2], ["Counting"])

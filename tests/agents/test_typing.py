@@ -30,6 +30,16 @@ def plain(ctx: SyncContext) -> Iterator[bytes]:
     reveal_type(ctx.ask("Which?"))
     yield b""
 
+@agent.skill
+async def finishing(ctx: Context) -> str:
+    if ctx.text:
+        await ctx.finish([ctx.text, b""])
+    await ctx.fail("No")
+
+@agent.skill
+def finishing_in_a_thread(ctx: SyncContext) -> str:
+    ctx.finish("Done")
+
 reveal_type(bare)
 reveal_type(named)
 reveal_type(plain)

@@ -4,18 +4,19 @@ Invariant: SyncContext does nothing of its own; each of its calls is the one of 
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 from dragoman.agents.artifacts import Artifacts
 from dragoman.agents.content import parts_of
 from dragoman.agents.delegating import order_of, streamed
 from dragoman.agents.facts import Answer, Facts
+from dragoman.agents.final_word import FinalWord
 from dragoman.agents.threads import Crossing
 from dragoman.agents.tool_calls import ToolCall
 from dragoman.engine.api import Run
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
-from dragoman.model.task import Record, Usage
+from dragoman.model.task import Record, TaskState, Usage
 
 R = TypeVar("R")
 
@@ -172,6 +173,18 @@ class Context(Facts):
         )
         return streamed(self._run, order)
 
+    async def finish(self, content: object) -> NoReturn:
+        """End the task here as completed; `content` is the message of its last status. Artifacts stay as they are.
+
+        This ends the function: nothing is given out after it, and only `finally` blocks still run. Raises TypeError or
+        ValueError if the content cannot be sent.
+        """
+        raise FinalWord(TaskState.COMPLETED, parts_of(content))
+
+    async def fail(self, content: object) -> NoReturn:
+        """End the task here as failed, as `finish` does. The caller reads `content`; nothing is logged."""
+        raise FinalWord(TaskState.FAILED, parts_of(content))
+
     def note(self, name: str, text: str) -> None:
         """Write something down for a later run of this task, under a name; no caller is told of it."""
         self._run.note(**{name: text})
@@ -306,6 +319,16 @@ class SyncContext(Facts):
         )
         while (piece := self._wait(lambda: anext(stream, None))) is not None:
             yield piece
+
+    def finish(self, content: object) -> NoReturn:
+        """As `Context.finish`."""
+        self._wait(lambda: self._context.finish(content))
+        raise AssertionError("finish returned")
+
+    def fail(self, content: object) -> NoReturn:
+        """As `Context.fail`."""
+        self._wait(lambda: self._context.fail(content))
+        raise AssertionError("fail returned")
 
     def note(self, name: str, text: str) -> None:
         """As `Context.note`."""

@@ -6,11 +6,13 @@ Invariant: a task that is canceled, or whose lease is over, is not worked on for
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
 
 from dragoman.agents import worker_wire as wire
 from dragoman.agents.remote import CALL_S, RETRY_S, Refused, RemoteRun, Server
-from dragoman.engine.api import Reject, Runner
+from dragoman.engine.api import Ended, Reject, Runner
 from dragoman.model.ids import new_id
+from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.net.errors import EgressError
 
@@ -106,7 +108,9 @@ class Lessee:
         try:
             await self._agent.run(run)
         except Reject as reject:
-            await self._end(run, TaskState.REJECTED, str(reject))
+            await self._end(run, TaskState.REJECTED, _text(str(reject)))
+        except Ended as ended:
+            await self._end(run, ended.state, ended.parts)
         except (Exception, SystemExit, BaseExceptionGroup, asyncio.CancelledError) as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and (run.over or task is None or task.cancelling()):
@@ -119,13 +123,13 @@ class Lessee:
                 reference,
                 exc_info=error,
             )
-            await self._end(run, TaskState.FAILED, f"The agent failed (reference {reference}).")
+            await self._end(run, TaskState.FAILED, _text(f"The agent failed (reference {reference})."))
         else:
             await self._end(run, TaskState.COMPLETED)
 
-    async def _end(self, run: RemoteRun, state: TaskState, text: str = "") -> None:
+    async def _end(self, run: RemoteRun, state: TaskState, parts: Sequence[Part] = ()) -> None:
         try:
-            await run.end(state, text)
+            await run.end(state, parts)
         except Refused as refused:
             log.warning("task %s: its end was refused: %s", run.head.id, refused)
 
@@ -161,3 +165,7 @@ class Lessee:
                 await self._server.call("release", wire.Release(run.lease), wire.Nothing)
         except (EgressError, Refused, TimeoutError):
             return
+
+
+def _text(text: str) -> tuple[Part, ...]:
+    return (Part(text=text),) if text else ()

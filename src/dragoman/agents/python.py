@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from dragoman.agents.artifacts import Artifacts
 from dragoman.agents.checks import Finding
 from dragoman.agents.context import Context, SyncContext
+from dragoman.agents.final_word import FinalWord
 from dragoman.agents.signature import Kind, checked_kind
 from dragoman.agents.threads import Crossing, Threads
 from dragoman.config import agent_id_fault
@@ -124,7 +125,13 @@ class Agent:
         return lambda function: self._declare(function, id, **said)
 
     async def run(self, run: Run) -> None:
-        """Do the task with the skill that the run names."""
+        """Do the task with the skill that the run names. Raises Ended if the skill says how the task ends."""
+        try:
+            await self._do(run)
+        except FinalWord as said:
+            raise said.ended from None
+
+    async def _do(self, run: Run) -> None:
         skill_id = self._chosen(run)
         function, kind = self._skills[skill_id]
         artifacts = Artifacts(run)

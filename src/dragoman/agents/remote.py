@@ -249,12 +249,12 @@ class RemoteRun:
         found = await self.tell("history", wire.PastRequest(self.lease, limit), wire.Messages)
         return () if found is None else found.messages
 
-    async def end(self, state: TaskState, text: str = "") -> None:
+    async def end(self, state: TaskState, parts: Sequence[Part] = ()) -> None:
         """Say how the task ended."""
         async with self._turn:
             self.ending = True
-            said = wire.Said((Part(text=text),)) if text else None
-            if state is TaskState.COMPLETED:
+            said = wire.Said(tuple(parts)) if parts else None
+            if state is TaskState.COMPLETED and said is None:
                 await self.tell("complete", wire.Completion(self.lease, usage=self._spent()), wire.Nothing)
             else:
                 update = wire.Update(self.lease, state=state.value, message=said, usage=self._spent())

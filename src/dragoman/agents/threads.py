@@ -14,6 +14,8 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from dragoman.agents.final_word import FinalWord
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -82,7 +84,7 @@ class Crossing(Generic[T]):
                 asked = entry
                 try:
                     await asked.serve()
-                except Exception as error:  # noqa: BLE001  it is the thread's own: raised where it asked
+                except (Exception, FinalWord) as error:  # noqa: BLE001  it is the thread's own: raised where it asked
                     asked.fail(error)
                 asked = None
         finally:
@@ -160,7 +162,7 @@ class Threads:
         error: BaseException | None = None
         try:
             result = work(crossing)
-        except (Exception, asyncio.CancelledError) as raised:  # noqa: BLE001  it is raised again in the run
+        except (Exception, asyncio.CancelledError, FinalWord) as raised:  # noqa: BLE001  it is raised again in the run
             error = raised
         except BaseException as raised:  # noqa: BLE001  sys.exit() in an agent must not end the server
             error = RuntimeError(f"{type(raised).__name__} in the thread of a skill")

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from dragoman.engine.api import Delegation, Hear, Reject, Runner
+from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner
 from dragoman.engine.endings import failed
 from dragoman.engine.lifecycle import fold
 from dragoman.engine.lineage import told
@@ -18,7 +18,7 @@ from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Submi
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import Shown
 from dragoman.model.principal import Principal
-from dragoman.model.task import Record, TaskHead, Usage
+from dragoman.model.task import Record, TaskHead, TaskState, Usage
 
 
 class DirectRun:
@@ -43,12 +43,20 @@ class DirectRun:
 
         Raises UnsupportedOperation if it rejects, Unavailable if it takes longer than `timeout_s`, else InternalError.
         """
-        limit = asyncio.timeout(timeout_s)
+        limit, last = asyncio.timeout(timeout_s), tuple[Part, ...]()
         try:
             async with limit:
                 await self._runner.run(self)
         except Reject as reject:
             raise UnsupportedOperation(str(reject) or "the agent rejected the message") from reject
+        except Ended as ended:
+            last = ended.parts
+            if ended.state is TaskState.REJECTED:
+                raise UnsupportedOperation(
+                    "".join(part.text or "" for part in last) or "the agent rejected the message"
+                ) from ended
+            if ended.state is not TaskState.COMPLETED:
+                raise InternalError(failed(self.head, "failed", ended)) from ended
         except asyncio.CancelledError as error:
             if (task := asyncio.current_task()) is None or task.cancelling():
                 raise
@@ -63,7 +71,7 @@ class DirectRun:
         return Message(
             message_id=message_id,
             role=Role.AGENT,
-            parts=tuple(parts) or (Part(text=""),),
+            parts=(*parts, *last) or (Part(text=""),),
             context_id=self.head.context_id,
         )
 

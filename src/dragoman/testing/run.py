@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from dragoman.agents.content import parts_of
-from dragoman.engine.api import Delegation, DelegationFailed, Hear, Reject, Runner, Unreadable
+from dragoman.engine.api import Delegation, DelegationFailed, Ended, Hear, Reject, Runner, Unreadable
 from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -39,7 +39,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def state(self) -> TaskState:
-        """Completed or rejected; `input-required` or `auth-required` when the agent asked and had no answer left."""
+        """How the task ended; `input-required` or `auth-required` when the agent asked and had no answer left."""
         return self.record.state
 
     @property
@@ -87,6 +87,11 @@ class Ran(Struct, frozen=True, kw_only=True):
     def reason(self) -> str:
         """Why the agent rejected the task; empty when it did not."""
         return _text(self.events[-1]) if self.state is TaskState.REJECTED else ""
+
+    @property
+    def message(self) -> Message | None:
+        """The message of the last status: what `ctx.finish` or `ctx.fail` said, why it was rejected, the question."""
+        return self.record.status.message
 
     @property
     def usage(self) -> Usage:
@@ -143,7 +148,9 @@ async def run(
     try:
         await agent.run(fake)
     except Reject as reject:
-        fake.end(TaskState.REJECTED, str(reject))
+        fake.end(TaskState.REJECTED, (Part(text=str(reject)),) if str(reject) else ())
+    except Ended as ended:
+        fake.end(ended.state, ended.parts)
     except asyncio.CancelledError:
         if not fake.waits:
             raise
@@ -313,9 +320,9 @@ class FakeRun:
             raise AssertionError(f"the agent reads {part.url!r}: say what is there: files={{...}}")
         return self._files[part.url]
 
-    def end(self, state: TaskState, text: str = "") -> None:
+    def end(self, state: TaskState, parts: Sequence[Part] = ()) -> None:
         """The run is over, in `state`."""
-        message = self._said((Part(text=text),)) if text else None
+        message = self._said(parts) if parts else None
         self._add(StatusChanged(state, TIMESTAMP, message, usage=self._usage, duration_ms=0))
 
     def _said(self, parts: Sequence[Part]) -> Message:

@@ -46,6 +46,8 @@ def encode_record(record: Record) -> bytes:
     texts = [text for artifact in record.artifacts if (text := text_of(artifact.parts))]
     if record.state in INTERRUPTED and record.status.message is not None:
         texts.append(text_of(record.status.message.parts))
+    if record.state is TaskState.COMPLETED and not texts:
+        texts.append(_last_words(record.status.message))
     finish = _finish_reason(record.status.message)
     return _encode(head.id, created_s(head), head.agent, BETWEEN.join(texts), record.usage, finish)
 
@@ -59,6 +61,11 @@ def _finish_reason(message: Message | None) -> str:
     """Why a completion ends, from the message of the task's last status."""
     cut_off = message is not None and message.metadata is not None and message.metadata.get("reason") == CUT_OFF
     return "length" if cut_off else "stop"
+
+
+def _last_words(message: Message | None) -> str:
+    """What an agent said that completed its task with words alone; nothing if it is only why it was cut off."""
+    return "" if message is None or _finish_reason(message) != "stop" else text_of(message.parts)
 
 
 def _encode(
@@ -133,6 +140,8 @@ class Chunks:
                     frames += self._text(text_of(message.parts) if message is not None else "", goes_on=False)
                     frames += self._finished()
                 elif state is TaskState.COMPLETED:
+                    if not self._wrote:
+                        frames += self._text(_last_words(message), goes_on=False)
                     frames += self._finished(_finish_reason(message))
             case _:
                 pass

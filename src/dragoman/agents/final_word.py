@@ -1,0 +1,21 @@
+"""How an agent says that its task ends here, and with which words.
+
+Invariant: it ends the agent's function, so that nothing is given out after it; only `Agent.run` catches it.
+"""
+
+from collections.abc import Sequence
+
+from dragoman.engine.api import Ended
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+
+
+class FinalWord(BaseException):
+    """Raised by `ctx.finish` and `ctx.fail`.
+
+    It is no Exception, as CancelledError is none, so that an `except Exception` of the agent does not swallow it.
+    """
+
+    def __init__(self, state: TaskState, parts: Sequence[Part]) -> None:
+        super().__init__(state.value)
+        self.ended = Ended(state, parts)
