@@ -40,6 +40,12 @@ async def test_a_worker_is_offline_without_workers_unless_it_queues(tmp_path: Pa
     assert not declared(tmp_path, 'run = "worker"\noffline = "queue"\n').offline
 
 
+def test_the_versions_that_an_agent_is_served_in_can_be_set(tmp_path: Path) -> None:
+    assert declared(tmp_path, 'run = "worker"\n').profile.versions == ("1.0", "0.3")
+    assert declared(tmp_path, 'run = "worker"\nversions = ["0.3"]\n').profile.versions == ("0.3",)
+    assert declared(tmp_path, 'run = "worker"\nversions = ["0.3", "1.0"]\n').profile.versions == ("1.0", "0.3")
+
+
 def test_the_time_of_a_lease_can_be_set(tmp_path: Path) -> None:
     assert declared(tmp_path, 'run = "worker"\n').leases.lease_s == 30
     assert declared(tmp_path, 'run = "worker"\nlease_s = 5\n').leases.lease_s == 5
@@ -52,6 +58,9 @@ def test_the_time_of_a_lease_can_be_set(tmp_path: Path) -> None:
         ('run = "worker"\nlease_s = 0\n', r"agents\[0\].lease_s"),
         ('run = "agents:echo"\noffline = "queue"\n', 'run = "worker" or "a2a:https://…" only'),
         ('run = "agents:echo"\nlease_s = 5\n', 'run = "worker" only'),
+        ('run = "worker"\nversions = []\n', r'agents\[0\].versions.*must be a list of "1.0", "0.3", or both'),
+        ('run = "worker"\nversions = ["2.0"]\n', r'agents\[0\].versions.*must be a list of "1.0", "0.3", or both'),
+        ('run = "worker"\nversions = "1.0"\n', r'agents\[0\].versions.*must be a list of "1.0", "0.3", or both'),
         ('run = "workers"\n', "or worker, for one in other processes"),
         ('run = "command"\n', "must be a Python agent"),
     ],

@@ -17,7 +17,7 @@ from dragoman.agents.signature import Kind, checked_kind
 from dragoman.agents.threads import Crossing, Threads
 from dragoman.config import agent_id_fault
 from dragoman.engine.api import Run
-from dragoman.model.card import AgentExtension, AgentProvider, AgentSkill, Profile
+from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
 
 SkillFunction = (
     Callable[[Context], AsyncIterator[object]]
@@ -34,11 +34,12 @@ class Agent:
 
     `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. `restartable`
     says that a run which a crash cut off may be run again from its start. `one_message` takes no further message while
-    the agent works. `streams` False refuses streaming. What is left out of the card keeps the default of `Profile`.
+    the agent works. `streams` False refuses streaming. `versions` are the official versions that it is served in. What
+    is left out of the card keeps the default of `Profile`.
 
     `threads` are those its plain functions run in; a server lets its agents share one `Threads`.
 
-    Raises ValueError if the id cannot be served, TypeError if a value is of the wrong kind.
+    Raises ValueError if the id cannot be served or a version is not known, TypeError if a value is of the wrong kind.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Agent:
         restartable: bool = False,
         one_message: bool = False,
         streams: bool = True,
+        versions: Iterable[str] = VERSIONS,
     ) -> None:
         if fault := agent_id_fault(id):
             raise ValueError(f"agent id {id!r}: {fault}")
@@ -77,6 +79,7 @@ class Agent:
             documentation_url=documentation_url,
             extensions=tuple(AgentExtension(uri=item) if isinstance(item, str) else item for item in extensions),
             streams=streams,
+            versions=_versions(id, versions),
             **given,
         )
         self.direct = direct
@@ -228,6 +231,13 @@ def _in_thread(
         raise TypeError(f"skill {skill_id} returned something to await: write it as `async def`")
     else:
         crossing.call(lambda: artifacts.returned(result))
+
+
+def _versions(agent_id: str, versions: Iterable[str]) -> tuple[str, ...]:
+    chosen = _texts(f"agent {agent_id}: versions", versions)
+    if not chosen or not set(chosen) <= set(VERSIONS):
+        raise ValueError(f"agent {agent_id}: versions {chosen!r} must be one or more of {', '.join(VERSIONS)}")
+    return tuple(version for version in VERSIONS if version in chosen)
 
 
 def _texts(what: str, values: Iterable[str]) -> tuple[str, ...]:

@@ -17,8 +17,8 @@ from dragoman.dialects.api import Dialect
 from dragoman.dialects.json_bounds import check_sent
 from dragoman.dialects.mounts import Mount, mount_of
 from dragoman.engine.handler import Handler
-from dragoman.model.card import AgentExtension, Profile
-from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams
+from dragoman.model.card import VERSIONS, AgentExtension, Profile
+from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, VersionNotSupported
 from dragoman.model.operations import Call, Operation, SendMessage, Shown, StreamMessage, Subscribe, task_id_of
 from dragoman.model.principal import Principal
 
@@ -66,13 +66,16 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
     """The operation as a call.
 
     Raises Unauthorized or Forbidden for an agent that the caller may not use, AgentNotFound or InvalidParams for a
-    tenant that is not this mount's, ExtensionSupportRequired for what goes to the agent without an extension that it
+    tenant that is not this mount's, VersionNotSupported for an agent that is not served in the call's version,
+    ExtensionSupportRequired for what goes to the agent without an extension that it
     requires (A2A 1.0 §3.3.4), InvalidParams for parts that are too many or too long, or for a `Last-Event-ID` that is
     none.
     """
     profiles, limits = reception.profiles, reception.limits
     agent = _agent(request, operation, profiles, handler)
     reception.callers.admit(request, agent)
+    if dialect.name in VERSIONS and dialect.name not in profiles[agent].versions:
+        raise VersionNotSupported(dialect.name, profiles[agent].versions)
     if isinstance(operation, SendMessage):
         check_sent(operation, limits.max_parts, limits.max_text)
     declared: tuple[str, ...] = ()

@@ -20,7 +20,7 @@ from dragoman.bindings.http import JSON, Answer, Header, Request
 from dragoman.bindings.reached import reached
 from dragoman.dialects import cards
 from dragoman.dialects.mounts import SERVED, Mount, mount_of
-from dragoman.model.card import AgentCard, AgentExtension, AgentInterface, Profile
+from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, Profile
 from dragoman.model.errors import AgentNotFound, NotFound
 
 JWKS_PATH = "/.well-known/jwks.json"
@@ -115,7 +115,7 @@ class Cards:
         if profile.id != request.route.agent:  # the tenant named another agent than the one at the root
             mount = f"/agents/{profile.id}"
         offer = self._offer(mount, profile.id)
-        card = cards.extended_card(profile, interfaces(base, mount), offer)
+        card = cards.extended_card(profile, interfaces(base, mount, profile.versions), offer)
         if self._signing is None:
             return card
         signer = await self._signing.signer()
@@ -131,7 +131,7 @@ class Cards:
 
     def _encode(self, mount: str, base: str, form: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
         """The card without signatures, and as it is served: signed for every verifier of this form."""
-        at, offer = interfaces(base, mount), self._offer(mount, profile.id)
+        at, offer = interfaces(base, mount, profile.versions), self._offer(mount, profile.id)
         card = cards.well_known(cards.card(profile, at, offer), form, offer)
         body = msgspec.json.encode(card.document)
         if signer is None:
@@ -177,12 +177,16 @@ class Cards:
         self._documents[place] = document
 
 
-def interfaces(base: str, mount: str) -> tuple[AgentInterface, ...]:
-    """The endpoints of a mount, of the versions that hold for every call there."""
-    served = SERVED[mount_of(mount)]
+def interfaces(base: str, mount: str, versions: Sequence[str] = VERSIONS) -> tuple[AgentInterface, ...]:
+    """The endpoints of a mount, of the versions that hold for every call there, and that the agent is served in.
+
+    Cards of protoAgent and Evo AI stay as their clients read them: an agent of one version speaks both all the same.
+    """
+    kind = mount_of(mount)
+    served = SERVED[kind]
     return tuple(
         each
-        for each in cards.interfaces(base, mount)
+        for each in cards.interfaces(base, mount, VERSIONS if kind in (Mount.PROTOAGENT, Mount.EVOAI) else versions)
         if each.protocol_version in (served.rpc if each.protocol_binding == cards.JSONRPC else served.rest)
     )
 

@@ -27,7 +27,7 @@ from dragoman.cli.tool_servers import tools_of
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
 from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
 from dragoman.engine.api import Runner
-from dragoman.model.card import AgentProvider, AgentSkill, Profile
+from dragoman.model.card import VERSIONS, AgentProvider, AgentSkill, Profile
 
 R = TypeVar("R", bound=Runner)
 
@@ -59,6 +59,8 @@ def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
         for name in ("name", "description", "version", "icon_url", "documentation_url", "input_modes", "output_modes")
         if (value := getattr(entry, name)) is not None
     }
+    if entry.versions is not None:
+        said["versions"] = _versions(entry)
     if entry.provider is not None:
         said["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
     if entry.push is not None:
@@ -193,7 +195,18 @@ def _named(entry: AgentEntry) -> Profile:
     """The card of an agent that says nothing of itself here, without skills."""
     name = entry.name or entry.id
     version = entry.version or "1.0.0"
-    return Profile(id=entry.id, name=name, description=entry.description or name, version=version, skills=())
+    return Profile(
+        id=entry.id,
+        name=name,
+        description=entry.description or name,
+        version=version,
+        skills=(),
+        versions=_versions(entry),
+    )
+
+
+def _versions(entry: AgentEntry) -> tuple[str, ...]:
+    return tuple(version for version in VERSIONS if entry.versions is None or version in entry.versions)
 
 
 def _skilled(entry: AgentEntry) -> Profile:

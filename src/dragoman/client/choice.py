@@ -15,10 +15,11 @@ from dragoman.client.card import RemoteCard, read_card, verify
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.discovery import Discovery, Found
 from dragoman.client.errors import NoAnswer, NoInterface, PeerError, no_answer
-from dragoman.client.interface import VERSIONS, Interface, interfaces
+from dragoman.client.interface import Interface, interfaces
 from dragoman.client.timeouts import Timeouts
 from dragoman.client.transport import Transport
 from dragoman.client.wire import Way
+from dragoman.model.card import VERSIONS
 from dragoman.net.address import Guard
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError

@@ -21,9 +21,6 @@ Json = dict[str, Any]
 BINDINGS = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTP_JSON, "HTTPJSON": HTTP_JSON, "REST": HTTP_JSON}
 """Spellings of the bindings that are spoken, in upper case without `-` and `_`; gRPC is none of them."""
 
-VERSIONS = ("1.0", "0.3")
-"""The official versions that are spoken."""
-
 INTERFACES_MAX = 32
 """Endpoints of one card that are looked at."""
 

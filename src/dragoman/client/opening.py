@@ -12,7 +12,7 @@ from dragoman.client.choice import Choice, Doors
 from dragoman.client.connection import Connection
 from dragoman.client.credentials import Credentials
 from dragoman.client.discovery import Discovery, Places, places
-from dragoman.client.interface import VERSIONS, Interface, binding_of
+from dragoman.client.interface import Interface, binding_of
 from dragoman.client.retries import RETRIES, Again, Retries
 from dragoman.client.timeouts import TIMEOUTS, Timeouts
 from dragoman.client.tongues import double_base64 as in_double_base64
@@ -20,6 +20,7 @@ from dragoman.client.tongues import tongue
 from dragoman.client.transport import Transport
 from dragoman.dialects.cards import HTTP_JSON, JSONRPC
 from dragoman.dialects.tongue import Tongue
+from dragoman.model.card import VERSIONS
 from dragoman.net.egress import Egress
 
 

@@ -104,6 +104,7 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     provider: AgentProvider | None = None
     input_modes: tuple[str, ...] | None = None
     output_modes: tuple[str, ...] | None = None
+    versions: Annotated[tuple[Literal["1.0", "0.3"], ...], msgspec.Meta(min_length=1)] | None = None
     skills: tuple[AgentSkill, ...] = ()
     api_key: str | None = None
     push: bool | None = None
@@ -121,6 +122,7 @@ _ALLOWED = {
     "provider": "must be a table with organization and url",
     "skills": "must be tables with an id each: write [[agents.skills]]",
     **dict.fromkeys(("input_modes", "output_modes", "tags", "examples"), "must be a list of texts"),
+    "versions": 'must be a list of "1.0", "0.3", or both',
     "offline": "must be error or queue",
     **dict.fromkeys(("extended", "push"), "must be true or false"),
     "lease_s": f"must be a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}",
@@ -234,7 +236,7 @@ def _allowed(place: str, reason: str) -> str:
     if "missing required field" in reason:
         return f"must have the key {reason.split('`')[1]}"
     key, index, _ = place.rpartition(".")[2].partition("[")
-    return "must be text" if index and key != "skills" else _ALLOWED.get(key, "must be text")
+    return "must be text" if index and key not in ("skills", "versions") else _ALLOWED.get(key, "must be text")
 
 
 def _found(table: Any, place: str) -> object:

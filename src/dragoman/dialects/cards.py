@@ -13,16 +13,13 @@ from msgspec.structs import replace
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.dialects.v03.card import proto_card as proto_card_03
 from dragoman.dialects.v03.card import unsaid
-from dragoman.model.card import AgentCapabilities, AgentCard, AgentExtension, AgentInterface, Profile
+from dragoman.model.card import VERSIONS, AgentCapabilities, AgentCard, AgentExtension, AgentInterface, Profile
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 """Where a card is, below the root and below every mount (A2A 1.0 §8.2; the second is that of 0.2)."""
 
 JSONRPC = "JSONRPC"
 HTTP_JSON = "HTTP+JSON"
-
-VERSIONS = ("1.0", "0.3")
-"""The official versions, the preferred one first: @a2a-js/sdk 1.x compares with exactly `1.0`."""
 
 
 def interfaces(base_url: str, mount: str, versions: Sequence[str] = VERSIONS) -> tuple[AgentInterface, ...]:
@@ -173,7 +170,9 @@ def hybrid(of: AgentCard, offer: Offer = PLAIN) -> dict[str, Any]:
         capabilities["stateTransitionHistory"] = offer.history
     begin: dict[str, Any] = {"name": of.name}
     if old:
-        begin |= {"protocolVersion": old["protocolVersion"], "supportedProtocols": list(offer.protocols)}
+        begin["protocolVersion"] = old["protocolVersion"]
+    if old or offer.history:  # KAOS, by its profile, speaks its own dialect, whatever versions there are
+        begin["supportedProtocols"] = list(offer.protocols)
     begin["capabilities"] = {
         **capabilities,
         **{name: value for name, value in said.items() if name not in capabilities},

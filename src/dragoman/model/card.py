@@ -73,13 +73,18 @@ class AgentCard(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only
     signatures: tuple[dict[str, Any], ...] = ()
 
 
+VERSIONS = ("1.0", "0.3")
+"""The official versions, the preferred one first: @a2a-js/sdk 1.x compares with exactly `1.0`."""
+
+
 class Profile(Struct, frozen=True, kw_only=True):
     """What an agent says of itself, without saying where it lives.
 
     `extended_skills` are on the extended card only (A2A 1.0 §3.1.11), and run when they are named. Media types in
     `input_modes` may end in `/*`; `*/*` takes everything. `streams` False makes streaming operations
     `UnsupportedOperationError` (A2A 1.0 §3.3.4), `pushes` False everything about webhooks
-    `PushNotificationNotSupportedError` (the same).
+    `PushNotificationNotSupportedError` (the same). `versions` are the official versions that the agent is served in; a
+    call in another is `VersionNotSupportedError`.
     """
 
     id: str
@@ -96,3 +101,4 @@ class Profile(Struct, frozen=True, kw_only=True):
     extensions: tuple[AgentExtension, ...] = ()
     streams: bool = True
     pushes: bool = True
+    versions: tuple[str, ...] = VERSIONS
