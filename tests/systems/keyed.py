@@ -47,6 +47,12 @@ class House(Struct, frozen=True):
         return self.site.by(self.keys[holder])
 
 
+def secret_of(key: str) -> str:
+    """The secret part of a key. The secret is base64url and may itself hold an underscore."""
+    _, _, secret = key.split("_", 2)
+    return secret
+
+
 @asynccontextmanager
 async def beside(store: str) -> AsyncIterator[Store]:
     """The store, as a command opens it while the server runs."""

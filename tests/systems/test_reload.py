@@ -8,10 +8,10 @@ import re
 import signal
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import aiohttp
 import pytest
@@ -574,12 +574,32 @@ async def test_an_import_that_takes_long_is_said(
         done.set()
 
 
-async def test_a_server_whose_terminal_is_closed_stops(house: House) -> None:
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.chdir(house.directory)
-        os.execv(DRAGOMAN, [str(DRAGOMAN), "serve", "--log-level", "info"])  # it has something to say as it stops
-    loop = asyncio.get_running_loop()
+AT_TERMINAL = """
+import fcntl, os, signal, sys, termios
+
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGHUP, signal.{disposition})
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+"""Makes standard input the controlling terminal and becomes the command that the arguments name.
+
+It sets what SIGHUP does, because a signal that is ignored stays ignored in children: so it is under nohup.
+"""
+
+
+async def serve_at_terminal(house: House, disposition: str, log: IO[bytes] | None = None) -> int:
+    """Have a server listen at a terminal, where it also logs if there is no `log`; return the other end."""
+    terminal, its_end = pty.openpty()
+    command = [sys.executable, "-c", AT_TERMINAL.format(disposition=disposition), str(DRAGOMAN), "serve"]
+    house.process = await asyncio.create_subprocess_exec(
+        *[*command, "--log-level", "info"],  # it has something to say as it stops
+        cwd=house.directory,
+        stdin=its_end,
+        stdout=its_end,
+        stderr=log or its_end,
+        start_new_session=True,
+    )
+    os.close(its_end)
 
     def read() -> str:
         said = ""
@@ -587,15 +607,25 @@ async def test_a_server_whose_terminal_is_closed_stops(house: House) -> None:
             said += os.read(terminal, 65_536).decode()
         return said
 
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            await loop.run_in_executor(None, read)
-    finally:
-        os.close(terminal)
-    ended: Awaitable[tuple[int, int]] = loop.run_in_executor(None, os.waitpid, pid, 0)
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            assert (await asyncio.shield(ended))[1] == 0
-    except TimeoutError:
-        os.kill(pid, signal.SIGKILL)
-        raise
+    async with asyncio.timeout(DEADLINE_S):
+        said = await asyncio.to_thread(read)
+    house.url = re.findall(r"listens on (http://\S+)/ ", said)[0]
+    return terminal
+
+
+async def test_a_server_whose_terminal_is_closed_stops(house: House) -> None:
+    os.close(await serve_at_terminal(house, "SIG_DFL"))
+    assert house.process is not None
+    async with asyncio.timeout(DEADLINE_S):
+        assert await house.process.wait() == 0
+
+
+async def test_under_nohup_a_server_whose_terminal_is_closed_stays(house: House, http: aiohttp.ClientSession) -> None:
+    with (house.directory / "log").open("wb") as log:
+        os.close(await serve_at_terminal(house, "SIG_IGN", log))
+    async with asyncio.timeout(DEADLINE_S):
+        while "reloaded" not in house.log():  # the closing is a SIGHUP as any other
+            await asyncio.sleep(0.01)
+    async with http.get(f"{house.url}/health") as answer:
+        assert answer.status == 200
+    assert await house.reload()
