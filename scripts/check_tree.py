@@ -1,4 +1,4 @@
-"""What the linters do not check: the size of modules, and that lock files name no registry.
+"""Lock files hold versions and hashes, and name no registry. No linter checks that.
 
 Exits 1 with one line for every finding.
 """
@@ -7,21 +7,8 @@ import re
 import sys
 from pathlib import Path
 
-MAX_LINES = 500
-"""A module longer than this holds a second noun."""
-
 HOST = re.compile(r"https?://|^--(index|extra-index|find-links)|\"resolved\":", re.MULTILINE)
 """A place to download from: lock files hold versions and hashes, the place is the user's configuration."""
-
-
-def oversized(root: Path) -> list[str]:
-    """One line for every module under `root`/src that is longer than `MAX_LINES`."""
-    found = []
-    for path in sorted((root / "src").rglob("*.py")):
-        lines = path.read_text(encoding="utf-8").count("\n")
-        if lines > MAX_LINES:
-            found.append(f"{path.relative_to(root)}: {lines} lines, allowed are {MAX_LINES}: find the second noun")
-    return found
 
 
 def hosts(root: Path) -> list[str]:
@@ -42,7 +29,7 @@ def _text(path: Path) -> str:
 def main() -> int:
     """The exit code."""
     root = Path(__file__).resolve().parent.parent
-    found = oversized(root) + hosts(root)
+    found = hosts(root)
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

@@ -7,14 +7,6 @@ import pytest
 from scripts import check_links, check_tree
 
 
-def test_a_module_of_more_than_500_lines_is_found(tmp_path: Path) -> None:
-    (tmp_path / "src" / "dragoman").mkdir(parents=True)
-    (tmp_path / "src" / "dragoman" / "long.py").write_text("x = 1\n" * 501)
-    (tmp_path / "src" / "dragoman" / "fits.py").write_text("x = 1\n" * 500)
-    (found,) = check_tree.oversized(tmp_path)
-    assert found.startswith("src/dragoman/long.py: 501 lines")
-
-
 @pytest.mark.parametrize(
     ("file", "text"),
     [
