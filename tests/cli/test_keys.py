@@ -81,7 +81,7 @@ def test_the_first_key_is_shown_once_with_how_to_use_it_and_what_changes(run: Ru
     assert matches(text, key.digest)
     assert f"curl -H 'x-api-key: {text}'" in result.output
     assert "http://127.0.0.1:7870/message:send" in result.output
-    assert "a caller: everything there, with all agents, until it is revoked" in result.output
+    assert "a caller: every operation, with all agents, until it is revoked" in result.output
     assert "first key: from now on every caller must send one" in result.output
     second = run("keys", "create", "bob").output
     assert "first key" not in second
@@ -98,6 +98,20 @@ def test_the_commands_for_a_key_name_the_port_of_the_server_that_has_the_store(r
     with pytest.raises(InUse, match=f"process {os.getpid()}"):
         ProcessLock(Path("elsewhere.db"))
     held.release()
+
+
+def test_what_a_role_may_do_is_said_with_its_key(run: Run) -> None:
+    assert "a caller: every operation, with all agents, until" in run("keys", "create", "ann").output
+    worker = run("keys", "create", "bob", "--role", "agent", "--agent", "sum").output
+    assert "an agent's worker: every operation and the worker API, with the agent sum, until" in worker
+    admin = run("keys", "create", "root", "--role", "admin").output
+    assert "every operation and the worker API, with all agents, and /metrics, until" in admin
+    assert "no role sees what other callers have asked" in admin
+
+
+def test_the_first_key_says_that_it_hides_the_tasks_of_before(run: Run) -> None:
+    assert "Tasks that were made before it are hidden" in run("keys", "create", "ann").output
+    assert "hidden" not in run("keys", "create", "bob").output
 
 
 def test_the_key_itself_is_in_no_file(run: Run, tmp_path: Path) -> None:

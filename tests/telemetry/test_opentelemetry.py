@@ -248,7 +248,7 @@ async def test_tasks_are_counted_by_state_and_their_durations_in_milliseconds(ho
 async def test_a_server_that_lacks_opentelemetry_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry", None)
     monkeypatch.delitem(sys.modules, "dragoman.telemetry.opentelemetry")
-    with pytest.raises(StartError, match=r"pip install 'dragoman\[otel\]'"):
+    with pytest.raises(StartError, match=r"pip install '\.\[otel\]'"):
         async with serving(Config(port=0, store="memory:", telemetry=True), [agent]):
             pass
 

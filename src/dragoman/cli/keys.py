@@ -227,11 +227,15 @@ def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey
     from dragoman.cli.tables import moment
 
     reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
-    doing = f"{', '.join(key.scopes)} only" if key.scopes else "everything there"
+    doing = f"{', '.join(key.scopes)} only" if key.scopes else "every operation"
+    if key.role.value != "caller":
+        doing += " and the worker API"
     until = "until it is revoked" if key.expires_ms is None else f"until {moment(key.expires_ms)}"
     role = {"caller": "a caller", "agent": "an agent's worker", "admin": "an administrator"}[key.role.value]
+    beside = ", and /metrics" if key.role.value == "admin" else ""
     lines = [
-        f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}, {until}.",
+        f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}{beside}, {until}.",
+        *(["It opens its own tasks: no role sees what other callers have asked."] if beside else []),
         "",
         f"    {new.text}",
         "",
@@ -246,6 +250,7 @@ def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey
         lines += [
             "",
             "This is the first key: from now on every caller must send one. A running server asks within a second.",
+            "Tasks that were made before it are hidden: docs/keys.md says how to read them.",
         ]
     return "\n".join(lines)
 

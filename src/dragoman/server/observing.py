@@ -37,7 +37,8 @@ def telemetry_of(config: Config) -> "OpenTelemetry | None":
         if error.name is None or not error.name.startswith("opentelemetry"):
             raise
         raise StartError(
-            "telemetry is on, but OpenTelemetry is not installed: pip install 'dragoman[otel]', or turn telemetry off"
+            "telemetry is on, but OpenTelemetry is not installed: "
+            "run pip install '.[otel]' in a copy of Dragoman's repository, or turn telemetry off"
         ) from error
     return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)
 

@@ -19,5 +19,7 @@ def blob_store(files: str) -> BlobStore:
     try:
         from dragoman.store.blobs.s3 import S3Blobs
     except ImportError as error:
-        raise BlobError(f"files {files!r} needs the extra s3: pip install 'dragoman[s3]'") from error
+        raise BlobError(
+            f"files {files!r} needs the extra s3: run pip install '.[s3]' in a copy of Dragoman's repository"
+        ) from error
     return S3Blobs(files)
