@@ -70,7 +70,7 @@ serve: $(VENV)/.core ## the server with the example agents; PORT=7870 STORE=sqli
 bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)
 
-docs: $(VENV)/.core ## every link in the documentation leads somewhere
+docs: $(VENV)/.core ## the links of the documentation lead somewhere, and the files that it names are there
 	$(BIN)/python scripts/check_links.py
 
 peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers

@@ -1,16 +1,38 @@
-"""Every relative link in the documentation leads to a file, and every `#anchor` to a heading. No network.
+"""The documentation names nothing that is not there: links, headings, files of the repository, the package. No network.
 
-Exits 1 with one line for every link that does not.
+Exits 1 with one line for every finding.
 """
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 LINK = re.compile(r"!?\[[^\]]*\]\(<?([^)\s>]+)>?(?:\s+\"[^\"]*\")?\)")
 HEADING = re.compile(r"^#{1,6}\s+(.*?)\s*#*$", re.MULTILINE)
 FENCE = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 CODE = re.compile(r"`[^`\n]*`")
+
+SUFFIXES = "c|json|md|mjs|py|sh|sql|toml|txt"
+PATH = re.compile(rf"(?:[\w.*-]+/)+(?:[\w.*-]+(?:\.(?:{SUFFIXES}))?)?")
+"""A path of a folder or a file; `*` stands for a part of a name."""
+
+COMMAND = re.compile(
+    rf"(?:dragoman (?:serve|worker|agents check)|\b(?:python3?|node|pytest))"
+    rf"(?: --?[\w-]+)* ([\w./-]+\.(?:{SUFFIXES}))\b"
+)
+"""A command whose first argument is a file."""
+
+MADE_BY_READERS = frozenset(
+    {"assistant.py", "greeter.py", "hello.py", "house.py", "speller.py", "try_weather.py", "weather.py", "writers.py"}
+)
+"""Files that a page has its reader make, before it names them in a command."""
+
+WRITTEN = ("bench/results/", "data/")
+"""Folders that programs write, which are not in the repository."""
+
+PUBLISHED = re.compile(r"(?:pip install|uv add|uvx|pipx (?:install|run))(?: -\S+)* ['\"]?dragoman\b")
+"""An installation from a registry, where the package is not; from a copy of the repository it is `pip install .`."""
 
 
 def anchors(markdown: str) -> set[str]:
@@ -40,11 +62,58 @@ def broken(page: Path) -> list[str]:
     return found
 
 
+def absent(page: Path, root: Path) -> list[str]:
+    """The files of the repository that `page` names, between backticks or in a command, and that are not there.
+
+    A path may begin at the root, in the package, or beside the page.
+    """
+    text = page.read_text(encoding="utf-8")
+    beginnings = (root, root / "src" / "dragoman", page.parent)
+    return [
+        f"{path}: no such file"
+        for path in sorted({*_paths(text, root), *_arguments(text)})
+        if not any(next(beginning.glob(path.rstrip("/")), None) for beginning in beginnings)
+    ]
+
+
+def _paths(text: str, root: Path) -> Iterator[str]:
+    """The paths between backticks that begin with a folder of the repository or, spelled out, of the package."""
+    tops, packages = (
+        {entry.name for entry in folder.iterdir() if entry.is_dir()} for folder in (root, root / "src" / "dragoman")
+    )
+    for code in CODE.findall(FENCE.sub("", text)):
+        path = code.strip("`")
+        top, slash, rest = path.partition("/")
+        if not slash or not PATH.fullmatch(path) or path.startswith(WRITTEN):
+            continue
+        if top in tops or (top in packages and ("." in rest or path.endswith("/"))):  # `server/agent` is no path
+            yield path
+
+
+def _arguments(text: str) -> Iterator[str]:
+    """The files that commands are given, except those that readers make."""
+    return (path for path in COMMAND.findall(text) if path not in MADE_BY_READERS)
+
+
+def published(page: Path) -> list[str]:
+    """The commands of `page` that install the package from a registry."""
+    return [f"{command}: write pip install ." for command in PUBLISHED.findall(page.read_text(encoding="utf-8"))]
+
+
 def main() -> int:
     """The exit code."""
     root = Path(__file__).resolve().parent.parent
     pages = [*sorted(root.glob("*.md")), *sorted((root / "docs").rglob("*.md"))]
-    found = [f"{page.relative_to(root)}: {link}" for page in pages for link in broken(page)]
+    found = [
+        f"{page.relative_to(root)}: {finding}"
+        for page in pages
+        for finding in [*broken(page), *absent(page, root), *published(page)]
+    ]
+    found += [
+        f"{module.relative_to(root)}: {finding}"
+        for module in sorted((root / "src").rglob("*.py"))
+        for finding in published(module)
+    ]
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

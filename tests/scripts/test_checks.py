@@ -36,3 +36,37 @@ def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
         "`[code](x.md)`\n```\n[fence](x.md)\n```\n[d](absent.md) [e](#absent)\n"
     )
     assert check_links.broken(page) == ["absent.md: no such file", "#absent: no such heading"]
+
+
+def test_files_of_the_repository_that_are_not_there_are_found(tmp_path: Path) -> None:
+    for folder in ("examples", "src/dragoman/engine", "docs"):
+        (tmp_path / folder).mkdir(parents=True)
+    for file in ("examples/agents.py", "src/dragoman/engine/engine.py"):
+        (tmp_path / file).touch()
+    page = tmp_path / "docs" / "page.md"
+    page.write_text(
+        "`examples/agents.py` `examples/*.py` `engine/engine.py` `engine/` `message/send` `application/json`\n"
+        "`examples/absent.py` `examples/*.mjs` `engine/absent.py` `examples/absent` `absent/`\n"
+        "```sh\ndragoman serve examples/agents.py --port 1\ndragoman serve speller.py\n"
+        "X=1 dragoman serve agents.py:echo\n.venv/bin/python -q absent.py\n```\n`dragoman worker absent/words.py`\n"
+    )
+    assert check_links.absent(page, tmp_path) == [
+        f"{path}: no such file"
+        for path in (
+            "absent.py", "absent/words.py", "agents.py", "engine/absent.py", "examples/*.mjs", "examples/absent",
+            "examples/absent.py",
+        )
+    ]  # fmt: skip
+
+
+def test_an_installation_from_a_registry_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "pip install . pip install '.[s3]' pip install a2a-sdk\n"
+        "`pip install dragoman` pip install -q 'dragoman[s3]' uv add dragoman\n"
+    )
+    assert [finding.partition(":")[0] for finding in check_links.published(page)] == [
+        "pip install dragoman",
+        "pip install -q 'dragoman",
+        "uv add dragoman",
+    ]
