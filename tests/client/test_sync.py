@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -203,6 +204,50 @@ def test_an_interrupt_ends_the_call_and_nothing_else(url: str) -> None:
         out, errors = script.communicate(timeout=DEADLINE_S)
     assert (script.returncode, errors) == (0, b"")
     assert out.endswith(b"Task\n")
+
+
+class Told(asyncio.SelectorEventLoop):
+    """An event loop that tells when another thread has given it something to do for the second time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.times = 0
+        self.twice = threading.Event()
+
+    def call_soon_threadsafe(self, *args: Any, **kwargs: Any) -> asyncio.Handle:
+        handle = super().call_soon_threadsafe(*args, **kwargs)
+        if threading.current_thread() is threading.main_thread():
+            self.times += 1
+            if self.times == 2:
+                self.twice.set()
+        return handle
+
+
+def test_an_interrupt_at_the_moment_of_the_result_breaks_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop, main = Told(), threading.get_ident()
+    monkeypatch.setattr(asyncio, "new_event_loop", lambda: loop)
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[None]:
+        yield None
+
+    async def ends_as_it_is_canceled() -> str:
+        signal.pthread_kill(main, signal.SIGINT)
+        assert loop.twice.wait(DEADLINE_S), "the call was not canceled"
+        return "done"
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    thread = sync.Thread()
+    try:
+        thread.open(opened())
+        with pytest.raises(KeyboardInterrupt):
+            thread.run(ends_as_it_is_canceled)
+    finally:
+        thread.close()
+        signal.signal(signal.SIGINT, before)
+    assert caplog.text == ""
 
 
 async def test_closing_cancels_what_is_under_way() -> None:

@@ -73,7 +73,9 @@ class Thread:
                 tasks[0].add_done_callback(lambda task: _copy(task, future))
 
         def end() -> None:
-            if not (tasks and tasks[0].cancel()):
+            if tasks:
+                tasks[0].cancel()  # one that is done already is about to be copied
+            else:
                 future.cancel()
 
         try:
