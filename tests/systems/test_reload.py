@@ -8,7 +8,9 @@ import re
 import signal
 import sys
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +24,7 @@ from dragoman.server import Loaded, reloading, running
 from tests.engine.house import Scripted
 
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
 
 SETTINGS = 'port = 0\nstore = "memory:"\n'
@@ -572,6 +574,44 @@ async def test_an_import_that_takes_long_is_said(
         while "still importing modules" not in caplog.text:
             await asyncio.sleep(0.01)
         done.set()
+
+
+class Slow(ThreadPoolExecutor):
+    """Threads that keep what they have returned in their hands, as one does that is not given the processor again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.returned: list[Any] = []
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        def kept() -> Any:
+            self.returned.append(call(*args, **kwargs))
+            return self.returned[-1]
+
+        return super().submit(kept)
+
+
+async def test_the_thread_that_has_imported_holds_nothing_of_what_was_before() -> None:
+    class Before:
+        """The modules that were replaced."""
+
+        def restore(self) -> None:
+            pass
+
+    threads = Slow()
+    asyncio.get_running_loop().set_default_executor(threads)
+    config, before = Config(port=0, store="memory:", shutdown_grace_s=0), list[weakref.ref[Before]]()
+
+    def again() -> Loaded:
+        replaced = Before()
+        before.append(weakref.ref(replaced))
+        return Loaded(config, [Gated("new")], replaced.restore)
+
+    async with asyncio.timeout(DEADLINE_S), running(config, [Gated("old")], again=again) as server:
+        server.reload()
+        while not before or before[0]() is not None:
+            await asyncio.sleep(0.01)
+    assert threads.returned
 
 
 AT_TERMINAL = """

@@ -122,7 +122,7 @@ class Reloading:
             raise ReloadError("these agents were given as objects: there is no file to read again")
         late = asyncio.get_running_loop().call_later(LATE_S, log.warning, "still importing modules: %g s now", LATE_S)
         try:
-            loaded = await asyncio.to_thread(self._again)
+            loaded = await _in_thread(self._again)
         finally:
             late.cancel()
         before = {agent.profile.id: agent for agent in self._agents}
@@ -208,6 +208,17 @@ class Reloading:
         """Workers of an agent that left go on saying who they are with its key."""
         own = agent_keys(self._config, {agent.profile.id for agent in self._agents})
         self._authenticator.replace_agent_keys({**self._keys_leaving, **own})
+
+
+async def _in_thread(again: Again) -> Loaded:
+    """What `again` reads, of which the thread keeps nothing.
+
+    A thread that returns a result holds it until it is given the processor again, which may be after `_collect`; by
+    `undo` it would hold the modules of before.
+    """
+    read: list[Loaded] = []
+    await asyncio.to_thread(lambda: read.append(again()))
+    return read.pop()
 
 
 def _collect() -> None:
