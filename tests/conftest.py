@@ -1,5 +1,6 @@
 """What every test shares: async tests run on asyncio; the tests of some directories are slow by what they do."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,23 @@ HERE = Path(__file__).parent
 
 SLOW = frozenset({"bindings", "client", "net", "push", "spec", "systems", "testing"})
 """Directories whose tests start a whole server each, or wait for clocks: `make test-fast` leaves them out."""
+
+
+FOREIGN = ("DRAGOMAN_", "OTEL_", "AWS_")
+"""Variables of these beginnings change what servers do. Those of `DRAGOMAN_PEER…` are for the tests themselves."""
+
+FOREIGN_NAMES = frozenset(
+    {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "no_color", "force_color", "clicolor_force", "columns"}
+)
+"""Others, in small letters: what clients go through to reach servers on this machine, and how help is printed."""
+
+
+def pytest_configure() -> None:
+    """Forget the settings of whoever runs the tests, before the first server is started."""
+    for name in tuple(os.environ):
+        foreign = name.startswith(FOREIGN) and not name.startswith("DRAGOMAN_PEER")
+        if foreign or name.lower() in FOREIGN_NAMES:
+            del os.environ[name]
 
 
 @pytest.fixture(scope="session")

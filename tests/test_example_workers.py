@@ -18,7 +18,7 @@ from dragoman.model.card import Profile
 from dragoman.server import serving
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.2)
 
 

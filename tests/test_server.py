@@ -27,7 +27,7 @@ from dragoman.server import StartError, running, serving
 from dragoman.server.retention import sweep
 from dragoman.store.api import StoreError
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.2, cancel_grace_s=0.2)
 

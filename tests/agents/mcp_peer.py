@@ -17,7 +17,7 @@ from dragoman.testing.run import FakeRun
 ROOT = Path(__file__).parent.parent.parent
 PYTHON = Path(os.environ.get("DRAGOMAN_PEER_MCP", ROOT / ".venv-mcp" / "bin" / "python"))
 SCRIPT = ROOT / "tests" / "peers" / "servers" / "mcp_server.py"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 
 @contextmanager

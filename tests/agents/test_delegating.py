@@ -20,7 +20,7 @@ from dragoman.net.egress import Egress, operator_named
 from dragoman.server import serving
 from dragoman.testing import Ran, run
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
 
 
@@ -31,13 +31,13 @@ async def of(skill: Any, message: Any = "", **more: Any) -> Ran:
 
 
 async def awaited(ctx: Context) -> list[Any]:
-    one = await ctx.delegate("other", "do it", skill="talk", timeout_s=5)
+    one = await ctx.delegate("other", "do it", skill="talk", timeout_s=60.0)
     two = await ctx.delegate("other")
     return [one.text, one.state, two.data, [file.filename for file in two.files]]
 
 
 def plain(ctx: SyncContext) -> list[Any]:
-    one = ctx.delegate("other", "do it", skill="talk", timeout_s=5)
+    one = ctx.delegate("other", "do it", skill="talk", timeout_s=60.0)
     two = ctx.delegate("other")
     return [one.text, one.state, two.data, [file.filename for file in two.files]]
 

@@ -90,9 +90,9 @@ async def test_a_program_that_asks_without_end_is_answered_and_given_up_if_it_do
 @pytest.mark.parametrize("words", [("/bin/true",), ("/bin/sh", "-c", "echo no server; exit 3")])
 async def test_a_program_that_ends_at_once_is_not_waited_for(words: tuple[str, ...]) -> None:
     begun = monotonic()
-    async with tools(Grant(name="program", reach=ProgramReach("program", words, {}), start_s=15.0)) as made:
+    async with tools(Grant(name="program", reach=ProgramReach("program", words, {}), start_s=300.0)) as made:
         assert await made.offered() == ()
-    assert monotonic() - begun < 5.0
+    assert monotonic() - begun < 60.0
 
 
 async def test_its_standard_error_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -113,4 +113,4 @@ async def test_what_has_left_its_group_does_not_hold_up_its_end(tmp_path: Path) 
     begun = monotonic()
     left = int(await once(server(tmp_path, leaves)))
     os.kill(left, signal.SIGKILL)
-    assert monotonic() - begun < 10.0
+    assert monotonic() - begun < 60.0

@@ -18,7 +18,7 @@ from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.message import Message, Part, Role
 from dragoman.testing.run import FakeRun, Ran, run
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 SKILL = AgentSkill(id="talk", name="talk", description="talks", tags=())
 Made = Callable[..., ProgramAgent]
 

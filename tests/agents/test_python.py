@@ -26,7 +26,7 @@ from dragoman.engine.api import Runner
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.testing.run import FakeRun, run
 
-DEADLINE_S = 10
+DEADLINE_S = 60.0
 
 
 @pytest.fixture

@@ -53,6 +53,13 @@ def artifact(text: str, artifact_id: str = "a") -> Artifact:
     return Artifact(artifact_id=artifact_id, parts=(Part(text=text),))
 
 
+async def fall_silent(agent: WorkerAgent, offer: Offer) -> None:
+    """Have the worker's lease run out in a moment, and no other."""
+    agent.leases.lease_s = SOON_S
+    await agent.leases.beat(token(offer), 0, 0)
+    agent.leases.lease_s = NEVER_S
+
+
 def done(task_id: str, lease: str | None = None, text: str = "Done!") -> CompleteTask:
     return CompleteTask(id=task_id, artifacts=(artifact(text),), lease=lease)
 
@@ -105,12 +112,13 @@ async def test_a_worker_that_stops_waiting_leaves_the_task_to_the_next() -> None
 
 
 async def test_a_silent_worker_loses_its_task_to_another() -> None:
-    agent = worker(lease_s=SOON_S)
+    agent = worker()
     async with house(agent) as here:
         task_id = await here.begin()
         dead = await taken(agent)
         await agent.tell(dead, Give(artifact("half of it", "a"), append=False, last_chunk=False))
         old = token(dead)
+        await fall_silent(agent, dead)
         again = await taken(agent, "w2")
         new = token(again)
         assert again.run.head.id == task_id
@@ -120,7 +128,6 @@ async def test_a_silent_worker_loses_its_task_to_another() -> None:
                 await here.ask(report)
         with pytest.raises(LeaseLost):
             await agent.leases.beat(old, 0, 0)
-        agent.leases.lease_s = NEVER_S
         await agent.leases.beat(new, 0, 0)
         await agent.tell(again, Give(artifact("all of it", "a"), append=False))
         ended = await here.ask(updated(task_id, TaskState.COMPLETED, lease=new))
@@ -361,7 +368,8 @@ async def test_a_task_that_nobody_has_taken_is_canceled_and_not_given_out() -> N
 
 
 async def test_with_no_worker_there_sends_are_refused() -> None:
-    agent = worker(queues=False, seen_s=SOON_S)
+    seen_s = 0.5  # what follows a worker's word below takes less, on a busy machine too
+    agent = worker(queues=False, seen_s=seen_s)
     async with house(agent) as here:
         with pytest.raises(AgentOffline):
             await here.send()
@@ -369,16 +377,16 @@ async def test_with_no_worker_there_sends_are_refused() -> None:
         assert await agent.leases.take("w1", 0) is None  # a worker has been seen
         message_id = "0199a1b2-0000-7000-8000-000000000001"
         task_id = await here.begin(message_id=message_id)
-        await asyncio.sleep(2 * SOON_S)
+        await asyncio.sleep(1.1 * seen_s)
         with pytest.raises(AgentOffline):
             await here.send("something new")
         assert await here.begin(message_id=message_id) == task_id  # the same call again
         waiting = asyncio.create_task(agent.leases.take("w1", DEADLINE_S))
-        await asyncio.sleep(2 * SOON_S)
+        await asyncio.sleep(1.1 * seen_s)
         offer = await waiting
         assert offer is not None
         waiting = asyncio.create_task(agent.leases.take("w2", DEADLINE_S))
-        await asyncio.sleep(2 * SOON_S)
+        await asyncio.sleep(1.1 * seen_s)
         other = await here.begin("a worker that waits is there")
         await waiting
         await here.ask(done(task_id, token(offer)))
@@ -520,11 +528,11 @@ async def test_what_cannot_be_an_artifact_is_refused() -> None:
 
 
 async def test_what_a_worker_reports_is_told_to_webhooks_in_order_whatever_worker_it_is() -> None:
-    agent, telling = worker(lease_s=SOON_S), Telling()
+    agent, telling = worker(), Telling()
     async with house(agent, announcer=telling) as here:
         task_id = await here.begin(push_config=PushConfig(url="https://hooks.example/w"))
-        await taken(agent)
-        offer = await taken(agent, "w2")  # the first has fallen silent
+        await fall_silent(agent, await taken(agent))
+        offer = await taken(agent, "w2")
         await here.ask(updated(task_id, TaskState.WORKING, "half", token(offer)))
         await here.ask(done(task_id, token(offer)))
         bodies = await calls(here)

@@ -50,7 +50,7 @@ def who() -> Agent:
 
 async def sent(egress: Egress, url: str, headers: dict[str, str]) -> Reply:
     always = {"Content-Type": "application/json", "A2A-Version": "1.0"}
-    return await egress.request("POST", f"{url}/agents/who", body=SEND, headers=always | headers, timeout_s=5)
+    return await egress.request("POST", f"{url}/agents/who", body=SEND, headers=always | headers, timeout_s=60.0)
 
 
 def bearer(sent: bytes) -> dict[str, str]:
@@ -101,8 +101,10 @@ async def test_cards_of_a_server_that_asks_verify_the_extended_ones_too(
     """In the form of each version, and where a card is for both and has its security in both spellings."""
     config = Config(port=0, store=f"sqlite:///{tmp_path}/x.db", api_key="a-key-of-20-characters")
     async with serving(config, [who()]) as url:
-        keys = json.loads((await egress.request("GET", f"{url}/.well-known/jwks.json", timeout_s=5)).body)
-        card = json.loads((await egress.request("GET", f"{url}{mount}/.well-known/agent-card.json", timeout_s=5)).body)
+        keys = json.loads((await egress.request("GET", f"{url}/.well-known/jwks.json", timeout_s=60.0)).body)
+        card = json.loads(
+            (await egress.request("GET", f"{url}{mount}/.well-known/agent-card.json", timeout_s=60.0)).body
+        )
         assert card["securitySchemes"]
         for signature in card["signatures"][:1]:  # over what 1.0 has of it
             assert verify({**card, "signatures": [signature]}, keys)
@@ -127,7 +129,7 @@ async def test_cards_of_a_server_that_asks_verify_the_extended_ones_too(
             }
             body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": {}}).encode()
             at = f"{url}{mount or '/'}"
-            reply = await egress.request("POST", at, body=body, headers=headers, timeout_s=5)
+            reply = await egress.request("POST", at, body=body, headers=headers, timeout_s=60.0)
             extended.append(json.loads(reply.body)["result"])
         for shown in extended:
             assert verify(shown, keys)

@@ -32,7 +32,7 @@ from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 from dragoman.store.outage import Outage
 
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 NOW = "2026-11-20T07:00:00.000Z"
 EXTENSION = "https://example.org/ext/v1"
 REQUIRED = "https://example.org/required/v1"

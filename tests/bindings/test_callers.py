@@ -26,7 +26,7 @@ from dragoman.server import StartError, running, serving
 from dragoman.store.keyring import ApiKey
 from dragoman.store.open import open_store
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 def echoing(agent_id: str) -> Agent:

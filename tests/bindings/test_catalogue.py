@@ -11,7 +11,7 @@ from dragoman import Agent, Context
 from dragoman.config import AgentEntry, Config
 from dragoman.server import serving
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 KEYS = (AgentEntry(id="desk", run="", api_key="desk-key"), AgentEntry(id="weather", run="", api_key="weather-key"))
 V1 = {"A2A-Version": "1.0"}
 Json = dict[str, Any]

@@ -105,8 +105,8 @@ async def test_both_are_cheap() -> None:
     store, clock = ScriptedStore(), Clock()
     store.written_ms = clock.ms
     health = Health(store, clock, lambda: None)
-    start = time.perf_counter()
+    start = time.process_time()  # of this process: how busy the machine is does not matter
     for _ in range(100):
         health.alive()
         await health.ready()
-    assert (time.perf_counter() - start) / 200 < 0.001
+    assert (time.process_time() - start) / 200 < 0.001

@@ -20,7 +20,7 @@ from dragoman.config import Config
 from dragoman.model.ids import new_id
 from dragoman.server.running import serving
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
 CHUNK = 16_384
 

@@ -23,7 +23,7 @@ from dragoman.server import running
 from dragoman.store.keyring import ApiKey
 from dragoman.store.open import open_store
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 LATEST = "2025-11-25"
 BOTH = "application/json, text/event-stream"
 
@@ -204,6 +204,13 @@ async def server(*agents: Agent, **settings: Any) -> AsyncIterator[Client]:
 
 @pytest.fixture(scope="module")
 async def place() -> AsyncIterator[Client]:
+    async with server(poet, slow, at_once) as client:
+        yield client
+
+
+@pytest.fixture
+async def hasty() -> AsyncIterator[Client]:
+    """A client, without a session, of a server that soon answers with the task as it is."""
     async with server(poet, slow, at_once, blocking_timeout_s=0.3) as client:
         yield client
 
@@ -540,7 +547,8 @@ async def test_canceling_the_request_cancels_the_task(client: Client) -> None:
     await client.post(cancel, status=202)
 
 
-async def test_leaving_does_not_cancel_and_the_task_can_be_waited_for(client: Client) -> None:
+async def test_leaving_does_not_cancel_and_the_task_can_be_waited_for(hasty: Client) -> None:
+    client = hasty
     await client.begin()
     tool = slow_tool("leave")
     async with client.streamed(tool, message="leave") as messages:
@@ -587,9 +595,9 @@ async def listed(client: Client, agent: str) -> list[Any]:
         return tasks
 
 
-async def test_an_answer_in_one_piece_comes_in_time(client: Client) -> None:
+async def test_an_answer_in_one_piece_comes_in_time(hasty: Client) -> None:
     tool = slow_tool("late")
-    result = await client.call(tool, message="late")
+    result = await hasty.call(tool, message="late")
     assert result["structuredContent"]["state"] == "working"
     assert "still working" in texts(result)[-1]
 

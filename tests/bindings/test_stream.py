@@ -260,7 +260,7 @@ async def test_readers_of_the_same_snapshot_share_its_bytes() -> None:
 
 
 async def test_splicing_is_cheap() -> None:
-    """100 readers of 200 events; far below what it does, so that a busy machine does not fail it."""
+    """100 readers of 200 events, in the time of this process: how busy the machine is does not matter."""
     log = [chunk(seq) for seq in range(1, 201)]
     prefix = b'{"jsonrpc":"2.0","id":1,"result":'
 
@@ -272,8 +272,8 @@ async def test_splicing_is_cheap() -> None:
         pass
 
     streams = Streams()
-    start = time.perf_counter()
+    start = time.process_time()
     for _ in range(100):
         answer = Streaming(ScriptedStream(log, None), v1.JSONRPC, prefix, b"}", [])
         await streams.respond(answer, receive, send)
-    assert 20_000 / (time.perf_counter() - start) > 30_000
+    assert 20_000 / (time.process_time() - start) > 30_000

@@ -14,7 +14,7 @@ from dragoman.config import AgentEntry, Config
 from dragoman.model.card import Profile
 from dragoman.server import serving
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 CONFIG = Config(
     port=0,
     store="memory:",

@@ -278,4 +278,4 @@ def test_help_does_not_load_the_store() -> None:
         "main(['keys', 'create', '--help'], standalone_mode=False)\n"
         "sys.exit('apsw' in sys.modules)"
     )
-    assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=30).returncode == 0
+    assert subprocess.run([sys.executable, "-c", script], capture_output=True, timeout=60).returncode == 0

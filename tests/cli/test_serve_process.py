@@ -20,7 +20,7 @@ import pytest
 from dragoman.store.sqlite.check import check
 
 ROOT = Path(__file__).parent.parent.parent
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 
 Serve = Callable[..., "subprocess.Popen[str]"]
 

@@ -18,7 +18,7 @@ from dragoman.cli import main
 
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
 ROOT = Path(__file__).parent.parent.parent
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
 TERMINAL = {f"TASK_STATE_{name}" for name in ("COMPLETED", "FAILED", "CANCELED", "REJECTED")}
 

@@ -42,7 +42,7 @@ def test_they_are_opened_before_its_first_task_and_closed_at_its_end(tmp_path: P
         assert ": elsewhere. " in worker.stdout.readline()
         assert (tmp_path / "log").read_text() == "opened "
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(20) == 0
+        assert worker.wait(60) == 0
         assert (tmp_path / "log").read_text() == "opened closed "
     finally:
         worker.kill()

@@ -40,7 +40,7 @@ def test_a_card_is_read_leniently() -> None:
 async def test_a_status_that_is_not_2xx_is_a_refusal(peer: Peer, egress: Egress, code: int) -> None:
     peer.scripts["POST /v1/chat/completions"] = status(code)
     with pytest.raises(HttpRefusal, match=f"status {code}, expected 200"):
-        await complete(egress, peer.url, "m", [], timeout_s=5)
+        await complete(egress, peer.url, "m", [], timeout_s=60.0)
 
 
 @pytest.mark.parametrize("code", [200, 500])
@@ -50,7 +50,7 @@ async def test_an_answer_that_is_no_object_names_what_was_expected_and_shows_wha
 ) -> None:
     peer.scripts["POST /v1/chat/completions"] = says(body, code)
     with pytest.raises((InvalidAgentResponse, HttpRefusal), match="expected") as caught:
-        await complete(egress, peer.url, "m", [], timeout_s=5)
+        await complete(egress, peer.url, "m", [], timeout_s=60.0)
     assert repr(body[:30])[2:-1] in str(caught.value)
     assert len(str(caught.value)) < 1000
 
@@ -59,7 +59,7 @@ async def test_a_chat_completion_is_asked_for_and_its_text_returned(peer: Peer, 
     answer = {"choices": [{"message": {"role": "assistant", "content": "Hi"}}, {}]}
     peer.scripts["POST /v1/chat/completions"] = says(answer)
     messages = [{"role": "user", "content": "Hello"}]
-    assert await complete(egress, peer.url, "m", messages, timeout_s=5) == "Hi"
+    assert await complete(egress, peer.url, "m", messages, timeout_s=60.0) == "Hi"
     assert peer.asked[0].json == {"model": "m", "messages": messages, "stream": False}
 
 
@@ -69,5 +69,5 @@ async def test_a_chat_completion_is_asked_for_and_its_text_returned(peer: Peer, 
 async def test_a_chat_completion_without_text_names_what_was_expected(peer: Peer, egress: Egress, answer: Any) -> None:
     peer.scripts["POST /v1/chat/completions"] = says(answer)
     with pytest.raises(InvalidAgentResponse, match=r"choices\[0\]\.message\.content") as caught:
-        await complete(egress, peer.url, "m", [], timeout_s=5)
+        await complete(egress, peer.url, "m", [], timeout_s=60.0)
     assert msgspec.json.encode(answer).decode() in str(caught.value)

@@ -162,7 +162,7 @@ async def test_several_agents_share_the_callers_egress(url: str) -> None:
     for _ in range(2):
         async with connect(url, egress=egress) as agent:
             await agent.send("chunks 1")
-    assert (await egress.request("GET", f"{url}/health", timeout_s=5)).ok
+    assert (await egress.request("GET", f"{url}/health", timeout_s=60.0)).ok
     await egress.close()
 
 

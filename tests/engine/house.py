@@ -35,7 +35,7 @@ from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 """Nothing here takes so long, unless it hangs."""
 
 

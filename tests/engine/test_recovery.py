@@ -254,7 +254,7 @@ async def test_a_suspended_run_stays_a_question(url: str) -> None:
 
     async with house(Scripted(script), url=url, grace_s=5) as h:
         task_id = (await h.send()).head.id
-        await asyncio.wait_for(h.engine.drain(5), 1)
+        await asyncio.wait_for(h.engine.drain(300), 60)
         assert (await h.get(task_id)).state is S.INPUT_REQUIRED
     async with house(Scripted(script), url=url) as h:
         assert text_of(await h.send("yes", task_id=task_id)) == "yes"

@@ -14,7 +14,7 @@ from dragoman.store.api import StoreError, StoreFull
 from dragoman.store.audit import AuditEntry
 from dragoman.telemetry.logs import JsonFormatter, TextFormatter
 
-DEADLINE_S = 5.0
+DEADLINE_S = 60.0
 
 
 class Table:

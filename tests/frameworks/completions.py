@@ -13,7 +13,7 @@ from typing import Any
 
 MODEL = "test-model"
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 """How long a held answer waits to be let go."""
 
 

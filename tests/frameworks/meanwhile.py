@@ -9,7 +9,7 @@ from dragoman.model.updates import ArtifactUpdate
 from dragoman.testing import client
 from tests.frameworks.completions import Completions
 
-LIMIT_S = 20.0
+LIMIT_S = 60.0
 
 
 async def meanwhile(connection: Connection, message: str, then: Callable[[str], Awaitable[None]]) -> str:

@@ -11,7 +11,7 @@ import pytest
 from dragoman import Reject
 from dragoman.kaos import LocalTaskManager, Task, TaskManager, TaskState
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(autouse=True)

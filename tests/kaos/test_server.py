@@ -10,7 +10,7 @@ from dragoman.config import Config
 from dragoman.kaos import RemoteAgent, TaskFailed
 from dragoman.server import serving
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.2, profile="kaos")
 
 

@@ -36,7 +36,7 @@ async def main():
             await asyncio.Event().wait()
         return text
 
-    async with asyncio.timeout(20), LocalTaskManager(answer) as manager:
+    async with asyncio.timeout(60), LocalTaskManager(answer) as manager:
         await manager.send_message("hi", session_id="s1")
         await manager.send_message("fail")
         sending = asyncio.create_task(manager.send_message("hang", session_id="s2"))

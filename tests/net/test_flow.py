@@ -64,7 +64,7 @@ async def test_pieces_come_before_the_answer_is_over(peer: Peer, egress: Egress)
         writer.write(chunk(b"two") + END)
 
     peer.scripts["POST /"] = script
-    async with egress.stream("POST", peer.url + "/", head_timeout_s=5, idle_timeout_s=5, body=b"{}") as flow:
+    async with egress.stream("POST", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=60.0, body=b"{}") as flow:
         assert (flow.status, flow.ok, flow.headers["content-type"]) == (200, True, "text/event-stream")
         pieces = flow.pieces
         assert await anext(pieces) == b"one"
@@ -76,9 +76,9 @@ async def test_pieces_come_before_the_answer_is_over(peer: Peer, egress: Egress)
 async def test_a_body_is_read_whole_up_to_its_limit(peer: Peer, egress: Egress) -> None:
     peer.scripts["GET /"] = says(b"x" * 1000, 404)
     peer.scripts["GET /large"] = says(b"x" * 1001)
-    async with egress.stream("GET", peer.url + "/", head_timeout_s=5, idle_timeout_s=5) as flow:
+    async with egress.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
         assert (flow.ok, len(await flow.body())) == (False, 1000)
-    async with egress.stream("GET", peer.url + "/large", head_timeout_s=5, idle_timeout_s=5) as flow:
+    async with egress.stream("GET", peer.url + "/large", head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
         with pytest.raises(TooLarge):
             await flow.body()
 
@@ -86,14 +86,14 @@ async def test_a_body_is_read_whole_up_to_its_limit(peer: Peer, egress: Egress) 
 async def test_a_head_that_does_not_come_in_time_is_named(peer: Peer, egress: Egress) -> None:
     peer.scripts["GET /"] = hangs()
     with pytest.raises(TimedOut, match=r"within 0\.05 s") as caught:
-        async with egress.stream("GET", peer.url + "/", head_timeout_s=0.05, idle_timeout_s=5):
+        async with egress.stream("GET", peer.url + "/", head_timeout_s=0.05, idle_timeout_s=60.0):
             pass
     assert caught.value.sent
 
 
 async def test_silence_in_the_midst_ends_the_wait(peer: Peer, egress: Egress) -> None:
     peer.scripts["GET /"] = hangs(HEAD + chunk(b"one"))
-    async with egress.stream("GET", peer.url + "/", head_timeout_s=5, idle_timeout_s=0.05) as flow:
+    async with egress.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=0.05) as flow:
         pieces = flow.pieces
         assert await anext(pieces) == b"one"
         with pytest.raises(TimedOut, match=r"within 0\.05 s"):
@@ -109,7 +109,7 @@ async def test_time_that_the_reader_takes_is_not_silence(peer: Peer, egress: Egr
         writer.write(chunk(b"two") + END)
 
     peer.scripts["GET /"] = script
-    async with egress.stream("GET", peer.url + "/", head_timeout_s=5, idle_timeout_s=0.1) as flow:
+    async with egress.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=0.1) as flow:
         pieces = flow.pieces
         assert await anext(pieces) == b"one"
         busy = asyncio.Event()
@@ -121,13 +121,13 @@ async def test_time_that_the_reader_takes_is_not_silence(peer: Peer, egress: Egr
 
 async def test_a_stream_that_breaks_off_is_no_end(peer: Peer, egress: Egress) -> None:
     peer.scripts["GET /"] = raw(HEAD + chunk(b"one") + b"5\r\ntw")
-    async with egress.stream("GET", peer.url + "/", head_timeout_s=5, idle_timeout_s=5) as flow:
+    async with egress.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
         with pytest.raises(Broken):
             [piece async for piece in flow.pieces]
 
 
 async def test_whoever_leaves_early_hangs_up(watched: Watched, egress: Egress) -> None:
-    async with egress.stream("GET", watched.url, head_timeout_s=5, idle_timeout_s=5) as flow:
+    async with egress.stream("GET", watched.url, head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
         assert await anext(flow.pieces) == b"one"
     await watched.left.wait()
 
@@ -136,7 +136,7 @@ async def test_cancellation_hangs_up(watched: Watched, egress: Egress) -> None:
     begun = asyncio.Event()
 
     async def follow() -> None:
-        async with egress.stream("GET", watched.url, head_timeout_s=5, idle_timeout_s=5) as flow:
+        async with egress.stream("GET", watched.url, head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
             async for _ in flow.pieces:
                 begun.set()
 
@@ -150,14 +150,14 @@ async def test_cancellation_hangs_up(watched: Watched, egress: Egress) -> None:
 
 async def test_a_redirect_is_an_answer(peer: Peer, egress: Egress) -> None:
     peer.scripts["GET /"] = says(b"", 307, {"Location": "/other"})
-    async with egress.stream("GET", peer.url + "/", head_timeout_s=5, idle_timeout_s=5) as flow:
+    async with egress.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
         assert flow.status == 307
     assert peer.paths == ["GET /"]
 
 
 async def test_what_never_went_out_was_not_sent(egress: Egress) -> None:
     with pytest.raises(Unreachable) as caught:
-        async with egress.stream("GET", await nobody(), head_timeout_s=5, idle_timeout_s=5):
+        async with egress.stream("GET", await nobody(), head_timeout_s=60.0, idle_timeout_s=60.0):
             pass
     assert not caught.value.sent
 
@@ -165,7 +165,7 @@ async def test_what_never_went_out_was_not_sent(egress: Egress) -> None:
 async def test_a_guarded_stream_dials_no_private_address(peer: Peer) -> None:
     guarded = Egress(Guard())
     with pytest.raises(AddressRefused):
-        async with guarded.stream("GET", peer.url + "/", head_timeout_s=5, idle_timeout_s=5):
+        async with guarded.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=60.0):
             pass
     await guarded.close()
     assert not peer.asked
@@ -173,6 +173,6 @@ async def test_a_guarded_stream_dials_no_private_address(peer: Peer) -> None:
 
 async def test_a_compressed_stream_is_refused(peer: Peer, egress: Egress) -> None:
     peer.scripts["GET /"] = says(b"xx", headers={"Content-Encoding": "gzip"})
-    async with egress.stream("GET", peer.url + "/", head_timeout_s=5, idle_timeout_s=5) as flow:
+    async with egress.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
         with pytest.raises(Broken, match="compressed"):
             await flow.body()

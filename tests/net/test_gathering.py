@@ -12,7 +12,7 @@ from dragoman.net.flow import Flow
 from tests.net.lines import Line, speaking
 from tests.net.peer import listening
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunked\r\n\r\n"
 
@@ -43,7 +43,7 @@ async def heard(speaker: Speaker) -> AsyncIterator[Flow]:
         peer.scripts["GET /"] = speaker
         egress = Egress()
         try:
-            async with egress.stream("GET", peer.url, head_timeout_s=5, idle_timeout_s=5) as flow:
+            async with egress.stream("GET", peer.url, head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
                 yield flow
         finally:
             speaker.said.put_nowait(None)
@@ -196,7 +196,7 @@ async def test_of_the_next_answer_on_a_connection_the_head_counts_at_once() -> N
 
     async with asyncio.timeout(DEADLINE_S), speaking(talk) as lines:
         egress, url = Egress(), f"http://127.0.0.1:{lines.port}/"
-        async with egress.stream("GET", url, head_timeout_s=5, idle_timeout_s=5) as flow:
+        async with egress.stream("GET", url, head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
             waiting = flow.gathering(at_once)
             assert waiting is not None
             await waiting
@@ -205,7 +205,7 @@ async def test_of_the_next_answer_on_a_connection_the_head_counts_at_once() -> N
             assert waiting is not None
             taken.set()
             await waiting
-        async with asyncio.timeout(2), egress.stream("GET", url, head_timeout_s=5, idle_timeout_s=5) as flow:
+        async with asyncio.timeout(60), egress.stream("GET", url, head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
             assert flow.status == 200
         assert lines.came == 1
         await egress.close()

@@ -33,11 +33,11 @@ def at(lines: Lines, path: str = "/") -> str:
 
 
 async def ask(egress: Egress, lines: Lines, method: str = "GET") -> int:
-    return (await egress.request(method, at(lines), timeout_s=5)).status
+    return (await egress.request(method, at(lines), timeout_s=60.0)).status
 
 
 async def read(egress: Egress, lines: Lines) -> bytes:
-    async with egress.stream("GET", at(lines), head_timeout_s=5, idle_timeout_s=5) as flow:
+    async with egress.stream("GET", at(lines), head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
         return b"".join([piece async for piece in flow.pieces])
 
 
@@ -65,7 +65,7 @@ async def test_head_leaves_a_connection_of_use(egress: Egress) -> None:
         await line.ended()
 
     async with speaking(talk) as lines:
-        reply = await egress.request("HEAD", at(lines), timeout_s=5)
+        reply = await egress.request("HEAD", at(lines), timeout_s=60.0)
         assert (reply.status, reply.headers["content-length"], reply.body) == (200, "2", b"")
         assert await ask(egress, lines) == 200
         assert lines.came == 1
@@ -78,7 +78,7 @@ async def test_a_body_that_ends_with_its_connection_is_whole(egress: Egress) -> 
         await line.says(b"HTTP/1.1 200 OK\r\n\r\n", b"all", b" of it")
 
     async with speaking(talk) as lines:
-        assert (await egress.request("GET", at(lines), timeout_s=5)).body == b"all of it"
+        assert (await egress.request("GET", at(lines), timeout_s=60.0)).body == b"all of it"
         assert await read(egress, lines) == b"all of it"
 
 
@@ -91,7 +91,10 @@ async def test_a_body_that_a_reset_ends_is_not_whole(egress: Egress) -> None:
         await seen.wait()
         line.reset()
 
-    async with speaking(talk) as lines, egress.stream("GET", at(lines), head_timeout_s=5, idle_timeout_s=5) as flow:
+    async with (
+        speaking(talk) as lines,
+        egress.stream("GET", at(lines), head_timeout_s=60.0, idle_timeout_s=60.0) as flow,
+    ):
         pieces = flow.pieces
         assert await anext(pieces) == b"some"
         seen.set()
@@ -165,7 +168,7 @@ async def test_whoever_does_not_read_is_not_written_to(egress: Egress) -> None:
         await line.ended()
 
     async with speaking(talk) as lines, speaking(obliging) as other:
-        async with egress.stream("GET", at(lines), head_timeout_s=5, idle_timeout_s=5) as flow:
+        async with egress.stream("GET", at(lines), head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
             before = -1
             while before != wrote:
                 before = wrote
@@ -229,12 +232,12 @@ async def test_whatever_goes_wrong_makes_room_again() -> None:
         with pytest.raises(Broken):
             await ask(egress, lines)
         with pytest.raises(Broken):
-            async with egress.stream("GET", at(lines), head_timeout_s=5, idle_timeout_s=5):
+            async with egress.stream("GET", at(lines), head_timeout_s=60.0, idle_timeout_s=60.0):
                 pass
         with pytest.raises(BadUrl):
-            await egress.request("GET", at(lines), headers={"x": "a\r\nb"}, timeout_s=5)
+            await egress.request("GET", at(lines), headers={"x": "a\r\nb"}, timeout_s=60.0)
         with pytest.raises(Unreachable):
-            await egress.request("GET", "http://127.0.0.1:1/", timeout_s=5)
+            await egress.request("GET", "http://127.0.0.1:1/", timeout_s=60.0)
         assert await ask(egress, other) == 204
         assert egress._room.free == 1
         await egress.close()
@@ -258,7 +261,7 @@ async def test_a_url_of_the_operator_may_be_written_in_many_ways(egress: Egress,
         await peer.ended()
 
     async with speaking(talk) as lines:
-        assert (await egress.request("GET", f"http://LocalHost:{lines.port}{path}", timeout_s=5)).status == 204
+        assert (await egress.request("GET", f"http://LocalHost:{lines.port}{path}", timeout_s=60.0)).status == 204
         assert heads[0].split("\r\n")[:2] == [line, f"Host: localhost:{lines.port}"]
         await egress.close()
 
@@ -272,7 +275,7 @@ async def test_a_user_and_password_in_a_url_go_into_a_header(egress: Egress) -> 
         await peer.ended()
 
     async with speaking(talk) as lines:
-        await egress.request("GET", f"http://me%40x:se%3Acret@127.0.0.1:{lines.port}/", timeout_s=5)
+        await egress.request("GET", f"http://me%40x:se%3Acret@127.0.0.1:{lines.port}/", timeout_s=60.0)
         assert f"Authorization: Basic {base64.b64encode(b'me@x:se:cret').decode()}" in heads[0].split("\r\n")
         await egress.close()
 
@@ -303,17 +306,17 @@ def test_on_either_loop_nothing_is_left_open(
             urls = (f"http://localhost:{plain.port}/", f"https://localhost:{secret.port}/")
             for url in urls:
                 for _ in range(3):
-                    assert (await egress.request("POST", url, body=b"{}", timeout_s=5)).status == 204
+                    assert (await egress.request("POST", url, body=b"{}", timeout_s=60.0)).status == 204
             assert (plain.came, secret.came) == (1, 1)
             for url in (f"http://localhost:{flood.port}/", f"https://localhost:{secret_flood.port}/"):
-                async with egress.stream("GET", url, head_timeout_s=5, idle_timeout_s=5) as flow:
+                async with egress.stream("GET", url, head_timeout_s=60.0, idle_timeout_s=60.0) as flow:
                     size = 0
                     async for piece in flow.pieces:
-                        await egress.request("GET", urls[0], timeout_s=5)  # meanwhile more comes than may be held
+                        await egress.request("GET", urls[0], timeout_s=60.0)  # meanwhile more comes than may be held
                         if (size := size + len(piece)) > 1_000_000:
                             break
             with pytest.raises(Unreachable):
-                await egress.request("GET", f"https://127.0.0.1:{secret.port}/", timeout_s=5)
+                await egress.request("GET", f"https://127.0.0.1:{secret.port}/", timeout_s=60.0)
             await egress.close()
 
     run(calls())

@@ -1,7 +1,6 @@
 """Looking hosts up with a name server of the tests' own."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
@@ -105,14 +104,12 @@ async def test_a_silent_name_server_is_given_up_in_time_and_keeps_nobody_else_wa
     silent = [f"silent{number}.test" for number in range(200)]
     names.silent.update(silent)
     resolver = Resolver(servers=[names.address], timeout_s=2.0)
-    began = time.monotonic()
     waiting = [asyncio.create_task(resolver.addresses(host)) for host in silent]
     await names.questions(len(silent))
-    asked = time.monotonic()
     assert await resolver.addresses("live.test") == ["198.41.0.4"]
-    assert time.monotonic() - asked < 1.0
-    answers = await asyncio.gather(*waiting, return_exceptions=True)
-    assert 1.0 < time.monotonic() - began < 4.0
+    assert not any(task.done() for task in waiting), "a silent one was waited for"
+    async with asyncio.timeout(DEADLINE_S):  # one after the other they would take longer
+        answers = await asyncio.gather(*waiting, return_exceptions=True)
     assert {type(answer) for answer in answers} == {Unresolved}
     await resolver.close()
 

@@ -23,8 +23,8 @@ import pytest
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 60.0
 PEER_TIMEOUT_S = 180.0
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]

@@ -38,7 +38,7 @@ from tests.peers.test_peers import FASTA2A, MODULES, NODE, SDK03, SDK1
 from tests.systems.test_upstream import fronted, partner
 
 HERE = Path(__file__).parent
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 60.0
 HOOK = "https://127.0.0.1:9/hook"
 """A webhook at a port where nobody listens (RFC 863)."""
 

@@ -16,7 +16,7 @@ from tests.spec.failures import Failure
 from tests.spec.lanes import Json, Lane, TaskView
 from tests.spec.schema import decoded
 
-DEADLINE_S = 10.0
+DEADLINE_S = 60.0
 
 _numbers = itertools.count(1)
 

@@ -18,7 +18,7 @@ from dragoman.server import serving
 from tests.spec.agents import Gates
 from tests.systems.agents import house
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 Json = dict[str, Any]
 
 HOOK = "https://127.0.0.1:9/hook"

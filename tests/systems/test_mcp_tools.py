@@ -27,7 +27,7 @@ from tests.agents.mcp_peer import PYTHON, SCRIPT, at, call, listening, tools
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 
 Json = dict[str, Any]
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 CLI = f'run = "mcp:command:{PYTHON} {SCRIPT} stdio"'
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
 AGENTS = f"{ROOT}/examples/agents.py"
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 Json = dict[str, Any]
 Serve = Callable[..., "Server"]

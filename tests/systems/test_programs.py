@@ -27,7 +27,7 @@ from dragoman.server import serving
 
 ROOT = Path(__file__).parents[2]
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=4.0, keepalive_s=0.5)
 
 

@@ -26,7 +26,7 @@ from dragoman.server import serving
 from tests.client.proxy import Fault, before
 from tests.spec.agents import OPTIONAL, Gates, house
 
-DEADLINE_S = 15.0
+DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=2.0, keepalive_s=0.5)
 
 AT = {

@@ -44,7 +44,7 @@ async def test_the_first_comes_at_once_and_the_rest_within_a_window() -> None:
         yield "third"
         await over.wait()
 
-    async with asyncio.timeout(5), aclosing(gathered(slow(), Windows(WINDOW_S))) as gathering:
+    async with asyncio.timeout(60), aclosing(gathered(slow(), Windows(WINDOW_S))) as gathering:
         assert await anext(gathering) == "first "
         more.set()
         assert await anext(gathering) == "second third"
@@ -77,7 +77,7 @@ async def test_the_first_that_is_said_comes_at_once() -> None:
         await over.wait()
         yield "last"
 
-    async with asyncio.timeout(5), aclosing(gathered(run(), Windows(60))) as gathering:
+    async with asyncio.timeout(60), aclosing(gathered(run(), Windows(60))) as gathering:
         assert await anext(gathering) == "first"
         over.set()
         assert [piece async for piece in gathering] == ["last"]
@@ -133,7 +133,7 @@ async def test_what_is_reported_comes_after_what_was_given_before() -> None:
         await all_given()
         order.append("report")
 
-    async with asyncio.timeout(5), aclosing(gathered(reporting(), Windows(60))) as gathering:
+    async with asyncio.timeout(60), aclosing(gathered(reporting(), Windows(60))) as gathering:
         async for piece in gathering:
             order.append(piece)
     assert "".join(str(each) for each in order) == "a b report c d report"

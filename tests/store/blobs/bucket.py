@@ -18,7 +18,7 @@ from msgspec import Struct
 ROOT = Path(__file__).parents[3]
 BIN = Path(os.environ.get("DRAGOMAN_PEER_S3", ROOT / ".venv-s3")) / "bin"
 
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 RCLONE_KEY, RCLONE_SECRET = "AKRCLONE", "sk-of-the-test"
 POLICY = '{"Version":"2012-10-17","Statement":[{"Effect":"Allow","Action":"s3:*","Resource":"*"}]}'
 NOBODY = (

@@ -75,12 +75,12 @@ async def test_another_process_changes_keys_while_the_server_writes(tmp_path: Pa
                 for name in "abcd":
                     group.create_task(write(name, done))
                 for _ in range(20):
-                    key_id = (await asyncio.wait_for(process.stdout.readline(), 30)).decode().strip()
+                    key_id = (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
                     found = server.keys.find(key_id)
                     assert found is not None, f"the process said {key_id!r}"
                     assert found.revoked_ms is not None
                 done.set()
-            assert await asyncio.wait_for(process.wait(), 30) == 0
+            assert await asyncio.wait_for(process.wait(), 60) == 0
         finally:
             if process.returncode is None:
                 process.kill()

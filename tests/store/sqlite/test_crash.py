@@ -65,7 +65,7 @@ async def _write_until_killed(url: str, first: int, count: int, lines: set[Line]
     assert process.stdout is not None
     try:
         for _ in range(count):
-            line = await asyncio.wait_for(process.stdout.readline(), 30)
+            line = await asyncio.wait_for(process.stdout.readline(), 60)
             assert line, "the process ended by itself"
             _note(line, lines)
     finally:

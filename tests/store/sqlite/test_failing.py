@@ -118,7 +118,7 @@ async def test_an_error_in_the_code_reaches_the_one_who_waits(store: SqliteStore
 
     clock, store._writer._clock = store._writer._clock, Broken()
     with pytest.raises(ZeroDivisionError):
-        await asyncio.wait_for(store.create(new_task("t1")), 5)
+        await asyncio.wait_for(store.create(new_task("t1")), 60)
     store._writer._clock = clock
     assert isinstance(await store.create(new_task("t1")), Appended)
 

@@ -143,7 +143,7 @@ async def test_a_store_that_is_not_open_says_so() -> None:
     await store.close()
     for write in (store.create(new_task("t")), store.append(ending("t", 1))):
         with pytest.raises(StoreError, match="not open"):
-            await asyncio.wait_for(write, 5)
+            await asyncio.wait_for(write, 60)
 
 
 async def test_two_stores_in_memory_are_two() -> None:

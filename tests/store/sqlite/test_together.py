@@ -93,7 +93,7 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
 
         def run(_: Ledger, now_ms: int) -> None:
             loop.call_soon_threadsafe(begun.set)
-            assert go_on.wait(10)
+            assert go_on.wait(60)
 
         def committing() -> bool:
             commits.append(None)
@@ -108,7 +108,7 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
             await store.create(new_task("t2"))
 
         following = asyncio.create_task(what_comes_of_it())
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await begun.wait()
             meanwhile = store.create(new_task("t1"))
             for _ in range(20):
@@ -134,7 +134,7 @@ async def test_a_loop_that_takes_long_for_its_turns_does_not_keep_the_writes_of_
                 loop.call_soon(turn)
 
         turn()
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await writes[0]
         assert len(writes) <= 4
         await asyncio.gather(*writes)
