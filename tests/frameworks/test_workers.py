@@ -19,7 +19,7 @@ from tests.frameworks.completions import Answer, Call, Completions, completions
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples" / "frameworks"
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 
 pytestmark = [pytest.mark.slow, pytest.mark.peer]
 
