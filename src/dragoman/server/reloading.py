@@ -48,6 +48,10 @@ class Loaded(Struct, frozen=True):
 Again = Callable[[], Loaded]
 """Reads all that is configured again, in a thread. Raises ReloadError."""
 
+COLLECT_AFTER_S = (0.0, 1.0, 10.0)
+"""Pauses before the replaced modules are collected, and looked for again: a request that is just being answered, or a
+thread that is just ending, may still hold them the first time."""
+
 
 class Reloading:
     """Serves `agents` from `serve` on, and others when it is asked to. Belongs to the event loop.
@@ -202,7 +206,9 @@ class Reloading:
         python = any(isinstance(agent, Agent) for agent in left)
         del old, left, agent  # or what is collected would be held from here
         if python:
-            _collect()
+            for pause_s in COLLECT_AFTER_S:
+                await asyncio.sleep(pause_s)
+                _collect()
 
     def _rekey(self) -> None:
         """Workers of an agent that left go on saying who they are with its key."""
@@ -222,7 +228,7 @@ async def _in_thread(again: Again) -> Loaded:
 
 
 def _collect() -> None:
-    """Free the modules that were imported before: they are cycles, and the collector looks for such old ones seldom."""
+    """Free the modules that were imported before. They are cycles, and the collector rarely looks for such old ones."""
     gc.unfreeze()  # those of the start, too: see `server.process`
     gc.collect()
 
