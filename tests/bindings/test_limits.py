@@ -135,6 +135,33 @@ async def test_clients_that_never_finish_a_request_hold_nobody_up(tmp_path: Path
         await here.is_well()
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/agents/echo",
+        "/echo",
+        "/a2a",
+        "/api/v1/a2a/echo",
+        "/message:send",
+        "/v1/message:send",
+        "/v1/chat/completions",
+        "/mcp",
+    ],
+)
+async def test_a_body_that_stops_arriving_is_a_408_in_every_binding(tmp_path: Path, path: str) -> None:
+    async with site(tmp_path, body_pause_s=0.05) as here, asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection(here.host, here.port)
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 9\r\n\r\n{{"
+        )
+        writer.write(head.encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+        assert answer.startswith("HTTP/1.1 408 ")
+        assert "stopped arriving" in answer
+
+
 async def test_a_thousand_idle_connections_hold_nobody_up(tmp_path: Path, many_files: None) -> None:
     get = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
     async with site(tmp_path) as here, connections(here, 1200, get, b"HTTP/1.1 200 ") as idle:

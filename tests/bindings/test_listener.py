@@ -364,8 +364,12 @@ async def test_a_head_of_some_size_is_read(served: Site) -> None:
 
 async def test_a_client_that_is_silent_is_cut() -> None:
     async with site(keep_alive_s=0.05) as running:
-        for begun in (b"", b"\r\n", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: "):
+        for begun in (b"", b"\r\n"):
             assert await running.raw(begun) == b""
+        for begun in (b"G", b"GET /hea", b"GET /health HTTP/1.1\r\nHost: x\r\nX-A: "):
+            answer = await running.raw(begun)
+            assert answer.startswith(b"HTTP/1.1 408 ")
+            assert answer.endswith(b"\r\n\r\nThe head of the request came too slowly.")
         for after in (b"", b"\r\n"):
             answer = await running.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + after)
             assert answer.startswith(b"HTTP/1.1 200 ")
@@ -381,7 +385,21 @@ async def test_a_head_that_trickles_is_cut() -> None:
             await asyncio.wait([cut], timeout=0.01)
         writer.transport.abort()
         with contextlib.suppress(ConnectionError):
-            assert await cut == b""
+            assert (await cut).startswith(b"HTTP/1.1 408 ")
+
+
+async def test_a_head_that_keeps_coming_may_take_longer_than_silence() -> None:
+    async with site(keep_alive_s=0.2) as running, asyncio.timeout(DEADLINE_S):
+        loop = asyncio.get_running_loop()
+        reader, writer = await asyncio.open_connection("127.0.0.1", running.port)
+        writer.write(b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: ")
+        began_s = loop.time()
+        while loop.time() < began_s + 0.6:
+            writer.write(b"x" * 100)
+            await asyncio.wait([loop.create_future()], timeout=0.01)
+        writer.write(b"\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
+        writer.close()
 
 
 async def test_connections_do_not_wait_for_acknowledgements() -> None:

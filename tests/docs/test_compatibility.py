@@ -41,6 +41,7 @@ INSTANCES: tuple[A2AError, ...] = (
     errors.MethodNotAllowed(()),
     errors.UnsupportedMediaType(""),
     errors.PayloadTooLarge(0),
+    errors.RequestTimeout(""),
     errors.Unavailable(""),
     errors.Unauthorized(""),
     errors.Forbidden(""),
@@ -72,10 +73,10 @@ def test_the_table_of_errors_is_that_of_both_versions() -> None:
     ]
 
 
-def test_the_last_nine_errors_have_their_own_status_over_json_rpc() -> None:
+def test_the_last_ten_errors_have_their_own_status_over_json_rpc() -> None:
     statuses = [(v1.JSONRPC.error_status(error), v03.JSONRPC.error_status(error)) for error in INSTANCES]
-    assert statuses[:-9] == [(200, 200)] * (len(INSTANCES) - 9)
-    assert all(200 not in each for each in statuses[-9:])
+    assert statuses[:-10] == [(200, 200)] * (len(INSTANCES) - 10)
+    assert all(200 not in each for each in statuses[-10:])
 
 
 def test_every_error_is_in_the_table() -> None:

@@ -184,10 +184,7 @@ class App:
             binding = self._mcp
         elif request.route.endpoint == "workers" and self._workers is not None:
             binding = self._workers
-        answer = binding.refuse(request, error)
-        if request.stalled:
-            answer.headers.append(http.CLOSE)
-        return answer
+        return binding.refuse(request, error)
 
 
 async def _refuse_scope(scope: Scope, receive: Receive, send: Send) -> None:

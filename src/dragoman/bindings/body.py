@@ -6,14 +6,10 @@ Invariant: never more than `max_body_bytes`, and one piece, is held; a web form'
 import asyncio
 
 from dragoman.bindings.http import Gone, Message, Request
-from dragoman.bindings.limits import Limits
-from dragoman.model.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from dragoman.bindings.limits import SLOWEST_BYTES_PER_S, Limits
+from dragoman.model.errors import PayloadTooLarge, RequestTimeout, UnsupportedMediaType
 
 STALLED = "the body stalled"
-
-SLOWEST_BYTES_PER_S = 1024
-"""A body that comes more slowly than this on average is given up: no network in use is so slow, only who wants to hold
-connections."""
 
 PLAIN_JSON = frozenset({b"application/json", b"application/a2a+json", b"application/json; charset=utf-8"})
 
@@ -23,7 +19,8 @@ async def read_json(request: Request, limits: Limits, *, empty_allowed: bool) ->
 
     Raises UnsupportedMediaType unless its Content-Type is JSON (so no web form can post: a page of another origin can
     send such a type only after a CORS preflight), PayloadTooLarge over `max_body_bytes`, Unavailable if too many are
-    on their way, InvalidRequest if nothing of it comes for `body_pause_s` or it trickles, Gone if the client leaves.
+    on their way, RequestTimeout if nothing of it comes for `body_pause_s`, or if it takes longer than that and comes at
+    less than `SLOWEST_BYTES_PER_S` on average, Gone if the client leaves.
     """
     content_type = request.headers.get(b"content-type", b"")
     json = content_type in PLAIN_JSON or is_json(content_type)
@@ -100,7 +97,9 @@ async def _within(wait_s: float, request: Request, pause_s: float) -> Message:
     except asyncio.CancelledError as error:
         if error.args != (STALLED,) or task.uncancel() > 0:
             raise  # somebody else wants this to end
-        request.stalled = True
-        raise InvalidRequest(f"the body stopped arriving for {pause_s:g} s, or trickled: send it again") from error
+        raise RequestTimeout(
+            f"the body stopped arriving for {pause_s:g} s, or came at less than {SLOWEST_BYTES_PER_S} bytes a second: "
+            "send it again"
+        ) from error
     finally:
         timer.cancel()

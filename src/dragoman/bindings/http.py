@@ -19,6 +19,7 @@ from dragoman.model.errors import (
     InvalidParams,
     MethodNotAllowed,
     PayloadTooLarge,
+    RequestTimeout,
     TooManyRequests,
     Unauthorized,
     Unavailable,
@@ -85,11 +86,10 @@ class Streaming(Struct, frozen=True):
 class Request:
     """A request on its way. `dialect` and `id` (the JSON-RPC id as it came) are filled in as they become known.
 
-    They say in whose words an error is told. `principal` is who sent it, once that has been asked. `stalled` says that
-    its body stopped half way: the connection is of no more use.
+    They say in whose words an error is told. `principal` is who sent it, once that has been asked.
     """
 
-    __slots__ = ("dialect", "headers", "id", "loop", "method", "principal", "receive", "route", "scope", "stalled")
+    __slots__ = ("dialect", "headers", "id", "loop", "method", "principal", "receive", "route", "scope")
 
     def __init__(self, scope: Scope, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -101,7 +101,6 @@ class Request:
         self.dialect: Dialect | None = None
         self.id = b"null"
         self.principal = ANONYMOUS
-        self.stalled = False
 
     @property
     def peer(self) -> str:
@@ -149,6 +148,8 @@ def refusal(error: A2AError, status: int, content_type: bytes, body: bytes) -> A
             headers.append((b"www-authenticate", error.scheme.encode() + b' realm="dragoman"' + wrong))
         case Unavailable() | TooManyRequests():
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
+        case RequestTimeout():
+            headers.append(CLOSE)  # the rest of the request may still come, and belongs to no other
         case PayloadTooLarge():
             headers.append(CLOSE)
             return Answer(status, headers, body, lingers=True)

@@ -12,6 +12,10 @@ AT_ONCE = 8
 
 RETRY_S = 5
 
+SLOWEST_BYTES_PER_S = 500
+"""A request that comes more slowly than this on average is given up: no network in use is so slow, only clients that
+hold connections on purpose. Apache's RequestReadTimeout has the same rate."""
+
 
 class Arriving:
     """The bytes of bodies that are on their way."""

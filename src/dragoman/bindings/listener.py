@@ -17,6 +17,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from dragoman.bindings.door import Door
+from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 
 BACKLOG = 2048
 """Connections that may wait to be accepted: a few thousand clients come back at once after a restart."""
@@ -48,6 +49,12 @@ WRONG_HOST = "The Host header is empty or malformed: send a host name or address
 NO_PROXY = "CONNECT is not served here: this server is no proxy."
 LONG_HEAD = "The head of the request is too large."
 MALFORMED = "Invalid HTTP request received."
+
+TOO_SLOW = (
+    b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 40\r\n"
+    b"connection: close\r\n\r\nThe head of the request came too slowly."
+)
+"""The answer to a head that did not come in time (RFC 9110 §15.5.9)."""
 
 
 class Malformed(Exception):
@@ -145,9 +152,9 @@ class Corked:
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's protocol on a corked transport, with the bounds and the rules of HTTP that it and httptools lack.
 
-    The head of a request may have about `HEAD_BYTES_MAX`, and must have come within the keep-alive time, however it
-    trickles; a client that connects and is silent for as long is cut, too. A request has one Host. An offer to change
-    the protocol is declined by ignoring it. Pipelined requests wait in bounded memory.
+    The head of a request may have about `HEAD_BYTES_MAX`. One that takes longer than the keep-alive time must come at
+    `SLOWEST_BYTES_PER_S`, or is answered with 408; a client that connects and is silent for as long is cut. A request
+    has one Host. An offer to change the protocol is declined by ignoring it. Pipelined requests wait in bounded memory.
     """
 
     transport: Corked  # type: ignore[assignment]  # all that uvicorn uses
@@ -259,6 +266,7 @@ class GuardedProtocol(HttpToolsProtocol):
         transport = self.transport
         if transport.heading:
             transport.head_bytes += len(data)
+            transport.head_until += len(data) / SLOWEST_BYTES_PER_S
             if transport.head_bytes > HEAD_BYTES_MAX:
                 self._refuse(LONG_HEAD)
                 return False
@@ -339,6 +347,12 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.close()
         else:
             super().shutdown()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Nothing came for too long, or not all of a head."""
+        if self.transport.heading and not self.transport.is_closing():
+            self.transport.write(TOO_SLOW)
+        super().timeout_keep_alive_handler()
 
     def _expect_more(self) -> None:
         self._unset_keepalive_if_required()

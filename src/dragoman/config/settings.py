@@ -130,6 +130,11 @@ class Config(Struct, frozen=True, kw_only=True):
     max_text: Annotated[
         int, whole(1024, 1 << 31), "Most characters of one text in a message; bytes of files are not counted."
     ] = 4 * 1024 * 1024
+    body_pause_s: Annotated[
+        float,
+        seconds(0.01, 3600),
+        "How long nothing of a request's body may come; one that takes longer must come at 500 bytes a second.",
+    ] = 30.0
     max_requests_per_s: Annotated[
         int, whole(0, 1_000_000), "Requests that one caller may make in a second, on average; 0 sets no limit."
     ] = 0

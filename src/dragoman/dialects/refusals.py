@@ -39,6 +39,7 @@ STATUSES: Mapping[int, Kind] = {
     403: errors.Forbidden,
     404: errors.NotFound,
     405: errors.MethodNotAllowed,
+    408: errors.RequestTimeout,
     409: errors.TaskNotCancelable,
     413: errors.PayloadTooLarge,
     415: errors.UnsupportedMediaType,
@@ -50,7 +51,7 @@ STATUSES: Mapping[int, Kind] = {
 }
 """What an HTTP status means where the body says nothing better; 400 is an invalid request, all else internal."""
 
-_OF_THE_REQUEST = frozenset({401, 403, 405, 413, 415, 429})
+_OF_THE_REQUEST = frozenset({401, 403, 405, 408, 413, 415, 429})
 """Statuses that say more than the code beside them, which JSON-RPC has for everything."""
 
 _NAMES: Mapping[str, Kind] = {kind.__name__: kind for kind in rpc_errors.CODES}

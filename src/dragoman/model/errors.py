@@ -6,7 +6,7 @@
     │   UnsupportedOperation, ContentTypeNotSupported, InvalidAgentResponse,
     │   ExtendedAgentCardNotConfigured, ExtensionSupportRequired, VersionNotSupported  A2A 1.0 §3.3.2
     ├── AgentNotFound, NotFound, MethodNotAllowed                                      no such agent, path, verb
-    ├── UnsupportedMediaType, PayloadTooLarge                                          HTTP 415, 413
+    ├── UnsupportedMediaType, PayloadTooLarge, RequestTimeout                          HTTP 415, 413, 408
     ├── AgentOffline, TaskTimeout, AgentFailed                                         BeeOS, Evo AI
     ├── LeaseLost                                                                      a worker's task went elsewhere
     ├── Unauthorized, Forbidden, TooManyRequests                                       HTTP 401, 403, 429
@@ -179,6 +179,10 @@ class PayloadTooLarge(A2AError):
     def __init__(self, max_body_bytes: int) -> None:
         super().__init__(f"the body is larger than the {max_body_bytes} bytes allowed (max_body_bytes)")
         self.max_body_bytes = max_body_bytes
+
+
+class RequestTimeout(A2AError):
+    """The request stopped arriving, or arrived too slowly (RFC 9110 §15.5.9)."""
 
 
 class Unavailable(A2AError):

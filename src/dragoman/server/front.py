@@ -72,7 +72,13 @@ def app_of(
     workers: dict[str, WorkerAgent] = {
         agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)
     }
-    bounds = limits(config.max_body_bytes, config.max_depth, config.max_parts, max_text=config.max_text)
+    bounds = limits(
+        config.max_body_bytes,
+        config.max_depth,
+        config.max_parts,
+        body_pause_s=config.body_pause_s,
+        max_text=config.max_text,
+    )
     origins = Origins(config.cors_origins, config.public_url)
     callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles, origins)
     forwards = any(map(_forwards, runners.values()))

@@ -34,6 +34,7 @@ CASES: list[tuple[A2AError, int, str, int]] = [
     (errors.MethodNotAllowed(("GET",)), -32600, "method_not_allowed", 405),
     (errors.UnsupportedMediaType("text/html"), -32600, "unsupported_media_type", 415),
     (errors.PayloadTooLarge(10), -32600, "payload_too_large", 413),
+    (errors.RequestTimeout(""), -32600, "request_timeout", 408),
     (errors.Unavailable("x"), -32603, "unavailable", 503),
     (errors.Unauthorized("x"), -32600, "unauthorized", 401),
     (errors.Unauthorized("x", missing=True), -32600, "missing_token", 401),

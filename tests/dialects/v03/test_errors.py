@@ -34,6 +34,7 @@ OF_HTTP: list[tuple[A2AError, int]] = [
     (errors.MethodNotAllowed(("GET",)), 405),
     (errors.UnsupportedMediaType("text/html"), 415),
     (errors.PayloadTooLarge(10), 413),
+    (errors.RequestTimeout(""), 408),
     (errors.Unavailable("x"), 503),
     (errors.Unauthorized("x"), 401),
     (errors.Forbidden("x"), 403),

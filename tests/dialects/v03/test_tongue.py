@@ -245,6 +245,7 @@ ERRORS: list[A2AError] = [
     errors.MethodNotAllowed(("GET",)),
     errors.UnsupportedMediaType("text/plain"),
     errors.PayloadTooLarge(7),
+    errors.RequestTimeout("too slow"),
     errors.Unavailable("later"),
     errors.TaskTimeout("t1", 3),
     errors.AgentFailed("t1", "boom"),

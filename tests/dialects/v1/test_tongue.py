@@ -173,6 +173,7 @@ ERRORS: list[A2AError] = [
     errors.MethodNotAllowed(("GET",)),
     errors.UnsupportedMediaType("text/plain"),
     errors.PayloadTooLarge(7),
+    errors.RequestTimeout("too slow"),
     errors.Unavailable("later", 9),
     errors.LeaseLost(),
     errors.AgentOffline("echo"),

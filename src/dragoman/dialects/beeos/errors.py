@@ -36,6 +36,7 @@ WORDS: dict[type[A2AError], str] = {
     errors.AgentOffline: "agent_offline",
     errors.TaskTimeout: "service_timeout",
     errors.PayloadTooLarge: "payload_too_large",
+    errors.RequestTimeout: "request_timeout",
     errors.Unauthorized: "unauthorized",
     errors.Forbidden: "forbidden",
     errors.TooManyRequests: "rate_limited",

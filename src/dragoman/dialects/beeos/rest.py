@@ -24,6 +24,7 @@ STATUSES: dict[type[A2AError], int] = {
     errors.Forbidden: 403,
     errors.TooManyRequests: 429,
     errors.PayloadTooLarge: 413,
+    errors.RequestTimeout: 408,
     errors.InternalError: 500,
 }
 """HTTP statuses of its REST envelope; all else is 400."""

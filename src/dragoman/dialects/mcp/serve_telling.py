@@ -24,6 +24,7 @@ CODES: Mapping[type[A2AError], int] = {
     errors.InvalidRequest: names.INVALID_REQUEST,
     errors.UnsupportedMediaType: names.INVALID_REQUEST,
     errors.PayloadTooLarge: names.INVALID_REQUEST,
+    errors.RequestTimeout: names.INVALID_REQUEST,
     errors.MethodNotAllowed: names.INVALID_REQUEST,
     errors.NotFound: names.INVALID_REQUEST,
     errors.Unauthorized: names.INVALID_REQUEST,

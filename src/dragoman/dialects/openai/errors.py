@@ -35,6 +35,7 @@ TABLE: dict[type[A2AError], Row] = {
     errors.MethodNotAllowed: Row(405, _WRONG, "method_not_allowed"),
     errors.UnsupportedMediaType: Row(415, _WRONG, "unsupported_media_type"),
     errors.PayloadTooLarge: Row(413, _WRONG, "payload_too_large"),
+    errors.RequestTimeout: Row(408, _WRONG, "request_timeout"),
     errors.ContentTypeNotSupported: Row(400, _WRONG, "content_type_not_supported"),
     errors.UnsupportedOperation: Row(400, _WRONG, "unsupported_operation"),
     errors.ExtensionSupportRequired: Row(400, _WRONG, "extension_required"),

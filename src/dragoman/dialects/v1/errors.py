@@ -53,6 +53,7 @@ TABLE: dict[type[A2AError], Row] = {
     errors.MethodNotAllowed: Row(-32600, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", 405),
     errors.UnsupportedMediaType: Row(-32600, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", 415),
     errors.PayloadTooLarge: Row(-32600, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE", 413),
+    errors.RequestTimeout: Row(-32600, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", 408),
     # -32000 is the one server error of JSON-RPC 2.0 §5.1 that A2A gives no meaning to.
     errors.Unavailable: Row(-32000, 503, "UNAVAILABLE", "UNAVAILABLE", 503),
     errors.LeaseLost: Row(-32602, 409, "ABORTED", "LEASE_LOST"),
