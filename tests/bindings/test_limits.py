@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import io
 import json
 import resource
 import socket
@@ -195,6 +196,63 @@ async def test_clients_that_never_read_cost_no_memory_and_hold_no_reader_up(tmp_
             assert size > chunks * CHUNK
             assert resident_mb() - before_mb < 120
             await here.is_well()
+
+
+# -- large bodies ------------------------------------------------------------------------------------------------------
+
+
+def sent(path: str, text: str, metadata: Any = None) -> Any:
+    """A send as it is spelled at that path."""
+    tag = {"/echo": "type", "/api/v1/a2a/echo": "type"}.get(path, "kind")
+    old = {"messageId": new_id(), "role": "user", "parts": [{tag: "text", "text": text}]}
+    new = {"messageId": new_id(), "role": "ROLE_USER", "parts": [{"text": text}]}
+    match path:
+        case "/message:send":
+            return {"message": new, "metadata": metadata or {}}
+        case "/v1/chat/completions":
+            return {"model": "echo", "messages": [{"role": "user", "content": text}], "metadata": metadata}
+        case "/mcp":
+            params = {"name": "echo_answer", "arguments": {"message": text, "data": {"a": metadata or {}}}}
+            return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}
+        case "/":
+            params = {"message": new, "metadata": metadata or {}}
+            return {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": params}
+        case _:
+            params = {"message": old, "metadata": metadata or {}}
+            return {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/agents/echo",
+        "/echo",
+        "/a2a",
+        "/api/v1/a2a/echo",
+        "/message:send",
+        "/v1/chat/completions",
+        "/mcp",
+    ],
+)
+async def test_a_body_of_too_many_values_is_refused_and_a_long_text_is_not(tmp_path: Path, path: str) -> None:
+    async with site(tmp_path) as here:
+        tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+        async with here.http.post(f"{here.url}/mcp", json=tools) as answer:
+            tool = (await answer.json())["result"]["tools"][0]["name"]
+
+        async def said(text: str, metadata: Any = None) -> str:
+            body = io.BytesIO(json.dumps(sent(path, text, metadata)).replace("echo_answer", tool).encode())
+            headers = {"Content-Type": "application/json"} | (V1 if path in ("/", "/message:send") else {})
+            async with here.http.post(f"{here.url}{path}", data=body, headers=headers) as answer:
+                return await answer.text()
+
+        assert "max_values" in await said("hi", {"numbers": [1] * 250_000})
+        text = "a, b: [c]; " * 250_000
+        told = await said(text)
+        assert "error" not in told[:2000]
+        assert text in told
+        assert "max_text" in await said(text * 2)
 
 
 # -- too much ----------------------------------------------------------------------------------------------------------

@@ -218,6 +218,16 @@ async def test_the_key_of_an_agent_lets_its_workers_in(site: Site) -> None:
     assert (await site.act("lease", {}, agent="keyed", Authorization="Bearer secret"))[0] == 204
 
 
+async def test_a_report_of_too_many_values_is_refused_and_the_limit_named(site: Site) -> None:
+    await site.send()
+    lease = (await site.take())["lease"]
+    chunk = {"lease": lease, "artifact": {"artifactId": "a", "parts": [{"data": [1] * 250_000}]}}
+    status, refusal = await site.act("artifact", chunk)
+    assert (status, "max_values" in refusal["error"]["message"]) == (400, True)
+    chunk["artifact"] = {"artifactId": "a", "parts": [{"text": "x" * 800_000}, {"data": [1] * 10_000}]}
+    assert await site.act("artifact", chunk) == (200, {"artifact_id": "a"})
+
+
 async def test_a_body_that_is_not_json_is_refused(site: Site) -> None:
     for body, content_type, status in ((b"{", "application/json", 400), (b"{}", "text/plain", 415)):
         async with site.http.post("/workers/far/lease", data=body, headers={"Content-Type": content_type}) as answer:

@@ -4,10 +4,15 @@ Invariant: never more than `max_body_bytes`, and one piece, is held; a web form'
 """
 
 import asyncio
+from collections.abc import Callable
+from typing import TypeVar
 
 from dragoman.bindings.http import Gone, Message, Request
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S, Limits
+from dragoman.bindings.offload import LARGE_BYTES
 from dragoman.model.errors import PayloadTooLarge, RequestTimeout, UnsupportedMediaType
+
+T = TypeVar("T")
 
 STALLED = "the body stalled"
 
@@ -32,7 +37,23 @@ async def read_json(request: Request, limits: Limits, *, empty_allowed: bool) ->
     body = await _read(request, limits)
     if body and not json:
         raise UnsupportedMediaType(content_type.decode("latin-1"))
+    request.size = len(body)
     return body
+
+
+async def decode_body(request: Request, limits: Limits, job: Callable[[], T]) -> T:
+    """What `job` makes of the request's body; that of a large one on the thread, until when it counts as on its way.
+
+    Raises Unavailable if too many are, and what `job` raises.
+    """
+    size = request.size
+    if size < LARGE_BYTES:
+        return job()
+    limits.arriving.take(size)
+    try:
+        return await limits.offload.run(job)
+    finally:
+        limits.arriving.release(size)
 
 
 def is_json(content_type: bytes) -> bool:

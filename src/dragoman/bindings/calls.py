@@ -5,12 +5,14 @@ Invariant: a tenant is an agent id in every binding; below an agent's own mount 
 
 import re
 from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 from msgspec import Struct
 
 from dragoman.bindings.callers import Callers
 from dragoman.bindings.http import Header, Request
 from dragoman.bindings.limits import Limits
+from dragoman.bindings.offload import LARGE_BYTES
 from dragoman.bindings.stream import seen
 from dragoman.dialects import cards
 from dragoman.dialects.api import Dialect
@@ -21,6 +23,8 @@ from dragoman.model.card import VERSIONS, AgentExtension, Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, VersionNotSupported
 from dragoman.model.operations import Call, Operation, SendMessage, Shown, StreamMessage, Subscribe, task_id_of
 from dragoman.model.principal import Principal
+
+Op = TypeVar("Op", bound=Operation)
 
 EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
 """The name of 1.0 (§3.2.6), and that of 0.3."""
@@ -67,16 +71,16 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
 
     Raises Unauthorized or Forbidden for an agent that the caller may not use, AgentNotFound or InvalidParams for a
     tenant that is not this mount's, VersionNotSupported for an agent that is not served in the call's version,
-    ExtensionSupportRequired for what goes to the agent without an extension that it
-    requires (A2A 1.0 §3.3.4), InvalidParams for parts that are too many or too long, or for a `Last-Event-ID` that is
-    none.
+    ExtensionSupportRequired for what goes to the agent without an extension that it requires (A2A 1.0 §3.3.4),
+    InvalidParams for parts that are too many or too long (in a large body they have been `checked`), or for a
+    `Last-Event-ID` that is none.
     """
     profiles, limits = reception.profiles, reception.limits
     agent = _agent(request, operation, profiles, handler)
     reception.callers.admit(request, agent)
     if dialect.name in VERSIONS and dialect.name not in profiles[agent].versions:
         raise VersionNotSupported(dialect.name, profiles[agent].versions)
-    if isinstance(operation, SendMessage):
+    if request.size < LARGE_BYTES and isinstance(operation, SendMessage):
         check_sent(operation, limits.max_parts, limits.max_text)
     declared: tuple[str, ...] = ()
     for name in EXTENSION_HEADERS:
@@ -105,7 +109,18 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
         peer=request.peer,
         shown=_shown(request) if reception.forwards else None,
         base="" if reception.base is None else reception.base(request),
+        size=request.size,
     )
+
+
+def checked(decoding: Callable[[], Op], limits: Limits) -> Op:
+    """What `decoding` gives, if it is within the limits: for bodies of `LARGE_BYTES` and more, of which `call_of` looks
+    at nothing. Raises InvalidParams for parts that are too many or too long.
+    """
+    operation = decoding()
+    if isinstance(operation, SendMessage):
+        check_sent(operation, limits.max_parts, limits.max_text)
+    return operation
 
 
 def _shown(request: Request) -> Shown | None:

@@ -86,10 +86,11 @@ class Streaming(Struct, frozen=True):
 class Request:
     """A request on its way. `dialect` and `id` (the JSON-RPC id as it came) are filled in as they become known.
 
-    They say in whose words an error is told. `principal` is who sent it, once that has been asked.
+    They say in whose words an error is told. `principal` is who sent it, once that was asked; `size` is that of its
+    body in bytes, once it was read.
     """
 
-    __slots__ = ("dialect", "headers", "id", "loop", "method", "principal", "receive", "route", "scope")
+    __slots__ = ("dialect", "headers", "id", "loop", "method", "principal", "receive", "route", "scope", "size")
 
     def __init__(self, scope: Scope, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -101,6 +102,7 @@ class Request:
         self.dialect: Dialect | None = None
         self.id = b"null"
         self.principal = ANONYMOUS
+        self.size = 0
 
     @property
     def peer(self) -> str:

@@ -4,10 +4,14 @@ Invariant: every answer, also a refusal before the body was read, is a JSON-RPC 
 id as it came, byte for byte, once that is known.
 """
 
-from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Reception, activated, call_of, version, whose
+from functools import partial
+
+from dragoman.bindings.body import decode_body, read_json
+from dragoman.bindings.calls import Reception, activated, call_of, checked, version, whose
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import JSON, Answer, Request, Streaming, refusal
+from dragoman.bindings.limits import Limits
+from dragoman.bindings.offload import LARGE_BYTES
 from dragoman.bindings.stream import seen
 from dragoman.dialects import jsonrpc, resolve
 from dragoman.dialects.api import Dialect
@@ -29,17 +33,19 @@ class JsonRpc:
         """Answer one call. Raises A2AError."""
         reception, limits = self._reception, self._reception.limits
         body = await read_json(request, limits, empty_allowed=False)
-        try:
-            rpc = jsonrpc.decode_request(body, limits.max_depth)
-        except A2AError:
-            request.id = jsonrpc.id_of(body, limits.max_depth)
-            raise
-        request.id = rpc.id
-        dialect = request.dialect = self._dialect(request, rpc)
+        if len(body) < LARGE_BYTES:
+            rpc, found = _opened(request, body, limits)
+        else:
+            rpc, found = await decode_body(request, limits, partial(_opened, request, body, limits))
+        del body
+        dialect = request.dialect = self._dialect(request, found)
         if request.route.agent not in reception.profiles:
             raise AgentNotFound(request.route.agent)
-        operation = dialect.decode(rpc.method, rpc.params)
-        del body
+        if request.size < LARGE_BYTES:
+            operation = dialect.decode(rpc.method, rpc.params)
+        else:
+            decoding = partial(dialect.decode, rpc.method, rpc.params)
+            operation = await decode_body(request, limits, partial(checked, decoding, limits))
         call = call_of(request, operation, dialect, reception, self._handler)
         more = activated(request, call, dialect, reception)
         if isinstance(operation, StreamMessage | Subscribe):
@@ -54,9 +60,8 @@ class JsonRpc:
         headers = [JSON, (b"content-length", b"%d" % len(answer)), *more]
         return Answer(200, headers, answer)
 
-    def _dialect(self, request: Request, rpc: jsonrpc.Request) -> Dialect:
+    def _dialect(self, request: Request, found: Dialect | resolve.ByTask) -> Dialect:
         route = request.route
-        found = resolve.of_call(rpc.method, rpc.params, version(request), route.mount)
         if isinstance(found, Dialect):
             return found
         agent = whose(request, found.id, self._handler)
@@ -72,3 +77,14 @@ class JsonRpc:
         before, after = dialect.around_error(request.id)
         body = b"".join((before, dialect.encode_error(error), after))
         return refusal(error, dialect.error_status(error), b"application/json", body)
+
+
+def _opened(request: Request, body: bytes, limits: Limits) -> tuple[jsonrpc.Request, Dialect | resolve.ByTask]:
+    """The envelope, and in which dialect its params are, as far as they say so. Raises A2AError."""
+    try:
+        rpc = jsonrpc.decode_request(body, limits.max_depth, limits.max_values)
+    except A2AError:
+        request.id = jsonrpc.id_of(body, limits.max_depth, limits.max_values)
+        raise
+    request.id = rpc.id
+    return rpc, resolve.of_call(rpc.method, rpc.params, version(request), request.route.mount)

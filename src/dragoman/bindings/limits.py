@@ -5,6 +5,8 @@ Invariant: what is held of bodies that are still on their way is bounded, howeve
 
 from msgspec import Struct
 
+from dragoman.bindings.offload import Offload
+from dragoman.dialects.json_bounds import MAX_VALUES
 from dragoman.model.errors import Unavailable
 
 AT_ONCE = 8
@@ -40,20 +42,29 @@ class Arriving:
 class Limits(Struct, frozen=True):
     """What a request may be at most; the names are those of the settings.
 
-    A body of which nothing arrives for `body_pause_s` is given up. `arriving` counts those of all requests.
+    A body of which nothing arrives for `body_pause_s` is given up. `arriving` counts those of all requests, `offload`
+    reads large ones.
     """
 
     max_body_bytes: int
     max_depth: int
     max_parts: int
     arriving: Arriving
+    offload: Offload
     body_pause_s: float = 30.0
     max_text: int = 4 * 1024 * 1024
+    max_values: int = MAX_VALUES
 
 
 def limits(
-    max_body_bytes: int, max_depth: int, max_parts: int, *, body_pause_s: float = 30.0, max_text: int = 4 * 1024 * 1024
+    max_body_bytes: int,
+    max_depth: int,
+    max_parts: int,
+    *,
+    body_pause_s: float = 30.0,
+    max_text: int = 4 * 1024 * 1024,
+    max_values: int = MAX_VALUES,
 ) -> Limits:
     """Limits of one server."""
     arriving = Arriving(AT_ONCE * max_body_bytes)
-    return Limits(max_body_bytes, max_depth, max_parts, arriving, body_pause_s, max_text)
+    return Limits(max_body_bytes, max_depth, max_parts, arriving, Offload(), body_pause_s, max_text, max_values)

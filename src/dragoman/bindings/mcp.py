@@ -9,13 +9,16 @@ from functools import partial
 
 from msgspec.structs import replace
 
-from dragoman.bindings.body import read_json
+from dragoman.bindings.body import decode_body, read_json
 from dragoman.bindings.calls import TRACEPARENT, Reception, call_of
 from dragoman.bindings.http import Answer, Gone, Header, Request, Streaming, plain, refusal
+from dragoman.bindings.limits import Limits
 from dragoman.bindings.mcp_following import KEY, Following, Told
 from dragoman.bindings.mcp_underway import Place, Underway
+from dragoman.bindings.offload import LARGE_BYTES
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.api import STREAM_HEADERS, Dialect
+from dragoman.dialects.json_bounds import check_parts
 from dragoman.dialects.mcp import names, serve, serve_arguments, serve_results, serve_telling, serve_tools
 from dragoman.dialects.mcp.serve_session import Session, opened, session
 from dragoman.dialects.mcp.serve_tools import Tool
@@ -103,12 +106,10 @@ class Mcp:
             return self._listened(request, place)
         limits = self._reception.limits
         body = await read_json(request, limits, empty_allowed=False)
-        try:
-            said = serve.decode(body, limits.max_depth)
-        except A2AError:
-            request.id = jsonrpc.id_of(body, limits.max_depth)
-            raise
+        decoding = partial(_decoded, request, body, limits)
         del body
+        said = await decode_body(request, limits, decoding)
+        del decoding
         if isinstance(said, serve.Request):
             request.id = said.id
         named = request.text(VERSION)
@@ -201,7 +202,7 @@ class Mcp:
         task_id = serve_telling.task_of(said.id)
         if not task_id:
             raise InvalidRequest("id is that of no request of this server")
-        reply = serve.reply(said.result)
+        reply = await decode_body(request, self._reception.limits, partial(serve.reply, said.result))
         if reply.text is None:
             for call in self._underway.of_task(place, task_id):
                 call.declined()
@@ -210,6 +211,7 @@ class Mcp:
         if agent is None:
             return
         message = serve_arguments.answer(reply.text, task_id, said.id)
+        check_parts(message, self._reception.limits.max_parts, self._reception.limits.max_text)
         send = SendMessage(message=message, return_immediately=True, tenant=agent)
         try:
             await self._handler.call(replace(self._call_of(request, send), idempotency_key=said.id))
@@ -219,7 +221,7 @@ class Mcp:
     # -- tools/call ----------------------------------------------------------------------------------------------------
 
     async def _call(self, request: Request, at: Session, said: serve.Request) -> Answer | Streaming:
-        asked = serve.tool_call(said.params)
+        asked = await decode_body(request, self._reception.limits, partial(serve.tool_call, said.params))
         tool = next((tool for tool in self._tools(request) if tool.name == asked.name), None)
         if tool is None:
             raise InvalidParams("name", f"there is no tool {asked.name[:100]!r}: tools/list has those that you may use")
@@ -245,7 +247,7 @@ class Mcp:
     ) -> Answer | Streaming:
         """Send the message, or look after the task. Raises A2AError."""
         place = (request.principal.id, at.key)
-        wants = serve_arguments.asked(asked.arguments, new_id())
+        wants = await decode_body(request, self._reception.limits, partial(self._wanted, request, asked))
         level = self._underway.level(place)
         told = Told(request_id, at.version, asked.token, level is not None and serve.tells(level))
         streams = self._reception.profiles[tool.agent].streams
@@ -281,6 +283,13 @@ class Mcp:
             return Streaming(following, DIALECT, b"", b"", list(STREAM_HEADERS))
         return await self._waited(request, following)
 
+    def _wanted(self, request: Request, asked: serve.ToolCall) -> serve_arguments.Asked:
+        """What a call wants, if it is within the limits. Raises InvalidParams."""
+        wants, limits = serve_arguments.asked(asked.arguments, new_id()), self._reception.limits
+        if wants.message is not None and request.size >= LARGE_BYTES:
+            check_parts(wants.message, limits.max_parts, limits.max_text)
+        return wants
+
     async def _waited(self, request: Request, following: Following) -> Answer:
         """The result in one piece, at the latest after `wait_s`: how the task stands then."""
         gone = asyncio.create_task(_close_when_gone(following, request))
@@ -305,6 +314,14 @@ class Mcp:
 
     def _call_of(self, request: Request, operation: SendMessage | Subscribe | CancelTask | GetTask) -> Call:
         return replace(call_of(request, operation, DIALECT, self._reception, self._handler), after=None)
+
+
+def _decoded(request: Request, body: bytes, limits: Limits) -> serve.Said:
+    try:
+        return serve.decode(body, limits.max_depth, limits.max_values)
+    except A2AError:
+        request.id = jsonrpc.id_of(body, limits.max_depth, limits.max_values)
+        raise
 
 
 def _begins(said: serve.Said) -> bool:

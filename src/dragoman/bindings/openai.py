@@ -5,19 +5,22 @@ any other, and its id is in the answer's headers.
 """
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.bindings.body import read_json
+from dragoman.bindings.body import decode_body, read_json
 from dragoman.bindings.calls import Reception, call_of
 from dragoman.bindings.http import Answer, Header, Request, Streaming, plain, refusal
+from dragoman.bindings.limits import Limits
+from dragoman.bindings.offload import LARGE_BYTES
 from dragoman.dialects import json_bounds
 from dragoman.dialects.api import STREAM_HEADERS, Dialect
 from dragoman.dialects.openai import encode
-from dragoman.dialects.openai.decode import decode
+from dragoman.dialects.openai.decode import Chat, decode
 from dragoman.dialects.openai.errors import encode_error, error_status, row, task_of
 from dragoman.engine.handler import Direct, Handler, Snapshot, Stream, StreamItem
 from dragoman.model.card import Profile
@@ -78,9 +81,10 @@ class OpenAi:
         limits = self._reception.limits
         request.dialect = DIALECT
         body = await read_json(request, limits, empty_allowed=False)
-        json_bounds.check(body, limits.max_depth)
-        chat = decode(body, _message_id(request, body), request.text(CONTEXT_ID), request.text(TASK_ID))
+        decoding = partial(_decoded, request, body, limits)
         del body
+        chat = await decode_body(request, limits, decoding)
+        del decoding
         send = chat.send if chat.send.tenant else replace(chat.send, tenant=self._default)
         call = replace(call_of(request, send, DIALECT, self._reception, self._handler), after=None)
         if chat.streams:
@@ -202,6 +206,14 @@ def _retold(record: Record) -> list[Event]:
     status = record.status
     chunks = [ArtifactChunk(artifact) for artifact in record.artifacts]
     return [*chunks, StatusChanged(status.state, status.timestamp, status.message, usage=record.usage)]
+
+
+def _decoded(request: Request, body: bytes, limits: Limits) -> Chat:
+    json_bounds.check(body, limits.max_depth, limits.max_values)
+    chat = decode(body, _message_id(request, body), request.text(CONTEXT_ID), request.text(TASK_ID))
+    if request.size >= LARGE_BYTES:
+        json_bounds.check_sent(chat.send, limits.max_parts, limits.max_text)
+    return chat
 
 
 def _message_id(request: Request, body: bytes) -> str:

@@ -3,17 +3,21 @@
 Invariant: the HTTP method and path say what is asked; a body that contradicts the path loses.
 """
 
-from dragoman.bindings.body import read_json
-from dragoman.bindings.calls import Reception, activated, call_of, version
+from functools import partial
+
+from dragoman.bindings.body import decode_body, read_json
+from dragoman.bindings.calls import Reception, activated, call_of, checked, version
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import Answer, Header, Request, Streaming, refusal
+from dragoman.bindings.limits import Limits
+from dragoman.bindings.offload import LARGE_BYTES
 from dragoman.bindings.stream import seen
 from dragoman.dialects import json_bounds, resolve
 from dragoman.dialects.api import Dialect, RestRequest
 from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError
-from dragoman.model.operations import StreamMessage, Subscribe
+from dragoman.model.operations import Operation, StreamMessage, Subscribe
 
 
 class Rest:
@@ -32,11 +36,14 @@ class Rest:
         body = b""
         if request.method == "POST":
             body = await read_json(request, limits, empty_allowed=bool(route.ids))
-            if body:
-                json_bounds.check(body, limits.max_depth)
-        assert dialect.decode_rest is not None
-        operation = dialect.decode_rest(RestRequest(name, route.ids, request.query(), body))
+        rest = RestRequest(name, route.ids, request.query(), body)
         del body
+        if request.size < LARGE_BYTES:
+            operation = _decoded(dialect, rest, limits)
+        else:
+            decoding = partial(_decoded, dialect, rest, limits)
+            operation = await decode_body(request, limits, partial(checked, decoding, limits))
+        del rest
         call = call_of(request, operation, dialect, reception, self._handler)
         more = activated(request, call, dialect, reception)
         if isinstance(operation, StreamMessage | Subscribe):
@@ -58,6 +65,13 @@ class Rest:
         dialect = request.dialect or _dialect(request, request.text(b"a2a-version"))
         body = dialect.encode_error(error)
         return refusal(error, dialect.error_status(error), dialect.content_type.encode(), body)
+
+
+def _decoded(dialect: Dialect, rest: RestRequest, limits: Limits) -> Operation:
+    assert dialect.decode_rest is not None
+    if rest.body:
+        json_bounds.check(rest.body, limits.max_depth, limits.max_values)
+    return dialect.decode_rest(rest)
 
 
 def _dialect(request: Request, named: str | None) -> Dialect:

@@ -5,6 +5,7 @@ Invariant: a lease is what entitles a worker; nothing is told of a task, or chan
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +14,7 @@ from msgspec import Struct
 from dragoman.agents import worker_wire as wire
 from dragoman.agents.leases import Ask, Give, Say
 from dragoman.agents.worker import WorkerAgent, artifacts_of, sound_parts
-from dragoman.bindings.body import read_json
+from dragoman.bindings.body import decode_body, read_json
 from dragoman.bindings.http import Answer, Gone, Request, plain, refusal
 from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
@@ -72,7 +73,7 @@ class Workers:
         if action is None:
             raise NotFound(f"no such action: there are {', '.join(self._actions)}")
         body = await read_json(request, limits, empty_allowed=False)
-        json_bounds.check(body, limits.max_depth)
+        await decode_body(request, limits, partial(json_bounds.check, body, limits.max_depth, limits.max_values))
         return await action(agent, request, body)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
@@ -82,7 +83,7 @@ class Workers:
     # -- tasks -------------------------------------------------------------------------------------------------------
 
     async def _lease(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        asked = _read(body, wire.TakeRequest)
+        asked = await self._read(request, body, wire.TakeRequest)
         taking = agent.leases.take(asked.worker, asked.wait_s, replays=asked.replays)
         offer = await _unless_gone(taking, request) if asked.wait_s else await taking
         if offer is None or offer.lease is None:
@@ -108,27 +109,27 @@ class Workers:
         )
 
     async def _heartbeat(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        asked = _read(body, wire.Heartbeat)
+        asked = await self._read(request, body, wire.Heartbeat)
         beat = await agent.leases.beat(asked.lease, asked.wait_s, asked.answers)
         return _json(wire.Pulse(beat.cancel, agent.leases.lease_s, beat.answers))
 
     async def _release(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        agent.leases.release(_read(body, wire.Release).lease)
+        agent.leases.release((await self._read(request, body, wire.Release)).lease)
         return NO_CONTENT
 
     async def _history(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        asked = _read(body, wire.PastRequest)
+        asked = await self._read(request, body, wire.PastRequest)
         return _json(wire.Messages(await agent.leases.held(asked.lease).run.history(asked.limit)))
 
     async def _references(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        asked = _read(body, wire.PastRequest)
+        asked = await self._read(request, body, wire.PastRequest)
         records = await agent.leases.held(asked.lease).run.references()
         return _json(wire.Tasks(tuple(_task(record) for record in records)))
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
     async def _update(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        said = _read(body, wire.Update)
+        said = await self._read(request, body, wire.Update)
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
         if state is TaskState.WORKING:
@@ -144,7 +145,7 @@ class Workers:
         return await self._reported(request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease))
 
     async def _artifact(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        said = _read(body, wire.Chunk)
+        said = await self._read(request, body, wire.Chunk)
         offer = agent.leases.held(said.lease)
         if not said.artifact.artifact_id and said.append:
             raise InvalidParams("artifact.artifactId", "is needed to append to it")
@@ -155,7 +156,7 @@ class Workers:
         return _json({"artifact_id": artifact.artifact_id})
 
     async def _ask(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        asked = _read(body, wire.Question)
+        asked = await self._read(request, body, wire.Question)
         parts = sound_parts(wire.parts_in(asked.message), "message")
         if not parts:
             raise InvalidParams("message", "is required: say what you want to know")
@@ -163,7 +164,7 @@ class Workers:
         return _json(wire.Reply(answer, agent.leases.lease_s))
 
     async def _delegate(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        asked = _read(body, wire.Order)
+        asked = await self._read(request, body, wire.Order)
         order = Delegation(
             agent=asked.agent,
             parts=sound_parts(wire.parts_in(asked.message), "message"),
@@ -180,19 +181,23 @@ class Workers:
         return _json(wire.Handed(outcome, agent.leases.lease_s))
 
     async def _complete(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        said = _read(body, wire.Completion)
+        said = await self._read(request, body, wire.Completion)
         await _spend(agent, said.lease, said.usage)
         artifacts = tuple(given.artifact() for given in said.artifacts)
         report = CompleteTask(id=agent.leases.task_of(said.lease), artifacts=artifacts, lease=said.lease)
         return await self._reported(request, report)
 
     async def _fail(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
-        said = _read(body, wire.Failure)
+        said = await self._read(request, body, wire.Failure)
         await _spend(agent, said.lease, said.usage)
         parts = sound_parts(wire.parts_in(said.message), "message")
         task_id = agent.leases.task_of(said.lease)
         report = UpdateStatus(id=task_id, state=TaskState.FAILED, parts=parts, lease=said.lease)
         return await self._reported(request, report)
+
+    async def _read(self, request: Request, body: bytes, into: type[W]) -> W:
+        """The body as that wire struct. Raises A2AError."""
+        return await decode_body(request, self._limits, partial(json_fields.read, msgspec.json.Decoder(into), body))
 
     async def _reported(self, request: Request, report: CompleteTask | UpdateStatus) -> Answer:
         """Through the handler, as by BeeOS' methods: it answers when it is committed."""
@@ -243,10 +248,6 @@ def _task(record: Record) -> Task:
         history=record.history,
         metadata=record.head.metadata,
     )
-
-
-def _read(body: bytes, into: type[W]) -> W:
-    return json_fields.read(msgspec.json.Decoder(into), body)
 
 
 def _json(value: Any) -> Answer:

@@ -26,8 +26,9 @@ SHOWN = 200
 MAX_DEPTH = 256
 """Deepest nesting of an answer: what is read is written again, from further down the stack."""
 
-MAX_CONTAINERS = 5_000_000
-"""Most objects and arrays in an answer; how many bytes it has is bounded before."""
+MAX_VALUES = 2_000_000
+"""Most values in an answer; how many bytes it has is bounded before. Servers that an operator has named may say more
+than strangers."""
 
 _STATES = {state.removeprefix("TASK_STATE_"): state for state in TaskState} | {
     "CANCELLED": TaskState.CANCELED,
@@ -66,7 +67,7 @@ class Unfit(Exception):
 def heard(body: bytes, read: Callable[[Any], T]) -> T:
     """What `read` makes of the JSON in `body`. Raises InvalidAgentResponse and nothing else."""
     try:
-        json_bounds.check(body, MAX_DEPTH, MAX_CONTAINERS)
+        json_bounds.check(body, MAX_DEPTH, MAX_VALUES)
         return read(msgspec.json.decode(body))
     except Unfit as unfit:
         raise unreadable(unfit.expected, body) from None

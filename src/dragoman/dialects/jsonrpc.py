@@ -44,13 +44,15 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _ONLY_ID = msgspec.json.Decoder(_OnlyId)
 
 
-def decode_request(body: bytes, max_depth: int = json_bounds.MAX_DEPTH) -> Request:
+def decode_request(
+    body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
+) -> Request:
     """Open an envelope; of keys that come twice the last counts.
 
     Raises ParseError if it is not JSON, InvalidRequest if it is not one request with an id (a batch is not: A2A has
     none; nor is a notification: every A2A call is answered), InvalidParams if `params` is not an object.
     """
-    json_bounds.check(body, max_depth)
+    json_bounds.check(body, max_depth, max_values)
     try:
         envelope = _ENVELOPE.decode(body)
     except msgspec.ValidationError:
@@ -71,10 +73,10 @@ def decode_request(body: bytes, max_depth: int = json_bounds.MAX_DEPTH) -> Reque
     return Request(_checked_id(bytes(envelope.id)), envelope.method, params)
 
 
-def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH) -> bytes:
+def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES) -> bytes:
     """The id to answer a refused body with: its own if it can be read, else null. Never raises."""
     try:
-        json_bounds.check(body, max_depth)
+        json_bounds.check(body, max_depth, max_values)
         return _checked_id(bytes(_ONLY_ID.decode(body).id))
     except (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return NULL_ID

@@ -76,7 +76,7 @@ class Intake:
         """
         policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
         now_ms = self._clock.now_ms()
-        dedupe = policy.dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
+        dedupe = await self._dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
         if runner.offline and (dedupe is None or not await self._known(call, dedupe)):
             raise runner.refusal() if isinstance(runner, Refusing) else AgentOffline(call.agent)
         if send.message.task_id:
@@ -130,6 +130,12 @@ class Intake:
             raise policy.over_quota(over.limit, self._settings, now_ms) from over
         live.pins += 1
         return Taken(live, len(new.events), repeated=False)
+
+    async def _dedupe(self, call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
+        """See `policy.dedupe`, which takes its time over a large message."""
+        if call.size < policy.LARGE_CALL_BYTES:
+            return policy.dedupe(call, send, expires_ms)
+        return await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
 
     def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
         """The task that the same call has made before; None if it was another call, or was refused."""

@@ -29,6 +29,9 @@ from dragoman.store.api import Dedupe, Quota
 LIST_OFFSET_MAX = 10_000
 """How far ListTasks may be paged by offset; beyond it, a page token is the way."""
 
+LARGE_CALL_BYTES = 64 * 1024
+"""The message of a call of that size is not digested on the loop."""
+
 DAY_MS = 86_400_000
 
 OPEN_RETRY_S = 60

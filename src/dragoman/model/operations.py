@@ -230,7 +230,7 @@ class Call(Struct, frozen=True, kw_only=True):
     `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream
     must know what that was where it begins. `peer` is the address it came from, without port. `shown` is there if the
     agent passes on what its callers say who they are with. `base` is the URL under which the server was reached, where
-    that matters.
+    that matters. `size` is that of the request's body in bytes, as far as it is known.
     """
 
     operation: Operation
@@ -247,6 +247,7 @@ class Call(Struct, frozen=True, kw_only=True):
     peer: str = ""
     shown: Shown | None = None
     base: str = ""
+    size: int = 0
 
 
 class TaskPage(Struct, frozen=True, kw_only=True):

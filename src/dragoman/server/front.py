@@ -78,6 +78,7 @@ def app_of(
         config.max_parts,
         body_pause_s=config.body_pause_s,
         max_text=config.max_text,
+        max_values=config.max_values,
     )
     origins = Origins(config.cors_origins, config.public_url)
     callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles, origins)

@@ -99,9 +99,9 @@ _META = msgspec.json.Decoder(_Meta)
 _STRING = msgspec.json.Decoder(str)
 
 
-def decode(body: bytes, max_depth: int = json_bounds.MAX_DEPTH) -> Said:
+def decode(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES) -> Said:
     """The message of a body. Raises ParseError, InvalidRequest (a batch among them), InvalidParams."""
-    json_bounds.check(body, max_depth)
+    json_bounds.check(body, max_depth, max_values)
     try:
         message = _MESSAGE.decode(body)
     except msgspec.ValidationError:

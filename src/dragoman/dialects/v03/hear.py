@@ -215,7 +215,7 @@ def _exact_update(data: bytes) -> Update | None:
     if b'"kind"' not in data:
         return None
     try:
-        json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_CONTAINERS)
+        json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_VALUES)
         frame = _UPDATE.decode(data)
     except _FAILURES:
         return None

@@ -92,7 +92,7 @@ def read_event(data: str, call_id: int) -> Update | None:
         event = _EVENT.decode(data)
         chunk = event.result.artifact_update
         if chunk is None or not _plain(chunk):  # else nothing in it is nested
-            json_bounds.check(data.encode(), heard.MAX_DEPTH, heard.MAX_CONTAINERS)
+            json_bounds.check(data.encode(), heard.MAX_DEPTH, heard.MAX_VALUES)
     except _FAILURES:
         return None
     return _told_by(event.result) if event.id == call_id else None
@@ -140,7 +140,7 @@ def read_error(body: bytes, status: int) -> A2AError:
 def _exact_update(data: bytes) -> Update | None:
     """What a frame tells that is as the specification has it; None of another."""
     try:
-        json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_CONTAINERS)
+        json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_VALUES)
         frame = _FRAME.decode(data)
     except _FAILURES:
         return None
@@ -183,7 +183,7 @@ def _plain(chunk: ArtifactUpdate) -> bool:
 
 def _exact_task(body: bytes) -> Task | None:
     try:
-        json_bounds.check(body, heard.MAX_DEPTH, heard.MAX_CONTAINERS)
+        json_bounds.check(body, heard.MAX_DEPTH, heard.MAX_VALUES)
         return _checked(_TASK.decode(body))
     except _FAILURES:
         return None
