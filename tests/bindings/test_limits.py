@@ -198,6 +198,131 @@ async def test_clients_that_never_read_cost_no_memory_and_hold_no_reader_up(tmp_
             await here.is_well()
 
 
+# -- answers that nobody reads -----------------------------------------------------------------------------------------
+
+TEXT = "x" * 200_000
+
+
+def request_of(path: str, body: Any) -> bytes:
+    said = json.dumps(body).encode()
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\nContent-Type: application/json\r\n"
+    return head.encode() + b"Content-Length: %d\r\n\r\n" % len(said) + said
+
+
+LISTING = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": {"includeArtifacts": True}}
+
+
+async def filled(here: Site, many: int) -> None:
+    """Make tasks of 400 KB each."""
+    for _ in range(many):
+        await here.send(TEXT)
+
+
+@asynccontextmanager
+async def reading_nothing(here: Site, many: int, asked: bytes) -> AsyncIterator[list[socket.socket]]:
+    """So many clients that have asked and read nothing, with little room in the system for what comes."""
+    loop = asyncio.get_running_loop()
+    with contextlib.ExitStack() as opened:
+        clients = []
+        for _ in range(many):
+            one = opened.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32_768)
+            one.setblocking(False)
+            await loop.sock_connect(one, (here.host, here.port))
+            await loop.sock_sendall(one, asked)
+            clients.append(one)
+        yield clients
+
+
+async def beginning(client: socket.socket) -> bytes:
+    """The first line of an answer, which is left where it is."""
+    async with asyncio.timeout(DEADLINE_S):
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                if b"\r\n" in (seen := client.recv(1000, socket.MSG_PEEK)):
+                    return seen.partition(b"\r\n")[0]
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_pages_that_nobody_reads_cost_what_is_allowed_and_hold_nobody_up(tmp_path: Path) -> None:
+    """30 callers, of pages of 4 MB each: 120 MB, if the server kept what they do not read."""
+    async with site(tmp_path, max_unread_bytes=16_000_000) as here:
+        await filled(here, 20)
+        before_mb = resident_mb()
+        async with reading_nothing(here, 30, request_of("/", LISTING)) as clients:
+            answers = [await beginning(client) for client in clients]
+            assert set(answers) == {b"HTTP/1.1 200 OK", b"HTTP/1.1 429 Too Many Requests"}
+            assert 2 <= answers.count(b"HTTP/1.1 200 OK") <= 20
+            assert resident_mb() - before_mb < 80
+            await here.is_well()
+            refused = b""
+            while b"max_unread_bytes" not in refused:
+                refused += await asyncio.get_running_loop().sock_recv(clients[answers.index(answers[-1])], 65_536)
+            assert b"\r\nretry-after: 5\r\n" in refused
+        async with asyncio.timeout(DEADLINE_S):
+            while (await here.rpc("ListTasks", {}))[0].status != 200:
+                await asyncio.sleep(0.01)  # until the server has seen that they left
+
+
+async def test_a_page_of_large_tasks_goes_on_with_its_token_in_every_dialect(tmp_path: Path) -> None:
+    async with site(tmp_path, max_page_bytes=1_000_000) as here:
+        await filled(here, 5)
+        for path in ("/", "/agents/echo"):
+            found, token = list[str](), ""
+            while True:
+                params = {"includeArtifacts": True, "pageToken": token}
+                body = {"jsonrpc": "2.0", "id": 1, "method": "ListTasks", "params": params}
+                async with here.http.post(f"{here.url}{path}", json=body, headers=V1) as answer:
+                    page = (await answer.json())["result"]
+                assert 1 <= len(page["tasks"]) <= 2
+                assert page["totalSize"] == 5
+                found += [task["id"] for task in page["tasks"]]
+                token = page["nextPageToken"]
+                if not token:
+                    break
+            assert len(set(found)) == 5
+        listed = {"jsonrpc": "2.0", "id": 1, "method": "tasks/list", "params": {}}
+        found = []
+        while len(found) < 5:  # BeeOS
+            listed["params"] = {"limit": 4, "offset": len(found)}
+            async with here.http.post(f"{here.url}/echo", json=listed) as answer:
+                page = (await answer.json())["result"]
+            assert page["limit"] == (2 if len(found) < 3 else 4)  # the last page is whole
+            assert (page["total"], page["offset"]) == (5, len(found))
+            found += [task["id"] for task in page["tasks"]]
+        assert len(set(found)) == 5
+
+
+async def test_a_reader_that_takes_nothing_is_cut_off_and_its_room_is_free(tmp_path: Path) -> None:
+    async with site(tmp_path, max_unread_bytes=65_536, reader_pause_s=0.3) as here:
+        await filled(here, 20)
+        async with reading_nothing(here, 1, request_of("/", LISTING)) as (client,):
+            assert await beginning(client) == b"HTTP/1.1 200 OK"
+            answer, said = await here.rpc("ListTasks", LISTING["params"])
+            assert (answer.status, "max_unread_bytes" in json.dumps(said)) == (429, True)
+            body = {"model": "echo", "messages": [{"role": "user", "content": TEXT}]}
+            async with here.http.post(f"{here.url}/v1/chat/completions", json=body) as chat:
+                assert (chat.status, chat.headers["x-should-retry"]) == (429, "false")
+            async with asyncio.timeout(DEADLINE_S):
+                while answer.status != 200:
+                    await asyncio.sleep(0.01)
+                    answer, _ = await here.rpc("ListTasks", LISTING["params"])
+
+
+async def test_a_reader_that_takes_little_at_a_time_is_not_cut_off(tmp_path: Path) -> None:
+    async with site(tmp_path, reader_pause_s=0.3) as here:
+        await filled(here, 10)
+        loop = asyncio.get_running_loop()
+        async with reading_nothing(here, 1, request_of("/", LISTING)) as (client,), asyncio.timeout(DEADLINE_S):
+            size, ends = 0, loop.time() + 1.5  # five times as long as it may take nothing
+            while size < 3_900_000:
+                size += len(piece := await loop.sock_recv(client, 65_536))
+                assert piece
+                if size < 3_000_000 and loop.time() < ends:
+                    await asyncio.sleep(0.03)
+
+
 # -- large bodies ------------------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,27 @@ async def test_filters_and_totals() -> None:
         assert (await h.listed(ListTasks(), owner="carl")).total_size == 0
 
 
+async def test_a_page_of_large_tasks_has_fewer_and_a_token_for_the_rest() -> None:
+    async with house(max_page_bytes=10_000) as h:
+        ids = []
+        for letter in "abcdefg":
+            ids.append((await h.send(letter * 2000)).head.id)
+            h.clock.ms += 1000
+        seen, token, sizes = [], "", []
+        while True:
+            page = await h.listed(ListTasks(page_size=5, page_token=token, include_artifacts=True))
+            seen += [task.head.id for task in page.records]
+            sizes.append(len(page.records))
+            assert (page.total_size, page.page_size, page.cut) == (7, 5, bool(page.next_page_token))
+            token = page.next_page_token
+            if not token:
+                break
+        assert seen == ids[::-1]
+        assert len(sizes) > 2
+        assert min(sizes) >= 1
+        assert not (await h.listed(ListTasks(page_size=1, include_artifacts=True))).cut  # as many as were asked for
+
+
 async def test_pages_by_token_with_ties() -> None:
     """Newest status first, ties by id; every task once."""
     async with house() as h:

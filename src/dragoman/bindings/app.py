@@ -22,6 +22,7 @@ from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.rest import Rest
 from dragoman.bindings.routes import ALL_MOUNTS, NOT_HERE, WHERE, Routes
 from dragoman.bindings.stream import Streams
+from dragoman.bindings.unread import SMALL_BYTES
 from dragoman.bindings.workers import Workers
 from dragoman.dialects.mounts import Mount, mount_of
 from dragoman.engine.handler import Handler
@@ -57,6 +58,7 @@ class App:
     ) -> None:
         self._profiles = reception.profiles
         self._callers = reception.callers
+        self._unread = reception.limits.unread
         self._routes = Routes(self._profiles, default, mounts)
         self._rpc = JsonRpc(handler, reception, cards)
         self._rest = Rest(handler, reception, cards)
@@ -85,10 +87,14 @@ class App:
             if self._cors is not None and b"origin" in request.headers:
                 send = self._cors.sending(request, send)
             answer = await self._answer(request)
-            streams = self.streams
+            streams, unread, caller, held = self.streams, self._unread, request.principal.id, request.held
             del self, request  # a stream may stay open for hours, and another application answer meanwhile
             if isinstance(answer, Answer):
-                await http.respond(answer, receive, send)
+                try:
+                    await http.respond(answer, receive, send)
+                finally:
+                    if held:
+                        unread.release(caller, held)
             elif isinstance(answer, Pieces):
                 await http.respond_in_pieces(answer, receive, send)
             else:
@@ -99,7 +105,10 @@ class App:
     async def _answer(self, request: Request) -> Answer | Pieces | Streaming:
         """The one door for errors: those that A2A knows are told, all others only logged."""
         try:
-            return await self._routed(request)
+            answer = await self._routed(request)
+            if isinstance(answer, Answer) and len(answer.body) > SMALL_BYTES:
+                self._take(request, answer)
+            return answer
         except A2AError as error:
             return self._refused(request, error)
         except (Gone, asyncio.CancelledError):
@@ -108,6 +117,18 @@ class App:
             reference = new_id()
             log.exception("%s %s failed: reference %s", request.method, request.scope["path"], reference)
             return self._refused(request, InternalError(reference))
+
+    def _take(self, request: Request, answer: Answer) -> None:
+        """Have room for a large answer until its reader has it. Raises TooManyRequests or Unavailable."""
+        size = len(answer.body)
+        try:
+            self._unread.take(request.principal.id, size)
+            request.held = size
+        except A2AError:
+            request.done = True
+            if answer.refused is not None:
+                answer.refused()
+            raise
 
     async def _routed(self, request: Request) -> Answer | Pieces | Streaming:
         if self._cors is not None and (preflight := self._cors.preflight(request)) is not None:

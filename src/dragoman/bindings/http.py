@@ -12,6 +12,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from dragoman.bindings.routes import Route
+from dragoman.bindings.unread import SMALL_BYTES
 from dragoman.dialects.api import Dialect
 from dragoman.engine.handler import Stream
 from dragoman.model.errors import (
@@ -53,12 +54,16 @@ class Gone(Exception):
 
 
 class Answer(Struct, frozen=True):
-    """A plain answer. With `lingers` the rest of the request's body is read and thrown away while the answer leaves."""
+    """A plain answer. With `lingers` the rest of the request's body is read and thrown away while the answer leaves.
+
+    `refused` is called if there is no room for the answer to wait for its reader.
+    """
 
     status: int
     headers: list[Header]
     body: bytes
     lingers: bool = False
+    refused: Callable[[], None] | None = None
 
 
 class Pieces(Struct, frozen=True):
@@ -87,10 +92,24 @@ class Request:
     """A request on its way. `dialect` and `id` (the JSON-RPC id as it came) are filled in as they become known.
 
     They say in whose words an error is told. `principal` is who sent it, once that was asked; `size` is that of its
-    body in bytes, once it was read.
+    body in bytes, once it was read; `held` is how much of its answer is counted as unread. `done`: what it asks for was
+    done, and only the answer is refused.
     """
 
-    __slots__ = ("dialect", "headers", "id", "loop", "method", "principal", "receive", "route", "scope", "size")
+    __slots__ = (
+        "dialect",
+        "done",
+        "headers",
+        "held",
+        "id",
+        "loop",
+        "method",
+        "principal",
+        "receive",
+        "route",
+        "scope",
+        "size",
+    )
 
     def __init__(self, scope: Scope, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
@@ -103,6 +122,8 @@ class Request:
         self.id = b"null"
         self.principal = ANONYMOUS
         self.size = 0
+        self.held = 0
+        self.done = False
 
     @property
     def peer(self) -> str:
@@ -168,10 +189,10 @@ async def respond(answer: Answer, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.body", "body": body, "more_body": True})
         await _linger(receive)
         body = b""
-    elif len(body) > SLICE_BYTES:
+    elif len(body) > SMALL_BYTES:
         for start in range(0, len(body), SLICE_BYTES):
             await send({"type": "http.response.body", "body": body[start : start + SLICE_BYTES], "more_body": True})
-        body = b""
+        body = b""  # which is sent once all before it has gone
     await send({"type": "http.response.body", "body": body})
 
 

@@ -9,6 +9,7 @@ from functools import partial
 from dragoman.bindings.body import decode_body, read_json
 from dragoman.bindings.calls import Reception, activated, call_of, checked, version, whose
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.composing import compose
 from dragoman.bindings.http import JSON, Answer, Request, Streaming, refusal
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.offload import LARGE_BYTES
@@ -18,7 +19,7 @@ from dragoman.dialects.api import Dialect
 from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound
-from dragoman.model.operations import StreamMessage, Subscribe
+from dragoman.model.operations import Call, ListTasks, StreamMessage, Subscribe
 
 
 class JsonRpc:
@@ -52,13 +53,25 @@ class JsonRpc:
             stream = await self._handler.stream(call)
             headers = [*dialect.stream_headers, *more]
             return Streaming(stream, dialect, *dialect.around_frame(request.id), headers, seen(call.after))
+        if isinstance(operation, ListTasks):
+            async with limits.unread.listing(request.principal.id):
+                answer = await self._result(request, dialect, call)
+        else:
+            answer = await self._result(request, dialect, call)
+        headers = [JSON, (b"content-length", b"%d" % len(answer)), *more]
+        return Answer(200, headers, answer)
+
+    async def _result(self, request: Request, dialect: Dialect, call: Call) -> bytes:
+        """The answer with what came of the call. Raises A2AError."""
         result = await self._handler.call(call)
         if isinstance(result, Profile):
             result = await self._cards.extended(request, result)
         before, after = dialect.around_answer(request.id)
-        answer = b"".join((before, dialect.encode_result(operation, result), after))
-        headers = [JSON, (b"content-length", b"%d" % len(answer)), *more]
-        return Answer(200, headers, answer)
+
+        def encode() -> bytes:
+            return b"".join((before, dialect.encode_result(call.operation, result), after))
+
+        return await compose(request, self._reception.limits, result, encode)
 
     def _dialect(self, request: Request, found: Dialect | resolve.ByTask) -> Dialect:
         route = request.route

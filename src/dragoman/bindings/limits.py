@@ -6,6 +6,7 @@ Invariant: what is held of bodies that are still on their way is bounded, howeve
 from msgspec import Struct
 
 from dragoman.bindings.offload import Offload
+from dragoman.bindings.unread import Unread
 from dragoman.dialects.json_bounds import MAX_VALUES
 from dragoman.model.errors import Unavailable
 
@@ -42,14 +43,15 @@ class Arriving:
 class Limits(Struct, frozen=True):
     """What a request may be at most; the names are those of the settings.
 
-    A body of which nothing arrives for `body_pause_s` is given up. `arriving` counts those of all requests, `offload`
-    reads large ones.
+    A body of which nothing arrives for `body_pause_s` is given up. `arriving` counts those of all requests, `unread`
+    the answers that nobody reads; `offload` reads and writes large ones.
     """
 
     max_body_bytes: int
     max_depth: int
     max_parts: int
     arriving: Arriving
+    unread: Unread
     offload: Offload
     body_pause_s: float = 30.0
     max_text: int = 4 * 1024 * 1024
@@ -64,7 +66,10 @@ def limits(
     body_pause_s: float = 30.0,
     max_text: int = 4 * 1024 * 1024,
     max_values: int = MAX_VALUES,
+    max_unread_bytes: int = 64 * 1024 * 1024,
+    max_page_bytes: int = 4 * 1024 * 1024,
 ) -> Limits:
     """Limits of one server."""
     arriving = Arriving(AT_ONCE * max_body_bytes)
-    return Limits(max_body_bytes, max_depth, max_parts, arriving, Offload(), body_pause_s, max_text, max_values)
+    unread = Unread(max_unread_bytes, max_page_bytes)
+    return Limits(max_body_bytes, max_depth, max_parts, arriving, unread, Offload(), body_pause_s, max_text, max_values)

@@ -8,8 +8,11 @@ import asyncio
 import logging
 import re
 import socket
+import sys
 from collections.abc import Collection
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
+from fcntl import ioctl
+from termios import TIOCOUTQ
 from typing import Literal
 
 import httptools
@@ -31,6 +34,9 @@ HEAD_BYTES_MAX = 65_536
 SLICE_BYTES = 8192
 """The parser reads at most this much before it is asked whether requests wait for their turn: so at most some 300 do,
 of the shortest there are, which is 1 MB. A packet may have 256 KB (uvloop 0.23)."""
+
+READER_PAUSE_S = 60.0
+"""How long a reader may take nothing, unless a setting says otherwise."""
 
 CUT_S = 0.3
 """How long requests may still take whose connections were cut. uvicorn (0.54) looks every 0.1 s what is left."""
@@ -78,6 +84,7 @@ class Corked:
         "heading",
         "hosts",
         "refusal",
+        "stalled",
         "unread",
     )
 
@@ -99,6 +106,8 @@ class Corked:
         """Bytes that came behind the requests that wait. Nothing is read from the socket meanwhile."""
         self.refusal = ""
         """What is wrong with the bytes behind the requests that wait. It is told after their answers."""
+        self.stalled: asyncio.TimerHandle | None = None
+        """Will look whether the reader has taken anything since; there while something waits for it."""
 
     def pause_reading(self) -> None:
         """Read no more for now. uvloop raises if the connection is closed."""
@@ -140,24 +149,44 @@ class Corked:
         """Whether the connection is closed, or about to be."""
         return self._transport.is_closing()
 
+    def abort(self) -> None:
+        """Close at once."""
+        self._transport.abort()
+
     def close(self) -> None:
         """Close after what was written is sent."""
         self._flush()
         self._transport.close()
 
+    def unread_bytes(self) -> int:
+        """How much waits here, and in the system, for the reader to take it. On other systems than Linux only here."""
+        unread = self._transport.get_write_buffer_size()
+        if sys.platform == "linux" and (found := self._transport.get_extra_info("socket")) is not None:
+            with suppress(OSError):
+                unread += int.from_bytes(ioctl(found.fileno(), TIOCOUTQ, bytes(4)), sys.byteorder)
+        return unread
+
     def __getattr__(self, name: str) -> object:
         return getattr(self._transport, name)
+
+
+class ListenerConfig(uvicorn.Config):
+    """uvicorn's settings, and how long a reader may take nothing."""
+
+    reader_pause_s = READER_PAUSE_S
 
 
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's protocol on a corked transport, with the bounds and the rules of HTTP that it and httptools lack.
 
     The head of a request may have about `HEAD_BYTES_MAX`. One that takes longer than the keep-alive time must come at
-    `SLOWEST_BYTES_PER_S`, or is answered with 408; a client that connects and is silent for as long is cut. A request
-    has one Host. An offer to change the protocol is declined by ignoring it. Pipelined requests wait in bounded memory.
+    `SLOWEST_BYTES_PER_S`, or is answered with 408; a client that connects and is silent for as long is cut. So is a
+    reader that takes nothing of what waits for it. A request has one Host. An offer to change the protocol is declined
+    by ignoring it. Pipelined requests wait in bounded memory.
     """
 
     transport: Corked  # type: ignore[assignment]  # all that uvicorn uses
+    config: ListenerConfig
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         """A client connected."""
@@ -174,6 +203,7 @@ class GuardedProtocol(HttpToolsProtocol):
             answered.disconnected = True
             answered.message_event.set()
         super().connection_lost(exc)
+        self._expect_nothing()
 
     def on_message_begin(self) -> None:
         """A request begins."""
@@ -354,15 +384,42 @@ class GuardedProtocol(HttpToolsProtocol):
             self.transport.write(TOO_SLOW)
         super().timeout_keep_alive_handler()
 
+    def pause_writing(self) -> None:
+        """Enough waits for the reader."""
+        super().pause_writing()
+        self._expect_reading(self.transport.unread_bytes())
+
+    def resume_writing(self) -> None:
+        """The reader has taken most of it."""
+        super().resume_writing()
+        self._expect_nothing()
+
+    def _expect_reading(self, unread: int) -> None:
+        pause_s = self.config.reader_pause_s
+        self.transport.stalled = self.loop.call_later(pause_s, self._cut_unless_less_than, unread)
+
+    def _expect_nothing(self) -> None:
+        timer, self.transport.stalled = self.transport.stalled, None
+        if timer is not None:
+            timer.cancel()
+
+    def _cut_unless_less_than(self, unread: int) -> None:
+        """Cut a reader that has taken nothing since so much waited for it: closing would wait for it for ever."""
+        left = self.transport.unread_bytes()
+        if left < unread:
+            self._expect_reading(left)
+        else:
+            self.transport.abort()
+
     def _expect_more(self) -> None:
         self._unset_keepalive_if_required()
         self.timeout_keep_alive_task = self.loop.call_at(self.transport.head_until, self.timeout_keep_alive_handler)
 
 
-def listener(app: Door) -> uvicorn.Server:
+def listener(app: Door, reader_pause_s: float = READER_PAUSE_S) -> uvicorn.Server:
     """A server for sockets that are bound already. It takes no signals: whoever runs it drains first."""
     server = uvicorn.Server(
-        uvicorn.Config(
+        config := ListenerConfig(
             app,
             http=GuardedProtocol,
             ws="none",
@@ -377,6 +434,7 @@ def listener(app: Door) -> uvicorn.Server:
             timeout_keep_alive=KEEP_ALIVE_S,
         )
     )
+    config.reader_pause_s = reader_pause_s
     server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]
     logging.getLogger("uvicorn.error").addFilter(_is_no_cancel)
     return server

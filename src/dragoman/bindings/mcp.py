@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.bindings.body import decode_body, read_json
 from dragoman.bindings.calls import TRACEPARENT, Reception, call_of
+from dragoman.bindings.composing import compose
 from dragoman.bindings.http import Answer, Gone, Header, Request, Streaming, plain, refusal
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.mcp_following import KEY, Following, Told
@@ -264,7 +265,8 @@ class Mcp:
         if not streams:
             record = await self._handler.call(call)
             assert isinstance(record, Record)  # without Manners.answers_with_message
-            encoded = serve_results.encode_task(record, told.version)
+            encoding = partial(serve_results.encode_task, record, told.version)
+            encoded = await compose(request, self._reception.limits, record, encoding)
             return plain(200, serve_telling.result(request_id, encoded))
         stream = await self._handler.stream(call)
         streamed = EVENTS in accepted and (

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.bindings.body import decode_body, read_json
 from dragoman.bindings.calls import Reception, call_of
+from dragoman.bindings.composing import compose
 from dragoman.bindings.http import Answer, Header, Request, Streaming, plain, refusal
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.offload import LARGE_BYTES
@@ -98,7 +99,8 @@ class OpenAi:
         if not (result.terminal or result.state in INTERRUPTED):
             waited_ms = self._clock.now_ms() - timestamp_ms(result.head.created_at)
             raise TaskTimeout(result.head.id, round(waited_ms / 1000))
-        return plain(200, encode.encode_record(result), *_about(result.head))
+        encoded = await compose(request, limits, result, partial(encode.encode_record, result))
+        return plain(200, encoded, *_about(result.head))
 
     def models(self, request: Request) -> Answer:
         """Answer `GET /v1/models`, with the agents that the caller may use, and `GET /v1/models/{id}`.
@@ -132,7 +134,7 @@ class OpenAi:
         answer = refusal(error, error_status(error), b"application/json", encode_error(error))
         if (task_id := task_of(error)) is not None:
             answer.headers.append((TASK_ID, task_id.encode()))
-        if not row(error).again:
+        if request.done or not row(error).again:
             answer.headers.append(NO_RETRY)
         return answer
 

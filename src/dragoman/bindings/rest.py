@@ -8,6 +8,7 @@ from functools import partial
 from dragoman.bindings.body import decode_body, read_json
 from dragoman.bindings.calls import Reception, activated, call_of, checked, version
 from dragoman.bindings.cards import Cards
+from dragoman.bindings.composing import compose
 from dragoman.bindings.http import Answer, Header, Request, Streaming, refusal
 from dragoman.bindings.limits import Limits
 from dragoman.bindings.offload import LARGE_BYTES
@@ -17,7 +18,7 @@ from dragoman.dialects.api import Dialect, RestRequest
 from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError
-from dragoman.model.operations import Operation, StreamMessage, Subscribe
+from dragoman.model.operations import Call, ListTasks, Operation, StreamMessage, Subscribe
 
 
 class Rest:
@@ -49,16 +50,25 @@ class Rest:
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
             return Streaming(stream, dialect, b"", b"", [*dialect.stream_headers, *more], seen(call.after))
-        result = await self._handler.call(call)
-        if isinstance(result, Profile):
-            result = await self._cards.extended(request, result)
-        body = dialect.encode_result(operation, result)
+        if isinstance(operation, ListTasks):
+            async with limits.unread.listing(request.principal.id):
+                body = await self._result(request, dialect, call)
+        else:
+            body = await self._result(request, dialect, call)
         headers: list[Header] = [
             (b"content-type", dialect.content_type.encode()),
             (b"content-length", b"%d" % len(body)),
             *more,
         ]
         return Answer(200, headers, body)
+
+    async def _result(self, request: Request, dialect: Dialect, call: Call) -> bytes:
+        """What came of the call, written down. Raises A2AError."""
+        result = await self._handler.call(call)
+        if isinstance(result, Profile):
+            result = await self._cards.extended(request, result)
+        encode = partial(dialect.encode_result, call.operation, result)
+        return await compose(request, self._reception.limits, result, encode)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
         """The answer for an error, in the caller's dialect as far as it is known."""

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from dragoman.agents import worker_wire as wire
 from dragoman.agents.leases import Ask, Give, Say
@@ -90,7 +91,7 @@ class Workers:
             return NO_CONTENT
         run, token = offer.run, offer.lease.token
         history = await run.history(asked.history) if asked.history else ()
-        return _json(
+        delivered = _json(
             wire.Delivery(
                 lease=token,
                 expires_s=agent.leases.lease_s,
@@ -107,6 +108,7 @@ class Workers:
                 note=run.record.note,
             )
         )
+        return replace(delivered, refused=partial(agent.leases.release, token))
 
     async def _heartbeat(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
         asked = await self._read(request, body, wire.Heartbeat)

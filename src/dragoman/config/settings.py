@@ -151,6 +151,21 @@ class Config(Struct, frozen=True, kw_only=True):
     max_daily_tasks: Annotated[
         int, whole(0, 1 << 31), "Tasks that one caller may make in a day (UTC); 0 sets no limit."
     ] = 0
+    max_page_bytes: Annotated[
+        int,
+        whole(1024, 1 << 31),
+        "Most bytes of tasks on one page of ListTasks, as they are stored; a page has at least one task.",
+    ] = 4 * 1024 * 1024
+    max_unread_bytes: Annotated[
+        int,
+        whole(65_536, 1 << 40),
+        "Most bytes of large answers that wait for one caller to read them; for all callers together, twice as many.",
+    ] = 64 * 1024 * 1024
+    reader_pause_s: Annotated[
+        float,
+        seconds(0.1, 86_400),
+        "How long a client may take nothing of an answer or a stream that waits for it before it is cut off.",
+    ] = 60.0
     threads_max: Annotated[
         int, whole(1, 10_000), "Most threads for agents that are plain functions; further runs wait."
     ] = 32

@@ -184,7 +184,7 @@ class Engine:
                 case GetTask(id=task_id):
                     return self._registry.record(call, task_id)
                 case ListTasks():
-                    return await page(self._store, call, operation)
+                    return await page(self._store, call, operation, self._settings.max_page_bytes)
                 case CancelTask(id=task_id):
                     return await self._cancel(call, task_id)
                 case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():

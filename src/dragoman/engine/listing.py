@@ -10,8 +10,8 @@ from dragoman.model.operations import Call, ListTasks, TaskPage
 from dragoman.store.api import ListQuery, Store
 
 
-async def page(store: Store, call: Call, listing: ListTasks) -> TaskPage:
-    """The page that is asked for. Raises InvalidParams, StoreError."""
+async def page(store: Store, call: Call, listing: ListTasks, max_bytes: int) -> TaskPage:
+    """The page that is asked for; of large tasks one that has fewer. Raises InvalidParams, StoreError."""
     if listing.offset > policy.LIST_OFFSET_MAX:
         raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
     query = ListQuery(
@@ -25,6 +25,7 @@ async def page(store: Store, call: Call, listing: ListTasks) -> TaskPage:
         offset=listing.offset,
         artifacts=listing.include_artifacts,
         history=listing.history_length,
+        max_bytes=max_bytes,
     )
     listed = await store.list(query)
     last = listed.tasks[-1] if listed.more and listed.tasks else None
@@ -33,4 +34,5 @@ async def page(store: Store, call: Call, listing: ListTasks) -> TaskPage:
         next_page_token=policy.page_token(last.status_ms, last.head.id) if last is not None else "",
         page_size=listing.page_size,
         total_size=listed.total,
+        cut=listed.more and len(listed.tasks) < listing.page_size,
     )

@@ -11,7 +11,8 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
 
     `suspend_max_s`: how long a suspended agent stays in memory while its task waits for the caller; after that the
     answer runs it again with the recorded answers. `dedupe_s`: for how long a repeated call is the same call.
-    `max_open_tasks` and `max_daily_tasks` are those of one principal; 0: no limit.
+    `max_open_tasks` and `max_daily_tasks` are those of one principal; 0: no limit. `max_page_bytes` bounds what is read
+    for one page of ListTasks.
     """
 
     blocking_timeout_s: float = 300.0
@@ -21,3 +22,4 @@ class EngineSettings(Struct, frozen=True, kw_only=True):
     dedupe_s: float = 600.0
     max_open_tasks: int = 0
     max_daily_tasks: int = 0
+    max_page_bytes: int = 4 * 1024 * 1024

@@ -251,12 +251,16 @@ class Call(Struct, frozen=True, kw_only=True):
 
 
 class TaskPage(Struct, frozen=True, kw_only=True):
-    """One page of ListTasks. `next_page_token` is empty on the last page; `total_size` counts all pages."""
+    """One page of ListTasks. `next_page_token` is empty on the last page; `total_size` counts all pages.
+
+    `cut`: it has fewer tasks than were asked for, because they are large, and more follow.
+    """
 
     records: tuple[Record, ...]
     next_page_token: str
     page_size: int
     total_size: int
+    cut: bool = False
 
 
 Result = Record | Message | TaskPage | AgentCard | PushConfig | tuple[PushConfig, ...] | None

@@ -79,6 +79,8 @@ def app_of(
         body_pause_s=config.body_pause_s,
         max_text=config.max_text,
         max_values=config.max_values,
+        max_unread_bytes=config.max_unread_bytes,
+        max_page_bytes=config.max_page_bytes,
     )
     origins = Origins(config.cors_origins, config.public_url)
     callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles, origins)

@@ -128,7 +128,7 @@ async def running(
             return app_of(config, a2a, handler, runners, authenticator, signing, trail, *watching)
 
         door = Door(app_for(config, runners))
-        server = listener(door)
+        server = listener(door, config.reader_pause_s)
         reloading = Reloading(
             config,
             agents,
@@ -235,6 +235,7 @@ def _engine_settings(config: Config) -> EngineSettings:
         suspend_max_s=config.suspend_max_s,
         max_open_tasks=config.max_open_tasks,
         max_daily_tasks=config.max_daily_tasks,
+        max_page_bytes=config.max_page_bytes,
     )
 
 

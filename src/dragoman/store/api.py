@@ -173,6 +173,9 @@ class ListQuery(Struct, frozen=True, kw_only=True):
 
     `before` is the (status_ms, id) of the last task of the page before. `artifacts` False and `history` 0 tell the
     store that those need not be read; it may read them nevertheless.
+
+    A page ends before the task with which it would have more than `max_bytes`, as the store has them, with the bytes of
+    files that are read; it has at least one task if there is one. None sets no limit.
     """
 
     owner: str
@@ -185,6 +188,7 @@ class ListQuery(Struct, frozen=True, kw_only=True):
     offset: int = 0
     artifacts: bool = False
     history: int | None = None
+    max_bytes: int | None = None
 
 
 class Listed(Struct, frozen=True):

@@ -84,9 +84,10 @@ def _webhook(config: PushConfig) -> Json:
 
 
 def _page(operation: Operation, page: TaskPage) -> Json:
+    """A page that is cut has as many as its `limit` says, so that `offset` plus `limit` is where the next begins."""
     return {
         "tasks": [task(record) for record in page.records],
         "total": page.total_size,
-        "limit": page.page_size,
+        "limit": len(page.records) if page.cut else page.page_size,
         "offset": operation.offset if isinstance(operation, ListTasks) else 0,
     }

@@ -26,7 +26,8 @@ def list_tasks(reads: Reads, query: ListQuery) -> Listed:
         numbers = [task for task, _, _ in rows[: query.limit]]
         artifacts: Swap | None = None if query.artifacts else leaving_out
         history: Swap | None = leaving_out if query.history == 0 else None
-        return Listed(reads.by_number(numbers, artifacts, history), total, len(rows) > query.limit)
+        tasks = reads.by_number(numbers, artifacts, history, query.max_bytes)
+        return Listed(tasks, total, len(rows) > len(tasks))
 
 
 def newest_of_context(reads: Reads, owner: str, agent: str, context: str, limit: int) -> tuple[Stored, ...]:

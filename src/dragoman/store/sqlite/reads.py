@@ -126,13 +126,28 @@ class Reads:
             pushed=bool(pushed),
         )
 
-    def by_number(self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None) -> tuple[Stored, ...]:
-        """The tasks of these numbers, in their order; within a moment. No swap puts the bytes back."""
-        found = []
+    def by_number(
+        self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None, max_bytes: int | None = None
+    ) -> tuple[Stored, ...]:
+        """The tasks of these numbers, in their order; within a moment. No swap puts the bytes back.
+
+        From the first one on that would make it more than `max_bytes` they are left out, but for the very first.
+        """
+        found: list[Stored] = []
+        size = 0
+
+        def learn(owner: str, number: int, content: bytes) -> None:
+            nonlocal size
+            size += len(content)
+
         for number in numbers:
             rows = self._rows("load_by_number", number)
-            back = self.fetching("", None)
-            found.append(self.stored(rows, Swaps(artifacts or back, history or back, back)))
+            size += sum(len(row[12] or b"") for row in rows) + len(rows[0][10] or b"")
+            back = self.fetching("", learn)
+            stored = self.stored(rows, Swaps(artifacts or back, history or back, back))
+            if max_bytes is not None and size > max_bytes and found:
+                break
+            found.append(stored)
         return tuple(found)
 
     def unfinished(self) -> tuple[Stored, ...]:

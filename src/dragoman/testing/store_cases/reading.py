@@ -183,6 +183,30 @@ async def _paged(store: Store, context_id: str | None, state: TaskState | None, 
     return found
 
 
+async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) -> None:
+    async with bench.store() as store:
+        for number in range(6):
+            said = message("f", Part(raw=b"%d" % number * 5000), Part(text="x" * 5000))
+            await store.create(new_task(f"t{number}", said=said, at=START_MS + number))
+        sizes, ids = [], list[str]()
+        before: tuple[int, str] | None = None
+        more = True
+        while more:
+            query = ListQuery(owner="ann", agent="echo", limit=5, before=before, artifacts=True, max_bytes=25_000)
+            listed = await store.list(query)
+            sizes.append(len(listed.tasks))
+            ids += [stored.head.id for stored in listed.tasks]
+            assert listed.total == 6
+            more, last = listed.more, listed.tasks[-1]
+            before = (last.status_ms, last.head.id)
+        assert sizes == [2, 2, 2]
+        assert ids == ["t5", "t4", "t3", "t2", "t1", "t0"]
+        tiny = await store.list(ListQuery(owner="ann", agent="echo", limit=5, max_bytes=1))
+        assert (len(tiny.tasks), tiny.more) == (1, True)
+        some = await store.list(ListQuery(owner="ann", agent="echo", limit=2, max_bytes=1_000_000))
+        assert (len(some.tasks), some.more) == (2, True)
+
+
 async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status(bench: Bench) -> None:
     async with bench.store() as store:
         content = Part(raw=b"x" * 5000)
@@ -292,6 +316,7 @@ READING: tuple[Case, ...] = (
     unfinished_tasks_are_those_leased_or_queued_oldest_first,
     delegated_tasks_that_wait_are_found_oldest_first,
     a_list_is_ordered_filtered_paged_and_counted,
+    a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     what_was_delegated_is_kept_with_its_files,
     the_newest_tasks_of_a_context_come_oldest_first,

@@ -1,0 +1,68 @@
+"""What waits for readers is bounded, for each caller and for all."""
+
+import asyncio
+
+import pytest
+
+from dragoman.bindings.unread import Unread
+from dragoman.model.errors import TooManyRequests, Unavailable
+from tests.bindings.conftest import DEADLINE_S
+
+
+def test_a_caller_who_does_not_read_is_refused_and_others_are_not() -> None:
+    unread = Unread(100, 10)
+    unread.take("ann", 60)
+    with pytest.raises(TooManyRequests, match="max_unread_bytes") as refused:
+        unread.take("ann", 41)
+    assert refused.value.retry_after_s > 0
+    unread.take("bob", 100)
+    unread.take("ann", 40)
+    unread.release("ann", 60)
+    unread.take("ann", 60)
+    assert unread.bytes == 200
+
+
+def test_all_callers_together_have_twice_as_much() -> None:
+    unread = Unread(100, 10)
+    unread.take("ann", 100)
+    unread.take("bob", 100)
+    with pytest.raises(Unavailable):
+        unread.take("eve", 1)
+    unread.release("bob", 100)
+    unread.take("eve", 100)
+
+
+def test_a_single_answer_of_any_size_is_taken() -> None:
+    unread = Unread(100, 10)
+    unread.take("ann", 1000)
+    with pytest.raises(TooManyRequests):
+        unread.take("ann", 1)
+    with pytest.raises(Unavailable):
+        unread.take("bob", 1)
+    unread.release("ann", 1000)
+    assert unread.bytes == 0
+    unread.take("bob", 1000)
+
+
+async def test_pages_are_made_one_at_a_time_for_each_caller() -> None:
+    unread, go, made = Unread(100, 10), asyncio.Event(), list[str]()
+
+    async def page(caller: str) -> None:
+        async with unread.listing(caller):
+            made.append(caller)
+            await go.wait()
+
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        for caller in ("ann", "ann", "bob"):
+            tasks.create_task(page(caller))
+        while len(made) < 2:
+            await asyncio.sleep(0)
+        assert made == ["ann", "bob"]
+        assert unread.bytes == 20
+        go.set()
+    assert made == ["ann", "bob", "ann"]
+    assert unread.bytes == 0
+    unread.take("ann", 91)
+    with pytest.raises(TooManyRequests):
+        async with unread.listing("ann"):
+            pytest.fail("there is no room for a page")
