@@ -30,6 +30,7 @@ HEAD = f"POST {ECHO} HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\nContent-
 DRIP_EVERY_S = 1.0
 CHUNK_BYTES = 16_384
 POURED_BYTES = 20_000_000
+TASK_BYTES = 3_200_000
 SPARE_FILES = 200
 
 
@@ -52,13 +53,22 @@ class Found:
 
 
 @contextmanager
-def connected(server: Server, many: int, begun: bytes, answer: bytes = b"") -> Iterator[list[socket.socket]]:
-    """So many connections with that sent, and the beginning of an answer read if one is named."""
+def connected(
+    server: Server, many: int, begun: bytes, answer: bytes = b"", room_bytes: int = 0
+) -> Iterator[list[socket.socket]]:
+    """So many connections with that sent, and the beginning of an answer read if one is named.
+
+    With `room_bytes` the system keeps so much of an answer for a client that does not read, and no more.
+    """
     opened: list[socket.socket] = []
     try:
         for _ in range(many):
-            one = socket.create_connection(("127.0.0.1", server.port), timeout=30)
+            one = socket.socket()
             opened.append(one)
+            one.settimeout(30)
+            if room_bytes:
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, room_bytes)
+            one.connect(("127.0.0.1", server.port))
             one.sendall(begun)
             if answer and not one.recv(4096).startswith(answer):
                 raise servers.Broken("the answer is another")
@@ -131,6 +141,21 @@ def unread(load: Generators, server: Server, seconds: float) -> Found:
     return poured(load, server, seconds, "a stream of 20 MB that is read once, and that ten clients never read", 10)
 
 
+def pages(load: Generators, server: Server, seconds: float) -> Found:
+    """Callers who ask for a page of 160 MB, if it were not cut, and read nothing."""
+    warmed(load, server)  # before, since the newest tasks are listed first
+    text = "x" * (TASK_BYTES // 2)  # it is in the history and in the artifact
+    for _ in range(50):
+        params = message({"text": text})
+        params["message"]["messageId"] = str(uuid.uuid4())
+        server.call(ECHO, "SendMessage", params)
+    before_kb = server.rss_kb()
+    body = rpc("ListTasks", {"includeArtifacts": True})
+    begun = f"{HEAD}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    with connected(server, 100, begun, room_bytes=32_768):
+        return measured(load, server, "pages of 50 tasks of 3.2 MB that nobody reads", 100, before_kb, seconds)
+
+
 def readable(load: Generators, server: Server, seconds: float) -> Found:
     return poured(load, server, seconds, "for comparison: a stream of 20 MB that is read once", 0)
 
@@ -178,6 +203,7 @@ ROWS: tuple[Callable[[Generators, Server, float], Found], ...] = (
     slow_heads,
     slow_bodies,
     idle,
+    pages,
     readable,
     unread,
 )

@@ -1,5 +1,7 @@
 """ListTasks (A2A 1.0 §3.1.4), and what others' tasks look like (invariant 9)."""
 
+from pathlib import Path
+
 import pytest
 
 from dragoman.engine import policy
@@ -55,6 +57,18 @@ async def test_a_page_of_large_tasks_has_fewer_and_a_token_for_the_rest() -> Non
         assert len(sizes) > 2
         assert min(sizes) >= 1
         assert not (await h.listed(ListTasks(page_size=1, include_artifacts=True))).cut  # as many as were asked for
+
+
+async def test_a_large_task_is_read_and_anothers_is_not_found(tmp_path: Path) -> None:
+    """A large one is read beside the loop, once nothing keeps it in memory."""
+    async with house(url=f"sqlite:///{tmp_path}/d.db") as h:
+        text = "x" * 2_000_000
+        sent = await h.send(text)
+        found = await h.ask(GetTask(id=sent.head.id))
+        assert found == sent
+        with pytest.raises(A2AError) as refused:
+            await h.ask(GetTask(id=sent.head.id), owner="bob")
+        assert type(refused.value).__name__ == "TaskNotFound"
 
 
 async def test_pages_by_token_with_ties() -> None:

@@ -82,7 +82,7 @@ class App:
         loop = self._loop
         if loop is None:
             loop = self._loop = asyncio.get_running_loop()
-        request = Request(scope, receive, loop)
+        request = Request(scope, receive, loop, self._unread)
         try:
             if self._cors is not None and b"origin" in request.headers:
                 send = self._cors.sending(request, send)
@@ -107,6 +107,7 @@ class App:
         try:
             answer = await self._routed(request)
             if isinstance(answer, Answer) and len(answer.body) > SMALL_BYTES:
+                request.release()
                 self._take(request, answer)
             return answer
         except A2AError as error:
@@ -117,6 +118,8 @@ class App:
             reference = new_id()
             log.exception("%s %s failed: reference %s", request.method, request.scope["path"], reference)
             return self._refused(request, InternalError(reference))
+        finally:
+            request.release()
 
     def _take(self, request: Request, answer: Answer) -> None:
         """Have room for a large answer until its reader has it. Raises TooManyRequests or Unavailable."""

@@ -110,6 +110,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
         shown=_shown(request) if reception.forwards else None,
         base="" if reception.base is None else reception.base(request),
         size=request.size,
+        room=request.reserve,
     )
 
 

@@ -1,7 +1,7 @@
 """Large results written as JSON: beside the loop, and within what may wait for readers.
 
-Invariant: a result of some size has its room in `Unread` before it is written, so that results that nobody reads do not
-pile up on their way to the encoder.
+Invariant: a result of some size has its room in `Unread` before it is written, and a large task before it is read, so
+that results that nobody reads do not pile up on their way to the encoder.
 """
 
 from collections.abc import Callable
@@ -52,11 +52,6 @@ async def compose(request: Request, limits: Limits, result: Answered | Result, e
     weight = weigh(result)
     if weight < HEAVY_BYTES:
         return encode()
-    if isinstance(result, TaskPage):
-        return await limits.offload.run(encode)  # which has its room: see `Unread.listing`
-    caller, unread = request.principal.id, limits.unread
-    unread.take(caller, weight)
-    try:
-        return await limits.offload.run(encode)
-    finally:
-        unread.release(caller, weight)
+    if not request.reserved and not isinstance(result, TaskPage):  # which has its room: see `Unread.listing`
+        request.reserve(weight)
+    return await limits.offload.run(encode)

@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl
 from msgspec import Struct
 
 from dragoman.bindings.routes import Route
-from dragoman.bindings.unread import SMALL_BYTES
+from dragoman.bindings.unread import SMALL_BYTES, Unread
 from dragoman.dialects.api import Dialect
 from dragoman.engine.handler import Stream
 from dragoman.model.errors import (
@@ -106,12 +106,16 @@ class Request:
         "method",
         "principal",
         "receive",
+        "reserved",
         "route",
         "scope",
         "size",
+        "unread",
     )
 
-    def __init__(self, scope: Scope, receive: Receive, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, loop: asyncio.AbstractEventLoop, unread: Unread | None = None
+    ) -> None:
         self.loop = loop
         self.scope = scope
         self.method: str = scope["method"]
@@ -123,7 +127,21 @@ class Request:
         self.principal = ANONYMOUS
         self.size = 0
         self.held = 0
+        self.reserved = 0
+        self.unread = unread
         self.done = False
+
+    def reserve(self, size: int) -> None:
+        """Have room for an answer of that size, until it is made. Raises TooManyRequests or Unavailable."""
+        if self.unread is not None:
+            self.unread.take(self.principal.id, size)
+            self.reserved += size
+
+    def release(self) -> None:
+        """Give up what was reserved."""
+        if self.reserved and self.unread is not None:
+            self.unread.release(self.principal.id, self.reserved)
+            self.reserved = 0
 
     @property
     def peer(self) -> str:

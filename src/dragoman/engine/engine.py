@@ -182,7 +182,7 @@ class Engine:
                 case SendMessage():
                     return await self._send(runner, call, operation)
                 case GetTask(id=task_id):
-                    return self._registry.record(call, task_id)
+                    return await self._registry.read_record(call, task_id)
                 case ListTasks():
                     return await page(self._store, call, operation, self._settings.max_page_bytes)
                 case CancelTask(id=task_id):

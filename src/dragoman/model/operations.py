@@ -3,7 +3,7 @@
 Invariant: an operation says nothing about the bytes it came in; every dialect decodes into these and only these.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
@@ -230,7 +230,8 @@ class Call(Struct, frozen=True, kw_only=True):
     `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream
     must know what that was where it begins. `peer` is the address it came from, without port. `shown` is there if the
     agent passes on what its callers say who they are with. `base` is the URL under which the server was reached, where
-    that matters. `size` is that of the request's body in bytes, as far as it is known.
+    that matters. `size` is that of the request's body in bytes, as far as it is known. `room` is called
+    with the size of a large task before it is read, and raises if there is no room for it in an answer.
     """
 
     operation: Operation
@@ -248,6 +249,7 @@ class Call(Struct, frozen=True, kw_only=True):
     shown: Shown | None = None
     base: str = ""
     size: int = 0
+    room: Callable[[int], None] | None = None
 
 
 class TaskPage(Struct, frozen=True, kw_only=True):

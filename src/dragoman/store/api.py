@@ -252,6 +252,14 @@ class Store(Protocol):
         """The task, or None. A point read: short enough for the loop."""
         ...
 
+    def size(self, task_id: str) -> int:
+        """About how many bytes `load` would read, files included; 0 for an unknown task, and one that is at hand."""
+        ...
+
+    async def load_apart(self, task_id: str) -> Stored | None:
+        """The same as `load`, of a task of any size: the loop goes on meanwhile."""
+        ...
+
     def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
         """Head, seq and state of the task, or None. A point read: short enough for the loop."""
         ...

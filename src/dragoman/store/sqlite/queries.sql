@@ -126,6 +126,12 @@ FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.task = ?1 ORDER BY p.first_seq;
 
+-- name: size
+-- How many bytes a task's snapshot, the pages behind it and its files have. No content is read.
+SELECT t.log_bytes + coalesce((SELECT length(record) FROM snapshots s WHERE s.task = t.task), 0)
+    + CASE WHEN t.files THEN coalesce((SELECT sum(length(bytes)) FROM files f WHERE f.task = t.task), 0) ELSE 0 END
+FROM tasks t WHERE t.id = ?1;
+
 -- name: row_head
 -- Head, seq and state of a task.
 SELECT head, seq, state FROM tasks WHERE id = ?1;

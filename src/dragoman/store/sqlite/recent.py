@@ -44,6 +44,10 @@ class Recent:
             self._tasks[task_id] = stored  # now the newest
         return stored
 
+    def has(self, task_id: str) -> bool:
+        """Whether `get` would find it."""
+        return task_id in self._tasks
+
     def keep(self, stored: Stored) -> None:
         """Remember a task that was just read."""
         if stored.snapshot_bytes + stored.log_bytes_since <= TASK_BYTES_MAX and not stored.head.earlier:

@@ -192,6 +192,23 @@ class SqliteStore:
             self._recent.keep(stored)
         return stored
 
+    def size(self, task_id: str) -> int:
+        """A point read; a task that was read lately is small."""
+        if self._recent.has(task_id):
+            return 0
+        try:
+            found = self._reads.point("size", (task_id,))
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
+        return 0 if found is None else int(found)
+
+    async def load_apart(self, task_id: str) -> Stored | None:
+        """On a reader thread."""
+        stored = await self._readers.run(lambda reads: reads.load(task_id))
+        if stored is not None:
+            self._recent.seen(task_id, stored.seq)
+        return stored
+
     def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
         """A point read, of memory if the task was read lately."""
         if (kept := self._recent.get(task_id)) is not None:

@@ -183,6 +183,23 @@ async def _paged(store: Store, context_id: str | None, state: TaskState | None, 
     return found
 
 
+async def a_large_task_is_known_to_be_one_and_read_apart_is_the_same(bench: Bench) -> None:
+    async with bench.store() as store:
+        await store.create(new_task("small", said=message("f", Part(text="x"))))
+        await store.create(new_task("text", said=message("f", Part(text="x" * 2_000_000))))
+        await store.create(new_task("file", said=message("f", Part(raw=b"x" * 2_000_000))))
+        assert store.size("small") < 10_000
+        assert store.size("text") >= 2_000_000
+        assert store.size("file") >= 2_000_000
+        assert store.size("none") == 0
+        for task_id in ("small", "text", "file"):
+            apart, found = await store.load_apart(task_id), loaded(store, task_id)
+            assert apart is not None
+            assert (apart.head, apart.seq, apart.state) == (found.head, found.seq, found.state)
+            assert [one.event for one in apart.events] == [one.event for one in found.events]
+        assert await store.load_apart("none") is None
+
+
 async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) -> None:
     async with bench.store() as store:
         for number in range(6):
@@ -316,6 +333,7 @@ READING: tuple[Case, ...] = (
     unfinished_tasks_are_those_leased_or_queued_oldest_first,
     delegated_tasks_that_wait_are_found_oldest_first,
     a_list_is_ordered_filtered_paged_and_counted,
+    a_large_task_is_known_to_be_one_and_read_apart_is_the_same,
     a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     what_was_delegated_is_kept_with_its_files,
