@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from tests.durability.caller import Caller, message
+from tests.durability.caller import Caller, Refusal, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
 from tests.push.receiver import receiving
 
@@ -200,5 +200,6 @@ name = "deaf"
     server = await serve()
     caller = call(server)
     await working(caller, "program", "go")
-    await caller.send("model", message("hello"))
+    with pytest.raises(Refusal, match="model cannot be reached"):  # by then its tools have been listed
+        await caller.send("model", message("hello"))
     assert await stopped(server) < WHOLE_S + LOADED_S

@@ -148,8 +148,13 @@ class Intake:
         return Taken(live, repeat.seq, repeated=True)
 
     def _instead(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Dedupe | None:
-        """How a call is remembered although its key is known: in place of the same one, which was refused."""
-        return replace(dedupe, instead_of=repeat.task_id) if self._same(call, repeat, dedupe) else None
+        """How a call is remembered although its key is known: in place of the same one, which was refused.
+
+        None, not at all: it is another call, or its first answer was a direct agent's message, which stays remembered.
+        """
+        if repeat.task_id is None or not self._same(call, repeat, dedupe):
+            return None
+        return replace(dedupe, instead_of=repeat.task_id)
 
     async def _known(self, call: Call, dedupe: Dedupe) -> bool:
         """Whether a call is a repeat: of another one, or of itself unless that was refused."""
