@@ -110,6 +110,15 @@ def test_commas_in_strings_are_no_values() -> None:
     json_bounds.check(json.dumps({"a": ",:" * 100_000, "b": '\\",:[' * 50_000}).encode(), max_values=10)
 
 
+@pytest.mark.parametrize("escape", [r"\"", r"\u00e9", r"\\"])
+def test_a_body_of_too_many_escapes_is_refused_and_the_fix_named(escape: str) -> None:
+    enough = json_bounds.MAX_ESCAPES // escape.count("\\")
+    body = b'{"text": "%s"}'
+    json_bounds.check(body % (escape * enough).encode())
+    with pytest.raises(InvalidRequest, match="more than 3000000 escapes: send its text as UTF-8"):
+        json_bounds.check(body % (escape * (enough + 1)).encode())
+
+
 @pytest.mark.parametrize("pad", range(4))
 def test_an_escape_across_two_chunks_is_one(pad: int) -> None:
     text = "x" * (65_530 + pad) + '\\"' * 40_000 + "," * 500
