@@ -16,7 +16,7 @@ from dragoman.agents.checks import Checkable, Finding
 from dragoman.agents.lifetime import Living
 from dragoman.cli.declared import declared
 from dragoman.config import load
-from dragoman.engine.api import Ended, Refusing
+from dragoman.engine.api import Refusing
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -93,9 +93,10 @@ async def asked(agent: ChatAgent, content: Any = "Hi", **how: Any) -> Ran:
 
 async def ending(agent: ChatAgent, content: Any = "Hi") -> tuple[TaskState, str, str]:
     """How a task ends that does not complete: its state, its text, its reason."""
-    with pytest.raises(Ended) as caught:
-        await asked(agent, content)
-    return caught.value.state, "".join(part.text or "" for part in caught.value.parts), caught.value.reason
+    status = (await asked(agent, content)).record.status
+    assert status.message is not None
+    assert status.message.metadata is not None
+    return status.state, status.message.text, status.message.metadata["reason"]
 
 
 # -- an answer ---------------------------------------------------------------------------------------------------------

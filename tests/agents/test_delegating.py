@@ -48,7 +48,7 @@ async def test_a_test_says_what_comes_of_a_delegation(skill: Any) -> None:
     ran = await of(skill, "hello", delegated={"other": outcomes})
     assert ran.data == [["done", "TASK_STATE_COMPLETED", {"a": 1}, ["x.bin"]]]
     first, second = ran.orders
-    assert (first.agent, first.parts, first.skill, first.timeout_s) == ("other", (Part(text="do it"),), "talk", 5)
+    assert (first.agent, first.parts, first.skill, first.timeout_s) == ("other", (Part(text="do it"),), "talk", 60)
     assert second.parts == (Part(text="hello"),)
 
 

@@ -52,9 +52,10 @@ async def ran(agent: ProgramAgent, message: Any = "", **around: Any) -> Ran:
 
 async def failed(agent: ProgramAgent, message: Any = "", **around: Any) -> tuple[str, str]:
     """The text and the reason with which the task fails."""
-    with pytest.raises(Ended) as ended:
-        await ran(agent, message, **around)
-    return "".join(part.text or "" for part in ended.value.parts), ended.value.reason
+    status = (await ran(agent, message, **around)).record.status
+    assert status.message is not None
+    assert status.message.metadata is not None
+    return status.message.text, status.message.metadata["reason"]
 
 
 def alive(pid: int) -> bool:

@@ -302,7 +302,7 @@ def test_who_names_the_wrong_object_is_told_the_right_one(tmp_path: Path) -> Non
         'builder = StateGraph(MessagesState).add_node("go", lambda state: {}).add_edge(START, "go")\n'
         "graph = builder.compile()\n"
     )
-    with pytest.raises(AgentReferenceError, match="is of type StateGraph, not an Agent; its agents are graph"):
+    with pytest.raises(AgentReferenceError, match="is of type StateGraph, not an Agent; it is not compiled"):
         referenced(f"{module}:builder")
 
 

@@ -241,6 +241,7 @@ class Agent(Twin[Connection]):
     extended_card = blocking(Connection.extended_card)
     ask = blocking(Connection.ask)
     refresh = blocking(Connection.refresh)
+    reach = blocking(Connection.reach)
 
     def __init__(self, inner: Connection, thread: Thread) -> None:
         super().__init__(inner, thread)

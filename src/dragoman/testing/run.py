@@ -150,7 +150,7 @@ async def run(
     except Reject as reject:
         fake.end(TaskState.REJECTED, (Part(text=str(reject)),) if str(reject) else ())
     except Ended as ended:
-        fake.end(ended.state, ended.parts)
+        fake.end(ended.state, ended.parts, ended.reason)
     except asyncio.CancelledError:
         if not fake.waits:
             raise
@@ -320,13 +320,14 @@ class FakeRun:
             raise AssertionError(f"the agent reads {part.url!r}: say what is there: files={{...}}")
         return self._files[part.url]
 
-    def end(self, state: TaskState, parts: Sequence[Part] = ()) -> None:
-        """The run is over, in `state`."""
-        message = self._said(parts) if parts else None
+    def end(self, state: TaskState, parts: Sequence[Part] = (), reason: str = "") -> None:
+        """The run is over, in `state`. `reason` is for programs, as on a server."""
+        message = self._said(parts, {"reason": reason} if reason else None) if parts else None
         self._add(StatusChanged(state, TIMESTAMP, message, usage=self._usage, duration_ms=0))
 
-    def _said(self, parts: Sequence[Part]) -> Message:
-        return Message(message_id=f"agent-{len(self.events)}", role=Role.AGENT, parts=tuple(parts))
+    def _said(self, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
+        said = tuple(parts)
+        return Message(message_id=f"agent-{len(self.events)}", role=Role.AGENT, parts=said, metadata=metadata)
 
     def _add(self, event: Event) -> None:
         self.events.append(event)
