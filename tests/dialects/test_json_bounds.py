@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -94,14 +94,16 @@ def values_in(value: object) -> int:
             return 1
 
 
+@example([None, None, [], []], 5)
 @given(JSON, st.integers(1, 40))
 def test_what_passes_has_no_more_values_than_are_allowed(value: object, max_values: int) -> None:
-    """Each is counted once: by its bracket, or by the comma or colon beside it, of which the first has none."""
+    """Each is counted by its bracket and by the comma or colon beside it, which a first one lacks. So nothing counts
+    more than twice, and whatever an array begins with counts as the array does."""
     body = json.dumps(value, ensure_ascii=False).encode("utf-8")
     try:
         json_bounds.check(body, max_values=max_values)
     except InvalidRequest:
-        assert values_in(value) > max_values
+        assert 2 * values_in(value) > max_values
     else:
         assert values_in(value) <= 2 * max_values + 1
 
