@@ -132,6 +132,7 @@ async def test_few_pipelined_requests_wait_in_memory(served: Site) -> None:
         for _ in range(20):  # the server, in this loop, would read on meanwhile
             async with served.http.get("/health") as answer:
                 assert answer.status == 200
+        gc.collect()  # those of the tests before
         waiting = sum(type(each) is RequestResponseCycle for each in gc.get_objects())
         assert waiting <= SLICE_BYTES // len(GET) + 50
         writer.transport.abort()
