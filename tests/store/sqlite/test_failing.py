@@ -3,7 +3,7 @@
 import asyncio
 import os
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import apsw
@@ -53,18 +53,36 @@ async def test_a_full_file_refuses_what_does_not_fit_and_takes_it_when_there_is_
     assert loaded(store, "t2").events[0].event.message == large  # type: ignore[union-attr]
 
 
-async def test_a_full_disk_is_told_and_survived(tmp_path: Path) -> None:
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A small filesystem of its own."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.geteuid() != 0 or subprocess.run(["mount", "-t", "tmpfs", "-o", "size=6m", "tmpfs", disk]).returncode:
         pytest.skip("mounting a small file system needs root; the same with max_page_count is tested above")
-    try:
-        await _fill_and_recover(disk)
-    finally:
-        subprocess.run(["umount", disk], check=True)
+    yield disk
+    subprocess.run(["umount", disk], check=True)
 
 
-async def _fill_and_recover(disk: Path) -> None:
+@pytest.mark.parametrize("spare_bytes", [0, 4096, 65536], ids=["nothing", "the lock", "the lock and some tables"])
+async def test_a_store_that_a_full_disk_cannot_hold_is_refused_with_the_fix(disk: Path, spare_bytes: int) -> None:
+    store = SqliteStore(f"sqlite:///{disk}/store.db", SystemClock())
+    for holder in ("h1", None):  # as a server and as a command open it
+        ballast = disk / "ballast"
+        with ballast.open("wb", buffering=0) as file:
+            with pytest.raises(OSError, match="No space left"):
+                while file.write(bytes(65536)):
+                    pass
+            file.truncate(file.tell() - spare_bytes)
+        with pytest.raises(StoreFull, match="free some space"):
+            await store.open(holder)
+        ballast.unlink()
+    await store.open("h1")
+    await store.close()
+    assert check(disk / "store.db") == []
+
+
+async def test_a_full_disk_is_told_and_survived(disk: Path) -> None:
     ballast = disk / "ballast"
     ballast.write_bytes(b"x" * 2_000_000)
     store = SqliteStore(f"sqlite:///{disk}/store.db", SystemClock())

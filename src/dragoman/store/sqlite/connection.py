@@ -143,8 +143,11 @@ class ProcessLock:
             owner = os.read(self._descriptor, 20).decode("ascii", "replace").partition("\n")[0].strip() or "unknown"
             os.close(self._descriptor)
             raise InUse(path, owner) from None
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError:
+            pass  # the disk is full: the lock holds without the process id, which only messages name
 
     def release(self) -> None:
         """Let the next process have it."""

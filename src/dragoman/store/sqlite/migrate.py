@@ -11,7 +11,7 @@ import apsw
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
-from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect
+from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, translated
 
 
 class Migration(Struct, frozen=True):
@@ -48,6 +48,8 @@ def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migrat
         except apsw.Error as error:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
+            if isinstance(error, apsw.FullError):
+                raise translated(error, location) from error
             raise StoreError(f"store {location.url!r}: migration {step.name} failed: {error}") from error
 
 

@@ -74,6 +74,7 @@ class SqliteStore:
                 connection.close()
             if self._lock is not None:
                 self._lock.release()
+                self._lock = None
             raise error if isinstance(error, StoreError) else translated(error, location) from error
         self._apart.last_file = ledger.last_file
         _, mine, *others = connections
@@ -94,6 +95,7 @@ class SqliteStore:
         opened.writer.release()
         if self._lock is not None:
             self._lock.release()
+            self._lock = None
 
     def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
         """One transaction for row, log and remembered call."""
