@@ -111,6 +111,11 @@ def test_a_mount_without_0_3_has_a_card_without_it() -> None:
     assert {at["protocolVersion"] for at in only["supportedInterfaces"]} == {"1.0"}
 
 
+def test_a_caller_that_names_0_3_where_it_is_not_served_gets_no_card_of_it() -> None:
+    at = cards.interfaces("http://h", "/echo", ("1.0",))
+    assert well_known(at=at, form="0.3") == well_known(at=at)
+
+
 def test_a_mount_without_1_0_does_not_name_it() -> None:
     only = well_known(at=cards.interfaces("http://h", "/echo", ("0.3",)))
     assert only["url"] == "http://h/echo"

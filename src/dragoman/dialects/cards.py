@@ -120,11 +120,11 @@ def form_of(version: str | None) -> str:
 
 
 def well_known(of: AgentCard, form: str, offer: Offer = PLAIN) -> WellKnown:
-    """The public card in one of the forms that `form_of` names."""
+    """The public card in one of the forms that `form_of` names; no card of 0.3 where no endpoint speaks it."""
     if form == "1.0":
         new: dict[str, Any] = msgspec.to_builtins(of)
         return WellKnown(new, [new])
-    if form == "0.3":
+    if form == "0.3" and _speaks_03(of):
         old = card_03(of)
         old["capabilities"]["stateTransitionHistory"] = offer.history
         return WellKnown(old, [old, unsaid(old)])
@@ -135,10 +135,14 @@ def well_known(of: AgentCard, form: str, offer: Offer = PLAIN) -> WellKnown:
 def signed_forms(of: AgentCard) -> list[dict[str, Any]]:
     """The forms of a card to be signed: as 1.0 has it, and, if it has an endpoint of 0.3, as that has it."""
     forms: list[dict[str, Any]] = [msgspec.to_builtins(of)]
-    if any(each.protocol_version.startswith("0.3") for each in of.supported_interfaces):
+    if _speaks_03(of):
         old = card_03(of)
         forms += [old, unsaid(old)]
     return forms
+
+
+def _speaks_03(of: AgentCard) -> bool:
+    return any(each.protocol_version.startswith("0.3") for each in of.supported_interfaces)
 
 
 def signed_extended_forms(of: AgentCard) -> list[dict[str, Any]]:
@@ -156,7 +160,7 @@ def hybrid(of: AgentCard, offer: Offer = PLAIN) -> dict[str, Any]:
     the member that 1.0 wraps them in: readers of either pass over the other's.
     """
     new: dict[str, Any] = msgspec.to_builtins(of)
-    old = card_03(of) if any(each.protocol_version.startswith("0.3") for each in of.supported_interfaces) else {}
+    old = card_03(of) if _speaks_03(of) else {}
     both = {**new, **old}
     if old and not any(each.protocol_version.startswith("1.") for each in of.supported_interfaces):
         both.pop("securityRequirements", None)
