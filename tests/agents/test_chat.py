@@ -627,6 +627,13 @@ async def test_a_check_says_that_the_version_is_missing(api: Completions) -> Non
     assert "/api/v1" in finding.fix
 
 
+@pytest.mark.parametrize("status", [429, 500, 503])
+async def test_a_check_says_that_the_endpoint_takes_nothing_at_present(api: Completions, status: int) -> None:
+    api.model_status = status
+    (finding,) = await checked(model(api.url))
+    assert (finding.ok, f"(status {status})" in finding.what) == (False, True)
+
+
 async def test_an_endpoint_without_a_list_is_not_held_against_it(api: Completions) -> None:
     api.model_status = 404
     assert [finding.ok for finding in await checked(model(api.url))] == [True, True]

@@ -95,6 +95,18 @@ async def test_an_endpoint_that_does_not_answer_is_named() -> None:
         assert await degraded(partner(url, **agent)) == {"partner": "its endpoint does not answer"}
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("body", ["", '{"error": "busy"}', '{"jsonrpc": "2.0", "id": null, "error": {"code": -32000}}'])
+async def test_an_agent_that_takes_nothing_at_present_is_named(status: int, body: str) -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        return web.Response(status=status, text=body, headers={"Retry-After": "77"}, content_type="application/json")
+
+    async with site(card_naming(""), web.post("/rpc", refuse)) as url:
+        (found,) = await findings(partner(url))
+        assert (found.ok, found.what.partition(":")[0]) == (False, "it takes no tasks at present")
+        assert "try again" in found.fix
+
+
 @pytest.mark.parametrize("key", ["", "another-key-1234567"])
 async def test_an_agent_that_does_not_let_us_in_is_named(key: str) -> None:
     agent = Agent(KEY)

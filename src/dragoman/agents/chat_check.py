@@ -46,6 +46,10 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
         )
         yield Finding(False, f"{where} {said} (status {reply.status if reply.status in (401, 403) else 401})", fix)
         return
+    if reply.status == 429 or reply.status >= 500:
+        fix = "try again later; if it stays so, ask its operator"
+        yield Finding(False, f"{where} takes no requests at present (status {reply.status})", fix)
+        return
     yield Finding(True, f"{where} answers")
     listed = _listed(reply.body) if reply.ok else None
     if listed is None:

@@ -6,13 +6,32 @@ Invariant: what is asked has no effect there, and goes the way that a send goes:
 import msgspec
 from msgspec import Struct
 
-from dragoman.agents.upstream_faults import NOT_CALLED, NOT_LET_IN, NOT_REACHED, NOT_THERE, NOT_WELL, fault_of, in_words
+from dragoman.agents.upstream_faults import (
+    BUSY,
+    NOT_CALLED,
+    NOT_LET_IN,
+    NOT_REACHED,
+    NOT_THERE,
+    NOT_WELL,
+    fault_of,
+    in_words,
+)
 from dragoman.client import Connection
 from dragoman.client.chat import COMPLETIONS_PATH
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, NotReached, PeerError, no_answer
 from dragoman.client.wire import Requester
 from dragoman.dialects.cards import JSONRPC
-from dragoman.model.errors import A2AError, AgentNotFound, Forbidden, InvalidAgentResponse, NotFound, Unauthorized
+from dragoman.model.errors import (
+    A2AError,
+    AgentNotFound,
+    AgentOffline,
+    Forbidden,
+    InvalidAgentResponse,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
 from dragoman.model.ids import new_id
 from dragoman.net.errors import EgressError
 
@@ -60,7 +79,9 @@ def _fault(error: NoAnswer | PeerError | A2AError, *, rpc: bool) -> Fault | None
         # over HTTP+JSON a status of 404 is what the task has that nobody has
         case AgentNotFound() | NotFound() | HttpRefusal(status=404 | 405 | 410) if rpc:
             return Fault(NOT_THERE, told)
-        case HttpRefusal(status=status) if 300 <= status < 400 or status in (429, 502, 503, 504):
+        case Unavailable() | TooManyRequests() | AgentOffline() | HttpRefusal(status=429 | 503):
+            return Fault(BUSY, told)
+        case HttpRefusal(status=status) if 300 <= status < 400 or status in (502, 504):
             return Fault(NOT_WELL, told)
         case InvalidAgentResponse() if rpc:
             return Fault(NOT_WELL, told)
@@ -88,6 +109,8 @@ async def ask_for_chat(way: Requester, base_url: str, *, timeout_s: float) -> Fa
         return Fault(NOT_LET_IN, told)
     if reply.status in _ABSENT or 300 <= reply.status < 400 or (reply.ok and not _json(reply.body)):
         return Fault(NOT_THERE, told)
+    if reply.status in (429, 503):
+        return Fault(BUSY, told)
     return Fault(NOT_WELL, told) if reply.status >= 500 else None
 
 

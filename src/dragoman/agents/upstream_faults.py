@@ -18,6 +18,7 @@ NOT_CALLED = "its card names an address that is not called from here"
 NOT_REACHED = "its endpoint does not answer"
 NOT_LET_IN = "it does not let this server in"
 NOT_THERE = "there is no agent where it is called"
+BUSY = "it takes no tasks at present"
 NOT_WELL = "its endpoint does not answer as an agent does"
 
 FIXES = {
@@ -30,6 +31,7 @@ FIXES = {
     NOT_REACHED: "see whether it runs where its card says, and whether a firewall is in between",
     NOT_LET_IN: "see whether `credentials` are right: the variable of the environment, and the `header`",
     NOT_THERE: "see whether the URL in `run` is right, and the one that its card names",
+    BUSY: "try again later; if it stays so, ask its operator",
     NOT_WELL: "see what is there: a proxy, a page, or an agent that is starting",
     NOT_HAD: "see whether it runs and the URL in `run` is right, and whether it wants `credentials`",
 }
