@@ -144,7 +144,7 @@ def test_a_key_is_limited_as_it_was_asked_for(run: Run) -> None:
 
 def test_what_is_printed_of_a_limited_key_works_with_it(run: Run) -> None:
     reading = run("keys", "create", "ann", "--agent", "echo", "--scope", "read").output
-    assert "read only, with the agent echo" in reading
+    assert "only read, with the agent echo" in reading
     assert "http://127.0.0.1:7870/agents/echo/tasks" in reading
     assert "message:send" not in reading
     working = run("keys", "create", "w", "--agent", "echo", "--role", "agent").output

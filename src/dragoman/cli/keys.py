@@ -227,7 +227,7 @@ def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey
     from dragoman.cli.tables import moment
 
     reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
-    doing = f"{', '.join(key.scopes)} only" if key.scopes else "every operation"
+    doing = f"only {', '.join(key.scopes)}" if key.scopes else "every operation"
     if key.role.value != "caller":
         doing += " and the worker API"
     until = "until it is revoked" if key.expires_ms is None else f"until {moment(key.expires_ms)}"
