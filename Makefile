@@ -37,7 +37,7 @@ ARGS ?=
 .PHONY: help setup check format test test-fast test-frameworks serve bench docs peers frameworks requirements clean
 
 help: ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
 setup: $(VENV)/.dev ## the environment in .venv, with all that `check` and `test-fast` need
 
