@@ -95,6 +95,14 @@ async def test_an_endpoint_that_does_not_answer_is_named() -> None:
         assert await degraded(partner(url, **agent)) == {"partner": "its endpoint does not answer"}
 
 
+async def test_the_places_where_a_card_was_looked_for_are_told_on_one_line() -> None:
+    async with site() as url:
+        (found,) = await findings(partner(url))
+        assert "\n" not in found.what
+        at = f"{url}/.well-known/agent"
+        assert f"Tried: {at}-card.json: HTTP status 404; {at}.json: HTTP status 404; " in found.what
+
+
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("body", ["", '{"error": "busy"}', '{"jsonrpc": "2.0", "id": null, "error": {"code": -32000}}'])
 async def test_an_agent_that_takes_nothing_at_present_is_named(status: int, body: str) -> None:

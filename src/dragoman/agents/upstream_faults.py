@@ -66,8 +66,9 @@ def fault_of(error: Unfound) -> str:
 
 
 def in_words(error: Exception) -> str:
-    """What an error says, with the keys of the configuration in place of the client's arguments."""
-    text = str(error)
+    """What an error says, on one line, with the keys of the configuration in place of the client's arguments."""
+    head, *tried = str(error).split("\n  ")  # where a card was looked for, a line each
+    text = f"{head} {'; '.join(tried)}" if tried else head
     for argument, key in _KEYS.items():
         text = text.replace(argument, key)
     return text
