@@ -111,6 +111,15 @@ def test_any_other_path_is_not_found(path: str) -> None:
         find(path)
 
 
+@pytest.mark.parametrize("mount", Mount)
+def test_a_path_that_is_not_found_names_only_paths_that_are(mount: Mount) -> None:
+    routes = Routes(["echo"], "echo", [mount])
+    with pytest.raises(NotFound) as refusal:
+        routes.find(b"/nope/x/y")
+    assert ("GET /agents " in str(refusal.value)) == (mount is Mount.AGENT)
+    assert routes.find(b"/.well-known/agent-card.json").endpoint == "card"
+
+
 def test_a_reserved_word_is_never_a_tenant() -> None:
     with pytest.raises(NotFound):
         find("/metrics/message:send")

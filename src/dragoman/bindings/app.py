@@ -20,7 +20,7 @@ from dragoman.bindings.mcp import Mcp
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.rest import Rest
-from dragoman.bindings.routes import ALL_MOUNTS, NOT_HERE, WHERE, Routes
+from dragoman.bindings.routes import ALL_MOUNTS, Routes
 from dragoman.bindings.stream import Streams
 from dragoman.bindings.unread import SMALL_BYTES
 from dragoman.bindings.workers import Workers
@@ -147,12 +147,14 @@ class App:
                 raise AgentNotFound(route.agent)
             if request.method not in route.methods and mount_of(route.mount) is Mount.TENANT:
                 request.route = http.NOWHERE
-                raise NotFound(NOT_HERE)  # any path at all looks like an agent's there
+                raise NotFound(self._routes.not_here)  # any path at all looks like an agent's there
             # over JSON-RPC it is said with the caller's id
         if request.method not in route.methods:
             allowed = [*route.methods, "OPTIONS"]
             if request.method != "OPTIONS":
-                raise MethodNotAllowed(allowed, f"POST JSON-RPC; {WHERE}" if route.endpoint == "rpc" else "")
+                raise MethodNotAllowed(
+                    allowed, f"POST JSON-RPC; {self._routes.where}" if route.endpoint == "rpc" else ""
+                )
             return Answer(204, [(b"allow", ", ".join(allowed).encode())], b"")
         headers = request.headers
         # MCP 2025-11-25, Transports, Security Warning: every request to its endpoint.

@@ -104,8 +104,6 @@ WORKER_ACTIONS = frozenset(
         "references",
     }
 )
-WHERE = "the agent cards name the endpoints, GET /agents lists the agents"
-NOT_HERE = f"no such path here: {WHERE}"
 
 SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
     {
@@ -136,6 +134,13 @@ class Routes:
         self._agents = frozenset(agents)
         self._default = default
         self._mounts = frozenset(mounts)
+        self.where = (
+            "the agent cards name the endpoints, GET /agents lists the agents"
+            if Mount.AGENT in self._mounts
+            else "the agent card names the endpoints: GET /.well-known/agent-card.json"
+        )
+        """Where a caller learns which paths there are, for errors."""
+        self.not_here = f"no such path here: {self.where}"
         self._exact: dict[bytes, Route] = {}
         below = [(), *FIXED, *((".well-known", card) for card in CARDS), *(("v1", *path) for path in FIXED_LEGACY)]
         stems = [(), ("a2a",), *((*stem, agent) for agent in self._agents for stem in ((), ("agents",), EVOAI))]
@@ -185,7 +190,7 @@ class Routes:
             case [".well-known", name] if name in CARDS and (mount in self._mounts or mount is Mount.ROOT):
                 return Route("card", READ, path, agent)
             case _ if mount not in self._mounts:
-                raise NotFound(NOT_HERE)
+                raise NotFound(self.not_here)
             case []:
                 return Route("rpc", CALL, path, agent)
             case ["stream"] if mount is Mount.TENANT:
@@ -197,27 +202,26 @@ class Routes:
             case ["v1", *further] if "0.3" in SERVED[mount].rest:
                 methods, ids = FIXED_LEGACY.get(tuple(further)), NOTHING
                 if methods is None:
-                    methods, ids = _task(further)
+                    methods, ids = self._task(further)
                 return Route("rest", methods, path, agent, ids, legacy=True)
             case [*further] if "1.0" in SERVED[mount].rest:
                 methods, ids = FIXED.get(tuple(further)), NOTHING
                 if methods is None:
-                    methods, ids = _task(further)
+                    methods, ids = self._task(further)
                 return Route("rest", methods, path, agent, ids)
             case _:
-                raise NotFound(NOT_HERE)
+                raise NotFound(self.not_here)
 
-
-def _task(rest: list[str]) -> tuple[Methods, Mapping[str, str]]:
-    match rest:
-        case ["tasks", named]:
-            for suffix, methods in ACTIONS:
-                if named.endswith(suffix):
-                    return methods, {"id": named.removesuffix(suffix)}
-            return TASK, {"id": named}
-        case ["tasks", task_id, "pushNotificationConfigs"]:
-            return PUSH_CONFIGS, {"task_id": task_id}
-        case ["tasks", task_id, "pushNotificationConfigs", config_id]:
-            return PUSH_CONFIG, {"task_id": task_id, "id": config_id}
-        case _:
-            raise NotFound(NOT_HERE)
+    def _task(self, rest: list[str]) -> tuple[Methods, Mapping[str, str]]:
+        match rest:
+            case ["tasks", named]:
+                for suffix, methods in ACTIONS:
+                    if named.endswith(suffix):
+                        return methods, {"id": named.removesuffix(suffix)}
+                return TASK, {"id": named}
+            case ["tasks", task_id, "pushNotificationConfigs"]:
+                return PUSH_CONFIGS, {"task_id": task_id}
+            case ["tasks", task_id, "pushNotificationConfigs", config_id]:
+                return PUSH_CONFIG, {"task_id": task_id, "id": config_id}
+            case _:
+                raise NotFound(self.not_here)
