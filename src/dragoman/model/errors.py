@@ -45,10 +45,10 @@ class InvalidRequest(A2AError):
 
 
 class MethodNotFound(A2AError):
-    """The server knows no such method."""
+    """The server knows no such method. `fix` says which it knows."""
 
-    def __init__(self, method: str) -> None:
-        super().__init__(f"method {method[:100]!r} is not known here")
+    def __init__(self, method: str, fix: str = "") -> None:
+        super().__init__(f"method {method[:100]!r} is not known here" + (f": {fix}" if fix else ""))
         self.method = method
 
     @property

@@ -148,8 +148,9 @@ def test_what_is_no_object_is_refused(body: bytes, error: type[A2AError]) -> Non
 
 def test_a_method_or_route_of_another_version_is_not_found() -> None:
     for method in ("SendMessage", "tasks/send", "", "message/send "):
-        with pytest.raises(MethodNotFound):
+        with pytest.raises(MethodNotFound) as refusal:
             v03.JSONRPC.decode(method, b"{}")
+        assert ("send A2A-Version: 1.0" in str(refusal.value)) == ("/" not in method)
     assert v03.REST.decode_rest is not None
     with pytest.raises(MethodNotFound):
         v03.REST.decode_rest(RestRequest("message/send", {}, {}, b"{}"))

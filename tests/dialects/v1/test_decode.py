@@ -37,6 +37,7 @@ def test_an_unknown_method_is_not_found(method: str) -> None:
     with pytest.raises(MethodNotFound) as refusal:
         decode(method)
     assert len(refusal.value.message) < 200
+    assert ("send A2A-Version: 0.3" in refusal.value.message) == ("/" in method)
 
 
 @pytest.mark.parametrize("params", [b"", b"x", b'{"message"', b'{"message":{"parts":[{"text":"\xff"}]}}', b'{"a":NaN}'])

@@ -10,7 +10,7 @@ from typing import Any
 from dragoman.dialects.json_fields import from_seq, raw_bytes, timestamp_ms
 from dragoman.dialects.v03 import plain, webhooks
 from dragoman.dialects.v03.fields import MAX_ID, Fields
-from dragoman.model.errors import InvalidParams
+from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import (
     CancelTask,
@@ -42,6 +42,8 @@ _FILE_URI = ("uri", "fileWithUri", "file_with_uri", "url")
 _CONTENTS = ("text", "file", "data", "raw", "url")
 """What a part without a tag may hold; the last two are those of 1.0, which some clients send under 0.3's methods."""
 
+_OF_1 = "methods without a slash are of A2A 1.0: send A2A-Version: 1.0"
+
 ReadBytes = Callable[[str], bytes | None]
 """The bytes of a file from their text; None if it is not base64."""
 
@@ -51,6 +53,8 @@ def decode(method: str, params: bytes) -> Operation:
 
     Raises MethodNotFound if 0.3 has no such method, InvalidParams if a parameter is missing or wrong.
     """
+    if method not in METHODS:
+        raise MethodNotFound(method, "A2A 0.3 §7 has the names" if "/" in method else _OF_1)
     return plain.decode(method, params, METHODS, SENDS, fills=False)
 
 

@@ -73,11 +73,14 @@ class Method(Struct, frozen=True):
     operation: Callable[[Any], Operation]
 
 
+_OF_03 = "methods with a slash are of A2A 0.3: send A2A-Version: 0.3"
+
+
 def decode(method: str, params: bytes) -> Operation:
     """The operation of a JSON-RPC call by A2A 1.0 §9.4. The bounds of `params` have been checked. Raises A2AError."""
     known = METHODS.get(method)
     if known is None:
-        raise MethodNotFound(method)
+        raise MethodNotFound(method, _OF_03 if "/" in method else "A2A 1.0 §9.4 has the names")
     return known.operation(json_fields.read(known.decoder, params))
 
 
