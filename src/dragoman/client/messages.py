@@ -24,7 +24,10 @@ def message_of(
     metadata: dict[str, Any] | None = None,
     message_id: str | None = None,
 ) -> Message:
-    """The message that says `content`; what else is given takes the place of what a whole message has."""
+    """The message that says `content`; what else is given takes the place of what a whole message has.
+
+    Raises TypeError if `content` is not of that type.
+    """
     if isinstance(content, Message):
         return replace(
             content,
@@ -34,13 +37,26 @@ def message_of(
             reference_task_ids=tuple(reference_task_ids) or content.reference_task_ids,
             metadata=content.metadata if metadata is None else metadata,
         )
-    several = (content,) if isinstance(content, str | Part) else content
+    several = content if isinstance(content, Sequence) and not isinstance(content, str | bytes) else (content,)
     return Message(
         message_id=message_id or new_id(),
         role=Role.USER,
-        parts=tuple(Part(text=each) if isinstance(each, str) else each for each in several),
+        parts=tuple(_part(each) for each in several),
         context_id=context_id,
         task_id=task_id,
         reference_task_ids=tuple(reference_task_ids),
         metadata=metadata,
     )
+
+
+def _part(said: object) -> Part:
+    match said:
+        case str():
+            return Part(text=said)
+        case Part():
+            return said
+        case _:
+            raise TypeError(
+                f"content is a str, a Part, several of them, or a Message, not {type(said).__name__}: "
+                "use Part(data=…) for JSON, Part(raw=…) for bytes"
+            )
