@@ -151,6 +151,13 @@ def test_a_module_that_raises_is_named_with_its_error_and_line(directory: Path, 
     assert message.endswith("broken.py:2); is it installed where Dragoman is?")
 
 
+def test_an_agent_that_is_declared_wrongly_is_named_with_the_line_of_its_module(directory: Path) -> None:
+    path = directory / "misnamed.py"
+    path.write_text('from dragoman import Agent\n\nagent = Agent("a b", description="Bad id")\n')
+    with pytest.raises(AgentReferenceError, match=r"failed with ValueError: agent id 'a b': .* \(.*misnamed\.py:3\)$"):
+        referenced("misnamed.py")
+
+
 def test_a_module_that_is_no_python_is_named_with_the_line(directory: Path) -> None:
     (directory / "broken.py").write_text("x = 1\ny = = 2\n")
     assert refusal("broken:agent").endswith("SyntaxError: invalid syntax (broken.py, line 2)")

@@ -157,7 +157,8 @@ def _broken(reference: str, error: Exception) -> AgentReferenceError:
     """The user's module raised: say what and where, as its author needs it."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        if not frame.f_code.co_filename.startswith("<frozen ") and frame.f_globals.get("__name__") != "importlib":
+        package = str(frame.f_globals.get("__name__")).partition(".")[0]
+        if not frame.f_code.co_filename.startswith("<frozen ") and package not in ("importlib", "dragoman"):
             place = f" ({frame.f_code.co_filename}:{line})"
     if isinstance(error, SyntaxError):
         place = ""  # its text says where
