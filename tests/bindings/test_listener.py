@@ -358,6 +358,40 @@ async def test_a_head_without_end_is_refused(served: Site) -> None:
         assert answer.status == 200
 
 
+@pytest.mark.parametrize("path", [b"/message:send", b"/health"])
+@pytest.mark.parametrize(
+    ("begun", "more"),
+    [
+        (b"0\r\n", b"X-Trailer: y\r\n" * 1000),
+        (b"0\r\nX-Trailer: ", b"y" * 10_000),
+        (b"5;x=", b"y" * 10_000),
+    ],
+    ids=["trailers", "a trailer", "a chunk extension"],
+)
+async def test_what_is_neither_head_nor_body_is_bounded(served: Site, path: bytes, begun: bytes, more: bytes) -> None:
+    """`/health` is answered before its body has come, as a request is that is refused."""
+    head = b"Host: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    async with asyncio.timeout(DEADLINE_S):
+        reader, writer = await asyncio.open_connection("127.0.0.1", served.port)
+        method = b"GET" if path == b"/health" else b"POST"
+        writer.write(b"%s %s HTTP/1.1\r\n%s%s" % (method, path, head, begun))
+        if path == b"/health":
+            await reader.readuntil(b'{"status":"ok"}')
+        with pytest.raises(ConnectionError):
+            for _ in range(1000):
+                writer.write(more)
+                await writer.drain()
+        writer.transport.abort()
+
+
+async def test_a_long_body_of_small_chunks_and_some_trailers_are_read(served: Site) -> None:
+    body = SENT + b" " * 20_000
+    chunks = b"".join(b"1;name=value\r\n%c\r\n" % byte for byte in body) + b"0\r\n"
+    trailers = b"X-Checksum: %s\r\n\r\n" % (b"0" * 30_000)
+    head = post(b"abc", chunked=True).partition(b"\r\n\r\n")[0]
+    assert statuses(await served.raw(head + b"\r\n\r\n" + chunks + trailers + LAST)) == [200, 404]
+
+
 async def test_a_head_of_some_size_is_read(served: Site) -> None:
     head = b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\nX-Long: " + b"x" * 30_000 + b"\r\n\r\n"
     assert (await served.raw(head)).startswith(b"HTTP/1.1 200 ")

@@ -29,7 +29,8 @@ KEEP_ALIVE_S = 75
 """How long an idle connection is kept. Longer than the 60 s of common proxies, or they would reuse a closed one."""
 
 HEAD_BYTES_MAX = 65_536
-"""Longest head of a request, after its first `SLICE_BYTES`; other servers allow 8 to 64 KB."""
+"""Longest head of a request, after its first `SLICE_BYTES`; other servers allow 8 to 64 KB. What else is no body may be
+as long: trailers, which are kept in memory, a chunk extension (RFC 9112 §7.1), empty lines before a request."""
 
 SLICE_BYTES = 8192
 """The parser reads at most this much before it is asked whether requests wait for their turn: so at most some 300 do,
@@ -54,6 +55,7 @@ TWO_HOSTS = "The request has more than one Host header: send one (RFC 9112, sect
 WRONG_HOST = "The Host header is empty or malformed: send a host name or address, and a port where there is one."
 NO_PROXY = "CONNECT is not served here: this server is no proxy."
 LONG_HEAD = "The head of the request is too large."
+LONG_REST = "The trailers, a chunk extension or the empty lines of the request are too large."
 MALFORMED = "Invalid HTTP request received."
 
 TOO_SLOW = (
@@ -93,9 +95,9 @@ class Corked:
         self._loop = loop
         self._held: bytes | None = None
         self.heading = False
-        """Whether the head of a request is under way, how much of it came (`head_bytes`) and until when all must have
-        come (`head_until`), kept here because the protocol's instances have as many attributes as Python stores
-        compactly: one more costs 1.5 KB a connection."""
+        """Whether the head of a request is under way, how much came since it began or since the last byte of a body
+        (`head_bytes`) and until when all of the head must have come (`head_until`), kept here because the protocol's
+        instances have as many attributes as Python stores compactly: one more costs 1.5 KB a connection."""
         self.head_bytes = 0
         self.head_until = 0.0
         self.answered: RequestResponseCycle | None = None
@@ -230,6 +232,11 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.pipeline and transport.answered is None:
             transport.answered = before
 
+    def on_body(self, body: bytes) -> None:
+        """Some of its body came."""
+        self.transport.head_bytes = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """It is complete, unless httptools has skipped its body (see _decline_upgrade); else as uvicorn has it."""
         cycle = self.cycle
@@ -294,12 +301,12 @@ class GuardedProtocol(HttpToolsProtocol):
     def _parse(self, data: bytes | memoryview) -> bool:
         """Parse some bytes; False if they are refused."""
         transport = self.transport
+        transport.head_bytes += len(data)
         if transport.heading:
-            transport.head_bytes += len(data)
             transport.head_until += len(data) / SLOWEST_BYTES_PER_S
-            if transport.head_bytes > HEAD_BYTES_MAX:
-                self._refuse(LONG_HEAD)
-                return False
+        if transport.head_bytes > HEAD_BYTES_MAX:
+            self._refuse(LONG_HEAD if transport.heading else LONG_REST)
+            return False
         try:
             self.parser.feed_data(data)
             return True
