@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
+import socket
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -134,6 +135,7 @@ class Site(Struct):
     store: ScriptedStore
     http: aiohttp.ClientSession
     unready: list[str]
+    connections: Collection[object]
 
     async def raw(self, request: bytes, *, until_closed: bool = True) -> bytes:
         """Send bytes as they are; all that comes back until the server closes, or the first answer's head."""
@@ -190,15 +192,20 @@ async def site(
     body_pause_s: float = 30.0,
     public_url: str | None = None,
     keep_alive_s: float = 75,
+    reader_pause_s: float = 60,
+    send_buffer_bytes: int | None = None,
 ) -> AsyncIterator[Site]:
+    """`send_buffer_bytes` is as much of an answer as the system takes for a reader that takes nothing."""
     handler, store, unready = ScriptedHandler(), ScriptedStore(), list[str]()
     app = make_app(
         handler, store, origins, limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s), public_url, unready
     )
-    server = listener(app)
+    server = listener(app, reader_pause_s)
     server.config.timeout_graceful_shutdown = 1
     server.config.timeout_keep_alive = keep_alive_s  # type: ignore[assignment]  # a fraction will do
     bound = bound_socket("127.0.0.1", 0)
+    if send_buffer_bytes is not None:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
     bound.listen(BACKLOG)
     port = bound.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
@@ -206,7 +213,7 @@ async def site(
     try:
         timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
         async with aiohttp.ClientSession(url, timeout=timeout, auto_decompress=False) as http:
-            yield Site(url, port, handler, store, http, unready)
+            yield Site(url, port, handler, store, http, unready, server.server_state.connections)
     finally:
         server.should_exit = True
         await serving

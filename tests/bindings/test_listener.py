@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 import uvloop
+from msgspec.structs import replace
 
 from dragoman.bindings.listener import JOINED_BYTES, SLICE_BYTES, Corked, bound_socket
+from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import Call, Result, SendMessage
 from tests.bindings.conftest import DEADLINE_S, RECORD, ScriptedStream, Site, message, site
 
@@ -435,6 +437,36 @@ async def test_a_head_that_keeps_coming_may_take_longer_than_silence() -> None:
         writer.write(b"\r\n\r\n")
         assert (await reader.read()).startswith(b"HTTP/1.1 200 ")
         writer.close()
+
+
+@pytest.mark.parametrize(
+    ("headers", "then"),
+    [(b"", b""), (b"Connection: close\r\n", b""), (b"", b"no request\r\n\r\n")],
+    ids=["silence", "close", "malformed"],
+)
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_closing_does_not_wait_forever_for_a_reader_that_takes_nothing(
+    headers: bytes, then: bytes, run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    """The answer is too short for the server to wait with the rest of it: it has been written, and not yet sent."""
+
+    async def scenario() -> None:
+        said = Part(text="x" * 50_000)
+        loop = asyncio.get_running_loop()
+        async with site(keep_alive_s=0.2, reader_pause_s=0.2, send_buffer_bytes=4096) as running:
+            running.handler.answer = lambda call: replace(RECORD, artifacts=(Artifact(artifact_id="a", parts=(said,)),))
+            with socket.socket() as client:
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2048)
+                client.setblocking(False)
+                async with asyncio.timeout(DEADLINE_S):
+                    await loop.sock_connect(client, ("127.0.0.1", running.port))
+                    await loop.sock_sendall(client, post(SENT, headers=headers) + then)
+                    assert (await loop.sock_recv(client, 12)) == b"HTTP/1.1 200"
+                    assert len(running.connections) == 1
+                    while running.connections:
+                        await asyncio.sleep(0.01)
+
+    run(scenario())
 
 
 async def test_connections_do_not_wait_for_acknowledgements() -> None:

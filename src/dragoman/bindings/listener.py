@@ -160,6 +160,11 @@ class Corked:
         self._flush()
         self._transport.close()
 
+    @property
+    def written_all(self) -> bool:
+        """Whether the system has all that was written; else closing waits for the reader."""
+        return self._transport.get_write_buffer_size() == 0
+
     def unread_bytes(self) -> int:
         """How much waits here, and in the system, for the reader to take it. On other systems than Linux only here."""
         unread = self._transport.get_write_buffer_size()
@@ -251,7 +256,9 @@ class GuardedProtocol(HttpToolsProtocol):
             following = self.pipeline[-1][0]
             transport.answered = None if following is self.cycle else following
         super().on_response_complete()
-        if (transport.unread or transport.refusal) and not self.pipeline and not transport.is_closing():
+        if transport.is_closing():
+            self._expect_flush()
+        elif (transport.unread or transport.refusal) and not self.pipeline:
             self._read_on()
 
     def data_received(self, data: bytes) -> None:
@@ -390,6 +397,12 @@ class GuardedProtocol(HttpToolsProtocol):
         if self.transport.heading and not self.transport.is_closing():
             self.transport.write(TOO_SLOW)
         super().timeout_keep_alive_handler()
+        self._expect_flush()
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what came, and close."""
+        super().send_400_response(msg)
+        self._expect_flush()
 
     def pause_writing(self) -> None:
         """Enough waits for the reader."""
@@ -399,7 +412,14 @@ class GuardedProtocol(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """The reader has taken most of it."""
         super().resume_writing()
-        self._expect_nothing()
+        if not self.transport.is_closing():
+            self._expect_nothing()
+
+    def _expect_flush(self) -> None:
+        """The connection is about to close, once its reader has taken what waits here, however little that is."""
+        transport = self.transport
+        if transport.stalled is None and not transport.written_all:
+            self._expect_reading(transport.unread_bytes())
 
     def _expect_reading(self, unread: int) -> None:
         pause_s = self.config.reader_pause_s
