@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import pytest
@@ -212,6 +213,19 @@ async def test_a_model_that_takes_nothing_is_a_time(script: Any, after: str) -> 
         assert (await calls.send(message()))[:2] == (503, after)
         status, _, told = await calls.post("/v1/chat/completions", CHAT)
         assert told["choices"][0]["message"]["content"] == "Hello."
+
+
+async def test_an_answer_that_cannot_be_read_is_no_refusal() -> None:
+    """Whatever it says of coming back: something may have been done, so that a repeat must not make another task."""
+    busy = Busy(200, "7")
+    async with front(busy) as calls:
+        body = message(str(uuid4()))
+        answers = [await calls.send(body) for _ in range(2)]
+    assert [(status, after) for status, after, _ in answers] == [(200, ""), (200, "")]
+    status = answers[0][2]["task"]["status"]
+    assert (status["state"], status["message"]["metadata"]) == ("TASK_STATE_FAILED", {"reason": "upstream_unreadable"})
+    assert answers[1][2]["task"]["id"] == answers[0][2]["task"]["id"]
+    assert busy.asked == 1
 
 
 async def test_a_models_breaker_counts_answers_and_says_when_it_opens(caplog: pytest.LogCaptureFixture) -> None:

@@ -64,6 +64,11 @@ def asked_s(error: Failure) -> float:
     return (error.retry_after_s or 0.0) if isinstance(error, A2AError | HttpRefusal) else 0.0
 
 
+def unreadable(name: str) -> Ended:
+    """It answered, and nobody knows what."""
+    return ended(TaskState.FAILED, f"{name} gave an answer that cannot be read.", "upstream_unreadable")
+
+
 def uncertain(name: str) -> Ended:
     """Whether the upstream has the message is not known, so that it is not sent again."""
     return ended(
@@ -123,6 +128,8 @@ def ending(name: str, error: Failure, again_s: float | None = None) -> Ended:
             return ended(TaskState.FAILED, text, "upstream_refused")
         case TaskTimeout():
             return ended(TaskState.FAILED, f"{name} failed: {error.message}", "upstream_failed")
+        case InvalidAgentResponse():  # something may have been done, whatever it says of coming back
+            return unreadable(name)
         case (
             Unavailable()
             | AgentOffline()
@@ -131,9 +138,8 @@ def ending(name: str, error: Failure, again_s: float | None = None) -> Ended:
             | A2AError(retry_after_s=int())
         ):
             return busy(name, None if again_s is None else asked_s(error) or again_s)
-        case InvalidAgentResponse() | PeerError() | MethodNotFound():
-            text = f"{name} gave an answer that cannot be read."
-            return ended(TaskState.FAILED, text, "upstream_unreadable")
+        case PeerError() | MethodNotFound():
+            return unreadable(name)
         case TaskNotFound():
             return forgotten(name)
         case AgentFailed():
