@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 HERE = Path(__file__).parent
 
@@ -18,6 +19,10 @@ FOREIGN_NAMES = frozenset(
     {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "no_color", "force_color", "clicolor_force", "columns"}
 )
 """Others, in small letters: what clients go through to reach servers on this machine, and how help is printed."""
+
+
+settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy machine")
 
 
 def pytest_configure() -> None:
