@@ -7,7 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dragoman import Agent, Context, Part, SyncContext, TaskState
+from dragoman import Agent, Context, Part, Reject, SyncContext, TaskState
 from dragoman.agents.lessee import Lessee
 from dragoman.agents.remote import Server
 from dragoman.agents.worker import WorkerAgent
@@ -240,3 +240,48 @@ async def test_words_alone_are_the_answer_of_a_chat_completion(stream: bool) -> 
         assert answer.status == 200
         body = await answer.text()
     assert body.count("Booked") == 1
+
+
+async def test_a_word_said_in_a_group_of_tasks_ends_the_task(caplog: pytest.LogCaptureFixture) -> None:
+    async def skill(ctx: Context) -> None:
+        async with asyncio.TaskGroup() as outer:
+            outer.create_task(asyncio.Event().wait())
+            async with asyncio.TaskGroup() as inner:
+                inner.create_task(ctx.fail("Sold out") if ctx.text == "fail" else ctx.finish("Booked"))
+
+    async def rejecting(ctx: Context) -> None:
+        async def look() -> None:
+            raise Reject("Not to Mars")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(look())
+
+    async def failing(ctx: Context) -> None:
+        async def look() -> None:
+            raise ValueError("no seats")
+
+        async def say() -> None:
+            try:
+                await asyncio.Event().wait()
+            finally:
+                await ctx.finish("Booked")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(say())
+            group.create_task(look())
+
+    for does, text, state, word in (
+        (skill, "finish", S.COMPLETED, "Booked"),
+        (skill, "fail", S.FAILED, "Sold out"),
+        (rejecting, "go", S.REJECTED, "Not to Mars"),
+    ):
+        async with client(agent_of(does)) as connection:
+            task = await connection.send(text)
+            assert isinstance(task, Task)
+            assert (task.status.state, said(task.status.message)) == (state, word)
+    assert "no seats" not in caplog.text
+    async with client(agent_of(failing)) as connection:
+        task = await connection.send("go")
+        assert isinstance(task, Task)
+        assert task.status.state is S.FAILED
+    assert "no seats" in caplog.text

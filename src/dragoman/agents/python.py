@@ -16,7 +16,7 @@ from dragoman.agents.final_word import FinalWord
 from dragoman.agents.signature import Kind, checked_kind
 from dragoman.agents.threads import Crossing, Threads
 from dragoman.config import agent_id_fault
-from dragoman.engine.api import Run
+from dragoman.engine.api import Reject, Run
 from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
 
 SkillFunction = (
@@ -133,6 +133,11 @@ class Agent:
             await self._do(run)
         except FinalWord as said:
             raise said.ended from None
+        except BaseExceptionGroup as group:
+            word = _word_in(group)
+            if word is None:
+                raise
+            raise (word.ended if isinstance(word, FinalWord) else word) from None
 
     async def _do(self, run: Run) -> None:
         skill_id = self._chosen(run)
@@ -231,6 +236,15 @@ def _in_thread(
         raise TypeError(f"skill {skill_id} returned something to await: write it as `async def`")
     else:
         crossing.call(lambda: artifacts.returned(result))
+
+
+def _word_in(group: BaseExceptionGroup[BaseException]) -> FinalWord | Reject | None:
+    """How the agent said, within an `asyncio.TaskGroup`, that its task ends; None if something failed there, too."""
+    said, failed = group.split((FinalWord, Reject))
+    word: BaseException | None = said if failed is None else None
+    while isinstance(word, BaseExceptionGroup):
+        word = word.exceptions[0]
+    return word if isinstance(word, FinalWord | Reject) else None
 
 
 def _versions(agent_id: str, versions: Iterable[str]) -> tuple[str, ...]:
