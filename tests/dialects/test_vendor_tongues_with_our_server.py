@@ -15,10 +15,10 @@ from dragoman.dialects.beeos.tongue import TONGUE as BEEOS
 from dragoman.dialects.extensions import USAGE
 from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, media_type
 from dragoman.dialects.tongue import Answer
-from dragoman.engine.lifecycle import Fold
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, AgentFailed
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import (
     CreatePushConfig,

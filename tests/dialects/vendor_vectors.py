@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from dragoman.dialects import jsonrpc, sse
 from dragoman.dialects.api import Dialect
-from dragoman.engine.lifecycle import SETTLED, Fold
 from dragoman.model import errors, operations
 from dragoman.model.errors import A2AError
 from dragoman.model.events import Event, StatusChanged
+from dragoman.model.lifecycle import SETTLED, Fold
 from dragoman.model.operations import Operation, PushConfig, SendMessage
 from dragoman.model.task import Record, TaskHead
 

@@ -3,8 +3,8 @@
 from msgspec.structs import replace
 
 from dragoman.engine.audience import steps_of
-from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskHead, TaskState
 

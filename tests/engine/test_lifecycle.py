@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman.engine.lifecycle import FOLLOWS, Fold, duration_ms, fold, may_follow
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
+from dragoman.model.lifecycle import FOLLOWS, Fold, duration_ms, fold, may_follow
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
 

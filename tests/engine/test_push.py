@@ -7,10 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.engine.api import Run
-from dragoman.engine.lifecycle import fold
 from dragoman.engine.webhooks import WEBHOOKS_MAX
 from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Logged, StatusChanged, Submitted
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Part
 from dragoman.model.operations import (
     CreatePushConfig,

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from dragoman.engine.announcer import PutOff, Step
-from dragoman.engine.lifecycle import SPELLED
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id
+from dragoman.model.lifecycle import SPELLED
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskHead
 from dragoman.store.api import StoreFull

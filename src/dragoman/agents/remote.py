@@ -19,8 +19,8 @@ from dragoman.client.errors import NoToken
 from dragoman.client.wire import Requester
 from dragoman.engine.api import Delegation, Hear
 from dragoman.engine.delegations import came_to
-from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import Progress, Record, Task, TaskHead, TaskState, Usage

@@ -10,10 +10,10 @@ from msgspec import Struct
 from dragoman.dialects.mcp import serve_results, serve_telling
 from dragoman.dialects.mcp.serve_telling import Growing
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
-from dragoman.engine.lifecycle import Fold
 from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
 from dragoman.model.ids import Clock
+from dragoman.model.lifecycle import Fold
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 
 KEY = "mcp"

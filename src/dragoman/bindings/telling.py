@@ -9,8 +9,8 @@ from collections.abc import Sequence
 
 from dragoman.dialects.api import Dialect
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
-from dragoman.engine.lifecycle import SETTLED, Fold
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
+from dragoman.model.lifecycle import SETTLED, Fold
 
 
 class Telling:

@@ -10,8 +10,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.dialects.hearing import beyond
-from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TERMINAL, Progress, Record, Task, TaskHead, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from msgspec.structs import replace
 
 from dragoman.engine.announcer import Announcer, PutOff, Step
-from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
+from dragoman.model.lifecycle import Fold
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Repeat

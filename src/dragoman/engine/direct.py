@@ -9,12 +9,12 @@ from typing import Any
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner
 from dragoman.engine.endings import failed
-from dragoman.engine.lifecycle import fold
 from dragoman.engine.lineage import told
 from dragoman.engine.past import Past
 from dragoman.engine.runs import NO_PARTS
 from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Submitted
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import Shown
 from dragoman.model.principal import Principal

@@ -13,7 +13,6 @@ from dragoman.engine.course import run_to_end
 from dragoman.engine.delegations import Delegations
 from dragoman.engine.errands import Errands
 from dragoman.engine.files import Files
-from dragoman.engine.lifecycle import SPELLED
 from dragoman.engine.live import LiveTask
 from dragoman.engine.observer import Observer
 from dragoman.engine.past import Past
@@ -25,6 +24,7 @@ from dragoman.engine.stops import Stops
 from dragoman.engine.writer import RETRY_S
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp
+from dragoman.model.lifecycle import SPELLED
 from dragoman.model.message import Message
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from dragoman.store.api import Append, Moved, Refused, Store, Stored, StoreError

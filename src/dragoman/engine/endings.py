@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from dragoman.engine.lifecycle import duration_ms
 from dragoman.engine.live import LiveTask
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import StatusChanged
 from dragoman.model.ids import new_id, timestamp
+from dragoman.model.lifecycle import duration_ms
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, TaskHead, TaskState, Usage
 

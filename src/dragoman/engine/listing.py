@@ -4,8 +4,8 @@ Invariant: a page has tasks of its caller at the agent that was asked, and no ot
 """
 
 from dragoman.engine import policy
-from dragoman.engine.lifecycle import fold
 from dragoman.model.errors import InvalidParams
+from dragoman.model.lifecycle import fold
 from dragoman.model.operations import Call, ListTasks, TaskPage
 from dragoman.store.api import ListQuery, Store
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dragoman.engine.audience import Audience
-from dragoman.engine.lifecycle import SETTLED, Fold, state_after
 from dragoman.engine.recent import Recent
 from dragoman.engine.turns import begin_next
 from dragoman.model.events import Event, Logged, StatusChanged
+from dragoman.model.lifecycle import SETTLED, Fold, state_after
 from dragoman.model.operations import Shown
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import Append, Appended, Repeat, Store, Stored, StoreError

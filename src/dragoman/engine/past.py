@@ -6,7 +6,7 @@ Invariant: only tasks of the same owner with the same agent are seen (invariant 
 from collections.abc import Sequence
 
 from dragoman.engine.files import Files
-from dragoman.engine.lifecycle import fold
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import Store

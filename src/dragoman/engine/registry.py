@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 from dragoman.engine.announcer import Announcer
 from dragoman.engine.audience import Audience
-from dragoman.engine.lifecycle import SPELLED, fold
 from dragoman.engine.live import LiveTask
 from dragoman.engine.observer import Observer
 from dragoman.model.errors import Forbidden, TaskNotFound
 from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.lifecycle import SPELLED, fold
 from dragoman.model.operations import Call
 from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import Store, Stored

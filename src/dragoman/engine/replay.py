@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, TaskHead, Usage
 

@@ -16,7 +16,6 @@ from dragoman.engine.asking import answered, ask
 from dragoman.engine.delegations import Delegations, came_to
 from dragoman.engine.endings import Ending, agent_error, agent_message
 from dragoman.engine.files import Files
-from dragoman.engine.lifecycle import fold
 from dragoman.engine.lineage import told
 from dragoman.engine.live import LiveTask
 from dragoman.engine.past import Past
@@ -24,6 +23,7 @@ from dragoman.engine.replay import Replay
 from dragoman.engine.writer import RunWriter
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged
 from dragoman.model.ids import Clock, timestamp
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import Shown
 from dragoman.model.principal import Principal

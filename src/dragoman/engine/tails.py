@@ -9,11 +9,11 @@ from dragoman.engine import policy
 from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.handler import Snapshot
 from dragoman.engine.intake import Taken
-from dragoman.engine.lifecycle import fold
 from dragoman.engine.live import LiveTask
 from dragoman.engine.registry import Registry
 from dragoman.engine.tail import Tail
 from dragoman.model.errors import UnsupportedOperation
+from dragoman.model.lifecycle import fold
 from dragoman.model.operations import Call, StreamMessage
 from dragoman.model.task import INTERRUPTED, Record
 from dragoman.store.api import Store

@@ -9,9 +9,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from dragoman.engine.lifecycle import may_follow
 from dragoman.engine.live import LiveTask, Outcome
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
+from dragoman.model.lifecycle import may_follow
 from dragoman.model.message import Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 from dragoman.store.api import Append, Moved, Refused, Store, StoreError

@@ -15,7 +15,6 @@ from dragoman import __version__
 from dragoman.agents.content import json_of, parts_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler, Snapshot
-from dragoman.engine.lifecycle import Fold
 from dragoman.engine.observed import Traced
 from dragoman.engine.policy import LIST_OFFSET_MAX
 from dragoman.engine.settings import EngineSettings
@@ -26,6 +25,7 @@ from dragoman.model import task as canonical
 from dragoman.model.errors import TaskNotCancelable, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import Logged
 from dragoman.model.ids import Clock, SystemClock, new_id, timestamp_ms
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Message, Role
 from dragoman.model.operations import (
     Call,

@@ -12,8 +12,8 @@ from msgspec import UNSET, Struct
 
 from dragoman.agents.content import parts_of
 from dragoman.engine.api import Delegation, DelegationFailed, Ended, Hear, Reject, Runner, Unreadable
-from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.principal import ANONYMOUS, Principal
 from dragoman.model.task import Progress, Record, TaskHead, TaskState, Usage

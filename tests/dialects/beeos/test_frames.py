@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.dialects.beeos import JSONRPC
-from dragoman.engine.lifecycle import Fold
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import Record, TaskHead, TaskState
 

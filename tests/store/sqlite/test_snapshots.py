@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from dragoman.engine.lifecycle import fold
 from dragoman.model.events import Noted, StatusChanged
+from dragoman.model.lifecycle import fold
 from dragoman.model.task import Record, TaskState
 from dragoman.store.sqlite import SqliteStore
 from dragoman.testing.store_cases.bench import SetClock, by_run, chunk, ending, new_task, record
