@@ -12,7 +12,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.server import serving

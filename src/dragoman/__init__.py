@@ -7,9 +7,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from dragoman.agents.context import Context, SyncContext
-    from dragoman.agents.facts import Answer
-    from dragoman.agents.python import Agent
+    from dragoman.agents.python.agent import Agent
+    from dragoman.agents.python.context import Context, SyncContext
+    from dragoman.agents.python.facts import Answer
     from dragoman.engine.api import DelegationFailed, Reject, Unreadable
     from dragoman.model.card import AgentExtension, AgentProvider
     from dragoman.model.events import Delegated
@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Agent": "dragoman.agents.python",
+    "Agent": "dragoman.agents.python.agent",
     "AgentExtension": "dragoman.model.card",
     "AgentProvider": "dragoman.model.card",
-    "Answer": "dragoman.agents.facts",
+    "Answer": "dragoman.agents.python.facts",
     "Artifact": "dragoman.model.message",
-    "Context": "dragoman.agents.context",
+    "Context": "dragoman.agents.python.context",
     "Delegated": "dragoman.model.events",
     "DelegationFailed": "dragoman.engine.api",
     "Message": "dragoman.model.message",
@@ -54,7 +54,7 @@ _HOMES = {
     "Principal": "dragoman.model.principal",
     "Reject": "dragoman.engine.api",
     "Role": "dragoman.model.message",
-    "SyncContext": "dragoman.agents.context",
+    "SyncContext": "dragoman.agents.python.context",
     "TaskState": "dragoman.model.task",
     "Unreadable": "dragoman.engine.api",
     "Usage": "dragoman.model.task",

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.chat import ChatAgent, Policy
-from dragoman.agents.chat_answer import Trying
-from dragoman.agents.chat_endpoint import Address, completions_url, endpoint, limit_name, models_url
-from dragoman.agents.chat_failures import after_s
-from dragoman.agents.chat_request import Asking
 from dragoman.agents.checks import Checkable, Finding
 from dragoman.agents.lifetime import Living
+from dragoman.agents.model.agent import ChatAgent, Policy
+from dragoman.agents.model.answer import Trying
+from dragoman.agents.model.endpoint import Address, completions_url, endpoint, limit_name, models_url
+from dragoman.agents.model.failures import after_s
+from dragoman.agents.model.request import Asking
 from dragoman.cli.declared import declared
 from dragoman.config import load
 from dragoman.engine.api import Refusing

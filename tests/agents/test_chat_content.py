@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.chat_content import IMAGE_TOKENS, Unsendable, asked, earlier, fetches, tokens, window
-from dragoman.agents.chat_request import Asking
+from dragoman.agents.model.messages import IMAGE_TOKENS, Unsendable, asked, earlier, fetches, tokens, window
+from dragoman.agents.model.request import Asking
 from dragoman.agents.tools import Tool
 from dragoman.model.message import Message, Part, Role
 

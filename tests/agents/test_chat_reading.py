@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.chat_reading import CALLS_MAX, Faulted, Reading, Unreadable, fault_in
+from dragoman.agents.model.completion import CALLS_MAX, Faulted, Reading, Unreadable, fault_in
 from dragoman.model.task import Usage
 from tests.agents.completions import DONE, delta, event, usage
 

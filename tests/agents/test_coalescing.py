@@ -2,7 +2,7 @@
 
 import asyncio
 
-from dragoman.agents.coalescing import BUSY, EARLY, GROWN_MAX, LOOK_S, SHARES, Windows
+from dragoman.agents.text_windows import BUSY, EARLY, GROWN_MAX, LOOK_S, SHARES, Windows
 
 LENGTH_S = 0.06
 

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dragoman.agents.complaints import LINE_BYTES, LINE_CHARS, LINES_MAX, LINES_PER_S, Complaints
+from dragoman.agents.error_output import LINE_BYTES, LINE_CHARS, LINES_MAX, LINES_PER_S, Complaints
 
 log = logging.getLogger("test.complaints")
 

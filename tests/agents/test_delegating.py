@@ -9,10 +9,10 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Artifact, Context, DelegationFailed, Part, Reject, SyncContext, TaskState
-from dragoman.agents.delegating import Heard
-from dragoman.agents.lessee import Lessee
-from dragoman.agents.remote import Server
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.python.delegation import Heard
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.lessee import Lessee
+from dragoman.agents.worker.run import Server
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk

@@ -8,9 +8,9 @@ import aiohttp
 import pytest
 
 from dragoman import Agent, Context, Part, Reject, SyncContext, TaskState
-from dragoman.agents.lessee import Lessee
-from dragoman.agents.remote import Server
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.lessee import Lessee
+from dragoman.agents.worker.run import Server
 from dragoman.client import Connection
 from dragoman.config import Config
 from dragoman.model.card import Profile

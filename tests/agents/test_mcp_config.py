@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.chat import ChatAgent
+from dragoman.agents.model.agent import ChatAgent
 from dragoman.cli.references import AgentReferenceError
 from dragoman.cli.served import load_agents
 from dragoman.config import ConfigError, load

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.program import ProgramAgent
-from dragoman.agents.program_talk import Clock
+from dragoman.agents.program.agent import ProgramAgent
+from dragoman.agents.program.dialogue import Clock
 from dragoman.config import Program
 from dragoman.engine.api import Ended
 from dragoman.model.card import AgentSkill, Profile

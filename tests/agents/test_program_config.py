@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.program_place import findings, located, surroundings
-from dragoman.agents.program_wire import MEANINGS, said
+from dragoman.agents.program.place import findings, located, surroundings
+from dragoman.agents.program.wire import MEANINGS, said
 from dragoman.config import ConfigError, Program, load
 from dragoman.config.programs import _ALLOWED, PROGRAM_KEYS, program_entry
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.program_output import Mode, Output
-from dragoman.agents.program_wire import (
+from dragoman.agents.program.output import Mode, Output
+from dragoman.agents.program.wire import (
     MEANINGS,
     Asks,
     Fails,

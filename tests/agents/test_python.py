@@ -21,7 +21,7 @@ from dragoman import (
     SyncContext,
     TaskState,
 )
-from dragoman.agents.threads import Threads
+from dragoman.agents.python.threads import Threads
 from dragoman.engine.api import Runner
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.testing.run import FakeRun, run

@@ -7,7 +7,7 @@ from urllib.parse import unquote_to_bytes
 
 import pytest
 
-from dragoman.agents.reading import PIECE_BYTES, REDIRECTS_MAX, FileReading
+from dragoman.agents.url_files import PIECE_BYTES, REDIRECTS_MAX, FileReading
 from dragoman.engine.api import Unreadable
 from dragoman.net.address import Guard
 from tests.net.peer import Peer, hangs, listening, says

@@ -7,7 +7,7 @@ from contextvars import ContextVar
 
 import pytest
 
-from dragoman.agents.threads import Crossing, Threads
+from dragoman.agents.python.threads import Crossing, Threads
 
 DEADLINE_S = 60.0
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.upstream_card import BYTES_MAX, DEPTH_MAX, SKILLS_MAX, profile_of, untold_text
+from dragoman.agents.remote.card import BYTES_MAX, DEPTH_MAX, SKILLS_MAX, profile_of, untold_text
 from dragoman.model.card import AgentSkill, Profile
 
 OURS = Profile(id="partner", name="Ours", description="Says little", version="1", skills=())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.upstream import UpstreamAgent
+from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.cli.references import AgentReferenceError
 from dragoman.cli.served import load_agents
 from dragoman.config import Config, ConfigError, load

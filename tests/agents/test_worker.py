@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.leases import Ask, Give, Offer, Say
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.leases import Ask, Give, Offer, Say
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentOffline,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.python import Agent
+from dragoman.agents.python.agent import Agent
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.card import verify
 from dragoman.config import Config

@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.bindings.callers import Hosts
 from dragoman.cli.serve import banner

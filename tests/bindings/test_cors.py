@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.server import serving

@@ -9,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from dragoman import Agent
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.config import AgentEntry, Config
 from dragoman.model.card import Profile
 from dragoman.server import serving

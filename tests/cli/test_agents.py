@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from dragoman import Agent
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.cli import checked, main
 from dragoman.config import Config, settings
 from dragoman.server import serving

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.agents.python import Agent
+from dragoman.agents.python.agent import Agent
 from dragoman.cli.references import AgentReferenceError
 from dragoman.cli.served import Served, load_served
 from dragoman.config import AgentEntry, load

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.cli.served import load_agents
 from dragoman.config import ConfigError, load
 from dragoman.engine.api import Reported

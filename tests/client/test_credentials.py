@@ -9,8 +9,8 @@ from urllib.parse import parse_qs
 
 import pytest
 
-from dragoman.agents import worker_wire
-from dragoman.agents.remote import Refused, Server
+from dragoman.agents.worker import wire as worker_wire
+from dragoman.agents.worker.run import Refused, Server
 from dragoman.client.credentials import ApiKey, Authorized, BearerToken, ClientCredentials, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.kaos import AgentUnavailable, RemoteAgent

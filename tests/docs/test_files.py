@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import Part
-from dragoman.agents.reading import MAX_BYTES, REDIRECTS_MAX, TIMEOUT_S
+from dragoman.agents.url_files import MAX_BYTES, REDIRECTS_MAX, TIMEOUT_S
 from dragoman.config import Config, settings
 from dragoman.testing import run
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from dragoman.agents.lessee import Lessee
-from dragoman.agents.remote import Server
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.lessee import Lessee
+from dragoman.agents.worker.run import Server
 from dragoman.client import connect
 from dragoman.engine.api import Runner
 from dragoman.model.task import Task, TaskState

@@ -28,7 +28,7 @@ from pydantic import BaseModel
 from dragoman import Part
 from dragoman.agents.frameworks import adapted, framework_of
 from dragoman.agents.frameworks.crew_events import Speech
-from dragoman.agents.python import Agent as Served
+from dragoman.agents.python.agent import Agent as Served
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import TaskState

@@ -24,10 +24,10 @@ from google.genai import types
 from pydantic import BaseModel
 
 from dragoman import Part
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks import adapted, framework_of
 from dragoman.agents.frameworks.adk_requests import answered
-from dragoman.agents.python import Agent as Served
+from dragoman.agents.python.agent import Agent as Served
+from dragoman.agents.python.facts import Answer
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import TaskState

@@ -23,7 +23,7 @@ from langgraph.types import interrupt
 
 from dragoman import Part
 from dragoman.agents.frameworks import adapted
-from dragoman.agents.python import Agent as Served
+from dragoman.agents.python.agent import Agent as Served
 from dragoman.cli.references import AgentReferenceError, referenced
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Message, Role

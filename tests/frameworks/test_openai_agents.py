@@ -22,7 +22,7 @@ from pydantic import BaseModel
 
 from dragoman import Part
 from dragoman.agents.frameworks import adapted
-from dragoman.agents.python import Agent as Served
+from dragoman.agents.python.agent import Agent as Served
 from dragoman.cli.references import referenced
 from dragoman.model.message import Message, Role
 from dragoman.model.task import Task, TaskState

@@ -14,7 +14,7 @@ from pydantic_ai.models.test import TestModel
 
 from dragoman import Part
 from dragoman.agents.frameworks import adapted, framework_of
-from dragoman.agents.python import Agent as Served
+from dragoman.agents.python.agent import Agent as Served
 from dragoman.cli.references import referenced
 from dragoman.model.message import Message, Role
 from dragoman.model.task import TaskState

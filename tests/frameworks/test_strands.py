@@ -15,7 +15,7 @@ from strands.session.file_session_manager import FileSessionManager
 from dragoman import Part
 from dragoman.agents.frameworks import adapted, framework_of
 from dragoman.agents.frameworks.strands import own_of
-from dragoman.agents.python import Agent as Served
+from dragoman.agents.python.agent import Agent as Served
 from dragoman.cli.references import AgentReferenceError, referenced
 from dragoman.model.message import Message, Role
 from dragoman.model.task import TaskState

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.upstream import UpstreamAgent
-from dragoman.agents.upstream_address import Address
+from dragoman.agents.remote.address import Address
+from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import Retries, connect
 from dragoman.client.connection import Connection
 from dragoman.client.folding import Folding, joined

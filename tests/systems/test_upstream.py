@@ -13,8 +13,8 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.upstream import UpstreamAgent
-from dragoman.agents.upstream_address import Address
+from dragoman.agents.remote.address import Address
+from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import ApiKey, ClientCredentials, Connection, Timeouts, connect
 from dragoman.config import Config
 from dragoman.engine.api import Runner

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Context
 from dragoman.agents.checks import Finding
-from dragoman.agents.upstream import UpstreamAgent
+from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, connect
 from dragoman.client.credentials import Credentials
 from dragoman.model.message import Part

@@ -12,9 +12,9 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents import worker_wire as wire
-from dragoman.agents.leases import Ask, Give, Say
-from dragoman.agents.worker import WorkerAgent, artifacts_of, sound_parts
+from dragoman.agents.worker import wire
+from dragoman.agents.worker.agent import WorkerAgent, artifacts_of, sound_parts
+from dragoman.agents.worker.leases import Ask, Give, Say
 from dragoman.bindings.body import decode_body, read_json
 from dragoman.bindings.http import Answer, Gone, Request, plain, refusal
 from dragoman.bindings.limits import Limits

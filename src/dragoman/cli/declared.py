@@ -10,18 +10,18 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.agents.chat import ChatAgent, Policy
-from dragoman.agents.chat_answer import Trying
-from dragoman.agents.chat_content import input_modes
-from dragoman.agents.chat_endpoint import Address as ModelAddress
-from dragoman.agents.chat_endpoint import endpoint, limit_name
-from dragoman.agents.chat_request import Asking
-from dragoman.agents.leases import LEASE_S
-from dragoman.agents.program import ProgramAgent
-from dragoman.agents.program_place import findings
-from dragoman.agents.upstream import UpstreamAgent
-from dragoman.agents.upstream_address import Address, Made
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.model.agent import ChatAgent, Policy
+from dragoman.agents.model.answer import Trying
+from dragoman.agents.model.endpoint import Address as ModelAddress
+from dragoman.agents.model.endpoint import endpoint, limit_name
+from dragoman.agents.model.messages import input_modes
+from dragoman.agents.model.request import Asking
+from dragoman.agents.program.agent import ProgramAgent
+from dragoman.agents.program.place import findings
+from dragoman.agents.remote.address import Address, Made
+from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.worker.agent import WorkerAgent
+from dragoman.agents.worker.leases import LEASE_S
 from dragoman.cli.references import AgentReferenceError, referenced_as
 from dragoman.cli.tool_servers import tools_of
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts

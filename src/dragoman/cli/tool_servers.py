@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from dragoman.agents.mcp.reach import Grant, HttpReach, Made, ProgramReach, Reach
 from dragoman.agents.mcp.tools import McpTools
-from dragoman.agents.program_place import located, surroundings
+from dragoman.agents.program.place import located, surroundings
 from dragoman.cli.references import AgentReferenceError
 from dragoman.config.mcp import McpEntry
 from dragoman.config.upstreams import UpstreamCredentials

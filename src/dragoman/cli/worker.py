@@ -92,9 +92,9 @@ async def _work(
 ) -> None:
     import asyncio
 
-    from dragoman.agents.lessee import Lessee
     from dragoman.agents.lifetime import Living
-    from dragoman.agents.remote import Server
+    from dragoman.agents.worker.lessee import Lessee
+    from dragoman.agents.worker.run import Server
     from dragoman.net.egress import Egress
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()

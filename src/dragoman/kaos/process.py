@@ -10,7 +10,7 @@ from typing import Any
 
 from dragoman.agents.artifacts import Artifacts
 from dragoman.agents.content import parts_of
-from dragoman.agents.threads import Threads
+from dragoman.agents.python.threads import Threads
 from dragoman.engine.api import Ended, Reject, Run
 from dragoman.model.card import Profile
 from dragoman.model.task import TaskState

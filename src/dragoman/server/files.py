@@ -9,7 +9,7 @@ import logging
 
 from msgspec import Struct
 
-from dragoman.agents.reading import FileReading
+from dragoman.agents.url_files import FileReading
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.files import FileDoor
 from dragoman.config import Config, store_path

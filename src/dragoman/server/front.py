@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
 from dragoman import __version__
-from dragoman.agents.upstream import UpstreamAgent
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.app import App

@@ -7,8 +7,8 @@ import asyncio
 from collections.abc import Collection, Sequence
 
 from dragoman.agents.lifetime import Dependent, Living
-from dragoman.agents.upstream import UpstreamAgent
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine.api import Runner
 from dragoman.telemetry.counts import Counts
 

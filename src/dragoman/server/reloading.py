@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.agents.python import Agent
-from dragoman.agents.threads import Threads
-from dragoman.agents.worker import WorkerAgent
+from dragoman.agents.python.agent import Agent
+from dragoman.agents.python.threads import Threads
+from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.app import App
 from dragoman.bindings.door import Door

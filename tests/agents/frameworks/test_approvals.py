@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.approvals import ARGUMENTS_CHARS_MAX, approval_of, approved, denial
+from dragoman.agents.python.facts import Answer
 from dragoman.model.message import Message, Part, Role
 
 

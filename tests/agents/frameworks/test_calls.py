@@ -3,8 +3,8 @@
 import pytest
 
 from dragoman.agents.artifacts import Artifacts
-from dragoman.agents.context import Context
 from dragoman.agents.frameworks.calls import Calls
+from dragoman.agents.python.context import Context
 from dragoman.dialects.protoagent.extensions import TOOL_CALL
 from dragoman.model.events import StatusChanged
 from dragoman.model.message import Message, Part, Role

@@ -6,8 +6,8 @@ from contextlib import aclosing
 
 import pytest
 
-from dragoman.agents.coalescing import Windows
 from dragoman.agents.frameworks.gathering import PIECES_MAX, all_given, gathered, saying
+from dragoman.agents.text_windows import Windows
 
 WINDOW_S = 0.05
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from dragoman.agents.python import Agent
+from dragoman.agents.python.agent import Agent
 
 
 class Framework(Struct, frozen=True):

@@ -7,9 +7,9 @@ Invariant: pure; a call is `{"name", "args"}`, and `response` if its tool has an
 import json
 from typing import Any
 
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.approvals import approval_of, approved
 from dragoman.agents.frameworks.pauses import Question
+from dragoman.agents.python.facts import Answer
 
 SPECIAL = frozenset({"adk_request_confirmation", "adk_request_credential", "adk_request_input"})
 """The names (google.adk.utils._function_call_names) of what is asked; other calls that wait are of tools."""

@@ -11,8 +11,6 @@ from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.context import Context
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.approvals import approval_of, approved, denial
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.frameworks.cards import made
@@ -20,7 +18,9 @@ from dragoman.agents.frameworks.conversation import File, Said, history, message
 from dragoman.agents.frameworks.gathering import all_given, saying
 from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
 from dragoman.agents.frameworks.sessions import session_of
-from dragoman.agents.python import Agent
+from dragoman.agents.python.agent import Agent
+from dragoman.agents.python.context import Context
+from dragoman.agents.python.facts import Answer
 from dragoman.engine.api import Reject
 from dragoman.model.message import Part
 

@@ -7,8 +7,8 @@ import json
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.pauses import Question
+from dragoman.agents.python.facts import Answer
 
 YES = frozenset({"y", "yes", "ok", "okay", "approve", "approved", "allow", "allowed", "confirm", "confirmed", "true"})
 """Answers that allow, without regard to case and closing punctuation."""

@@ -7,9 +7,9 @@ import logging
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.context import Context
 from dragoman.agents.frameworks.approvals import arguments_of
 from dragoman.agents.frameworks.gathering import all_given
+from dragoman.agents.python.context import Context
 
 BROKEN = "it broke off"
 """What callers are told of a call that an exception ended: its text is for the log."""

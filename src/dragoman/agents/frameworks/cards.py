@@ -6,10 +6,10 @@ Invariant: the card says what the object says of itself, and no more; `[[agents]
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 
-from dragoman.agents.coalescing import Windows
-from dragoman.agents.context import Context
 from dragoman.agents.frameworks.pauses import Pausing, run_through
-from dragoman.agents.python import Agent
+from dragoman.agents.python.agent import Agent
+from dragoman.agents.python.context import Context
+from dragoman.agents.text_windows import Windows
 
 SKILL = "answer"
 """The one skill that a framework's agent has: it takes a message and does what it does."""

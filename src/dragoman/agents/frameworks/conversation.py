@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from dragoman.agents.context import Context
+from dragoman.agents.python.context import Context
 from dragoman.engine.api import Unreadable
 from dragoman.model.message import Message, Part, Role
 

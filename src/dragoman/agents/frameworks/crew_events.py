@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 from threading import Lock
 from typing import Any
 
-from dragoman.agents.context import Context
 from dragoman.agents.frameworks.calls import Calls
+from dragoman.agents.python.context import Context
 
 Telling = Callable[[], Awaitable[None]]
 """Something to be awaited on the event loop."""

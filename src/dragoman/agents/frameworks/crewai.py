@@ -15,8 +15,6 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.agents.content import json_of
-from dragoman.agents.context import Context
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.approvals import approved
 from dragoman.agents.frameworks.cards import made
 from dragoman.agents.frameworks.conversation import history, message
@@ -24,8 +22,10 @@ from dragoman.agents.frameworks.crew_events import Hearing, Telling
 from dragoman.agents.frameworks.crew_inputs import UNPLACED, inputs_of, missing
 from dragoman.agents.frameworks.crew_memory import keep_apart
 from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
-from dragoman.agents.python import Agent
-from dragoman.agents.threads import Crossing, Threads
+from dragoman.agents.python.agent import Agent
+from dragoman.agents.python.context import Context
+from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.threads import Crossing, Threads
 from dragoman.engine.api import Reject
 from dragoman.model.message import Part
 

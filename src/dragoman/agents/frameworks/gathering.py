@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from contextvars import ContextVar
 
-from dragoman.agents.coalescing import Windows
+from dragoman.agents.text_windows import Windows
 
 PIECES_MAX = 1024
 """As many pieces wait to be given out; then the framework does."""

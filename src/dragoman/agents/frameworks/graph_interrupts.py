@@ -6,9 +6,9 @@ Invariant: an answer that is data is given to the graph as it is.
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.approvals import approval_of, approved, denial
 from dragoman.agents.frameworks.pauses import Question
+from dragoman.agents.python.facts import Answer
 
 TEXTS = ("question", "message", "query", "prompt", "description", "text", "task")
 """Keys under which the value of an interrupt says its question."""

@@ -12,8 +12,6 @@ from typing import Any
 
 from dragoman.agents.checks import Finding
 from dragoman.agents.content import json_of
-from dragoman.agents.context import Context
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.frameworks.cards import made
 from dragoman.agents.frameworks.conversation import history, message
@@ -22,7 +20,9 @@ from dragoman.agents.frameworks.graph_input import MESSAGES, input_of, keys_of, 
 from dragoman.agents.frameworks.graph_interrupts import asked, resumption
 from dragoman.agents.frameworks.pauses import Pause, Pausing
 from dragoman.agents.frameworks.sessions import session_of
-from dragoman.agents.python import Agent
+from dragoman.agents.python.agent import Agent
+from dragoman.agents.python.context import Context
+from dragoman.agents.python.facts import Answer
 from dragoman.model.message import Part
 
 MODES = ["messages", "updates", "values", "custom"]

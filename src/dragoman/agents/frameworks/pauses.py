@@ -11,10 +11,10 @@ from typing import Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from dragoman.agents.coalescing import Windows
-from dragoman.agents.context import Context
-from dragoman.agents.facts import Answer
 from dragoman.agents.frameworks.gathering import gathered
+from dragoman.agents.python.context import Context
+from dragoman.agents.python.facts import Answer
+from dragoman.agents.text_windows import Windows
 from dragoman.model.message import Part
 
 NOTE = "pause"

@@ -5,7 +5,7 @@ Invariant: two callers never have the same session, whatever ids of contexts the
 
 from urllib.parse import quote
 
-from dragoman.agents.context import Context
+from dragoman.agents.python.context import Context
 
 
 def session_of(ctx: Context) -> str:

@@ -12,7 +12,7 @@ from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from dragoman.agents.complaints import Complaints
+from dragoman.agents.error_output import Complaints
 from dragoman.agents.mcp.link import Away, Hear
 from dragoman.dialects.mcp import hearing
 from dragoman.dialects.mcp.hearing import Answered

@@ -1,0 +1,244 @@
+"""One answer of a model, from the request to its last token, as often as it takes.
+
+Invariant: what is given out of an answer is one artifact; an answer that is begun anew replaces what was given out of
+the one before. When the run is canceled, the connection is closed at once, and the model stops.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+
+from msgspec import Struct
+
+from dragoman.agents.breaker import State
+from dragoman.agents.model import failures
+from dragoman.agents.model.completion import Called, Fault, Faulted, Reading, Unreadable, fault_in
+from dragoman.agents.model.endpoint import Endpoint
+from dragoman.agents.model.failures import Trouble
+from dragoman.agents.text_windows import Windows
+from dragoman.engine.api import Ended, Run
+from dragoman.model.message import Artifact, Part
+from dragoman.model.task import Usage
+from dragoman.net.errors import EgressError
+from dragoman.net.flow import Flow
+
+log = logging.getLogger("dragoman.models")
+
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0
+"""Waits between two attempts where the endpoint does not say how long; they double."""
+
+LINGER_S = 0.1
+"""How long the end of an answer is waited for once all of it is there, so that its connection can be used again."""
+
+
+class Answer(Struct, frozen=True):
+    """What the model said: `text` was given out already, unless it was to be kept. `finish` is why it stopped."""
+
+    text: str
+    calls: tuple[Called, ...] = ()
+    finish: str = ""
+    refusal: str = ""
+    usage: Usage | None = None
+
+
+class Trying(Struct, frozen=True, kw_only=True):
+    """How often a model is asked, and how long all waits in between may be, taken together.
+
+    `pause` and `chance` are time and randomness, which tests give.
+    """
+
+    retries: int = 2
+    wait_max_s: float = 5.0
+    pause: Callable[[float], Awaitable[None]] = asyncio.sleep
+    chance: Callable[[], float] = random.random
+    now_s: Callable[[], float] = time.time
+
+    def wait_s(self, attempt: int) -> float:
+        """How long to wait after so many attempts: a random share of it, at least half."""
+        whole: float = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(attempt, 10))
+        return min(self.wait_max_s, whole) * (0.5 + 0.5 * self.chance())
+
+
+class Answering:
+    """Asks the model at `endpoint`, for the agent `name`, and gives out what it says, gathered in `windows`."""
+
+    __slots__ = ("_endpoint", "_name", "_on_refusal", "_trying", "_windows")
+
+    def __init__(self, name: str, endpoint: Endpoint, windows: Windows, trying: Trying, *, on_refusal: str) -> None:
+        self._name = name
+        self._endpoint = endpoint
+        self._windows = windows
+        self._trying = trying
+        self._on_refusal = on_refusal
+
+    async def answer(
+        self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False, first: bool = True
+    ) -> Answer:
+        """What the model answers, given out as that artifact; with `keeps` it is only told.
+
+        `first`: nothing of the task was done before. Raises Ended. The breaker is told how the last attempt went: it
+        counts answers, not attempts, and none is made once others have opened it.
+        """
+        trying = self._trying
+        giving = Giving(run, artifact_id, keeps=keeps)
+        breaker = self._endpoint.breaker
+        attempt, waited_s = 0, 0.0
+        tries_for_all = breaker.state is not State.CLOSED
+        if not breaker.admit():
+            raise failures.unreachable(self._name, breaker.wait_s if first else None)
+        while True:
+            giving.anew()
+            try:
+                answer = await self._once(run, body, giving)
+            except Trouble as trouble:
+                wait_s = trying.wait_s(attempt) if trouble.after_s is None else trouble.after_s
+                waited_s += wait_s
+                held_back = breaker.state is not State.CLOSED and not tries_for_all
+                if not trouble.again or attempt >= trying.retries or waited_s > trying.wait_max_s or held_back:
+                    self._endpoint.failed(self._name) if trouble.down else breaker.succeeded()
+                    raise self._ended(trouble, untouched=first and not giving.begun) from trouble
+            except BaseException:
+                breaker.unknown()
+                raise
+            else:
+                breaker.succeeded()
+                await giving.ended()
+                return answer
+            attempt += 1
+            log.info("model %s: task %s: attempt %d in %.1f s", self._name, run.head.id, attempt + 1, wait_s)
+            try:
+                await trying.pause(wait_s)
+            except BaseException:
+                breaker.unknown()
+                raise
+
+    def _ended(self, trouble: Trouble, *, untouched: bool) -> Ended:
+        """How the task ends after the last attempt; `untouched`: nothing of it was done."""
+        ended = trouble.ended
+        if ended.retry_after_s is None or not untouched:
+            return Ended(ended.state, ended.parts, ended.reason)
+        again_s = max(ended.retry_after_s, self._endpoint.breaker.wait_s)
+        return Ended(ended.state, ended.parts, ended.reason, again_s)
+
+    async def _once(self, run: Run, body: bytes, giving: "Giving") -> Answer:
+        """One call. Raises Trouble."""
+        try:
+            async with self._endpoint.asked(body, run.traceparent) as flow:
+                if not flow.ok:
+                    raise self._faulted(run, fault_in(await flow.body(), flow.status), flow)
+                run.working()
+                return await self._read(run, flow, giving)
+        except EgressError as error:
+            log.warning("model %s: task %s: %s", self._name, run.head.id, error)
+            raise failures.lost(self._name, error) from error
+
+    async def _read(self, run: Run, flow: Flow, giving: "Giving") -> Answer:
+        reading = Reading()
+        windows = self._windows
+
+        def begin(window: "asyncio.Future[None]") -> None:
+            windows.begin(window, run)
+
+        try:
+            while not reading.whole:
+                if (waiting := flow.gathering(begin)) is not None:
+                    await waiting
+                try:
+                    piece = flow.gathered()
+                except EgressError:
+                    if not reading.finish:
+                        raise
+                    break  # the answer is there: all that is missing is what was used, or the end of the stream
+                reading.feed(piece) if piece else reading.end()
+                if reading.waits:
+                    await giving.give(reading.taken())
+                if not piece:
+                    break
+            if reading.whole:
+                await _lingered(flow)
+            elif not reading.finish:
+                raise failures.cut(self._name)
+        except Unreadable as error:
+            said = failures.shown(str(error), self._endpoint.key)
+            log.warning("model %s: task %s: %s; %s", self._name, run.head.id, said, self._endpoint.hint)
+            raise failures.unreadable(self._name) from error
+        except Faulted as error:
+            raise self._faulted(run, error.fault, flow) from error
+        return Answer(giving.text, tuple(reading.calls), reading.finish, reading.refusal, reading.usage)
+
+    def _faulted(self, run: Run, fault: Fault, flow: Flow) -> Trouble:
+        said = failures.shown(fault.message, self._endpoint.key)
+        log.warning("model %s: task %s: %d %s %s", self._name, run.head.id, fault.status, fault.code, said)
+        return failures.faulted(
+            self._name,
+            fault,
+            flow.headers,
+            self._trying.now_s(),
+            on_refusal=self._on_refusal,
+            key=self._endpoint.key,
+        )
+
+
+class Giving:
+    """The artifact that an answer becomes. `keeps`: nothing is given out."""
+
+    __slots__ = ("_fresh", "_id", "_run", "_texts", "begun", "keeps")
+
+    def __init__(self, run: Run, artifact_id: str, *, keeps: bool) -> None:
+        self.keeps = keeps
+        self._run = run
+        self._id = artifact_id
+        self._texts: list[str] = []
+        self._fresh = True
+        self.begun = False
+        """Whether something was given out, be it of an answer that broke off."""
+
+    @property
+    def text(self) -> str:
+        """All of the answer."""
+        return "".join(self._texts)
+
+    def anew(self) -> None:
+        """An answer begins; what was given out of another is to be replaced."""
+        self._texts.clear()
+        self._fresh = True
+
+    async def give(self, text: str) -> None:
+        """A part of it, if there is one."""
+        if not text:
+            return
+        self._texts.append(text)
+        if self.keeps:
+            return
+        append, self._fresh, self.begun = not self._fresh, False, True
+        await self._run.artifact(_artifact(self._id, text), append=append, last_chunk=False)
+
+    async def ended(self) -> None:
+        """The answer is whole: if nothing is in it, nothing is left of one before, be it of a run that died."""
+        if not self._fresh or self.keeps:
+            return
+        if self.begun or (
+            self._run.epoch > 1 and any(known.artifact_id == self._id for known in self._run.record.artifacts)
+        ):
+            await self._run.artifact(_artifact(self._id, ""), append=False, last_chunk=True)
+
+
+def _artifact(artifact_id: str, text: str) -> Artifact:
+    return Artifact(artifact_id=artifact_id, parts=(Part(text=text),))
+
+
+async def _lingered(flow: Flow) -> None:
+    """Wait a moment for the end of what is read to its last token."""
+
+    def begin(window: "asyncio.Future[None]") -> None:
+        """What comes now is of no interest, but that it ends."""
+        window.set_result(None)
+
+    try:
+        async with asyncio.timeout(LINGER_S):
+            if (waiting := flow.gathering(begin)) is not None:
+                await waiting
+    except TimeoutError:
+        return

@@ -1,0 +1,166 @@
+"""What goes wrong with a model's endpoint: whether it is tried again, and else how the task ends, in what words.
+
+Invariant: pure. A caller reads the agent's name and, of a request that was refused, what the endpoint said of it, with
+nothing in it that looks like a key; no address, nothing of an exception of the way out.
+"""
+
+import re
+from collections.abc import Mapping
+from email.utils import parsedate_to_datetime
+from math import ceil
+
+from dragoman.agents.model.completion import Fault
+from dragoman.engine.api import Ended
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+from dragoman.net.errors import EgressError, TimedOut
+
+AGAIN_S = 5.0
+"""When a call may be made again, where the endpoint does not say when."""
+
+SPENT_S = 60.0
+"""Likewise where what was paid for is used up: somebody has to pay, or a new day has to begin."""
+
+SAID_MAX = 300
+"""As much of what an endpoint says as a caller is shown."""
+
+_AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504, 520, 522, 524, 529})
+"""Statuses after which a call may do better; the last ones are those of Cloudflare, and of who has too much to do."""
+
+_OVERLOADED = frozenset({503, 529})
+"""Statuses that say that nothing was done."""
+
+_FILTERED = ("content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation")
+_SPENT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits")
+_TOO_LONG = ("context_length_exceeded", "string_above_max_length")
+
+_SECRET = re.compile(r"\b(?:sk|pk|rk|gsk|xai|key|Bearer)[-_ ][A-Za-z0-9_*.-]{4,}|https?://\S+|AIza[\w-]{10,}")
+"""What looks like a key, in what an endpoint says, or like a place that is nobody's business."""
+
+
+class Trouble(Exception):
+    """One call of the model came to nothing. `ended` is how the task ends if it is not tried again.
+
+    `again`: another call may do better, after `after_s` if the endpoint said how long. `down`: it is not there, or not
+    well.
+    """
+
+    def __init__(self, ended: Ended, *, again: bool = False, after_s: float | None = None, down: bool = False) -> None:
+        super().__init__(ended.reason)
+        self.ended = ended
+        self.again = again
+        self.after_s = after_s
+        self.down = down
+
+
+def failed(text: str, reason: str, retry_after_s: float | None = None) -> Ended:
+    """The end of a task that failed, with a text of ours."""
+    return Ended(TaskState.FAILED, (Part(text=text),), reason, retry_after_s)
+
+
+def cut_off() -> Ended:
+    """The end of a task whose answer is as long as it may be, and so not all that there was to say."""
+    text = "The answer is cut off: it is as long as it may be."
+    return Ended(TaskState.COMPLETED, (Part(text=text),), "model_length")
+
+
+def refused(text: str, policy: str) -> Ended:
+    """The end of a task that the model, or a filter of its endpoint, would not do."""
+    state = TaskState.FAILED if policy == "fail" else TaskState.REJECTED
+    return Ended(state, (Part(text=text or "The model refuses to answer."),), "model_refused")
+
+
+def unsendable(error: Exception) -> Ended:
+    """The message holds what the model cannot be given."""
+    return Ended(TaskState.REJECTED, (Part(text=str(error)),), "model_part_unsupported")
+
+
+def unreachable(name: str, again_s: float | None = AGAIN_S) -> Ended:
+    """No call gets through; `again_s` is when one may. None: something of the task was done already."""
+    return failed(f"{name} cannot be reached at present: send again later.", "model_unreachable", again_s)
+
+
+def lost(name: str, error: EgressError) -> Trouble:
+    """No answer came, or it was cut off."""
+    if isinstance(error, TimedOut):
+        return Trouble(failed(f"{name} took too long: send again later.", "model_timeout"), again=True, down=True)
+    return Trouble(_broken(name) if error.sent else unreachable(name), again=True, down=True)
+
+
+def _broken(name: str) -> Ended:
+    return failed(f"{name} broke off its answer: send again later.", "model_broken")
+
+
+def cut(name: str) -> Trouble:
+    """The stream ended before the answer did."""
+    return Trouble(_broken(name), again=True, down=True)
+
+
+def unreadable(name: str) -> Trouble:
+    """What came is no answer of this API."""
+    text = f"{name} gave an answer that cannot be read. Its operator can mend it: the log has it."
+    return Trouble(failed(text, "model_unreadable"), down=True)
+
+
+def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *, on_refusal: str, key: str) -> Trouble:
+    """What an error of the endpoint means. `fault.status` is 0 for one in the middle of a stream that has none."""
+    status, code = fault.status, fault.code
+    if any(word in (code, fault.message) for word in _FILTERED):
+        return Trouble(refused("The content filter of the model's endpoint does not let this through.", on_refusal))
+    if code in _SPENT or status == 402:
+        text = f"{name} takes no tasks: what its operator has paid for is used up."
+        after = after_s(headers, now_s)
+        return Trouble(failed(text, "model_spent", SPENT_S if after is None else after))
+    if status in (401, 403):
+        text = f"{name} does not let this server in: its operator has to see to the credentials."
+        return Trouble(failed(text, "model_refused_server"))
+    if code in _TOO_LONG or "maximum context length" in fault.message:
+        text = f"The conversation is too long for {name}: send less, or begin another context."
+        return Trouble(failed(text, "model_context_too_long"))
+    if status == 429 or "rate_limit" in code:
+        return _busy(name, after_s(headers, now_s))
+    if status in _AGAIN or not status or status >= 500:
+        after = after_s(headers, now_s)
+        down = status != 409
+        text = f"{name} failed: the endpoint of its model has a fault of its own. Send again later."
+        again_s = AGAIN_S if after is None and status in _OVERLOADED else after
+        return Trouble(failed(text, "model_failed", again_s), again=True, after_s=after, down=down)
+    if status == 404:
+        text = f"{name} is set up wrong: its endpoint has no such model, or is elsewhere. Its operator can mend it."
+        return Trouble(failed(text, "model_not_found"))
+    if 300 <= status < 400:
+        text = f"{name} is set up wrong: its endpoint has moved. Its operator can mend it."
+        return Trouble(failed(text, "model_moved"))
+    return Trouble(failed(_with(f"{name} does not take this request", shown(fault.message, key)), "model_bad_request"))
+
+
+def _busy(name: str, after: float | None) -> Trouble:
+    when = "later" if after is None else f"in {ceil(after)} s"
+    ended = failed(
+        f"{name} has too much to do at present: send again {when}.", "model_busy", AGAIN_S if after is None else after
+    )
+    return Trouble(ended, again=True, after_s=after)
+
+
+def after_s(headers: Mapping[str, str], now_s: float) -> float | None:
+    """How long an answer asks to wait (RFC 9110 §10.2.3), or as OpenAI and Azure say it in milliseconds; else None."""
+    for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
+        said = headers.get(name, "").strip()
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", said, re.ASCII):
+            return float(said) * unit_s
+    try:
+        return max(0.0, parsedate_to_datetime(headers.get("retry-after", "")).timestamp() - now_s)
+    except (ValueError, OverflowError):
+        return None
+
+
+def shown(text: str, key: str) -> str:
+    """What an endpoint said, without what is secret, and no longer than a caller cares for."""
+    if key:
+        text = text.replace(key, "…")
+    text = " ".join(_SECRET.sub("…", text).split())
+    return text if len(text) <= SAID_MAX else f"{text[:SAID_MAX]}…"
+
+
+def _with(text: str, said: str) -> str:
+    return f"{text}: {said}" if said else f"{text}."

@@ -1,0 +1,284 @@
+"""The server's side of the process that starts an agent's programs (`program_spawner`).
+
+Invariant: every program that was started ends: when it is stopped, when the launcher closes, or, should this process be
+killed, by its spawner. File descriptors belong to whoever has the Child until `end`.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from dragoman.agents.program import spawner as program_spawner
+from dragoman.config import Program
+
+log = logging.getLogger("dragoman.programs")
+
+READY_S = 10.0
+"""How long a spawner may take to be ready. It takes some 30 ms."""
+
+KILL_S = 1.0
+"""How long the news of a SIGKILL may take."""
+
+CLOSE_S = 5.0
+"""How long a spawner may take to kill what it has started; it gives up after 2 s itself."""
+
+
+class Child:
+    """A program that runs. `stdin`, `stdout` and `stderr` are our ends of its pipes, which do not block.
+
+    `ended` is its exit code, negative for a signal.
+    """
+
+    def __init__(self, launcher: "Launcher", number: int, loop: asyncio.AbstractEventLoop) -> None:
+        self.number = number
+        self.stdin, self.stdout, self.stderr = -1, -1, -1
+        self.started: asyncio.Future[int] = loop.create_future()
+        self.ended: asyncio.Future[int] = loop.create_future()
+        self._launcher = launcher
+        self._loop = loop
+        self._stopping: asyncio.TimerHandle | None = None
+        self._dropped = False
+
+    def signal(self, number: int) -> None:
+        """Signal all of its process group."""
+        self._launcher.tell(signal=self.number, number=number)
+
+    def stop(self, grace_s: float) -> None:
+        """See to its end: SIGTERM, after `grace_s` SIGKILL; what it has left behind in its group is killed."""
+        if self.ended.done() or not self.started.done():
+            self._drop()
+        elif self._stopping is None:
+            self.signal(signal.SIGTERM)
+            self._stopping = self._loop.call_later(grace_s, self._drop)
+            self.ended.add_done_callback(lambda _: self._drop())
+
+    def _drop(self) -> None:
+        if self._stopping is not None:
+            self._stopping.cancel()
+        if not self._dropped:
+            self._dropped = True
+            self._launcher.tell(end=self.number)
+
+
+class Launcher:
+    """Starts `program`, which is at `path`, in an environment of `env` and what `start` is given beside."""
+
+    def __init__(self, program: Program, path: str, env: Mapping[str, str]) -> None:
+        self._settings = {
+            "argv": program.command,
+            "path": path,
+            "cwd": os.path.abspath(program.cwd or "."),
+            "env": dict(env),
+            "limits": _limits(program),
+        }
+        self._link: socket.socket | None = None
+        self._opening: asyncio.Future[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._children: dict[int, Child] = {}
+        self._number = 0
+        self._kept = b""
+        self._unsent: deque[tuple[bytes, Sequence[int]]] = deque()
+
+    async def open(self) -> None:
+        """Start the spawner, unless it is there. Raises OSError."""
+        while self._link is None:
+            if self._opening is not None:
+                await asyncio.wait((self._opening,))
+                continue
+            self._loop = asyncio.get_running_loop()
+            self._opening = self._loop.create_future()
+            try:
+                await self._connect(self._loop)
+            finally:
+                self._opening.set_result(None)
+                self._opening = None
+
+    async def close(self, grace_s: float) -> None:
+        """Stop what runs, which has `grace_s` for it, and wait until the spawner has gone."""
+        left = tuple(self._children.values())
+        for child in left:
+            child.stop(grace_s)
+        try:
+            if left:
+                await asyncio.wait([child.ended for child in left], timeout=grace_s + KILL_S)
+        finally:
+            self._lose()  # the spawner kills what is left
+        while self._processes:
+            process = self._processes.pop()
+            try:
+                await asyncio.to_thread(process.wait, CLOSE_S)
+            except subprocess.TimeoutExpired:
+                log.warning("the spawner of programs, process %d, does not end: it is killed", process.pid)
+                process.kill()
+                await asyncio.to_thread(process.wait)
+
+    async def start(self, variables: Mapping[str, str]) -> Child:
+        """Start the program. Raises OSError if it cannot be started."""
+        await self.open()
+        loop = asyncio.get_running_loop()
+        self._number += 1
+        child = Child(self, self._number, loop)
+        theirs: list[int] = []
+        ours: list[int] = []
+        try:
+            for reads in (True, False, False):
+                ends = os.pipe()
+                theirs.append(ends[0 if reads else 1])
+                ours.append(ends[1 if reads else 0])
+                os.set_blocking(ours[-1], False)
+        except OSError:
+            _close(theirs + ours)
+            raise
+        child.stdin, child.stdout, child.stderr = ours
+        self._children[child.number] = child
+        child.ended.add_done_callback(lambda _: self._children.pop(child.number, None))
+        self._send({"start": child.number, "env": dict(variables)}, theirs)
+        try:
+            await child.started
+        except BaseException:
+            child.stop(0)
+            _close(ours)
+            raise
+        return child
+
+    def tell(self, **order: object) -> None:
+        """Give the spawner an order; without one there is nothing left that it could be for."""
+        if self._link is not None:
+            self._send(order, ())
+
+    async def _connect(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._processes = [process for process in self._processes if process.poll() is None]
+        ours, theirs = socket.socketpair()
+        ours.setblocking(False)
+        try:
+            with theirs:
+                self._processes.append(await asyncio.to_thread(_spawned, theirs))
+            async with asyncio.timeout(READY_S):
+                await loop.sock_sendall(ours, json.dumps(self._settings).encode() + b"\n")
+                answer = await loop.sock_recv(ours, 4096)
+            if not answer:
+                raise ConnectionError("the spawner of programs has ended at once")
+        except BaseException:
+            ours.close()
+            raise
+        self._kept = b""
+        self._link = ours
+        loop.add_reader(ours.fileno(), self._hear)
+
+    def _send(self, order: Mapping[str, object], fds: Sequence[int]) -> None:
+        self._unsent.append((msgspec.json.encode(order) + b"\n", fds))
+        if len(self._unsent) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Send what there is to be sent, as far as there is room; descriptors are closed here once they are sent."""
+        link, loop = self._link, self._loop
+        assert link is not None
+        assert loop is not None
+        while self._unsent:
+            line, fds = self._unsent[0]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, b"".join(fd.to_bytes(4, sys.byteorder) for fd in fds))]
+            try:
+                sent = link.sendmsg([line], rights if fds else [])
+            except BlockingIOError:
+                loop.add_writer(link.fileno(), self._flush)
+                return
+            except OSError:
+                self._lose()
+                return
+            _close(fds)
+            if sent < len(line):
+                self._unsent[0] = line[sent:], ()
+            else:
+                self._unsent.popleft()
+        loop.remove_writer(link.fileno())
+
+    def _hear(self) -> None:
+        assert self._link is not None
+        try:
+            data = self._link.recv(65536)
+        except BlockingIOError:
+            return
+        except ConnectionError:
+            data = b""
+        if not data:
+            log.error("the spawner of programs has gone: what it ran was killed")
+            self._lose()
+            return
+        *lines, self._kept = (self._kept + data).split(b"\n")
+        for line in lines:
+            self._told(msgspec.json.decode(line))
+
+    def _told(self, word: dict[str, Any]) -> None:
+        number = word.get("started") or word.get("failed") or word.get("ended")
+        child = self._children.get(number) if isinstance(number, int) else None
+        if child is None:
+            return
+        if "ended" in word:
+            _settle(child.ended, word["code"])
+        elif "started" in word:
+            _settle(child.started, word["pid"])
+        elif not child.started.done():
+            what = self._settings["cwd" if word["at"] == "cwd" else "path"]
+            errno = word["errno"] or 0
+            child.started.set_exception(OSError(errno, f"{os.strerror(errno)} ({word['at']})", what))
+
+    def _lose(self) -> None:
+        """There is no spawner any more, and so nothing that it has started."""
+        link, loop, self._link = self._link, self._loop, None
+        if link is None or loop is None:
+            return
+        loop.remove_reader(link.fileno())
+        loop.remove_writer(link.fileno())
+        link.close()
+        for _, fds in self._unsent:
+            _close(fds)
+        self._unsent.clear()
+        for child in tuple(self._children.values()):
+            if not child.started.done():
+                child.started.set_exception(ConnectionError("the spawner of programs has gone"))
+            _settle(child.ended, -signal.SIGKILL)
+        self._children.clear()
+
+
+def _spawned(link: socket.socket) -> "subprocess.Popen[bytes]":
+    """The spawner. It has a session of its own, so that Ctrl-C at a terminal is for the server alone."""
+    script = str(Path(program_spawner.__file__))
+    return subprocess.Popen(
+        [sys.executable, "-I", "-S", script],
+        stdin=link.fileno(),
+        stdout=subprocess.DEVNULL,
+        cwd="/",
+        start_new_session=True,
+    )
+
+
+def _limits(program: Program) -> list[tuple[str, int, int]]:
+    limits = [("RLIMIT_CORE", 0, 0)]
+    if program.max_memory_bytes is not None:
+        limits.append(("RLIMIT_AS", program.max_memory_bytes, program.max_memory_bytes))
+    if program.max_cpu_s is not None:  # SIGXCPU, and SIGKILL for who does not heed it
+        limits.append(("RLIMIT_CPU", program.max_cpu_s, program.max_cpu_s + 1))
+    return limits
+
+
+def _settle(future: "asyncio.Future[int]", value: int) -> None:
+    if not future.done():
+        future.set_result(value)
+
+
+def _close(fds: Sequence[int]) -> None:
+    for fd in fds:
+        os.close(fd)

@@ -1,0 +1,261 @@
+"""Agents made of Python functions.
+
+Invariant: whatever is wrong with the declaration of an agent or a skill is said when it is declared, with the name of
+the function and the fix.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from typing import Any, TypeVar, assert_never, overload
+
+from msgspec.structs import replace
+
+from dragoman.agents.artifacts import Artifacts
+from dragoman.agents.checks import Finding
+from dragoman.agents.python.context import Context, SyncContext
+from dragoman.agents.python.final_word import FinalWord
+from dragoman.agents.python.signature import Kind, checked_kind
+from dragoman.agents.python.threads import Crossing, Threads
+from dragoman.config import agent_id_fault
+from dragoman.engine.api import Reject, Run
+from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
+
+SkillFunction = (
+    Callable[[Context], AsyncIterator[object]]
+    | Callable[[Context], Awaitable[object]]
+    | Callable[[SyncContext], object]
+)
+"""An async generator, a coroutine function, or a plain function or generator, which runs in a thread."""
+
+F = TypeVar("F", bound=SkillFunction)
+
+
+class Agent:
+    """Python functions behind a card: each is a skill. Satisfies `Runner`.
+
+    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. `restartable`
+    says that a run which a crash cut off may be run again from its start. `one_message` takes no further message while
+    the agent works. `streams` False refuses streaming. `versions` are the official versions that it is served in. What
+    is left out of the card keeps the default of `Profile`.
+
+    `threads` are those its plain functions run in; a server lets its agents share one `Threads`.
+
+    Raises ValueError if the id cannot be served or a version is not known, TypeError if a value is of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        id: str,  # noqa: A002  the field's word
+        *,
+        description: str = "",
+        name: str | None = None,
+        version: str = "1.0.0",
+        provider: AgentProvider | None = None,
+        icon_url: str | None = None,
+        documentation_url: str | None = None,
+        input_modes: Iterable[str] | None = None,
+        output_modes: Iterable[str] | None = None,
+        extensions: Iterable[AgentExtension | str] = (),
+        direct: bool = False,
+        restartable: bool = False,
+        one_message: bool = False,
+        streams: bool = True,
+        versions: Iterable[str] = VERSIONS,
+    ) -> None:
+        if fault := agent_id_fault(id):
+            raise ValueError(f"agent id {id!r}: {fault}")
+        given: dict[str, Any] = {}
+        if input_modes is not None:
+            given["input_modes"] = _texts(f"agent {id}: input_modes", input_modes)
+        if output_modes is not None:
+            given["output_modes"] = _texts(f"agent {id}: output_modes", output_modes)
+        self.profile = Profile(
+            id=id,
+            name=name or id,
+            description=description or name or id,
+            version=version,
+            skills=(),
+            provider=provider,
+            icon_url=icon_url,
+            documentation_url=documentation_url,
+            extensions=tuple(AgentExtension(uri=item) if isinstance(item, str) else item for item in extensions),
+            streams=streams,
+            versions=_versions(id, versions),
+            **given,
+        )
+        self.direct = direct
+        self.restartable = restartable
+        self.one_message = one_message
+        self.offline = False
+        self.threads = Threads()
+        self.checks: Callable[[], AsyncIterator[Finding]] | None = None
+        """What `check` looks at besides, for an agent that stands for something else."""
+        self._skills: dict[str, tuple[Callable[..., Any], Kind]] = {}
+
+    def __repr__(self) -> str:
+        return f"Agent({self.profile.id!r}, skills={list(self._skills)})"
+
+    @overload
+    def skill(self, function: F, /) -> F: ...
+
+    @overload
+    def skill(
+        self,
+        id: str | None = None,
+        /,
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        tags: Iterable[str] = (),
+        examples: Iterable[str] = (),
+        input_modes: Iterable[str] = (),
+        output_modes: Iterable[str] = (),
+        extended: bool = False,
+    ) -> Callable[[F], F]: ...
+
+    def skill(self, id: Any = None, /, **said: Any) -> Any:  # noqa: A002
+        """Make the function below a skill of this agent: `@agent.skill("forecast", tags=["weather"])`, or bare.
+
+        The id is the function's name unless given, the description its docstring. The first skill is the one that runs
+        when the caller names none. An `extended` one is on the card for callers who have said who they are, only, and
+        runs when it is named. The function itself stays as it is.
+
+        Raises TypeError if the function cannot be a skill, ValueError if the agent has a skill of that id.
+        """
+        if callable(id):
+            return self._declare(id, None)
+        if id is not None and not isinstance(id, str):
+            raise TypeError(f"agent {self.profile.id}: skill id {id!r} must be text: @agent.skill('forecast')")
+        return lambda function: self._declare(function, id, **said)
+
+    async def run(self, run: Run) -> None:
+        """Do the task with the skill that the run names. Raises Ended if the skill says how the task ends."""
+        try:
+            await self._do(run)
+        except FinalWord as said:
+            raise said.ended from None
+        except BaseExceptionGroup as group:
+            word = _word_in(group)
+            if word is None:
+                raise
+            raise (word.ended if isinstance(word, FinalWord) else word) from None
+
+    async def _do(self, run: Run) -> None:
+        skill_id = self._chosen(run)
+        function, kind = self._skills[skill_id]
+        artifacts = Artifacts(run)
+        match kind:
+            case "async generator":
+                await _poured(function(Context(run, skill_id, artifacts)), artifacts)
+            case "coroutine":
+                result = await function(Context(run, skill_id, artifacts))
+                if isinstance(result, AsyncIterator):
+                    await _poured(result, artifacts)
+                else:
+                    await artifacts.returned(result)
+            case "plain":
+                await self.threads.run(lambda crossing: _in_thread(function, run, skill_id, artifacts, crossing))
+            case _:
+                assert_never(kind)
+
+    async def check(self) -> AsyncIterator[Finding]:
+        """Its functions were looked at when they were declared; so what is left to find is that there are none."""
+        skills = ", ".join(self._skills)
+        fix = "write @agent.skill above a function"
+        yield Finding(bool(skills), f"its skills are {skills}" if skills else "it has no skills", "" if skills else fix)
+        if self.checks is not None:
+            async for finding in self.checks():
+                yield finding
+
+    def _chosen(self, run: Run) -> str:
+        """The skill that the caller names, or the first of those it restricts the run to, else the agent's first."""
+        shown = tuple(skill.id for skill in self.profile.skills)
+        skill_id = run.skill or next(iter(run.skills or shown or self._skills), None)
+        if skill_id not in self._skills and len(self._skills) == 1:
+            (skill_id,) = self._skills  # whatever the card calls it that the agent is served under
+        if skill_id not in self._skills:
+            known = ", ".join(self._skills) or "none: write @agent.skill above a function"
+            raise LookupError(f"agent {self.profile.id} has no skill {skill_id!r}; it has {known}")
+        return skill_id
+
+    def _declare(
+        self,
+        function: Any,
+        id: str | None,  # noqa: A002
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        tags: Iterable[str] = (),
+        examples: Iterable[str] = (),
+        input_modes: Iterable[str] = (),
+        output_modes: Iterable[str] = (),
+        extended: bool = False,
+    ) -> Any:
+        kind, own_name, docstring = checked_kind(self.profile.id, function)
+        skill_id = id or own_name
+        if skill_id in self._skills:
+            raise ValueError(f"agent {self.profile.id} has a skill {skill_id!r} already: give {own_name}() another id")
+        skill = AgentSkill(
+            id=skill_id,
+            name=name or skill_id,
+            description=description or docstring or self.profile.description,
+            tags=_texts(f"skill {skill_id}: tags", tags),
+            examples=_texts(f"skill {skill_id}: examples", examples),
+            input_modes=_texts(f"skill {skill_id}: input_modes", input_modes),
+            output_modes=_texts(f"skill {skill_id}: output_modes", output_modes),
+        )
+        self._skills[skill_id] = (function, kind)
+        if extended:
+            self.profile = replace(self.profile, extended_skills=(*self.profile.extended_skills, skill))
+        else:
+            self.profile = replace(self.profile, skills=(*self.profile.skills, skill))
+        return function
+
+
+async def _poured(items: AsyncIterator[object], artifacts: Artifacts) -> None:
+    """Give out what comes, as it comes; the generator is closed also when the run is canceled between two items."""
+    try:
+        async for item in items:
+            await artifacts.yielded(item)
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
+
+
+def _in_thread(
+    function: Callable[[SyncContext], object], run: Run, skill_id: str, artifacts: Artifacts, crossing: Crossing[None]
+) -> None:
+    result = function(SyncContext(run, skill_id, artifacts, crossing))
+    if isinstance(result, Iterator):
+        try:
+            for item in result:
+                crossing.call(lambda item=item: artifacts.yielded(item))  # type: ignore[misc]
+        finally:
+            if callable(close := getattr(result, "close", None)):
+                close()
+    elif isinstance(result, Awaitable | AsyncIterator):
+        raise TypeError(f"skill {skill_id} returned something to await: write it as `async def`")
+    else:
+        crossing.call(lambda: artifacts.returned(result))
+
+
+def _word_in(group: BaseExceptionGroup[BaseException]) -> FinalWord | Reject | None:
+    """How the agent said, within an `asyncio.TaskGroup`, that its task ends; None if something failed there, too."""
+    said, failed = group.split((FinalWord, Reject))
+    word: BaseException | None = said if failed is None else None
+    while isinstance(word, BaseExceptionGroup):
+        word = word.exceptions[0]
+    return word if isinstance(word, FinalWord | Reject) else None
+
+
+def _versions(agent_id: str, versions: Iterable[str]) -> tuple[str, ...]:
+    chosen = _texts(f"agent {agent_id}: versions", versions)
+    if not chosen or not set(chosen) <= set(VERSIONS):
+        raise ValueError(f"agent {agent_id}: versions {chosen!r} must be one or more of {', '.join(VERSIONS)}")
+    return tuple(version for version in VERSIONS if version in chosen)
+
+
+def _texts(what: str, values: Iterable[str]) -> tuple[str, ...]:
+    texts = () if isinstance(values, str) else tuple(values)
+    if isinstance(values, str) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"{what} must be a list of texts, not {values!r}")
+    return texts

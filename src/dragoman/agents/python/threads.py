@@ -1,0 +1,213 @@
+"""The threads in which plain functions run.
+
+Invariant: never more than `maximum` of them live at once, those that a canceled run left behind included; what a thread
+wants done on the event loop is done by the run's own coroutine, so that canceling the run reaches the thread.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextvars import copy_context
+from threading import Lock, Thread, get_ident
+from typing import Generic, TypeVar
+
+from msgspec import Struct
+
+from dragoman.agents.python.final_word import FinalWord
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+THREADS_MAX = 32
+"""Enough for functions that wait for a network or a program; more busy ones than this only wait for each other."""
+
+
+class _Asked(Struct, eq=False):
+    """Something a thread wants awaited on the loop, and where it waits for the result."""
+
+    serve: Callable[[], Awaitable[None]]
+    fail: Callable[[BaseException], None]
+
+
+class _Ended(Struct, Generic[T], eq=False):
+    """What a thread ended with."""
+
+    result: T | None
+    error: BaseException | None
+
+
+class Crossing(Generic[T]):
+    """The way from a thread to the event loop on which its run lives, and back."""
+
+    def __init__(self) -> None:
+        self.canceled = False
+        """Whether the run is over while its thread still goes on."""
+        self.ended = False
+        self._loop = asyncio.get_running_loop()
+        self._loop_thread = get_ident()
+        self._inbox: asyncio.Queue[_Asked | _Ended[T]] = asyncio.Queue()  # one entry for each thread that waits
+        self._closed = False
+
+    def call(self, make: Callable[[], Awaitable[R]]) -> R:
+        """Await `make()` on the loop, and give its result to the calling thread, which waits for it.
+
+        Raises CancelledError once the run has been canceled or has ended, and RuntimeError on the loop's own thread.
+        """
+        if get_ident() == self._loop_thread:
+            raise RuntimeError("a SyncContext blocks: use it in the thread of its function, not on the event loop")
+        future: Future[R] = Future()
+
+        async def serve() -> None:
+            future.set_result(await make())
+
+        self._post(_Asked(serve, future.set_exception))
+        return future.result()
+
+    def end(self, result: T | None, error: BaseException | None = None) -> None:
+        """Called by the thread as its last act."""
+        try:
+            self._post(_Ended(result, error))
+        except asyncio.CancelledError:  # nobody waits for it any more
+            pass
+
+    async def serve(self) -> T:
+        """Do what the thread asks for until it ends; its result is the result, its exception is raised."""
+        asked: _Asked | None = None
+        try:
+            while True:
+                entry = await self._inbox.get()
+                if isinstance(entry, _Ended):
+                    if entry.error is not None:
+                        raise entry.error
+                    return entry.result  # type: ignore[return-value]  # without an error it is the work's own
+                asked = entry
+                try:
+                    await asked.serve()
+                except (Exception, FinalWord) as error:  # noqa: BLE001  it is the thread's own: raised where it asked
+                    asked.fail(error)
+                asked = None
+        finally:
+            self._closed = True
+            if asked is not None:
+                asked.fail(asyncio.CancelledError())
+            while not self._inbox.empty():
+                if isinstance(entry := self._inbox.get_nowait(), _Asked):
+                    entry.fail(asyncio.CancelledError())
+
+    def _post(self, entry: "_Asked | _Ended[T]") -> None:
+        try:
+            self._loop.call_soon_threadsafe(self._put, entry)
+        except RuntimeError as closed:
+            raise asyncio.CancelledError("the event loop of the run is closed") from closed
+
+    def _put(self, entry: "_Asked | _Ended[T]") -> None:
+        if not self._closed:
+            self._inbox.put_nowait(entry)
+        elif isinstance(entry, _Asked):
+            entry.fail(asyncio.CancelledError())
+
+
+class Threads:
+    """At most `maximum` threads; who finds them all taken waits for one, first come, first served."""
+
+    def __init__(self, maximum: int = THREADS_MAX) -> None:
+        if maximum < 1:
+            raise ValueError(f"threads_max {maximum}: at least 1")
+        self.maximum = maximum
+        self._lock = Lock()
+        self._taken = 0
+        self._left_behind = 0
+        self._queue: deque[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = deque()
+
+    @property
+    def taken(self) -> int:
+        """How many threads live, those left behind included."""
+        return self._taken
+
+    @property
+    def left_behind(self) -> int:
+        """How many threads go on although their run was canceled."""
+        return self._left_behind
+
+    @property
+    def full(self) -> bool:
+        """Whether the next run has to wait."""
+        return self._taken >= self.maximum
+
+    async def run(self, work: Callable[[Crossing[T]], T]) -> T:
+        """The result of `work`, called in a thread of its own with the way back to this event loop.
+
+        Canceling leaves at once: `work` meets CancelledError at its next call across, and until it ends its thread
+        counts as left behind. The threads are daemons and hold up no exit.
+        """
+        await self._take()
+        crossing: Crossing[T] = Crossing()
+        context = copy_context()
+        try:
+            Thread(target=context.run, args=(self._work, work, crossing), name="dragoman-skill", daemon=True).start()
+        except RuntimeError:  # the system gives no more threads
+            self._give_back()
+            raise
+        try:
+            return await crossing.serve()
+        finally:
+            with self._lock:
+                if not crossing.ended:
+                    crossing.canceled = True
+                    self._left_behind += 1
+
+    def _work(self, work: Callable[[Crossing[T]], T], crossing: Crossing[T]) -> None:
+        result: T | None = None
+        error: BaseException | None = None
+        try:
+            result = work(crossing)
+        except (Exception, asyncio.CancelledError, FinalWord) as raised:  # noqa: BLE001  it is raised again in the run
+            error = raised
+        except BaseException as raised:  # noqa: BLE001  sys.exit() in an agent must not end the server
+            error = RuntimeError(f"{type(raised).__name__} in the thread of a skill")
+            error.__cause__ = raised
+        with self._lock:
+            crossing.ended = True
+            self._left_behind -= crossing.canceled
+        self._give_back()
+        crossing.end(result, error)
+
+    async def _take(self) -> None:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            if self._taken < self.maximum:
+                self._taken += 1
+                return
+            place = loop.create_future()
+            self._queue.append((loop, place))
+        try:
+            await place
+        except asyncio.CancelledError:
+            with self._lock:
+                waiting = (loop, place) in self._queue
+                if waiting:
+                    self._queue.remove((loop, place))
+            if not waiting and not place.cancelled():  # it was handed over in the very moment
+                self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        """Hand the place to the first who waits, or count one less; called from any thread."""
+        while True:
+            with self._lock:
+                if not self._queue:
+                    self._taken -= 1
+                    return
+                loop, place = self._queue.popleft()
+            try:
+                loop.call_soon_threadsafe(self._hand_over, place)
+            except RuntimeError:  # whoever waited there has gone with its loop
+                continue
+            return
+
+    def _hand_over(self, place: "asyncio.Future[None]") -> None:
+        if place.cancelled():
+            self._give_back()
+        else:
+            place.set_result(None)

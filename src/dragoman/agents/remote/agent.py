@@ -1,0 +1,157 @@
+"""UpstreamAgent: an agent of another server behind a card of this one.
+
+Invariant: tasks are ours, whatever becomes of the upstream: written before it hears of them, kept when it is gone, and
+taken up again where it left them.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from dragoman.agents.breaker import Breaker, State
+from dragoman.agents.checks import Finding
+from dragoman.agents.remote.address import Address, Made
+from dragoman.agents.remote.card import profile_of, untold_text
+from dragoman.agents.remote.faults import FIXES, LATE
+from dragoman.agents.remote.late_cancel import STOP_S
+from dragoman.agents.remote.route import UpstreamWay
+from dragoman.agents.remote.task import UpstreamTask
+from dragoman.engine.api import Run
+from dragoman.model.card import Profile
+from dragoman.model.errors import A2AError, Unavailable
+from dragoman.model.task import Record
+
+log = logging.getLogger("dragoman.upstreams")
+
+CHECK_S = 8.0
+"""How long a check may take."""
+
+
+def _no_credentials(_: object) -> None:
+    """The upstream asks nobody who they are."""
+
+
+class UpstreamAgent:
+    """An agent of another server. Satisfies `Runner`, `Refusing` and `Outreaching`.
+
+    With `queues` a task stays `submitted` until the upstream has taken it.
+
+    `profile` is what the card says as long as the upstream's has not been read; then that, as `said` changes it. With
+    `queues` tasks are taken in while the upstream does not answer; without, they are refused. `made` makes the
+    credentials; with `forwards` those of the caller are shown instead, which are kept in memory only. After `failures`
+    calls in a row that did not get through none is made for `pause_s`.
+    """
+
+    def __init__(
+        self,
+        profile: Profile,
+        address: Address,
+        *,
+        said: Callable[[Profile], Profile] = lambda profile: profile,
+        made: Made = _no_credentials,
+        forwards: bool = False,
+        queues: bool = False,
+        failures: int = 5,
+        pause_s: float = 10.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.direct = False
+        self.restartable = True
+        self.one_message = False
+        self.speaks_soon = True
+        self.profile = self._ours = said(profile)
+        self.way = UpstreamWay(
+            profile.id, address, made, Breaker(failures, pause_s, clock), self._read, forwards=forwards
+        )
+        self._said = said
+        self._whole: dict[str, Any] | None = None
+        self.waits = queues
+        self.may_refuse = not queues
+
+    @property
+    def forwards(self) -> bool:
+        """Whether what callers show is passed on."""
+        return self.way.forwards
+
+    @property
+    def offline(self) -> bool:
+        """Whether sends are refused, since the upstream does not answer and no call is to be made."""
+        breaker = self.way.breaker
+        return breaker.state is not State.CLOSED and not self.waits and breaker.wait_s > 0
+
+    @property
+    def degraded(self) -> str | None:
+        """Why it cannot be called; None if it can, for all that is known."""
+        return self.way.state
+
+    def refusal(self) -> A2AError:
+        """The error for a send while it is offline."""
+        wait_s = int(self.way.breaker.wait_s) + 1
+        return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
+
+    async def open(self, group: asyncio.TaskGroup) -> None:
+        """Read the upstream's card, for a bounded time, and look after it as long as `group` lasts."""
+        await self.way.open(group)
+
+    async def check(self) -> AsyncIterator[Finding]:
+        """Whether its card is there, how it would be spoken to, and whether it answers; it is sent no message."""
+        try:
+            async with asyncio.timeout(CHECK_S):
+                fault, told = await self.way.look_once()
+        except TimeoutError:
+            fault, told = LATE, f"nothing was heard within {CHECK_S:g} s"
+        finally:
+            await self.way.close()
+        if fault:
+            yield Finding(False, f"{fault}: {told}" if told else fault, FIXES.get(fault, ""))
+            return
+        if self._whole is None:
+            yield Finding(True, "it has no card: ours says what the table says")
+            yield Finding(True, f"it is spoken to {told}")
+            yield Finding(True, "it answers")
+            return
+        skills = ", ".join(skill.id for skill in self.profile.skills)
+        yield Finding(
+            True, f"its card was read: {self.profile.name}" + (f", with the skills {skills}" if skills else "")
+        )
+        yield Finding(True, f"it is spoken to {told}")
+        if self.way.forwards:
+            yield Finding(True, "callers' credentials are passed on to it: whether it takes them was not tried")
+        else:
+            yield Finding(True, "it answers, and lets this server in")
+        if (modes := untold_text(self._whole)) and "text/plain" in self.profile.input_modes:
+            yield Finding(
+                True,
+                f"its card says that it takes {', '.join(modes)} only: text is sent to it nevertheless, "
+                "and our card has text/plain, too",
+            )
+
+    async def close(self) -> None:
+        """End what is open."""
+        await self.way.close()
+
+    async def run(self, run: Run) -> None:
+        """Have the upstream do the task."""
+        await UpstreamTask(run, self.way, queues=self.waits).done()
+
+    def stopped(self, record: Record) -> None:
+        """A task that nobody ran was canceled: the upstream's is to be, too."""
+        task_id = (record.note or {}).get("task")
+        if task_id:
+            self.way.beside(self._stop(task_id))
+
+    async def _stop(self, task_id: str) -> None:
+        try:
+            async with asyncio.timeout(STOP_S):
+                await self.way.stop(task_id)
+        except TimeoutError:
+            log.info("upstream %s: its task %s was not canceled in time", self.way.name, task_id)
+
+    def _read(self, whole: dict[str, Any]) -> None:
+        """The upstream's card was read."""
+        self._whole = whole
+        profile = self._said(profile_of(whole, self._ours))
+        if profile != self.profile:
+            self.profile = profile

@@ -1,0 +1,129 @@
+"""Whether an upstream takes calls, found out without sending it a message.
+
+Invariant: what is asked has no effect there, and goes the way that a send goes: same endpoint, rules and credentials.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.agents.remote.faults import (
+    BUSY,
+    NOT_CALLED,
+    NOT_LET_IN,
+    NOT_REACHED,
+    NOT_THERE,
+    NOT_WELL,
+    fault_of,
+    in_words,
+)
+from dragoman.client import Connection
+from dragoman.client.chat import COMPLETIONS_PATH
+from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, NotReached, PeerError, no_answer
+from dragoman.client.wire import Requester
+from dragoman.dialects.cards import JSONRPC
+from dragoman.model.errors import (
+    A2AError,
+    AgentNotFound,
+    AgentOffline,
+    Forbidden,
+    InvalidAgentResponse,
+    NotFound,
+    TooManyRequests,
+    Unauthorized,
+    Unavailable,
+)
+from dragoman.model.ids import new_id
+from dragoman.net.errors import EgressError
+
+MODELS_PATH = "/v1/models"
+
+_ABSENT = frozenset({404, 410})
+
+
+class Fault(Struct, frozen=True):
+    """Why calls come to nothing: one of `upstream_faults`, and what was heard."""
+
+    kind: str
+    told: str = ""
+
+
+async def ask(connection: Connection) -> Fault | None:
+    """What speaks against sends over A2A: a task is asked for that nobody has. None: it answers as it should."""
+    try:
+        await connection.get(new_id())
+    except (NoAnswer, PeerError, A2AError) as error:
+        return _fault(error, rpc=connection.interface.binding == JSONRPC)
+    return None
+
+
+async def reach(connection: Connection) -> Fault | None:
+    """Likewise as far as a connection shows, over which nothing is asked."""
+    try:
+        await connection.reach()
+    except NoAnswer as error:
+        return _fault(error, rpc=False)
+    return None
+
+
+def _fault(error: NoAnswer | PeerError | A2AError, *, rpc: bool) -> Fault | None:
+    told = in_words(error)
+    match error:
+        case NotReached(permanent=True):
+            return Fault(NOT_CALLED, told)
+        case NoToken():
+            return Fault(fault_of(error), told)
+        case NoAnswer():
+            return Fault(NOT_REACHED, told)
+        case Unauthorized() | Forbidden() | HttpRefusal(status=401 | 403):
+            return Fault(NOT_LET_IN, told)
+        # over HTTP+JSON a status of 404 is what the task has that nobody has
+        case AgentNotFound() | NotFound() | HttpRefusal(status=404 | 405 | 410) if rpc:
+            return Fault(NOT_THERE, told)
+        case Unavailable() | TooManyRequests() | AgentOffline() | HttpRefusal(status=429 | 503):
+            return Fault(BUSY, told)
+        case HttpRefusal(status=status) if 300 <= status < 400 or status in (502, 504):
+            return Fault(NOT_WELL, told)
+        case InvalidAgentResponse() if rpc:
+            return Fault(NOT_WELL, told)
+        case _:
+            return None  # whatever it says of a task that nobody has, it understood the question
+
+
+async def ask_for_chat(way: Requester, base_url: str, *, timeout_s: float) -> Fault | None:
+    """What speaks against chat completions below that URL: models are asked for, else the path itself, with GET.
+
+    A path that takes POST only says 405 to that, one that is not there 404.
+    """
+    try:
+        reply = await way.request("GET", base_url + MODELS_PATH, timeout_s=timeout_s)
+        if reply.ok and _lists_models(reply.body):
+            return None
+        if reply.status not in (401, 403):
+            reply = await way.request("GET", base_url + COMPLETIONS_PATH, timeout_s=timeout_s)
+    except EgressError as error:
+        return _fault(no_answer(error, "answer_s"), rpc=False)
+    except NoToken as error:
+        return Fault(fault_of(error), in_words(error))
+    told = f"{base_url}{COMPLETIONS_PATH}: HTTP status {reply.status}"
+    if reply.status in (401, 403):
+        return Fault(NOT_LET_IN, told)
+    if reply.status in _ABSENT or 300 <= reply.status < 400 or (reply.ok and not _json(reply.body)):
+        return Fault(NOT_THERE, told)
+    if reply.status in (429, 503):
+        return Fault(BUSY, told)
+    return Fault(NOT_WELL, told) if reply.status >= 500 else None
+
+
+def _lists_models(body: bytes) -> bool:
+    try:
+        return isinstance(msgspec.json.decode(body, type=dict[str, object]).get("data"), list)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def _json(body: bytes) -> bool:
+    try:
+        msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True

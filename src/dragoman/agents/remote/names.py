@@ -1,0 +1,114 @@
+"""What one task of ours is called at an upstream: its id there, its conversation's, and those of its messages.
+
+Invariant: the id of the upstream's task is put into the log before anything that follows from it; a message has the
+same id each time it is sent.
+"""
+
+from hashlib import blake2b
+
+from msgspec.structs import replace
+
+from dragoman.agents.remote.route import UpstreamWay
+from dragoman.client import Connection
+from dragoman.dialects.extensions import LINEAGE
+from dragoman.engine.api import Run
+from dragoman.model.message import Message, Role
+from dragoman.model.operations import StreamMessage
+from dragoman.model.task import TaskHead
+
+TIMED = 13
+"""Characters of a UUID of version 7 that tell the time (RFC 9562 §5.7): a context as old as its task has no earlier."""
+
+
+class Names:
+    """The upstream's names for `run`. `number` is that of the message that is to be sent next, or is being sent."""
+
+    __slots__ = ("_context_id", "_run", "_way", "number", "task_id")
+
+    def __init__(self, run: Run, way: UpstreamWay) -> None:
+        self.task_id = ""
+        self.number = 1
+        self._context_id = ""
+        self._run = run
+        self._way = way
+
+    def noted(self, note: dict[str, str], number: int) -> None:
+        """An earlier run has noted this; `number` messages are recorded."""
+        self.task_id, self._context_id = note.get("task", ""), note.get("context", "")
+        self.number = number
+
+    @property
+    def message_id(self) -> str:
+        """The id of the message of that number."""
+        return message_id(self._run.head, self.number)
+
+    def taken(self) -> None:
+        """The upstream has the message of that number."""
+        if self.number > 1:
+            self._run.note(sent=str(self.number))
+        self.number += 1
+
+    def named(self, task_id: str, context_id: str) -> None:
+        """The upstream says what it calls the task."""
+        self.task_id = task_id
+        self._run.note(task=task_id, context=context_id or self._context_id)
+        self.keep_context(context_id)
+
+    def keep_context(self, context_id: str) -> None:
+        """The upstream says what it calls the conversation."""
+        if context_id:
+            self._way.contexts.keep(self._run.head, self._context_id, context_id)
+            self._context_id = context_id
+
+    async def sending(self, message: Message, connection: Connection) -> StreamMessage:
+        """The operation that sends a message of ours under the upstream's names."""
+        run, head, way = self._run, self._run.head, self._way
+        metadata = {**(message.metadata or {}), LINEAGE: list(run.lineage)}
+        references: list[str] = []
+        if message.reference_task_ids:
+            notes = [record.note for record in await run.references() if record.note]
+            references = [note["task"] for note in notes if "task" in note]
+        if not self._context_id:
+            self._context_id = way.contexts.of(head) or await self._context_before() or derived(head)
+        sent = replace(
+            message,
+            message_id=self.message_id,
+            role=Role.USER,
+            context_id=self._context_id,
+            task_id=self.task_id or None,
+            reference_task_ids=tuple(references),
+            metadata=metadata,
+        )
+        return StreamMessage(
+            message=sent,
+            return_immediately=not (connection.tongue.streams and (connection.card is None or connection.card.streams)),
+            history_length=0 if connection.tongue.name == "1.0" else None,
+            accepted_output_modes=head.accepted_output_modes,
+            metadata=head.metadata,
+            skill=head.skill,
+            skills=head.skills,
+            earlier=head.earlier,
+        )
+
+    async def _context_before(self) -> str:
+        """The upstream's own id of the conversation, as an earlier task of it noted it; empty if it uses ours."""
+        head = self._run.head
+        if self._way.contexts.kept or head.context_id[:TIMED] == head.id[:TIMED]:
+            return ""
+        return (await self._run.noted()).get("context", "")
+
+
+def derived(head: TaskHead) -> str:
+    """The upstream's name for the conversation of a task: callers that chose the same name do not meet there."""
+    return _named_by(f"{head.owner}\0{head.agent}\0{head.context_id}")
+
+
+def message_id(head: TaskHead, number: int) -> str:
+    """The id under which the message of that number is sent: the same whenever it is."""
+    return _named_by(f"{head.id}\0{number}")
+
+
+def _named_by(text: str) -> str:
+    """A UUID of version 8 (RFC 9562 §5.8), always the same for a text."""
+    made = blake2b(text.encode(), digest_size=16).hexdigest()
+    return f"{made[:8]}-{made[8:12]}-8{made[13:16]}-a{made[17:20]}-{made[20:]}"

@@ -1,0 +1,195 @@
+"""What an upstream tells of its task, as what our agent gives out in ours.
+
+Invariant: chunks stay chunks, of the artifacts that the upstream names; tokens are counted once; what it tells again,
+since a connection or a server was lost, is not told again; nothing that it was shown as a secret is told.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import UNSET
+from msgspec.structs import replace
+
+from dragoman.agents.remote.attribution import Saying
+from dragoman.agents.remote.overlap import Overlap, overlaps
+from dragoman.agents.remote.secrets import Masking
+from dragoman.client.folding import joined, plain_text, with_joined_text
+from dragoman.dialects.hearing import beyond
+from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
+from dragoman.engine.api import Run
+from dragoman.engine.links import same_parts
+from dragoman.model.message import Artifact, Part
+from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Task, TaskState, TaskStatus, Usage
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate
+
+ANSWER = "answer"
+"""The id of the artifact that is made of what an upstream says with a message, not with an artifact."""
+
+TAIL = 2048
+"""Characters of an artifact's end that are remembered: a secret may be longer than a chunk."""
+
+
+class Telling:
+    """Passes on to `run`. `gave`: whether anything was given out; `used`: what the upstream says its task has cost.
+
+    `deltas`: the upstream's chunks do not say whether they go on with an artifact or begin it anew (BeeOS).
+    """
+
+    __slots__ = ("_given", "_mended", "_overlaps", "_run", "_said", "_tails", "deltas", "gave", "used")
+
+    def __init__(self, run: Run, said: Saying) -> None:
+        self.deltas = False
+        self.gave = False
+        self.used = Usage()
+        self._run = run
+        self._said = said
+        self._given: set[str] = set()
+        self._tails: dict[str, str] = {}
+        self._mended = False
+        self._overlaps: dict[str, Overlap] = {}
+
+    @property
+    def noted(self) -> str:
+        """What has been counted, as it is noted for a later run."""
+        return ",".join(map(str, _numbers(self.used)))
+
+    def counted(self, noted: str) -> None:
+        """An earlier run has counted this."""
+        self.used = Usage(*map(int, noted.split(",")))
+
+    def again(self) -> None:
+        """A stream is taken up where it was left: what was told may be told again, as a server was lost."""
+        self._mended = True
+        self._overlaps = overlaps(self._run.record.artifacts) | self._overlaps
+
+    def anew(self) -> None:
+        """Of what comes from now on in deltas, those that come first may be all there is."""
+        if self.deltas:
+            began = {key for key, overlap in self._overlaps.items() if overlap.begun}
+            self._overlaps = overlaps(self._run.record.artifacts, anew=True)
+            for key in began & self._overlaps.keys():
+                self._overlaps[key].begun = True
+
+    async def chunk(self, update: ArtifactUpdate) -> None:
+        """Pass on an artifact, or a chunk of one."""
+        artifact = without_cost(update.artifact)
+        if not artifact.parts:
+            if not update.last_chunk:
+                return
+            artifact = replace(artifact, parts=(Part(text=""),))
+        self.gave = True
+        if update.usage is not None:
+            self._count(update.usage)
+        await self._give(artifact, append=update.append, last_chunk=update.last_chunk)
+
+    async def _give(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Give out what of an artifact is not known."""
+        key = artifact.artifact_id
+        if masking := self._said.masking:
+            artifact = masking.artifact(self._gone_on(masking, artifact, append=append))
+        overlap = self._overlaps.get(key) if self._overlaps else None
+        if overlap is None and not append and last_chunk and key in self._given:
+            overlap = overlaps(self._run.record.artifacts).get(key)  # in the end some tell all of it once more
+        self._given.add(key)
+        if overlap is None:
+            await self._run.artifact(artifact, append=append, last_chunk=last_chunk)
+            return
+        chunk = overlap.chunk(artifact, append=append, whole=last_chunk and not (self.deltas and self._mended))
+        if not chunk.settled:
+            self._overlaps[key] = overlap
+        elif key in self._overlaps:
+            del self._overlaps[key]
+        if chunk.artifact is not None:
+            await self._run.artifact(chunk.artifact, append=chunk.append, last_chunk=last_chunk)
+        elif last_chunk and plain_text(artifact.parts[-1]) is not None and self._open(artifact.artifact_id):
+            await self._run.artifact(replace(artifact, parts=(Part(text=""),)), append=True, last_chunk=True)
+
+    def _gone_on(self, masking: Masking, artifact: Artifact, *, append: bool) -> Artifact:
+        """The artifact without the rest of a secret that began in the chunks before."""
+        before = self._tails.get(artifact.artifact_id, "") if append else ""
+        text, *rest = artifact.parts
+        said = plain_text(text)
+        last = plain_text(artifact.parts[-1]) or ""
+        self._tails[artifact.artifact_id] = (last if rest else before + last)[-TAIL:]
+        if before and said and (left := masking.after(before, said)) != said:
+            return replace(artifact, parts=(Part(text=left), *rest))
+        return artifact
+
+    def has_given(self, parts: Sequence[Part]) -> bool:
+        """Whether an artifact holds just these: some say their answer with the end as well (Evo AI)."""
+        said = joined(parts)
+        return any(same_parts(joined(each.parts), said) for each in self._run.record.artifacts)
+
+    def _open(self, artifact_id: str) -> bool:
+        return artifact_id in self._run.record.open_artifacts
+
+    async def settled(self) -> None:
+        """The upstream says nothing more at present: of what it has less than was told, that is told."""
+        pending, self._overlaps = self._overlaps, {}
+        for overlap in pending.values():
+            if (left := overlap.left()) is not None:
+                await self._run.artifact(left, append=False, last_chunk=True)
+
+    async def report(self, update: StatusUpdate) -> None:
+        """Pass on what the upstream reports from within its work."""
+        if update.usage is not None:
+            self._count(update.usage)
+        status = update.status
+        if status.state in TERMINAL or status.state in INTERRUPTED:
+            return  # that is passed on when the stream is over
+        if self._mended and status.message is None and update.progress is None:
+            self.anew()  # so begins what runs again
+        await self._tell(status, update.progress, update.metadata)
+
+    async def _tell(self, status: TaskStatus, progress: Progress | None, metadata: dict[str, object] | None) -> None:
+        parts = status.message.parts if status.message is not None else ()
+        if not parts and progress is not None and progress.message:
+            parts = (Part(text=progress.message),)
+        metadata = metadata or (status.message.metadata if status.message is not None else None)
+        if parts or progress is not None or metadata:
+            steps = None if progress is None else (progress.current, progress.total)
+            masking = self._said.masking
+            await self._run.status(masking.parts(parts), progress=steps, metadata=masking.metadata(metadata))
+
+    async def snapshot(self, task: Task) -> None:
+        """Pass on a task as it stands, but for what of it is known."""
+        ended = task.status.state in TERMINAL
+        if task.artifacts:
+            self._overlaps = overlaps(self._run.record.artifacts)
+        for artifact in map(without_cost, task.artifacts):
+            if artifact.parts:
+                self.gave = True
+                await self._give(with_joined_text(artifact), append=False, last_chunk=ended)
+        _, progress, usage = beyond(task.metadata)
+        if usage is not None:
+            self._count(usage)
+        if task.status.state is TaskState.WORKING:
+            await self._tell(task.status, progress, None)
+
+    async def give(self, parts: Sequence[Part]) -> None:
+        """Give out what came with a message, not with an artifact."""
+        if parts:
+            self.gave = True
+            answer = Artifact(artifact_id=ANSWER, parts=tuple(parts))
+            self._overlaps |= overlaps([each for each in self._run.record.artifacts if each.artifact_id == ANSWER])
+            await self._give(answer, append=False, last_chunk=True)
+
+    def _count(self, total: Usage) -> None:
+        """The upstream says what all of its task has cost so far."""
+        used, self.used = self.used, total
+        if total != used:
+            more = (now - before for now, before in zip(_numbers(total), _numbers(used), strict=True))
+            self._run.usage(Usage(*(max(0, number) for number in more)))
+
+
+def without_cost(artifact: Artifact) -> Artifact:
+    """The artifact without what protoAgent says in it of the cost: that is usage here."""
+    for part in artifact.parts:
+        if part.data is not UNSET and media_type(part) == COST_TYPE:
+            break
+    else:
+        return artifact
+    return replace(artifact, parts=tuple(part for part in artifact.parts if media_type(part) != COST_TYPE))
+
+
+def _numbers(usage: Usage) -> tuple[int, int, int]:
+    return usage.input_tokens, usage.output_tokens, usage.total_tokens
