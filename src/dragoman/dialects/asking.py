@@ -10,7 +10,7 @@ from urllib.parse import quote, urlencode
 import msgspec
 
 from dragoman.model import ids
-from dragoman.model.errors import InvalidParams
+from dragoman.model.errors import InvalidParams, UnsupportedOperation
 from dragoman.model.operations import SendMessage
 
 Json = dict[str, Any]
@@ -73,3 +73,9 @@ def encoded(value: Any) -> bytes:
 
 def _not_unicode() -> InvalidParams:
     return InvalidParams("", "holds text that is not Unicode: half of a surrogate pair")
+
+
+def no_earlier(sent: SendMessage, system: str) -> None:
+    """Raise UnsupportedOperation for a conversation that comes with the message, where only a context names one."""
+    if sent.earlier:
+        raise UnsupportedOperation(f"{system} takes no earlier messages with a message: go on in their context_id")

@@ -81,12 +81,6 @@ def webhook(config: PushConfig) -> Json:
     )
 
 
-def no_earlier(sent: SendMessage, system: str) -> None:
-    """Raise UnsupportedOperation for a conversation that comes with the message, where only a context names one."""
-    if sent.earlier:
-        raise UnsupportedOperation(f"{system} takes no earlier messages with a message: go on in their context_id")
-
-
 def lacks(system: str, what: str, instead: str) -> UnsupportedOperation:
     """The error that says what the system does not have, and what to do instead."""
     return UnsupportedOperation(f"{system} has no {what}: {instead}")

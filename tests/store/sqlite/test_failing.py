@@ -28,7 +28,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 def connection(store: SqliteStore) -> apsw.Connection:
     """The writer's, which is idle now."""
-    return store._writer._ledger.connection
+    return store._writer._tables.connection
 
 
 async def test_a_full_file_refuses_what_does_not_fit_and_takes_it_when_there_is_space(store: SqliteStore) -> None:

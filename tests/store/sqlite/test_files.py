@@ -40,7 +40,7 @@ async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
 
 def rows(store: SqliteStore) -> list[int]:
     """The sizes of the files in the table."""
-    found = store._writer._ledger.connection.execute("SELECT length(bytes) FROM files ORDER BY file")
+    found = store._writer._tables.connection.execute("SELECT length(bytes) FROM files ORDER BY file")
     return [int(size) for (size,) in found]  # type: ignore[arg-type]
 
 
@@ -115,7 +115,7 @@ async def test_what_is_remembered_of_files_is_bounded(store: SqliteStore) -> Non
 
 async def test_a_file_that_did_not_fit_leaves_nothing_behind(store: SqliteStore) -> None:
     await store.create(new_task("t1"))
-    writing = store._writer._ledger.connection
+    writing = store._writer._tables.connection
     writing.pragma("max_page_count", int(writing.pragma("page_count")) + 5)
     with pytest.raises(StoreFull):
         await store.append(by_run("t1", chunk("", Part(raw=CONTENT))))

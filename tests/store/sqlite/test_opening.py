@@ -108,7 +108,7 @@ async def test_the_file_is_durable_and_in_wal_mode(tmp_path: Path) -> None:
     path = tmp_path / "store.db"
     store = at(path)
     await store.open("h")
-    writing = store._writer._ledger.connection
+    writing = store._writer._tables.connection
     assert [writing.pragma(name) for name in ("journal_mode", "synchronous", "fullfsync")] == ["wal", 2, 0]
     await store.close()
     assert not path.with_name("store.db-wal").exists(), "the log was folded into the file"

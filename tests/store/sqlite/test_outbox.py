@@ -153,7 +153,7 @@ async def steps_of_a_claim(store: SqliteStore, clock: SetClock) -> tuple[int, tu
         steps += 1
         return False
 
-    connection = store._opened.writer._ledger.connection  # type: ignore[union-attr]
+    connection = store._opened.writer._tables.connection  # type: ignore[union-attr]
     connection.set_progress_handler(count, 1)
     try:
         dues = await store.outbox.claim(Lane.HEALTHY, clock.ms, clock.ms + CLAIM_MS, limit=10, per_host=10)

@@ -12,7 +12,7 @@ from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Dedupe, ListQuery, Store
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import GATHERING_S, GATHERING_TURNS
 from dragoman.store.sqlite.writes import Act
 from dragoman.testing.store_cases import SetClock
@@ -91,7 +91,7 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
     await store.open("h1")
     try:
 
-        def run(_: Ledger, now_ms: int) -> None:
+        def run(_: Tables, now_ms: int) -> None:
             loop.call_soon_threadsafe(begun.set)
             assert go_on.wait(60)
 
@@ -99,7 +99,7 @@ async def test_what_arrived_during_a_batch_is_committed_with_what_comes_of_it() 
             commits.append(None)
             return False
 
-        store._writer._ledger.connection.set_commit_hook(committing)
+        store._writer._tables.connection.set_commit_hook(committing)
         first = store._writer.submit(Act(run))
 
         async def what_comes_of_it() -> None:

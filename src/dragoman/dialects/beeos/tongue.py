@@ -8,7 +8,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, calling, hearing, refusals
+from dragoman.dialects import answers, asking, calling, hearing, refusals
 from dragoman.dialects.beeos.encode import TAG, Json
 from dragoman.dialects.beeos.errors import CODES, WORDS
 from dragoman.dialects.calling import call, lacks, message, present, webhook
@@ -95,7 +95,7 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 
 def _send(sent: SendMessage) -> Json:
-    calling.no_earlier(sent, SYSTEM)
+    asking.no_earlier(sent, SYSTEM)
     configuration = calling.configuration(sent)
     if sent.push_config is not None:
         configuration["pushNotificationConfig"] = webhook(sent.push_config)

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, calling, hearing, refusals
+from dragoman.dialects import answers, asking, calling, hearing, refusals
 from dragoman.dialects.calling import call, lacks, message
 from dragoman.dialects.heard import Json, heard
 from dragoman.dialects.kaos.encode import TAG
@@ -81,7 +81,7 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 def _send(sent: SendMessage) -> Json:
     """The metadata of a task is that of its message; `autonomous` is what KAOS calls not to wait."""
-    calling.no_earlier(sent, SYSTEM)
+    asking.no_earlier(sent, SYSTEM)
     if sent.push_config is not None:
         raise lacks(SYSTEM, "webhooks", "send without, and ask with GetTask")
     configuration = calling.configuration(sent)

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, calling, hearing, refusals
+from dragoman.dialects import answers, asking, calling, hearing, refusals
 from dragoman.dialects.calling import call, lacks, message, webhook
 from dragoman.dialects.extensions import USAGE, usage_metadata
 from dragoman.dialects.heard import Json, heard
@@ -93,7 +93,7 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 
 def _send(sent: SendMessage) -> Json:
-    calling.no_earlier(sent, SYSTEM)
+    asking.no_earlier(sent, SYSTEM)
     configuration = calling.configuration(sent)
     if sent.push_config is not None:
         configuration["pushNotificationConfig"] = webhook(sent.push_config)

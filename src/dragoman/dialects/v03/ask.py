@@ -9,8 +9,7 @@ webhook's `secret` and `events`, the parameters of `tasks/list`. 0.3 has no tena
 
 from typing import Any, NoReturn
 
-from dragoman.dialects.asking import Json, encoded, moment, named, present, query, segment
-from dragoman.dialects.calling import no_earlier
+from dragoman.dialects.asking import Json, encoded, moment, named, no_earlier, present, query, segment
 from dragoman.dialects.tongue import RestCall, RpcCall
 from dragoman.dialects.v03 import proto
 from dragoman.dialects.v03.encode import STATES, message

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dragoman.store.audit import AuditEntry
-from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.opened import Door
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act
 
 BATCH_ENTRIES = 500
@@ -40,8 +40,8 @@ class AuditTable:
             for entry in entries
         ]
 
-        def run(ledger: Ledger, _: int) -> None:
-            ledger.execute_rows("add_audit", rows)
+        def run(tables: Tables, _: int) -> None:
+            tables.execute_rows("add_audit", rows)
 
         return self._door().writer.submit(Act(run))
 
@@ -85,9 +85,9 @@ class AuditTable:
             with reads.moment():
                 return reads.cursor.execute(reads.sql["old_audit"], batch).get
 
-        def run(ledger: Ledger, _: int) -> int:
-            ledger.cursor.execute(ledger.sql["sweep_audit"], batch)
-            return ledger.connection.changes()
+        def run(tables: Tables, _: int) -> int:
+            tables.cursor.execute(tables.sql["sweep_audit"], batch)
+            return tables.connection.changes()
 
         if not await opened.readers.run(old):
             return 0

@@ -6,7 +6,7 @@ keeps no small one waiting. What cannot be read is put aside. Everything here ru
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from msgspec import Struct
@@ -14,10 +14,8 @@ from msgspec.structs import replace
 
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
 from dragoman.store.sqlite.owed import Row, settle
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Settlement
-
-if TYPE_CHECKING:
-    from dragoman.store.sqlite.ledger import Ledger
 
 CLAIM_ROUNDS = 4
 """How often a claim looks for more hosts: some are due no more when looked at, and are then set right."""
@@ -44,9 +42,9 @@ class Claim(Struct, frozen=True):
     as_of: int
 
 
-def claim(ledger: "Ledger", ask: Claim) -> tuple[Due, ...]:
+def claim(tables: Tables, ask: Claim) -> tuple[Due, ...]:
     """Take what is due of the hosts that have waited longest; whatever is not due is not looked at."""
-    taking = _Taking(ledger, ask)
+    taking = _Taking(tables, ask)
     for _ in range(CLAIM_ROUNDS):
         if not taking.go_on():
             break
@@ -56,8 +54,8 @@ def claim(ledger: "Ledger", ask: Claim) -> tuple[Due, ...]:
 class _Taking:
     """A claim under way: what it has taken, and where it need not look again."""
 
-    def __init__(self, ledger: "Ledger", ask: Claim) -> None:
-        self._ledger = ledger
+    def __init__(self, tables: Tables, ask: Claim) -> None:
+        self._tables = tables
         self._ask = ask
         self._taken: list[Due] = []
         self._configs: list[int] = []
@@ -71,7 +69,7 @@ class _Taking:
 
     def go_on(self) -> bool:
         """Look at some hosts; whether there may be more."""
-        ask, ledger = self._ask, self._ledger
+        ask, tables = self._ask, self._tables
         left = ask.limit - len(self._taken)
         hosts = self._due_hosts(left) if left > 0 else []
         if not hosts:
@@ -82,22 +80,22 @@ class _Taking:
             self._passed[large].append(name)
         places = msgspec.json.encode([(host, large) for host, _, large in hosts]).decode()
         values = (places, ask.now_ms, ask.per_host, left)
-        rows: list[Any] = ledger.cursor.execute(ledger.sql["due_deliveries"], values).fetchall()
+        rows: list[Any] = tables.cursor.execute(tables.sql["due_deliveries"], values).fetchall()
         claims: list[Row] = []
         for config, size, *facts in rows:
             if self._may_take(size, facts[3]):
                 claims.append((config, ask.until_ms, facts[0]))
                 self._take(config, size, facts)
-        ledger.execute_rows("claim_webhooks", claims)
+        tables.execute_rows("claim_webhooks", claims)
         return len(hosts) == left or self._passed is not passed
 
     def finished(self) -> tuple[Due, ...]:
         """What was taken."""
-        ledger = self._ledger
+        tables = self._tables
         if self._seen:
-            ledger.cursor.execute(ledger.sql["align_hosts"], (str(list(self._seen)),))
+            tables.cursor.execute(tables.sql["align_hosts"], (str(list(self._seen)),))
         if self._unreadable:
-            _put_aside(ledger, self._unreadable, self._ask.now_ms)
+            _put_aside(tables, self._unreadable, self._ask.now_ms)
         if self._ask.with_behind and self._taken:
             self._follow()
         return tuple(self._taken)
@@ -109,7 +107,7 @@ class _Taking:
         values = (msgspec.json.encode(places).decode(), BEHIND_MAX)
         behind: dict[int, list[Due]] = {index: [] for index in leaders}
         ended: set[int] = set()
-        rows: list[Any] = self._ledger.cursor.execute(self._ledger.sql["behind"], values).fetchall()
+        rows: list[Any] = self._tables.cursor.execute(self._tables.sql["behind"], values).fetchall()
         for place, number, name, seq, part, kept, dialect, body, trace, attempts, made in rows:
             index = leaders[place]
             due = self._taken[index]
@@ -129,7 +127,7 @@ class _Taking:
         name, values = "due_hosts", (int(self._ask.lane), self._ask.now_ms, small, left)
         if self._large:
             name, values = "any_due_hosts", (*values, large)  # type: ignore[assignment]
-        row = self._ledger.cursor.execute(self._ledger.sql[name], values).get
+        row = self._tables.cursor.execute(self._tables.sql[name], values).get
         return msgspec.json.decode(str(row), type=list[tuple[int, str, int]])
 
     def _may_take(self, size: int, host: str) -> bool:
@@ -150,11 +148,11 @@ class _Taking:
 
     def _take(self, config: int, size: int, facts: list[Any]) -> None:
         if size > SMALL_BYTES_MAX:
-            facts[BODY] = self._ledger.cursor.execute(self._ledger.sql["body"], (facts[0],)).get
+            facts[BODY] = self._tables.cursor.execute(self._tables.sql["body"], (facts[0],)).get
             self._alone = False
             if self._room is not None:
                 self._room = max(0, self._room - size)
-        due = _due(self._ledger, facts)
+        due = _due(self._tables, facts)
         if due is None:
             self._unreadable.append(facts[0])
         else:
@@ -163,19 +161,19 @@ class _Taking:
             self._by_host[due.host] += 1
 
 
-def _put_aside(ledger: "Ledger", numbers: Iterable[int], now_ms: int) -> None:
+def _put_aside(tables: Tables, numbers: Iterable[int], now_ms: int) -> None:
     """What was claimed, and cannot be read, is a dead letter."""
     dead = [Settlement(Settled(number=number, outcome="dead", reason=UNREADABLE)) for number in numbers]
-    settle(ledger, dead, now_ms)
+    settle(tables, dead, now_ms)
 
 
-def _due(ledger: "Ledger", facts: Sequence[Any]) -> Due | None:
+def _due(tables: Tables, facts: Sequence[Any]) -> Due | None:
     """From a row of `due_deliveries`, without its first two; None if the webhook cannot be read."""
     number, task_id, agent, host, settings, name, config_id, seq, part, kept, dialect, body, trace, attempts, made = (
         facts
     )
     try:
-        config = ledger.push_configs.decode(settings)
+        config = tables.push_configs.decode(settings)
     except msgspec.MsgspecError:
         return None
     delivery = _delivery(name, config_id, seq, part, kept, dialect, body, trace)

@@ -6,10 +6,8 @@ and told why it did not.
 
 from dragoman.store.api import Ended, Fenced, Moved, Refused
 from dragoman.store.sqlite.codec import TERMINAL_FROM
+from dragoman.store.sqlite.tables import Standing
 from dragoman.store.sqlite.writes import Addition
-
-Standing = tuple[int, int, str, int, int, int, int, int]
-"""Number, scope, context, state, seq, epoch of a task, whether it is leased, and the time of its status."""
 
 
 def extends(add: Addition, standing: Standing) -> bool:

@@ -11,9 +11,9 @@ import msgspec
 from dragoman.model.principal import Role, Scope
 from dragoman.store.keyring import ApiKey, SigningKey
 from dragoman.store.sqlite.connection import translated
-from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.opened import Door
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act
 
 
@@ -46,17 +46,17 @@ class KeyTable:
             key.revoked_ms,
         )
 
-        def run(ledger: Ledger, _: int) -> None:
-            ledger.cursor.execute(ledger.sql["add_key"], row)
+        def run(tables: Tables, _: int) -> None:
+            tables.cursor.execute(tables.sql["add_key"], row)
 
         await self._door().writer.submit(Act(run))
 
     async def revoke(self, key_id: str, now_ms: int) -> bool:
         """As the protocol says."""
 
-        def run(ledger: Ledger, _: int) -> bool:
-            ledger.cursor.execute(ledger.sql["revoke_key"], (key_id, now_ms))
-            return ledger.connection.changes() > 0
+        def run(tables: Tables, _: int) -> bool:
+            tables.cursor.execute(tables.sql["revoke_key"], (key_id, now_ms))
+            return tables.connection.changes() > 0
 
         return bool(await self._door().writer.submit(Act(run)))
 
@@ -70,9 +70,9 @@ class KeyTable:
         if row is None and offer is not None:
             mine = (offer.kid, offer.jwk, offer.made_ms)
 
-            def run(ledger: Ledger, _: int) -> Any:
-                ledger.cursor.execute(ledger.sql["offer_signing_key"], mine)
-                return ledger.cursor.execute(ledger.sql["signing_key"]).get
+            def run(tables: Tables, _: int) -> Any:
+                tables.cursor.execute(tables.sql["offer_signing_key"], mine)
+                return tables.cursor.execute(tables.sql["signing_key"]).get
 
             row = await self._door().writer.submit(Act(run))
         return None if row is None else SigningKey(kid=row[0], jwk=row[1], made_ms=row[2])

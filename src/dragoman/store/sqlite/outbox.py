@@ -16,10 +16,10 @@ from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.store.sqlite.claims import Claim, claim
 from dragoman.store.sqlite.connection import translated
-from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.opened import Door
 from dragoman.store.sqlite.owed import drop, reclaim, revive
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement, Webhook
 
@@ -63,8 +63,8 @@ class OutboxTables:
     async def reclaim(self, now_ms: int) -> None:
         """One walk through the index of what is due."""
 
-        def run(ledger: Ledger, _: int) -> None:
-            reclaim(ledger, now_ms)
+        def run(tables: Tables, _: int) -> None:
+            reclaim(tables, now_ms)
 
         await self._own().submit(Act(run))
 
@@ -84,8 +84,8 @@ class OutboxTables:
         """Two indexes: hosts of a lane by their time, webhooks of a host by theirs; both twice, for large ones too."""
         ask = Claim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind, self._changes)
 
-        def run(ledger: Ledger, _: int) -> tuple[Due, ...]:
-            return claim(ledger, ask)
+        def run(tables: Tables, _: int) -> tuple[Due, ...]:
+            return claim(tables, ask)
 
         taken: tuple[Due, ...] = await self._own().submit(Act(run))
         return taken
@@ -219,12 +219,12 @@ def _next_dead(after: int, last: int, reads: Reads) -> list[int]:
         return [number for (number,) in reads.cursor.execute(reads.sql["next_dead"], (after, last, BATCH_DEAD))]
 
 
-def _revive(numbers: Sequence[int], due_ms: int, ledger: Ledger, _: int) -> int:
-    return revive(ledger, numbers, due_ms)
+def _revive(numbers: Sequence[int], due_ms: int, tables: Tables, _: int) -> int:
+    return revive(tables, numbers, due_ms)
 
 
-def _drop(numbers: Sequence[int], ledger: Ledger, _: int) -> int:
-    return drop(ledger, numbers)
+def _drop(numbers: Sequence[int], tables: Tables, _: int) -> int:
+    return drop(tables, numbers)
 
 
 def _failed(error: StoreError) -> "asyncio.Future[Any]":

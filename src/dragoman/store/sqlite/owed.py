@@ -6,17 +6,15 @@ Everything here runs inside a transaction of the writer's.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from dragoman.store.api import Unknown
 from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, Settled
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Registering, Removal, Settlement, Webhook
-
-if TYPE_CHECKING:
-    from dragoman.store.sqlite.ledger import Ledger
 
 HOSTS_REMEMBERED = 10_000
 """Numbers of hosts that need no look-up."""
@@ -66,96 +64,96 @@ class _Wakes:
         due = self._due[size > SMALL_BYTES_MAX]
         due[host] = min(due_ms, due.get(host, due_ms))
 
-    def write(self, ledger: "Ledger") -> None:
+    def write(self, tables: Tables) -> None:
         small, large = self._due
-        ledger.execute_rows("wake_hosts", list(small.items()))
+        tables.execute_rows("wake_hosts", list(small.items()))
         if large:
-            ledger.execute_rows("wake_hosts_large", list(large.items()))
+            tables.execute_rows("wake_hosts_large", list(large.items()))
 
 
-def _add_webhooks(ledger: "Ledger", begun: Sequence[Begun], now_ms: int, wakes: _Wakes) -> list[Row]:
+def _add_webhooks(tables: Tables, begun: Sequence[Begun], now_ms: int, wakes: _Wakes) -> list[Row]:
     """Keep webhooks that are new, due at once if they are told something; returns the rows of what is owed to them."""
     webhooks: list[Row] = []
     rows: list[Row] = []
     for task, webhook, deliveries in begun:
-        host = _host(ledger, webhook.host)
-        ledger.last_config += 1
+        host = _host(tables, webhook.host)
+        tables.last_config += 1
         owed = [delivery for delivery in deliveries if delivery.config_id == webhook.id]
         size = len(owed[0].body) if owed else 0
         due_ms = now_ms if owed else None
-        webhooks.append((ledger.last_config, task, webhook.id, host, webhook.settings, due_ms, size > SMALL_BYTES_MAX))
-        rows += [_row(ledger.last_config, delivery, now_ms) for delivery in owed]
+        webhooks.append((tables.last_config, task, webhook.id, host, webhook.settings, due_ms, size > SMALL_BYTES_MAX))
+        rows += [_row(tables.last_config, delivery, now_ms) for delivery in owed]
         if owed:
             wakes.add(host, now_ms, size)
-    ledger.execute_rows("add_webhooks", webhooks)
+    tables.execute_rows("add_webhooks", webhooks)
     return rows
 
 
-def keep_webhook(ledger: "Ledger", task_id: str, webhook: Webhook) -> int:
+def keep_webhook(tables: Tables, task_id: str, webhook: Webhook) -> int:
     """Keep a webhook of any task, in place of one of its id. Returns the task's number, 0 if there is no such task."""
-    cursor, sql = ledger.cursor, ledger.sql
+    cursor, sql = tables.cursor, tables.sql
     task = cursor.execute(sql["mark_pushed"], (task_id,)).get
     if task is None:
         return 0
     found = cursor.execute(sql["find_webhook"], (task, webhook.id)).get
     if found is None:
-        _add_webhooks(ledger, [(int(task), webhook, ())], 0, _Wakes())
+        _add_webhooks(tables, [(int(task), webhook, ())], 0, _Wakes())
         return int(task)
     config, host = found
-    here = _host(ledger, webhook.host)
+    here = _host(tables, webhook.host)
     cursor.execute(sql["replace_webhook"], (config, here, webhook.settings))
     if here != host:
         cursor.execute(sql["align_hosts"], (f"[{here}]",))
-        _drop_hosts(ledger, (host,))
+        _drop_hosts(tables, (host,))
     return int(task)
 
 
-def register(ledger: "Ledger", write: Registering, now_ms: int) -> Unknown | None:
+def register(tables: Tables, write: Registering, now_ms: int) -> Unknown | None:
     """Keep a webhook, and what it is told at once."""
-    task = keep_webhook(ledger, write.id, write.webhook)
+    task = keep_webhook(tables, write.id, write.webhook)
     if not task:
         return Unknown(write.id)
-    owe(ledger, [(task, delivery) for delivery in write.deliveries], now_ms)
+    owe(tables, [(task, delivery) for delivery in write.deliveries], now_ms)
     return None
 
 
-def remove(ledger: "Ledger", write: Removal) -> bool:
+def remove(tables: Tables, write: Removal) -> bool:
     """Forget a webhook and what is owed to it."""
-    cursor, sql = ledger.cursor, ledger.sql
+    cursor, sql = tables.cursor, tables.sql
     found = cursor.execute(sql["remove_webhook"], (write.id, write.config_id)).get
     if found is None:
         return False
     task, config, host = found
     cursor.execute(sql["delete_owed"], (config,))
     cursor.execute(sql["unmark_pushed"], (task,))
-    _drop_hosts(ledger, (host,))
+    _drop_hosts(tables, (host,))
     return True
 
 
-def remove_all(ledger: "Ledger", task: int) -> None:
+def remove_all(tables: Tables, task: int) -> None:
     """Forget the webhooks of a task that is gone, and what is owed to them."""
-    ledger.cursor.execute(ledger.sql["delete_task_owed"], (task,))
-    _drop_hosts(ledger, {host for (host,) in _rows(ledger, "delete_webhooks", task)})
+    tables.cursor.execute(tables.sql["delete_task_owed"], (task,))
+    _drop_hosts(tables, {host for (host,) in _rows(tables, "delete_webhooks", task)})
 
 
-def owe(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int, begun: Sequence[Begun] = ()) -> None:
+def owe(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, begun: Sequence[Begun] = ()) -> None:
     """Write deliveries of tasks, in order; those for a webhook that is not there, or has stopped, are left out.
 
     Behind one that has failed before only the newest is kept of those that tell of no end. `begun` are webhooks of
     tasks that are new: of these nothing need be read.
     """
     wakes = _Wakes()
-    rows = _add_webhooks(ledger, begun, now_ms, wakes) if begun else []
+    rows = _add_webhooks(tables, begun, now_ms, wakes) if begun else []
     if owing:
-        rows += _owed_rows(ledger, owing, now_ms, wakes)
+        rows += _owed_rows(tables, owing, now_ms, wakes)
     if rows:
-        ledger.execute_rows("add_deliveries", rows)
-    wakes.write(ledger)
+        tables.execute_rows("add_deliveries", rows)
+    wakes.write(tables)
 
 
-def _owed_rows(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: int, wakes: _Wakes) -> list[Row]:
+def _owed_rows(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, wakes: _Wakes) -> list[Row]:
     """The rows of deliveries for webhooks that are there; those of them that were idle are due."""
-    found = _read(ledger, "webhooks", {task for task, _ in owing}, list[Told])
+    found = _read(tables, "webhooks", {task for task, _ in owing}, list[Told])
     webhooks = {(told.task, told.id): told for told in found}
     rows: list[Row | None] = []
     newest: dict[int, int] = {}
@@ -175,10 +173,10 @@ def _owed_rows(ledger: "Ledger", owing: Sequence[tuple[int, Delivery]], now_ms: 
             wakes.add(told.host, now_ms, len(delivery.body))
         rows.append(_row(told.config, delivery, now_ms))
     if newest:
-        ledger.cursor.execute(ledger.sql["merge"], (_numbers(newest),))
+        tables.cursor.execute(tables.sql["merge"], (_numbers(newest),))
     for large, configs in enumerate(idle):
         if configs:
-            ledger.cursor.execute(ledger.sql["wake_webhooks"], (_numbers(configs), now_ms, large))
+            tables.cursor.execute(tables.sql["wake_webhooks"], (_numbers(configs), now_ms, large))
     return [row for row in rows if row is not None]
 
 
@@ -197,25 +195,25 @@ def _row(config: int, delivery: Delivery, now_ms: int) -> Row:
     )
 
 
-def reclaim(ledger: "Ledger", now_ms: int) -> None:
+def reclaim(tables: Tables, now_ms: int) -> None:
     """What was in flight is due now."""
-    _wake(ledger, set(_rows(ledger, "void_claims", now_ms)), now_ms)
+    _wake(tables, set(_rows(tables, "void_claims", now_ms)), now_ms)
 
 
-def settle(ledger: "Ledger", writes: Iterable[Settlement], now_ms: int) -> None:
+def settle(tables: Tables, writes: Iterable[Settlement], now_ms: int) -> None:
     """Write what became of attempts. Two of one webhook are settled one after the other."""
     waiting = list(writes)
     before = [number for write in waiting for number in write.settled.before]
     if before:
-        ledger.cursor.execute(ledger.sql["delete_deliveries"], (str(before),))
+        tables.cursor.execute(tables.sql["delete_deliveries"], (str(before),))
     while waiting:
-        waiting = _settle_some(ledger, waiting, now_ms)
+        waiting = _settle_some(tables, waiting, now_ms)
 
 
-def _settle_some(ledger: "Ledger", writes: Sequence[Settlement], now_ms: int) -> list[Settlement]:
+def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> list[Settlement]:
     """Settle the first of each webhook; returns the rest. What waits behind one that failed is merged (see `owe`)."""
     numbers = {write.settled.number for write in writes}
-    standings = {standing.number: standing for standing in _read(ledger, "settling", numbers, list[Standing])}
+    standings = {standing.number: standing for standing in _read(tables, "settling", numbers, list[Standing])}
     rest: list[Settlement] = []
     freed: dict[int, Row] = {}
     gone: list[int] = []
@@ -244,8 +242,8 @@ def _settle_some(ledger: "Ledger", writes: Sequence[Settlement], now_ms: int) ->
             lanes[host] = int(lane)
         if one.outcome == "gone":
             freed[config] = ()
-            ledger.cursor.execute(ledger.sql["stop_webhook"], (config,))
-            ledger.cursor.execute(ledger.sql["delete_owed"], (config,))
+            tables.cursor.execute(tables.sql["stop_webhook"], (config,))
+            tables.cursor.execute(tables.sql["delete_owed"], (config,))
             continue
         if one.outcome == "delivered":
             gone.append(one.number)
@@ -264,60 +262,60 @@ def _settle_some(ledger: "Ledger", writes: Sequence[Settlement], now_ms: int) ->
         if due_ms is not None:
             wakes.add(host, due_ms, size)
     if gone:
-        ledger.cursor.execute(ledger.sql["delete_deliveries"], (str(gone),))
-    ledger.execute_rows("fail_deliveries", failed)
+        tables.cursor.execute(tables.sql["delete_deliveries"], (str(gone),))
+    tables.execute_rows("fail_deliveries", failed)
     if crowded:
-        ledger.cursor.execute(ledger.sql["merge_waiting"], (str(crowded),))
-    ledger.execute_rows("free_webhooks", [row for row in freed.values() if row])
-    wakes.write(ledger)
-    ledger.execute_rows("change_lanes", list(lanes.items()))
+        tables.cursor.execute(tables.sql["merge_waiting"], (str(crowded),))
+    tables.execute_rows("free_webhooks", [row for row in freed.values() if row])
+    wakes.write(tables)
+    tables.execute_rows("change_lanes", list(lanes.items()))
     if headless:
-        hosts = {host for (host,) in _rows(ledger, "measure", _numbers(headless))}
-        ledger.cursor.execute(ledger.sql["align_hosts"], (_numbers(hosts),))
+        hosts = {host for (host,) in _rows(tables, "measure", _numbers(headless))}
+        tables.cursor.execute(tables.sql["align_hosts"], (_numbers(hosts),))
     return rest
 
 
-def revive(ledger: "Ledger", numbers: Sequence[int], now_ms: int) -> int:
+def revive(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
     """Owe again what is dead of these."""
-    found = _rows(ledger, "some_dead", _numbers(numbers))
+    found = _rows(tables, "some_dead", _numbers(numbers))
     if found:
-        ledger.cursor.execute(ledger.sql["revive"], (_numbers(number for number, _, _ in found),))
+        tables.cursor.execute(tables.sql["revive"], (_numbers(number for number, _, _ in found),))
         configs = _numbers({config for _, config, _ in found})
-        _wake(ledger, set(_rows(ledger, "wake_revived", configs, now_ms)), now_ms)
+        _wake(tables, set(_rows(tables, "wake_revived", configs, now_ms)), now_ms)
     return len(found)
 
 
-def drop(ledger: "Ledger", numbers: Sequence[int]) -> int:
+def drop(tables: Tables, numbers: Sequence[int]) -> int:
     """Forget what is dead of these."""
-    found = _rows(ledger, "some_dead", _numbers(numbers))
-    ledger.cursor.execute(ledger.sql["delete_deliveries"], (_numbers(number for number, _, _ in found),))
+    found = _rows(tables, "some_dead", _numbers(numbers))
+    tables.cursor.execute(tables.sql["delete_deliveries"], (_numbers(number for number, _, _ in found),))
     return len(found)
 
 
-def _wake(ledger: "Ledger", places: Iterable[tuple[int, int]], now_ms: int) -> None:
+def _wake(tables: Tables, places: Iterable[tuple[int, int]], now_ms: int) -> None:
     """Hosts, each with whether it is with what is large, are due now."""
     wakes = _Wakes()
     for host, large in places:
         wakes.add(host, now_ms, SMALL_BYTES_MAX + large)
-    wakes.write(ledger)
+    wakes.write(tables)
 
 
-def _host(ledger: "Ledger", name: str) -> int:
-    number = ledger.hosts.get(name)
+def _host(tables: Tables, name: str) -> int:
+    number = tables.hosts.get(name)
     if number is None:
-        found: Any = ledger.cursor.execute(ledger.sql["find_host"], (name,)).get
+        found: Any = tables.cursor.execute(tables.sql["find_host"], (name,)).get
         if found is None:
-            found = ledger.cursor.execute(ledger.sql["add_host"], (name,)).get
-        if len(ledger.hosts) >= HOSTS_REMEMBERED:
-            ledger.hosts.clear()
-        number = ledger.hosts[name] = int(found)
+            found = tables.cursor.execute(tables.sql["add_host"], (name,)).get
+        if len(tables.hosts) >= HOSTS_REMEMBERED:
+            tables.hosts.clear()
+        number = tables.hosts[name] = int(found)
     return number
 
 
-def _drop_hosts(ledger: "Ledger", hosts: Iterable[int]) -> None:
+def _drop_hosts(tables: Tables, hosts: Iterable[int]) -> None:
     """Forget those that have no webhooks left; nothing but the writer adds or forgets hosts."""
-    ledger.hosts.clear()
-    ledger.cursor.execute(ledger.sql["drop_hosts"], (_numbers(hosts),))
+    tables.hosts.clear()
+    tables.cursor.execute(tables.sql["drop_hosts"], (_numbers(hosts),))
 
 
 def _lane(settled: Settled, lane: Lane) -> Lane:
@@ -329,13 +327,13 @@ def _lane(settled: Settled, lane: Lane) -> Lane:
     return Lane.HEALTHY if lane is Lane.UNKNOWN else lane
 
 
-def _read(ledger: "Ledger", name: str, numbers: Iterable[int], form: type[T]) -> T:
+def _read(tables: Tables, name: str, numbers: Iterable[int], form: type[T]) -> T:
     """What a statement says in one row about the rows of these numbers."""
-    return msgspec.json.decode(str(ledger.cursor.execute(ledger.sql[name], (_numbers(numbers),)).get), type=form)
+    return msgspec.json.decode(str(tables.cursor.execute(tables.sql[name], (_numbers(numbers),)).get), type=form)
 
 
-def _rows(ledger: "Ledger", name: str, *values: object) -> list[Any]:
-    rows: list[Any] = ledger.cursor.execute(ledger.sql[name], values).fetchall()
+def _rows(tables: Tables, name: str, *values: object) -> list[Any]:
+    rows: list[Any] = tables.cursor.execute(tables.sql[name], values).fetchall()
     return rows
 
 

@@ -3,22 +3,18 @@
 Invariant: an owner without a quota costs nothing here.
 """
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from dragoman.store.api import OverQuota, Quota
 from dragoman.store.sqlite.codec import TERMINAL_FROM
-
-if TYPE_CHECKING:
-    from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.tables import Tables
 
 
 class Room:
     """What owners have used of their quotas; good as long as tasks are only added, and each is told of."""
 
-    def __init__(self, ledger: "Ledger") -> None:
-        self._ledger = ledger
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
         self._open: dict[str, int] = {}
         self._made: dict[tuple[int, str], int] = {}
 
@@ -28,13 +24,13 @@ class Room:
             return None
         if quota.max_open_tasks:
             if owner not in self._open:
-                self._open[owner] = _open_tasks(self._ledger, owner)
+                self._open[owner] = _open_tasks(self._tables, owner)
             if self._open[owner] >= quota.max_open_tasks:
                 return OverQuota("max_open_tasks")
         if quota.max_daily_tasks:
             day = (quota.day, owner)
             if day not in self._made:
-                self._made[day] = _day_tasks(self._ledger, day)
+                self._made[day] = _day_tasks(self._tables, day)
             if self._made[day] >= quota.max_daily_tasks:
                 return OverQuota("max_daily_tasks")
         return None
@@ -45,19 +41,19 @@ class Room:
             self._open[owner] += 1
         if quota is not None and quota.max_daily_tasks:
             day = (quota.day, owner)
-            days = self._ledger.tally.days
+            days = self._tables.tally.days
             days[day] = days.get(day, 0) + 1
             if day in self._made:
                 self._made[day] += 1
 
 
-def _open_tasks(ledger: "Ledger", owner: str) -> int:
-    row = ledger.cursor.execute(ledger.sql["open_tasks"], (owner,)).get
+def _open_tasks(tables: Tables, owner: str) -> int:
+    row = tables.cursor.execute(tables.sql["open_tasks"], (owner,)).get
     scopes = dict(msgspec.json.decode(str(row), type=list[tuple[int, int]]))
-    moved = sum(sum(counts[:TERMINAL_FROM]) for (scope, _), counts in ledger.tally.contexts.items() if scope in scopes)
+    moved = sum(sum(counts[:TERMINAL_FROM]) for (scope, _), counts in tables.tally.contexts.items() if scope in scopes)
     return sum(scopes.values()) + moved
 
 
-def _day_tasks(ledger: "Ledger", day: tuple[int, str]) -> int:
-    found = ledger.cursor.execute(ledger.sql["day_tasks"], day).get
-    return int(found or 0) + ledger.tally.days.get(day, 0)
+def _day_tasks(tables: Tables, day: tuple[int, str]) -> int:
+    found = tables.cursor.execute(tables.sql["day_tasks"], day).get
+    return int(found or 0) + tables.tally.days.get(day, 0)

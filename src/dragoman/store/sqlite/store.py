@@ -33,6 +33,7 @@ from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.recent import Recent
 from dragoman.store.sqlite.statements import read_statements
 from dragoman.store.sqlite.sweep import Horizon, find_victims
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import Addition, Creation, Probe, Remembrance, Stop
 
@@ -67,7 +68,7 @@ class SqliteStore:
                 migrate_beside(location, location.path, migrations())
             connections.append(connect(location))
             migrate(connections[0], location, migrations())
-            ledger = Ledger(connections[0], sql, self._codec)
+            tables = Tables(connections[0], sql)
             connections += [connect(location, readonly=True) for _ in range(1 + Readers.THREADS)]
         except (apsw.Error, StoreError) as error:
             for connection in connections:
@@ -76,11 +77,11 @@ class SqliteStore:
                 self._lock.release()
                 self._lock = None
             raise error if isinstance(error, StoreError) else translated(error, location) from error
-        self._apart.last_file = ledger.last_file
+        self._apart.last_file = tables.last_file
         _, mine, *others = connections
         reads = Reads(mine, sql, self._codec, gate)
         readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
-        writer = Writer(ledger, location, gate, self._clock, self._recent.written)
+        writer = Writer(Ledger(tables, self._codec), location, gate, self._clock, self._recent.written)
         self._opened = Opened(location, writer, reads, readers, beside=holder is None)
 
     async def close(self) -> None:

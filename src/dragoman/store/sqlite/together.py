@@ -14,11 +14,12 @@ import msgspec
 from dragoman.store.api import Appended
 from dragoman.store.outbox import Delivery
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
-from dragoman.store.sqlite.guard import Standing, extends, may_append
+from dragoman.store.sqlite.guard import extends, may_append
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.owed import Begun, owe, settle
 from dragoman.store.sqlite.quotas import Room
 from dragoman.store.sqlite.rows import addition_row, extension_row, task_row
+from dragoman.store.sqlite.tables import Standing
 from dragoman.store.sqlite.writes import (
     Addition,
     Creation,
@@ -47,6 +48,7 @@ class Together:
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
+        self._tables = ledger.tables
         self._standings = msgspec.json.Decoder(list[tuple[str, Standing]])
 
     def write(self, writes: Sequence[Write], now_ms: int) -> list[Outcome]:
@@ -61,26 +63,26 @@ class Together:
         calls: list[Row] = []
         begun: list[Begun] = []
         owing: list[tuple[int, Delivery]] = []
-        ledger = self._ledger
-        room = Room(ledger)
+        tables = self._tables
+        room = Room(tables)
         for place, new in creations:
             if room.refusal(new.owner, new.quota) is not None:  # a neighbour that ends may yet make room
                 rest.append((place, new))
                 continue
             room.take(new.owner, new.quota, new.state)
-            scope = ledger.scope(new.owner, new.agent)
-            ledger.last_task += 1
-            tasks.append(task_row(new, ledger.last_task, scope))
-            pages.append((ledger.last_task, 1, new.events, new.page))
+            scope = tables.scope(new.owner, new.agent)
+            tables.last_task += 1
+            tasks.append(task_row(new, tables.last_task, scope))
+            pages.append((tables.last_task, 1, new.events, new.page))
             if new.dedupe is not None:
                 calls.append(_call_row(new, new.events))
             if new.webhook is not None:
-                begun.append((ledger.last_task, new.webhook, new.deliveries))
-            ledger.add_files(ledger.last_task, new.files)
-            ledger.tally.move(scope, new.context, None, new.state)
+                begun.append((tables.last_task, new.webhook, new.deliveries))
+            tables.add_files(tables.last_task, new.files)
+            tables.tally.move(scope, new.context, None, new.state)
             leased = int(new.holder is not None)
-            ledger.standings[new.id] = (
-                ledger.last_task, scope, new.context, new.state, new.events, leased, leased, new.status_ms,
+            tables.standings[new.id] = (
+                tables.last_task, scope, new.context, new.state, new.events, leased, leased, new.status_ms,
             )  # fmt: skip
             outcomes[place] = Appended(new.events, leased, len(new.page))
         standings = self._read_standings([add.id for _, add in additions])
@@ -98,19 +100,19 @@ class Together:
             if add.events:
                 pages.append((task, seq + 1, last, add.page))
             if add.snapshot is not None and len(add.snapshot) > LARGE_BYTES:
-                ledger.put_snapshot(task, last, add.snapshot)
+                tables.put_snapshot(task, last, add.snapshot)
             elif add.snapshot is not None:
                 snapshots.append((task, last, add.snapshot))
             if add.dedupe is not None:
                 calls.append(_call_row(add, last))
             if add.deliveries:
                 owing += [(task, delivery) for delivery in add.deliveries]
-            ledger.add_files(task, add.files)
-            ledger.tally.move(scope, context, state, add.state)
+            tables.add_files(task, add.files)
+            tables.tally.move(scope, context, state, add.state)
             leased = 0 if add.ends_lease else leased or int(add.holder is not None)
-            ledger.standings[add.id] = (task, scope, context, add.state, last, epoch, leased, add.status_ms)
+            tables.standings[add.id] = (task, scope, context, add.state, last, epoch, leased, add.status_ms)
             if add.state >= TERMINAL_FROM:
-                del ledger.standings[add.id]
+                del tables.standings[add.id]
             outcomes[place] = Appended(last, epoch, len(add.page))
         self._all("add_calls", calls, now_ms)
         self._all("add_tasks", tasks)
@@ -118,26 +120,26 @@ class Together:
         self._all("extend_together", extensions)
         self._all("add_pages", pages)
         self._all("put_snapshots", snapshots)
-        owe(ledger, owing, now_ms, begun)
-        settle(ledger, [write for write in writes if isinstance(write, Settlement)], now_ms)
+        owe(tables, owing, now_ms, begun)
+        settle(tables, [write for write in writes if isinstance(write, Settlement)], now_ms)
         for place, write in sorted(rest, key=lambda one: one[0]):
-            outcomes[place] = ledger.write(write, now_ms)
+            outcomes[place] = self._ledger.write(write, now_ms)
         return outcomes
 
     def _all(self, name: str, rows: list[Row], *values: object) -> None:
-        changed = self._ledger.execute_rows(name, rows, *values)
+        changed = self._tables.execute_rows(name, rows, *values)
         if changed != len(rows):
             raise Missed(name)
 
     def _read_standings(self, ids: list[str]) -> dict[str, Standing]:
         """How the tasks stand: as is remembered, or in a single row: one step of the statement, however many."""
-        known = self._ledger.standings
+        known = self._tables.standings
         if len(known) > STANDINGS_MAX:
             known.clear()
         found = {task_id: known[task_id] for task_id in ids if task_id in known}
         asked = [task_id for task_id in ids if task_id not in found]
         if asked:
-            row = self._ledger.cursor.execute(self._ledger.sql["standings"], (msgspec.json.encode(asked).decode(),)).get
+            row = self._tables.cursor.execute(self._tables.sql["standings"], (msgspec.json.encode(asked).decode(),)).get
             found.update(self._standings.decode(str(row)))
         return found
 

@@ -59,6 +59,7 @@ class Writer:
         self.writes = 0
         self.outages = Outages(location.url, clock)
         self._ledger = ledger
+        self._tables = ledger.tables
         self._together = Together(ledger)
         self._location = location
         self._gate = gate
@@ -103,7 +104,7 @@ class Writer:
 
     def release(self) -> None:
         """Let go of the file; after `close`. The WAL is folded into it with the last connection."""
-        self._ledger.connection.close()
+        self._tables.connection.close()
 
     def _begin(self) -> None:
         """Gather a batch, from now on."""
@@ -165,16 +166,16 @@ class Writer:
     def _transaction(self, writes: list[Write], way: Way) -> list[Outcome]:
         with self._gate:
             now_ms = self._clock.now_ms()
-            ledger = self._ledger
-            before = ledger.connection.total_changes()
+            tables = self._tables
+            before = tables.connection.total_changes()
             try:
-                ledger.begin()
+                tables.begin()
                 outcomes = way(writes, now_ms)
-                ledger.commit()
+                tables.commit()
             except BaseException:
-                ledger.rollback()
+                tables.rollback()
                 raise
-        if ledger.connection.total_changes() != before:  # else a disk that is full has not been noticed
+        if tables.connection.total_changes() != before:  # else a disk that is full has not been noticed
             self.written_ms = now_ms
             self._committed += 1
         return outcomes

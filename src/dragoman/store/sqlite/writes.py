@@ -4,16 +4,14 @@ Invariant: a write holds all it needs, so that it can be tried again.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import Struct
 
 from dragoman.store.api import Dedupe, Quota
 from dragoman.store.outbox import Delivery, Settled
 from dragoman.store.sqlite.files import File
-
-if TYPE_CHECKING:
-    from dragoman.store.sqlite.ledger import Ledger
+from dragoman.store.sqlite.tables import Tables
 
 
 class Webhook(Struct, frozen=True):
@@ -123,13 +121,13 @@ class Sweep(Struct, frozen=True):
 
 
 class Act(Struct, frozen=True):
-    """A write that touches no task's row or log: `run` is given the ledger and the time, inside the transaction.
+    """A write that touches no task's row or log: `run` is given the tables and the time, inside the transaction.
 
     What it returns is the outcome; if it raises, nothing of it is written. It may be run more than once, after a
     rollback, so it changes nothing but the tables. An exception that it returns is raised where the outcome is awaited.
     """
 
-    run: Callable[["Ledger", int], Any]
+    run: Callable[[Tables, int], Any]
 
 
 Write = Creation | Addition | Stop | Registering | Removal | Settlement | Remembrance | Probe | Sweep | Act
