@@ -5,12 +5,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.engine.announcer import Announcer
+from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import Run
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream, StreamItem
+from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.settings import EngineSettings
-from dragoman.engine.trail import Trail
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import new_id
@@ -137,7 +137,7 @@ class House:
     @property
     def in_memory(self) -> int:
         """How many tasks the engine holds."""
-        return len(self.engine._registry)
+        return len(self.engine._tasks)
 
     async def ask(self, operation: Operation, **around: Any) -> Any:
         """Call a unary operation."""
@@ -196,7 +196,7 @@ class House:
     async def crash(self) -> None:
         """Nothing is written any more, and everything stops."""
         self.store.cut = True
-        active = tuple(self.engine._dispatch._active)
+        active = tuple(self.engine._supervisor._active)
         for task in active:
             task.cancel()
         if active:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine.admitted import KINDS, Admitted, Counted
-from dragoman.engine.rates import Rates
-from dragoman.engine.tail import Tail
-from dragoman.engine.trail import Trail
+from dragoman.engine.handlers.admission import KINDS, Admission, Counted
+from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.handlers.rates import Rates
+from dragoman.engine.subscriptions import Tail
 from dragoman.model.errors import A2AError, Forbidden, TaskNotFound, TooManyRequests
 from dragoman.model.message import Message
 from dragoman.model.operations import (
@@ -79,7 +79,7 @@ class Table:
 class Gate:
     """An engine behind the one who admits, and what was noted."""
 
-    def __init__(self, here: House, admitted: Admitted, trail: Trail, table: Table) -> None:
+    def __init__(self, here: House, admitted: Admission, trail: Trail, table: Table) -> None:
         self.house, self.admitted = here, admitted
         self._trail, self._table = trail, table
 
@@ -103,7 +103,7 @@ async def gate(*agents: Scripted, per_s: int = 0, max_streams: int = 0, keeping:
     async with house(*agents) as here:
         trail = Trail(table, keeping)
         rates = Rates(per_s) if per_s else None
-        admitted = Admitted(here.engine, rates=rates, max_streams=max_streams, trail=trail, clock=here.clock)
+        admitted = Admission(here.engine, rates=rates, max_streams=max_streams, trail=trail, clock=here.clock)
         yield Gate(here, admitted, trail, table)
         await trail.stop()
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.engine import writer
+from dragoman.engine import run_writer
 from dragoman.engine.api import Run
 from dragoman.model.events import StatusChanged
 from dragoman.model.message import Part
@@ -27,7 +27,7 @@ async def silence(run: Run) -> None:
 @pytest.fixture
 def never(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is said by the way waits for ever, unless something follows or somebody waits."""
-    monkeypatch.setattr(writer, "QUIET_S", 3600.0)
+    monkeypatch.setattr(run_writer, "QUIET_S", 3600.0)
 
 
 def written(h: House) -> list[list[TaskState]]:

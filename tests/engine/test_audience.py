@@ -2,7 +2,7 @@
 
 from msgspec.structs import replace
 
-from dragoman.engine.audience import steps_of
+from dragoman.engine.announcements import steps_of
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role

@@ -239,21 +239,17 @@ async def test_a_canceler_that_leaves_cancels_nevertheless() -> None:
                 await h.cancel(task_id)
 
 
-async def test_a_cancel_that_cannot_be_written_says_so_and_happens_when_there_is_space(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("dragoman.engine.stops.RETRY_S", 0.01)
-
+async def test_a_cancel_that_cannot_be_written_says_so_and_happens_when_there_is_space() -> None:
     async def script(run: Run) -> None:
         await run.ask((Part(text="?"),))
 
-    async with house(Scripted(script)) as h:
+    async with house(Scripted(script), retry_s=0.01) as h:
         task_id = (await h.send()).head.id
         h.store.full = 3
         with pytest.raises(Unavailable):
             await h.cancel(task_id)
         await h.reach(task_id, S.CANCELED)
-    async with house(Scripted(forever)) as h:
+    async with house(Scripted(forever), retry_s=0.01) as h:
         task_id = await h.begin()
         await h.reach(task_id, S.WORKING)
         h.store.full = 1

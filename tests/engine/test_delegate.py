@@ -8,9 +8,9 @@ import pytest
 
 from dragoman.dialects.extensions import LINEAGE
 from dragoman.engine.api import Delegation, DelegationFailed, Reject, Run
-from dragoman.engine.delegations import ACTION
+from dragoman.engine.delegation import ACTION
+from dragoman.engine.handlers.audit import Keeping, Trail
 from dragoman.engine.lineage import DEPTH_MAX, child_of, heard, server_name, told
-from dragoman.engine.trail import Keeping, Trail
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated, StatusChanged
 from dragoman.model.message import Part

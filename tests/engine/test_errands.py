@@ -64,9 +64,8 @@ async def test_a_task_that_cannot_be_taken_up_fails_and_the_others_go_on(caplog:
     assert any(record.levelno == logging.ERROR for record in caplog.records)
 
 
-async def test_it_fails_also_if_the_disk_is_full_just_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.engine.errands.RETRY_S", 0)
-    async with house(Scripted(script), suspend_max_s=0.01) as h:
+async def test_it_fails_also_if_the_disk_is_full_just_then() -> None:
+    async with house(Scripted(script), suspend_max_s=0.01, retry_s=0) as h:
         task_id = await suspended(h)
 
         async def read(*args: Any) -> Any:
@@ -90,9 +89,8 @@ async def test_a_cancel_that_goes_wrong_is_an_error_to_its_caller_and_the_end_of
         assert broken(await h.reach(task_id, S.FAILED))
 
 
-async def test_a_store_that_cannot_be_read_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.engine.dispatch.RETRY_S", 0)
-    async with house(Scripted(script), suspend_max_s=0.01) as h:
+async def test_a_store_that_cannot_be_read_is_waited_for() -> None:
+    async with house(Scripted(script), suspend_max_s=0.01, retry_s=0) as h:
         task_id = await suspended(h)
         h.store.read = failing(3, StoreFull("no space"), h.store.read)  # type: ignore[attr-defined]
         assert (await h.send("answer", task_id=task_id)).state is S.COMPLETED

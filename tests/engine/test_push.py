@@ -128,15 +128,14 @@ async def test_an_event_that_was_refused_is_not_told() -> None:
         assert told(await calls(h)) == [SUBMITTED, WORKING, ended("canceled")]
 
 
-async def test_an_event_that_had_to_be_written_twice_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("dragoman.engine.writer.RETRY_S", 0.01)
+async def test_an_event_that_had_to_be_written_twice_is_told_once() -> None:
     go = asyncio.Event()
 
     async def script(run: Run) -> None:
         await go.wait()
         await echo(run)
 
-    async with house(Scripted(script), announcer=Telling()) as h:
+    async with house(Scripted(script), announcer=Telling(), retry_s=0.01) as h:
         task_id = await h.begin(push_config=at())
         await h.reach(task_id, S.WORKING)
         h.store.full = 3

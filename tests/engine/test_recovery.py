@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.engine.api import Run
-from dragoman.engine.dispatch import INTERRUPTED_TEXT
+from dragoman.engine.supervisor import INTERRUPTED_TEXT
 from dragoman.model.message import Part
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import Record, TaskState, Usage
@@ -214,7 +214,7 @@ async def test_what_does_not_end_in_time_is_interrupted_and_its_callers_answered
 async def test_a_run_that_does_not_let_itself_be_canceled_does_not_hold_the_drain_up(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("dragoman.engine.dispatch.LEAVE_S", 0.02)
+    monkeypatch.setattr("dragoman.engine.supervisor.LEAVE_S", 0.02)
     let_go, over = asyncio.Event(), asyncio.Event()
 
     async def stubborn(run: Run) -> None:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 
-from dragoman.engine import live, writer
+from dragoman.engine import run_writer, task_log
 from dragoman.engine.api import Reject, Run
 from dragoman.model.errors import TaskTimeout, Unavailable
 from dragoman.model.events import ArtifactChunk, StatusChanged
@@ -159,7 +159,7 @@ async def test_an_agent_that_says_much_at_once_waits_for_the_store(count: int, s
         items = await read(await h.open(streaming()))
         assert seqs(items) == list(range(1, count + 4))
         most = max(len(append.events) for append in h.store.appends)
-        assert most <= writer.BUFFER_EVENTS_MAX
+        assert most <= run_writer.BUFFER_EVENTS_MAX
         assert len(h.store.appends) >= count * (size + 4) // 1_500_000
         task = await h.get(items[0].record.head.id)
         assert [int(text[:5]) for text in re.findall(r"\d{5}", text_of(task))] == list(range(count))
@@ -184,16 +184,15 @@ async def test_snapshots_of_a_stream_stay_linear() -> None:
     assert many <= 4 * few
 
 
-async def test_a_run_waits_out_a_full_store(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_run_waits_out_a_full_store() -> None:
     """Issue §6: a full disk gives a clear error and the server recovers when there is space."""
-    monkeypatch.setattr(writer, "RETRY_S", 0.01)
 
     async def script(run: Run) -> None:
         for number in range(5):
             await say(run, str(number))
             await asyncio.sleep(0.005)
 
-    async with house(Scripted(script)) as h:
+    async with house(Scripted(script), retry_s=0.01) as h:
         stream = await h.open(streaming())
         h.store.full = 5
         items = await read(stream)
@@ -203,8 +202,7 @@ async def test_a_run_waits_out_a_full_store(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_callers_do_not_wait_for_a_run_that_cannot_write(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writer, "RETRY_S", 0.01)
-    monkeypatch.setattr(live, "STALLED_S", 0.1)
+    monkeypatch.setattr(task_log, "STALLED_S", 0.1)
     began, message_id = asyncio.Event(), str(uuid4())
 
     async def script(run: Run) -> None:
@@ -214,7 +212,7 @@ async def test_callers_do_not_wait_for_a_run_that_cannot_write(monkeypatch: pyte
         answer = await run.ask((Part(text="Which?"),))
         await say(run, answer.text)
 
-    async with house(Scripted(script)) as h:
+    async with house(Scripted(script), retry_s=0.01) as h:
         sent = asyncio.create_task(h.send(message_id=message_id))
         await began.wait()
         task = await sent
@@ -235,15 +233,14 @@ async def test_callers_who_take_late_for_an_error_are_told_so_of_a_run_that_cann
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Not Unavailable: their clients would send again, and the task would be done twice."""
-    monkeypatch.setattr(writer, "RETRY_S", 0.01)
-    monkeypatch.setattr(live, "STALLED_S", 0.1)
+    monkeypatch.setattr(task_log, "STALLED_S", 0.1)
 
     async def script(run: Run) -> None:
         await run.written()
         h.store.full = 1 << 30
         await say(run, "done")
 
-    async with house(Scripted(script)) as h:
+    async with house(Scripted(script), retry_s=0.01) as h:
         with pytest.raises(TaskTimeout) as late:
             await h.send(around={"dialect": "beeos"})
         h.store.full = 0

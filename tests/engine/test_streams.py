@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine import recent, tail
+from dragoman.engine import subscriptions, task_log
 from dragoman.engine.api import Run
 from dragoman.engine.handler import Snapshot
 from dragoman.model.errors import InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
@@ -187,8 +187,8 @@ async def test_a_reader_that_returns_to_a_new_process_gets_exactly_what_follows(
 
 async def test_a_slow_reader_reads_the_store_and_misses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """DESIGN §5: a slow reader falls back to the log and costs no memory."""
-    monkeypatch.setattr(recent, "RECENT_BYTES_MAX", 20_000)
-    monkeypatch.setattr(tail, "BATCH_BYTES_MAX", 5_000)
+    monkeypatch.setattr(task_log, "RECENT_BYTES_MAX", 20_000)
+    monkeypatch.setattr(subscriptions, "BATCH_BYTES_MAX", 5_000)
     steps = Steps(300, size=500)
     async with house(Scripted(steps)) as h:
         task_id = await h.begin()
@@ -196,7 +196,7 @@ async def test_a_slow_reader_reads_the_store_and_misses_nothing(monkeypatch: pyt
         first: list[Any] = list(await slow.next() or ())
         steps.all()
         whole = await read(fast)
-        held = h.engine._registry._live[task_id]
+        held = h.engine._tasks._logs[task_id]
         assert held._recent is not None
         assert held._recent._bytes <= 2 * 20_000
         items = first
@@ -269,7 +269,7 @@ async def test_readers_that_are_canceled_leave_nothing_behind() -> None:
             await asyncio.sleep(0)
             waiting.cancel()
             await asyncio.wait((waiting,))
-        assert len(h.engine._registry._live[task_id]._waiting) == 0
+        assert len(h.engine._tasks._logs[task_id]._waiting) == 0
         stream.close()
         steps.all()
 
@@ -301,7 +301,7 @@ async def test_a_stream_whose_log_went_ends_with_the_task() -> None:
         items: list[Any] = list(await stream.next() or ())
         steps.all()
         done = await h.reach(task_id, S.COMPLETED)
-        followed = h.engine._registry._live[task_id]._recent
+        followed = h.engine._tasks._logs[task_id]._recent
         assert followed is not None
         followed._events.clear()
         h.clock.ms += 10_000

@@ -8,8 +8,8 @@ from io import StringIO
 
 import pytest
 
-from dragoman.engine import trail as trails
-from dragoman.engine.trail import BATCH_ENTRIES, ID_CHARACTERS, PENDING_MAX, Trail
+from dragoman.engine.handlers import audit as trails
+from dragoman.engine.handlers.audit import BATCH_ENTRIES, ID_CHARACTERS, PENDING_MAX, Trail
 from dragoman.store.api import StoreError, StoreFull
 from dragoman.store.audit import AuditEntry
 from dragoman.telemetry.logs import JsonFormatter, TextFormatter

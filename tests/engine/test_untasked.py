@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from dragoman.engine.untasked import Untasked
+from dragoman.engine.handlers.no_store import NoStore
 from dragoman.model.errors import A2AError, PushNotificationNotSupported, TaskNotFound, UnsupportedOperation
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Message, Part, Role
@@ -25,7 +25,7 @@ from dragoman.model.operations import (
 from dragoman.model.principal import ANONYMOUS
 from dragoman.model.task import Record, TaskState
 
-UNTASKED = Untasked(SystemClock())
+UNTASKED = NoStore(SystemClock())
 HELLO = Message(message_id="m", role=Role.USER, parts=(Part(text="hello"),))
 
 

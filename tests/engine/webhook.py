@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.engine.announcer import PutOff, Step
+from dragoman.engine.announcements import PutOff, Step
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SPELLED

@@ -10,7 +10,7 @@ from dragoman.dialects import v03
 from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.beeos.push import FORM as BEEOS
 from dragoman.dialects.protoagent.push import FORM as PROTOAGENT
-from dragoman.engine.announcer import PutOff, Step
+from dragoman.engine.announcements import PutOff, Step
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role

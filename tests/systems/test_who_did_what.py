@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from dragoman.cli import main
 from dragoman.config import settings
-from dragoman.engine import trail as trails
+from dragoman.engine.handlers import audit as trails
 from dragoman.model.principal import Role, Scope
 from tests.push.receiver import receiving
 from tests.systems.conftest import DEADLINE_S, Json

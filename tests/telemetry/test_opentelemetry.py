@@ -23,7 +23,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from dragoman import Agent, Context, Reject
 from dragoman.config import Config
 from dragoman.engine.engine import Engine
-from dragoman.engine.observed import Observers, Traced
+from dragoman.engine.handlers.tracing import Traced
+from dragoman.engine.observer import Observers
 from dragoman.engine.settings import EngineSettings
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.ids import SystemClock

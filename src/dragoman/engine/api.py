@@ -85,6 +85,13 @@ class DelegationFailed(Exception):
         super().__init__(f"agent {self.agent}: {word}{task}" + (f": {self.text}" if self.text else ""))
 
 
+def came_to(delegated: Delegated, order: Delegation) -> Delegated:
+    """The outcome of a delegation as the agent gets it. Raises DelegationFailed unless the other agent did the task."""
+    if delegated.state is TaskState.COMPLETED or (order.detach and delegated.task_id):
+        return delegated
+    raise DelegationFailed(delegated)
+
+
 Hear = Callable[[ArtifactChunk], Awaitable[None]]
 """Is given what a delegated task gives out, as it comes."""
 

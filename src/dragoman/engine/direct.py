@@ -9,9 +9,9 @@ from typing import Any
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner
 from dragoman.engine.endings import failed
+from dragoman.engine.history import History
 from dragoman.engine.lineage import told
-from dragoman.engine.past import Past
-from dragoman.engine.runs import NO_PARTS
+from dragoman.engine.run import NO_PARTS
 from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Submitted
 from dragoman.model.lifecycle import fold
@@ -24,7 +24,7 @@ from dragoman.model.task import Record, TaskHead, TaskState, Usage
 class DirectRun:
     """See `engine.api.Run`. There is no task, so `ask` fails, and progress goes nowhere."""
 
-    def __init__(self, runner: Runner, head: TaskHead, message: Message, past: Past, server: str = "") -> None:
+    def __init__(self, runner: Runner, head: TaskHead, message: Message, past: History, server: str = "") -> None:
         self.head = head
         self.message = message
         self.principal = Principal(head.owner)

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
-from dragoman.engine.live import LiveTask
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import StatusChanged
 from dragoman.model.ids import new_id, timestamp
@@ -26,7 +25,7 @@ Ending = tuple[TaskState, str | tuple[Part, ...], str]
 
 
 def refusal_of(record: Record) -> Unavailable | None:
-    """The error for the call that made a task, if the task failed since nobody took it on; else None."""
+    """The error for the call that made a task, if the task failed because nobody took it on; else None."""
     message = record.status.message
     if record.state is not TaskState.FAILED or message is None or message.metadata is None:
         return None
@@ -34,20 +33,20 @@ def refusal_of(record: Record) -> Unavailable | None:
     return Unavailable(message.text, after_s, task_id=record.head.id) if isinstance(after_s, int) else None
 
 
-def agent_message(live: LiveTask, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
+def agent_message(head: TaskHead, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
     """A message from the agent, or from the server on its behalf, within a task."""
     return Message(
         message_id=new_id(),
         role=Role.AGENT,
         parts=tuple(parts),
-        context_id=live.head.context_id,
-        task_id=live.head.id,
+        context_id=head.context_id,
+        task_id=head.id,
         metadata=metadata,
     )
 
 
 def closing(
-    live: LiveTask,
+    head: TaskHead,
     state: TaskState,
     now_ms: int,
     said: str | tuple[Part, ...] = "",
@@ -60,13 +59,13 @@ def closing(
     metadata: dict[str, Any] = {"reason": reason} if reason else {}
     if retry_after_s is not None:
         metadata[RETRY_AFTER] = max(1, ceil(retry_after_s))
-    message = agent_message(live, parts, metadata or None) if said else None
+    message = agent_message(head, parts, metadata or None) if said else None
     return StatusChanged(
         state,
         timestamp(now_ms),
         message=message,
         usage=usage,
-        duration_ms=duration_ms(live.head, now_ms),
+        duration_ms=duration_ms(head, now_ms),
     )
 
 

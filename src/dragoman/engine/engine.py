@@ -11,27 +11,26 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from dragoman.engine import policy
-from dragoman.engine.announcer import Announcer
-from dragoman.engine.announcing import may_refuse
+from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import Reported, Runner
-from dragoman.engine.delegations import Delegations
-from dragoman.engine.dispatch import Dispatch
+from dragoman.engine.delegation import Delegations
 from dragoman.engine.endings import refusal_of
 from dragoman.engine.files import Files
 from dragoman.engine.generation import Generation
 from dragoman.engine.handler import Answered, Stream
+from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.history import History
 from dragoman.engine.intake import Intake
 from dragoman.engine.lineage import server_name
 from dragoman.engine.listing import page
-from dragoman.engine.live import STALLED_S, wait_until
 from dragoman.engine.observer import Observer
-from dragoman.engine.registry import Registry
+from dragoman.engine.run import may_refuse
 from dragoman.engine.settings import EngineSettings
-from dragoman.engine.tail import DirectStream
-from dragoman.engine.tails import Tails
-from dragoman.engine.trail import Trail
+from dragoman.engine.subscriptions import DirectStream, Tails
+from dragoman.engine.supervisor import Supervisor
+from dragoman.engine.task_log import STALLED_S
+from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import Webhooks
-from dragoman.engine.writer import RETRY_S
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentFailed,
@@ -100,34 +99,58 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self._identified = identified
-        self._registry = Registry(store, observer, announcer, self._pushes)
-        self._webhooks = Webhooks(store, self._registry, announcer) if announcer is not None else None
-        server = server_name(name or holder)
-        self._delegations = delegations = Delegations(self._serving, self._registry, store, clock, trail)
-        self._dispatch = Dispatch(
-            runners, self._registry, store, clock, settings, holder, delegations, observer, server=server, files=files
+        self._tasks = tasks = Tasks(store, observer, announcer, self._pushes)
+        self._webhooks = Webhooks(store, tasks, announcer) if announcer is not None else None
+        self._files = files = Files() if files is None else files
+        server, past = server_name(name or holder), History(store, files)
+        self._supervisor = supervisor = Supervisor(
+            runners,
+            tasks,
+            store,
+            clock,
+            settings,
+            holder=holder,
+            server=server,
+            files=files,
+            past=past,
+            delegate=lambda *delegated: self._delegations.carry_out(*delegated),
+            parent_stops=lambda task: self._delegations.parent_ends(task),
+            observer=observer,
         )
-        self._intake = Intake(store, self._registry, self._dispatch, clock, settings, self._webhooks, server)
-        self._tails = Tails(store, self._registry, self._dispatch, settings.keepalive_s, lambda: self._stopping)
-        delegations.begin(self._intake, self._dispatch)
+        self._intake = Intake(
+            store, tasks, supervisor, clock, settings, self._webhooks, files=files, past=past, server=server
+        )
+        self._delegations = Delegations(
+            self._serving,
+            tasks,
+            supervisor,
+            self._intake.take,
+            store=store,
+            clock=clock,
+            files=files,
+            trail=trail,
+            retry_s=settings.retry_s,
+        )
+        tasks.on_end = self._delegations.parent_ends
+        self._tails = Tails(store, tasks, supervisor, settings.keepalive_s, lambda: self._stopping)
         self._stopping = False
         self._stopped = False
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Take up what a previous process left behind. The store is open; runs belong to `group` from now on."""
-        self._dispatch.begin(group)
-        await self._dispatch.recover(await self._store.unfinished())
-        self._delegations.children.left(await self._store.asking())
+        self._supervisor.begin(group)
+        await self._supervisor.recover(await self._store.unfinished())
+        self._delegations.left(await self._store.asking())
 
     async def drain(self, grace_s: float) -> None:
         """Take no new work, end all streams with the hint to come back, give running tasks `grace_s` to end."""
         self._stopping = True
-        for live in self._registry.all():
-            live.wake()
-        await self._dispatch.drain(grace_s)
+        for task in self._tasks.all():
+            task.wake()
+        await self._supervisor.drain(grace_s)
         self._stopped = True
-        for live in self._registry.all():
-            live.wake()
+        for task in self._tasks.all():
+            task.wake()
 
     def _pushes(self, agent: str) -> bool:
         """Whether webhooks are told of that agent's tasks."""
@@ -147,7 +170,7 @@ class Engine:
         Of an agent that is not among them, workers may go on reporting until `finished` has returned.
         """
         old, self._serving = self._serving, Generation(runners)
-        self._runners = self._dispatch.runners = runners
+        self._runners = self._supervisor.runners = runners
         self._delegations.serving = self._serving
         self._leaving |= {agent: runner for agent, runner in old.runners.items() if runners.get(agent) is not runner}
         return old
@@ -158,13 +181,11 @@ class Engine:
         A task that waits for its caller counts as long as its run is kept (`suspend_max_s`).
         """
         await old.idle()
-        ids, loop = {runner.profile.id for runner in left}, self._dispatch.loop
-        for live in self._registry.all():
-            while live.head.agent in ids and live.in_flight and live.run is None:  # whoever sent it did not wait
-                await wait_until(live, loop, loop.time() + RETRY_S)
-        runs = [live.run for live in self._registry.all() if live.run is not None and live.run.runner in left]
-        if tasks := [run.task for run in runs if run.task is not None]:
-            await asyncio.wait(tasks)
+        ids, loop = {runner.profile.id for runner in left}, self._supervisor.loop
+        for task in self._tasks.all():
+            while task.head.agent in ids and task.busy and self._supervisor.run_of(task) is None:
+                await task.wait_until(loop, loop.time() + self._settings.retry_s)  # whoever sent it did not wait
+        await self._supervisor.wait_for(left)
         for agent in ids:
             if self._leaving.get(agent) in left:
                 del self._leaving[agent]
@@ -182,7 +203,7 @@ class Engine:
                 case SendMessage():
                     return await self._send(runner, call, operation)
                 case GetTask(id=task_id):
-                    return await self._registry.read_record(call, task_id)
+                    return await self._tasks.read_record(call, task_id)
                 case ListTasks():
                     return await page(self._store, call, operation, self._settings.max_page_bytes)
                 case CancelTask(id=task_id):
@@ -268,24 +289,24 @@ class Engine:
             serving.done()
         if isinstance(taken, Message):
             return taken
-        live, seq = taken.live, taken.seq
+        task, seq = taken.task, taken.seq
         try:
             if send.return_immediately:
-                return live.record()
+                return task.record()
             timeout_s = self._settings.blocking_timeout_s
-            settled = await live.settled(self._dispatch.loop, seq, timeout_s, lambda: self._stopped)
-            record = live.record()
+            settled = await task.settled(self._supervisor.loop, seq, timeout_s, lambda: self._stopped)
+            record = task.record()
             if not send.message.task_id and (refused := refusal_of(record)) is not None:
                 raise refused
             if call.manners.late_is_error and not settled and not self._stopped:
                 # Also for a run that cannot write. After Unavailable clients send again, and it would be done twice.
-                stalled = live.stalled(self._dispatch.loop) is not None
-                raise TaskTimeout(live.head.id, STALLED_S if stalled else timeout_s)
+                stalled = task.stalled(self._supervisor.loop) is not None
+                raise TaskTimeout(task.head.id, STALLED_S if stalled else timeout_s)
             if call.manners.failure_is_error and record.state in (TaskState.FAILED, TaskState.REJECTED):
-                raise AgentFailed(live.head.id, "" if record.status.message is None else record.status.message.text)
+                raise AgentFailed(task.head.id, "" if record.status.message is None else record.status.message.text)
             return record
         finally:
-            self._registry.unpin(live)
+            self._tasks.unpin(task)
 
     async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> Stream:
         serving = self._serving
@@ -298,29 +319,29 @@ class Engine:
             return DirectStream(taken)
         try:
             if not send.message.task_id and may_refuse(runner):
-                await taken.live.contacted(self._dispatch.loop, FIRST_CONTACT_S, lambda: self._stopping)
-                if (refused := refusal_of(taken.live.record())) is not None:
+                await taken.task.contacted(self._supervisor.loop, FIRST_CONTACT_S, lambda: self._stopping)
+                if (refused := refusal_of(taken.task.record())) is not None:
                     raise refused
             return await self._tails.of_send(call, send, taken)
         finally:
-            self._registry.unpin(taken.live)
+            self._tasks.unpin(taken.task)
 
     # -- CancelTask (A2A 1.0 §3.1.5) -----------------------------------------------------------------------------------
 
     async def _cancel(self, call: Call, task_id: str) -> Record:
-        live, manners = self._registry.pin(call, task_id), call.manners
+        task, manners = self._tasks.pin(call, task_id), call.manners
         try:
-            canceled_before = live.state is TaskState.CANCELED
-            if not live.terminal:
-                await self._dispatch.cancel(live)
-            if not live.terminal:
+            canceled_before = task.state is TaskState.CANCELED
+            if not task.terminal:
+                await self._supervisor.cancel(task)
+            if not task.terminal:
                 raise TaskNotFound(task_id)  # it has been swept away
-            canceled = live.state is TaskState.CANCELED and (manners.cancels_canceled or not canceled_before)
+            canceled = task.state is TaskState.CANCELED and (manners.cancels_canceled or not canceled_before)
             if not (canceled or manners.cancels_ended):
-                raise TaskNotCancelable(task_id, live.state.value)
-            return live.record()
+                raise TaskNotCancelable(task_id, task.state.value)
+            return task.record()
         finally:
-            self._registry.unpin(live)
+            self._tasks.unpin(task)
 
     # -- CompleteTask, UpdateStatus (BeeOS) ----------------------------------------------------------------------------
 
@@ -329,28 +350,28 @@ class Engine:
         if not isinstance(runner, Reported):
             runner = self._leaving.get(call.agent, runner)
         if not isinstance(runner, Reported):
-            self._registry.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
+            self._tasks.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
             raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
-        live = self._registry.pin_reported(call, report.id)
+        task = self._tasks.pin_reported(call, report.id)
         try:
-            if live.terminal:
-                fits = policy.repeats(await self._dispatch.files.record(live.record()), report)
+            if task.terminal:
+                fits = policy.repeats(await self._files.record(task.record()), report)
             else:
-                run, end = live.run, policy.end_of(report)
-                if run is None and live.state in INTERRUPTED:
+                run, end = self._supervisor.run_of(task), policy.end_of(report)
+                if run is None and task.state in INTERRUPTED:
                     raise InvalidParams("id", "the task waits for its caller's message: then a worker gets it")
                 await runner.report(report)
-                while end is not None and not live.terminal and live.run is run:
-                    if (failure := live.stalled(self._dispatch.loop)) is not None:
+                while end is not None and not task.terminal and self._supervisor.run_of(task) is run:
+                    if (failure := task.stalled(self._supervisor.loop)) is not None:
                         raise failure
-                    await live.wait(self._dispatch.loop)
-                fits = end is None or live.state is end
-            record = live.record()
+                    await task.wait(self._supervisor.loop)
+                fits = end is None or task.state is end
+            record = task.record()
             if not fits:
                 raise InvalidParams("id", f"task {report.id} is {record.state.value}: nothing was changed")
             return record
         finally:
-            self._registry.unpin(live)
+            self._tasks.unpin(task)
 
 
 def _unavailable(error: StoreError) -> Unavailable:

@@ -11,33 +11,32 @@ from msgspec.structs import replace
 from dragoman.engine import policy
 from dragoman.engine.api import Refusing, Runner
 from dragoman.engine.direct import DirectRun
-from dragoman.engine.dispatch import Dispatch
 from dragoman.engine.endings import refusal_of
+from dragoman.engine.files import Files
+from dragoman.engine.history import History
 from dragoman.engine.lineage import Origin, check, heard
-from dragoman.engine.live import LiveTask, Outcome, tell
-from dragoman.engine.registry import Registry
 from dragoman.engine.settings import EngineSettings
+from dragoman.engine.supervisor import Supervisor
+from dragoman.engine.task_log import Decision, Outcome, TaskLog, settle
+from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import Webhooks, check_room
-from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, Unavailable, UnsupportedOperation
+from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import Clock, new_id, timestamp
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, SendMessage
-from dragoman.model.task import INTERRUPTED, TERMINAL, TaskHead, TaskState
-from dragoman.store.api import Append, Appended, Dedupe, Ended, Moved, NewTask, OverQuota, Repeat, Store, Unknown
+from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
+from dragoman.store.api import Appended, Dedupe, NewTask, OverQuota, Repeat, Store, Unknown
 from dragoman.store.outbox import Registration
-
-MOVED_TRIES = 100
-"""How often a message to a task is tried again when the task moved under it, before the caller is told to."""
 
 
 class Taken(Struct, frozen=True):
-    """A message that is part of a task: `live` is pinned, `seq` is the log's length after it.
+    """A message that is part of a task: `task` is pinned, `seq` is the log's length after it.
 
     `repeated` says that the message had come before, and nothing was written now.
     """
 
-    live: LiveTask
+    task: TaskLog
     seq: int
     repeated: bool
 
@@ -45,25 +44,30 @@ class Taken(Struct, frozen=True):
 class Intake:
     """Takes messages in: checks them, writes them, and sees that they are worked on."""
 
-    __slots__ = ("_clock", "_dispatch", "_registry", "_server", "_settings", "_store", "_webhooks")
+    __slots__ = ("_clock", "_files", "_past", "_server", "_settings", "_store", "_supervisor", "_tasks", "_webhooks")
 
     def __init__(
         self,
         store: Store,
-        registry: Registry,
-        dispatch: Dispatch,
+        tasks: Tasks,
+        supervisor: Supervisor,
         clock: Clock,
         settings: EngineSettings,
         webhooks: Webhooks | None,
+        *,
+        files: Files,
+        past: History,
         server: str = "",
     ) -> None:
-        """`server` is what this one is called in lineages."""
+        """`server` is the name of this server in lineages."""
         self._store = store
-        self._registry = registry
-        self._dispatch = dispatch
+        self._tasks = tasks
+        self._supervisor = supervisor
         self._clock = clock
         self._settings = settings
         self._webhooks = webhooks
+        self._files = files
+        self._past = past
         self._server = server
 
     async def take(
@@ -86,7 +90,7 @@ class Intake:
                 place = call.manners.webhook
                 raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
             return await self._answer(runner, call, send, dedupe)
-        files = self._dispatch.files
+        files = self._files
         large = files.large(send.message.parts)
         if large and dedupe is not None:
             repeat = await self._store.recall(dedupe.key)
@@ -95,14 +99,14 @@ class Intake:
                 return taken
         head, message = self._head(call, send, now_ms, origin)
         submitted = replace(message, parts=await files.kept(head.id, message.parts)) if large else message
-        live = LiveTask(head)
-        live.shown = call.shown
+        task = TaskLog(head, self._store)
+        task.shown = call.shown
         new = NewTask(
             head=head,
             events=(Submitted(submitted, head.created_at),),
             state=TaskState.SUBMITTED,
             status_ms=now_ms,
-            holder=self._dispatch.holder,
+            holder=self._supervisor.holder,
             dedupe=dedupe,
             quota=policy.quota(self._settings, now_ms) if origin is None else None,
         )
@@ -113,23 +117,23 @@ class Intake:
                 new = replace(new, dedupe=self._instead(call, repeat, dedupe))
             place = f"{call.manners.webhook}."
             registration = await self._webhooks.registration(call, send.push_config, head.id, place)
-            audience = live.audience = self._webhooks.audience(live)
+            audience = task.audience = self._webhooks.audience(task)
             audience.join(registration.config)
             new = replace(new, push=registration, deliveries=audience.beginning(head, new.events))
         try:
-            written = await self._create(runner, live, new, message)
+            written = await self._create(runner, task, new, message)
             while isinstance(written, Repeat):
                 assert dedupe is not None  # nothing else can be a repeat
                 if (taken := self._repeated(call, written, dedupe)) is not None:
                     return taken
                 another = replace(new, dedupe=self._instead(call, written, dedupe))
-                written = await self._create(runner, live, another, message)
+                written = await self._create(runner, task, another, message)
         except OverQuota as over:
             if large:
                 await files.forget(head.id)
             raise policy.over_quota(over.limit, self._settings, now_ms) from over
-        live.pins += 1
-        return Taken(live, len(new.events), repeated=False)
+        task.pins += 1
+        return Taken(task, len(new.events), repeated=False)
 
     async def _dedupe(self, call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
         """See `policy.dedupe`, which takes its time over a large message."""
@@ -141,11 +145,11 @@ class Intake:
         """The task that the same call has made before; None if it was another call, or was refused."""
         if repeat.task_id is None or not self._same(call, repeat, dedupe):
             return None
-        live = self._registry.pin(call, repeat.task_id)
-        if live.terminal and refusal_of(live.record()) is not None:
-            self._registry.unpin(live)
+        task = self._tasks.pin(call, repeat.task_id)
+        if task.terminal and refusal_of(task.record()) is not None:
+            self._tasks.unpin(task)
             return None
-        return Taken(live, repeat.seq, repeated=True)
+        return Taken(task, repeat.seq, repeated=True)
 
     def _instead(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Dedupe | None:
         """How a call is remembered although its key is known: in place of the same one, which was refused.
@@ -165,31 +169,28 @@ class Intake:
             return True
         if (taken := self._repeated(call, repeat, dedupe)) is None:
             return False
-        self._registry.unpin(taken.live)
+        self._tasks.unpin(taken.task)
         return True
 
-    async def _create(self, runner: Runner, live: LiveTask, new: NewTask, message: Message) -> Appended | Repeat:
+    async def _create(self, runner: Runner, task: TaskLog, new: NewTask, message: Message) -> Appended | Repeat:
         """Write the task and start its run, also if the caller leaves meanwhile."""
-        waiter: asyncio.Future[Appended | Repeat] = self._dispatch.loop.create_future()
+        waiter: asyncio.Future[Appended | Repeat | None] = self._supervisor.loop.create_future()
 
-        def created(done: "asyncio.Future[Appended | Repeat]") -> None:
-            live.in_flight -= 1
-            outcome: Outcome = done.exception() or done.result()
+        def created(outcome: Outcome) -> None:
             if isinstance(outcome, Appended):
-                if live.audience is not None and new.deliveries:
-                    live.audience.wake()
-                if not live.seq:
-                    live.publish(new.events, outcome, new.status_ms)
-                self._dispatch.start(runner, live, message)
-                live.wake()
-            live.rest()
-            tell(waiter, outcome)
+                if task.audience is not None and new.deliveries:
+                    task.audience.wake()
+                if not task.seq:
+                    task.publish(new.events, outcome, new.status_ms)
+                self._supervisor.start(runner, task, message)
+                task.wake()
+            settle(waiter, outcome)
 
-        future = self._store.create(new)
-        live.in_flight += 1
-        self._registry.add(live)
-        future.add_done_callback(created)
-        return await waiter
+        self._tasks.add(task)
+        task.create(self._store.create(new), created)
+        written = await waiter
+        assert written is not None  # only a decision can write nothing
+        return written
 
     def _head(
         self, call: Call, send: SendMessage, now_ms: int, origin: Origin | None = None
@@ -232,97 +233,86 @@ class Intake:
         self, runner: Runner, call: Call, send: SendMessage, task_id: str, dedupe: Dedupe | None
     ) -> Taken:
         """Write the message to the task it names (A2A 1.0 §3.4.2)."""
-        live = self._registry.pin(call, task_id)
+        task = self._tasks.pin(call, task_id)
         try:
-            context_id = live.head.context_id
+            context_id = task.head.context_id
             if send.message.context_id and send.message.context_id != context_id:
                 raise InvalidParams(
                     "message.contextId", f"task {task_id} belongs to another context: send {context_id} or leave it out"
                 )
             if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
                 if self._same(call, repeat, dedupe):
-                    return Taken(live, repeat.seq, repeated=True)
+                    return Taken(task, repeat.seq, repeated=True)
                 dedupe = None
             logged = message = replace(send.message, context_id=context_id)
-            if self._dispatch.files.large(message.parts) and not live.terminal:
-                logged = replace(message, parts=await self._dispatch.files.kept(task_id, message.parts))
+            if self._files.large(message.parts) and not task.terminal:
+                logged = replace(message, parts=await self._files.kept(task_id, message.parts))
             push = None
             if send.push_config is not None and self._webhooks is not None:
                 place = f"{call.manners.webhook}."
                 push = await self._webhooks.registration(call, send.push_config, task_id, place)
-            for _ in range(MOVED_TRIES):
-                try:
-                    written = await self._add(runner, call, live, message, logged, dedupe, push)
-                except (Moved, Ended):
-                    continue
+            while True:
+                written = await self._append(runner, call, task, message, logged, dedupe, push)
                 if isinstance(written, Appended):
-                    return Taken(live, written.last_seq, repeated=False)
-                if written is not None and dedupe is not None:
-                    if self._same(call, written, dedupe):
-                        return Taken(live, written.seq, repeated=True)
-                    dedupe = None
-            raise Unavailable("the task moves too fast: send again", 1)
+                    return Taken(task, written.last_seq, repeated=False)
+                if dedupe is not None and self._same(call, written, dedupe):
+                    return Taken(task, written.seq, repeated=True)
+                dedupe = None
         except BaseException as error:
-            self._registry.unpin(live)
+            self._tasks.unpin(task)
             if isinstance(error, Unknown):  # it has been swept away
                 raise TaskNotFound(task_id) from error
             raise
 
-    async def _add(
+    async def _append(
         self,
         runner: Runner,
         call: Call,
-        live: LiveTask,
+        task: TaskLog,
         message: Message,
         logged: Message,
         dedupe: Dedupe | None,
         push: Registration | None,
-    ) -> Appended | Repeat | None:
-        """Compare-and-append the message, as it is to be `logged`. None: try again. Raises Moved or Ended."""
-        head = live.head
-        if live.terminal:
-            raise UnsupportedOperation(
-                f"task {head.id} has ended ({live.state.value}): send without taskId, with contextId {head.context_id}"
+    ) -> Appended | Repeat:
+        """Append the message, as it is to be `logged`, and hand it to the task's run. Raises A2AError, StoreError."""
+        answers = False
+
+        def decide(log: TaskLog) -> Decision:
+            nonlocal answers
+            answers = log.state in INTERRUPTED
+            if log.terminal:
+                raise UnsupportedOperation(
+                    f"task {log.head.id} has ended ({log.state.value}): "
+                    f"send without taskId, with contextId {log.head.context_id}"
+                )
+            if runner.one_message and not answers:
+                raise UnsupportedOperation(
+                    f"{runner.profile.id} takes no further message while it works: wait for the task"
+                )
+            if push is not None and self._webhooks is not None:
+                check_room(self._webhooks.audience(log).configs, push.config, f"{call.manners.webhook}.id")
+            now_ms = self._clock.now_ms()
+            events: tuple[Event, ...] = (MessageReceived(logged, timestamp(now_ms)),)
+            if answers:
+                events = (*events, StatusChanged(TaskState.WORKING, timestamp(now_ms)))
+            return Decision(
+                events=events,
+                now_ms=now_ms,
+                holder=self._supervisor.holder if answers else None,
+                dedupe=dedupe,
+                push=push,
             )
-        run, answers = live.run, live.tip_state in INTERRUPTED
-        if live.tip_state in TERMINAL or (run is not None and run.asking and not answers):
-            if (failure := live.stalled(self._dispatch.loop)) is not None:
-                raise failure
-            await live.wait(self._dispatch.loop)  # what is on its way to the log decides what this message is
-            return None
-        if runner.one_message and not answers:
-            raise UnsupportedOperation(
-                f"{runner.profile.id} takes no further message while it works: wait for the task"
-            )
-        if push is not None and self._webhooks is not None:
-            audience = self._webhooks.audience(live)
-            if audience.joining:
-                await live.wait(self._dispatch.loop)
-                return None
-            check_room(audience.configs, push.config, f"{call.manners.webhook}.id")
-        now_ms = self._clock.now_ms()
-        events: tuple[Event, ...] = (MessageReceived(logged, timestamp(now_ms)),)
-        if answers:
-            events = (*events, StatusChanged(TaskState.WORKING, timestamp(now_ms)))
-        append = Append(
-            task_id=head.id,
-            events=events,
-            state=TaskState.WORKING if answers else live.tip_state,
-            status_ms=now_ms if answers else live.tip_status_ms,
-            expected_seq=live.tip_seq,
-            holder=self._dispatch.holder if answers else None,
-            dedupe=dedupe,
-            push=push,
-        )
 
         def committed() -> None:
-            live.shown = call.shown
+            task.shown = call.shown
             if answers:
-                self._dispatch.answer(live, message)
-            elif live.run is not None:
-                live.run.receive(message)
+                self._supervisor.answer(task, message)
+            else:
+                self._supervisor.deliver(task, message)
 
-        return await live.write(self._store, append, committed)
+        written = await task.append(decide, committed)
+        assert written is not None  # a message is appended or refused
+        return written
 
     async def _answer(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> Message:
         """A direct agent's answer; a repeated call gets the same one."""
@@ -331,7 +321,7 @@ class Intake:
                 return repeat.answer
             dedupe = None
         head, message = self._head(call, send, self._clock.now_ms())
-        run = DirectRun(runner, head, replace(message, task_id=None), self._dispatch.past, self._server)
+        run = DirectRun(runner, head, replace(message, task_id=None), self._past, self._server)
         answer = await run.answer(new_id(), self._settings.blocking_timeout_s)
         if dedupe is not None:
             earlier = await self._store.remember(dedupe, answer)

@@ -10,11 +10,9 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.engine.announcer import Announcer
-from dragoman.engine.audience import Audience, joined
-from dragoman.engine.live import LiveTask
-from dragoman.engine.registry import Registry
-from dragoman.engine.turns import turn
+from dragoman.engine.announcements import Announcer, Audience, joined
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import InvalidParams, TaskNotFound
 from dragoman.model.operations import (
     Call,
@@ -42,11 +40,11 @@ PushOperation = CreatePushConfig | GetPushConfig | ListPushConfigs | DeletePushC
 class Webhooks:
     """What callers may do about the webhooks of their tasks."""
 
-    __slots__ = ("_announcer", "_registry", "_store")
+    __slots__ = ("_announcer", "_store", "_tasks")
 
-    def __init__(self, store: Store, registry: Registry, announcer: Announcer) -> None:
+    def __init__(self, store: Store, tasks: Tasks, announcer: Announcer) -> None:
         self._store = store
-        self._registry = registry
+        self._tasks = tasks
         self._announcer = announcer
 
     async def answer(self, call: Call, operation: PushOperation) -> PushConfig | tuple[PushConfig, ...] | None:
@@ -77,36 +75,30 @@ class Webhooks:
         whole = replace(config, id=config.id or task_id, task_id=task_id, dialect=call.dialect)
         return await self._announcer.registration(whole, f"{place}url")
 
-    def audience(self, live: LiveTask) -> Audience:
-        """The webhooks of a task in memory; from now on its writes are made one after the other."""
-        if live.audience is None:
-            live.audience = Audience(self._announcer)
-        return live.audience
+    def audience(self, task: TaskLog) -> Audience:
+        """The webhooks of a task in memory."""
+        if task.audience is None:
+            task.audience = Audience(self._announcer)
+        return task.audience
 
     async def _create(self, call: Call, config: PushConfig) -> PushConfig:
-        live = self._registry.pin(call, config.task_id)
+        task = self._tasks.pin(call, config.task_id)
         try:
-            registration = await self.registration(call, config, live.head.id, "")
-            audience = self.audience(live)
-            audience.joining += 1
-            try:
-                async with turn(live, audience):
-                    await self._register(live, audience, registration)
-            finally:
-                audience.joining -= 1
-                live.wake()
+            registration = await self.registration(call, config, task.head.id, "")
+            async with task.turn():
+                await self._register(task, self.audience(task), registration)
             return registration.config
         except Unknown as error:  # it has been swept away
             raise TaskNotFound(config.task_id) from error
         finally:
-            self._registry.unpin(live)
+            self._tasks.unpin(task)
 
-    async def _register(self, live: LiveTask, audience: Audience, registration: Registration) -> None:
+    async def _register(self, task: TaskLog, audience: Audience, registration: Registration) -> None:
         """Write it, with how the task stands; once begun it is written, also if the caller leaves meanwhile."""
         config = registration.config
         check_room(audience.configs, config, "id")
-        deliveries = audience.standing(live.head, config, live.record())
-        written = self._store.outbox.register(live.head.id, registration, deliveries)
+        deliveries = audience.standing(task.head, config, task.record())
+        written = self._store.outbox.register(task.head.id, registration, deliveries)
 
         def landed(done: "asyncio.Future[None]") -> None:
             if not done.cancelled() and done.exception() is None:
@@ -122,7 +114,7 @@ class Webhooks:
             raise
 
     def _configs(self, call: Call, task_id: str) -> tuple[PushConfig, ...]:
-        self._registry.find(call, task_id)
+        self._tasks.find(call, task_id)
         return self._store.outbox.configs(task_id)
 
     def _get(self, call: Call, task_id: str, config_id: str) -> PushConfig | None:
@@ -136,17 +128,17 @@ class Webhooks:
 
     async def _delete(self, call: Call, task_id: str, config_id: str) -> None:
         """Forget it, or all where the caller may leave out which. Once more is the same (A2A 1.0 §3.1.10)."""
-        live = self._registry.pin(call, task_id)
+        task = self._tasks.pin(call, task_id)
         try:
             for config in self._store.outbox.configs(task_id):
                 if config_id in ("", config.id):
-                    audience = live.audience
+                    audience = task.audience
                     told = () if audience is None else tuple(each for each in audience.configs if each.id == config.id)
                     await self._store.outbox.remove(task_id, config.id)
                     if audience is not None:
                         audience.leave(told)
         finally:
-            self._registry.unpin(live)
+            self._tasks.unpin(task)
 
 
 def shown(config: PushConfig) -> PushConfig:

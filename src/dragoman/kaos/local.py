@@ -15,7 +15,7 @@ from dragoman import __version__
 from dragoman.agents.content import json_of, parts_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler, Snapshot
-from dragoman.engine.observed import Traced
+from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.policy import LIST_OFFSET_MAX
 from dragoman.engine.settings import EngineSettings
 from dragoman.kaos.manager import TaskManager, session_of

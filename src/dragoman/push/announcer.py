@@ -9,7 +9,7 @@ from functools import cache
 from msgspec.structs import replace
 
 from dragoman.dialects.api import PushForm
-from dragoman.engine.announcer import PutOff, Step
+from dragoman.engine.announcements import PutOff, Step
 from dragoman.engine.files import Files
 from dragoman.engine.links import LinksAt
 from dragoman.model.errors import InvalidParams

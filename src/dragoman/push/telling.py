@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from dragoman.dialects.api import PushForm, Told
 from dragoman.dialects.push_fields import ARTIFACT
-from dragoman.engine.announcer import PutOff, Step
+from dragoman.engine.announcements import PutOff, Step
 from dragoman.model.events import ArtifactChunk, StatusChanged, Submitted
 from dragoman.model.ids import new_id
 from dragoman.model.lifecycle import SETTLED, SPELLED

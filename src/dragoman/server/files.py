@@ -15,7 +15,7 @@ from dragoman.bindings.files import FileDoor
 from dragoman.config import Config, store_path
 from dragoman.engine.files import Files
 from dragoman.engine.handler import Handler
-from dragoman.engine.linked import Linked
+from dragoman.engine.handlers.links import FileLinks
 from dragoman.engine.links import Links
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
@@ -46,7 +46,7 @@ class ServedFiles(Struct, frozen=True):
 
     def linked(self, behind: Handler) -> Handler:
         """A handler whose answers have links in place of large files."""
-        return behind if self.links is None else Linked(behind, self.links)
+        return behind if self.links is None else FileLinks(behind, self.links)
 
     async def sweep(self, store: Store, clock: Clock) -> None:
         """For ever delete the bytes of tasks that are gone.

@@ -36,7 +36,7 @@ from dragoman.dialects.extensions import DEDUPES
 from dragoman.dialects.mounts import OF_PROFILE, Mount
 from dragoman.engine.api import Runner
 from dragoman.engine.handler import Handler
-from dragoman.engine.trail import Trail
+from dragoman.engine.handlers.audit import Trail
 from dragoman.model.card import AgentExtension
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock

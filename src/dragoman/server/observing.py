@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from dragoman import __version__
 from dragoman.config import Config
-from dragoman.engine.observed import Observers
-from dragoman.engine.observer import Observer
+from dragoman.engine.observer import Observer, Observers
 from dragoman.server.errors import StartError
 from dragoman.telemetry.counts import Counts
 

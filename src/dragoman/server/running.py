@@ -27,15 +27,15 @@ from dragoman.bindings.mcp_underway import Underway
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.stream import Streams
 from dragoman.config import Config, store_path
-from dragoman.engine.admitted import Admitted
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler
-from dragoman.engine.observed import Traced
-from dragoman.engine.rates import Rates
+from dragoman.engine.handlers.admission import Admission
+from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.handlers.no_store import NoStore
+from dragoman.engine.handlers.rates import Rates
+from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.settings import EngineSettings
-from dragoman.engine.trail import Trail
-from dragoman.engine.untasked import Untasked
 from dragoman.model.ids import SystemClock, new_id
 from dragoman.server.callers import Ways, authenticator_of, warn_if_open
 from dragoman.server.errors import StartError
@@ -108,10 +108,10 @@ async def running(
         rates = Rates(config.max_requests_per_s) if config.max_requests_per_s else None
 
         def admitted(behind: Handler) -> Handler:
-            return Admitted(behind, rates=rates, max_streams=config.max_streams, trail=trail, clock=clock)
+            return Admission(behind, rates=rates, max_streams=config.max_streams, trail=trail, clock=clock)
 
         handler = admitted(linked) if telemetry is None else Traced(admitted(linked), telemetry)
-        a2a = handler if config.tasks else admitted(Untasked(clock))
+        a2a = handler if config.tasks else admitted(NoStore(clock))
         stopping = asyncio.Event()
         lifetimes = Lifetimes(counts)
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)

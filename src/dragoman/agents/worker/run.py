@@ -17,8 +17,7 @@ from dragoman.agents.worker import wire
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.client.wire import Requester
-from dragoman.engine.api import Delegation, Hear
-from dragoman.engine.delegations import came_to
+from dragoman.engine.api import Delegation, Hear, came_to
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role

@@ -34,7 +34,7 @@ NO_CONTEXT = "null-session"
 """The context of a task that is none, unless the caller names one; KAOS calls it so."""
 
 
-class Untasked:
+class NoStore:
     """See `engine.handler.Handler`."""
 
     def __init__(self, clock: Clock) -> None:

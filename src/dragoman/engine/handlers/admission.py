@@ -10,8 +10,8 @@ from types import MappingProxyType
 from msgspec import Struct
 
 from dragoman.engine.handler import Answered, Handler, Stream, StreamItem
-from dragoman.engine.rates import Rates
-from dragoman.engine.trail import Trail
+from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.handlers.rates import Rates
 from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
 from dragoman.model.ids import Clock
 from dragoman.model.operations import (
@@ -76,7 +76,7 @@ VERBS: Mapping[Scope, str] = MappingProxyType(
 )
 
 
-class Admitted:
+class Admission:
     """A Handler that hands on what a principal may do: see `engine.handler.Handler`.
 
     `rates` None and `max_streams` 0 set no limit; `trail` None notes nothing.

@@ -1,4 +1,4 @@
-"""Past: what an agent may look up of its caller's earlier tasks.
+"""History: what an agent may look up of its caller's earlier tasks.
 
 Invariant: only tasks of the same owner with the same agent are seen (invariant 9).
 """
@@ -15,7 +15,7 @@ NOTES_MAX = 10
 """How many tasks of a context are looked at for a note."""
 
 
-class Past:
+class History:
     """Reads a context's messages and referenced tasks from the store, with the bytes of their files."""
 
     __slots__ = ("_files", "_store")

@@ -1,16 +1,24 @@
-"""Tail: one caller's view of a task's log as it grows.
+"""Subscriptions: streams of a task's log, for those who send, who subscribe, and who come back.
 
-Invariant: every tail of a task gives the same events in the same order, each once (invariant 3). It has no queue: it
-reads what is in memory, or, when it lags, the store; so a slow reader costs nobody anything.
+Invariant: every stream of a task gives the same events in the same order, each once (invariant 3), and with what comes
+before it (a snapshot, or what its reader has already) it tells everything. It has no queue: it reads what is in memory,
+or, when it lags, the store; so a slow reader costs nobody anything.
 """
 
 from asyncio import AbstractEventLoop, Future, TimerHandle
 from collections.abc import Callable, Sequence
 
+from dragoman.engine import policy
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
-from dragoman.engine.live import LiveTask
+from dragoman.engine.intake import Taken
+from dragoman.engine.supervisor import Supervisor
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.tasks import Tasks
+from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Message
+from dragoman.model.operations import Call, StreamMessage
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead
 from dragoman.store.api import Store, StoreError
 
@@ -36,13 +44,13 @@ class Tail:
         "_ended",
         "_ends_when_interrupted",
         "_keepalive_s",
-        "_live",
         "_loop",
         "_released",
         "_since",
         "_snapshot",
         "_stopping",
         "_store",
+        "_task",
         "_timer",
         "_waiting",
         "base",
@@ -52,7 +60,7 @@ class Tail:
 
     def __init__(
         self,
-        live: LiveTask,
+        task: TaskLog,
         store: Store,
         loop: AbstractEventLoop,
         *,
@@ -63,27 +71,27 @@ class Tail:
         ends_with_snapshot: bool = False,
         keepalive_s: float,
         stopping: Callable[[], bool],
-        released: Callable[[LiveTask], None],
+        released: Callable[[TaskLog], None],
     ) -> None:
-        self.head: TaskHead | None = live.head
+        self.head: TaskHead | None = task.head
         self.retry = False
         self.base = base
-        self._live = live
+        self._task = task
         self._store = store
         self._loop = loop
         self._after = after
-        self._begun_at = live.seq
+        self._begun_at = task.seq
         self._snapshot = snapshot
         self._ends_when_interrupted = ends_when_interrupted
         self._keepalive_s = keepalive_s
         self._stopping = stopping
         self._released = released
         self._closed = False
-        self._ended = ends_with_snapshot or (live.terminal and after >= live.seq)
+        self._ended = ends_with_snapshot or (task.terminal and after >= task.seq)
         self._waiting: Future[None] | None = None
         self._timer: TimerHandle | None = None
         self._since = 0.0
-        live.follow()
+        task.follow()
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The next batch: see `engine.handler.Stream.next`."""
@@ -111,15 +119,15 @@ class Tail:
 
     async def _read(self) -> Sequence[StreamItem] | None:
         """What follows in the log, as far as it is there; None if the caller left while it was read."""
-        live = self._live
-        batch: Sequence[Logged] | None = live.recent(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
+        task = self._task
+        batch: Sequence[Logged] | None = task.recent(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
         if batch is None:
-            batch = await self._store.read(live.head.id, self._after, BATCH_BYTES_MAX)
+            batch = await self._store.read(task.head.id, self._after, BATCH_BYTES_MAX)
             if self._closed:
                 return None
             if not batch or batch[0].seq != self._after + 1:  # the log has been pruned: the task as it ended
-                self._after, self._ended = live.seq, live.terminal
-                return (Snapshot(live.record()),)
+                self._after, self._ended = task.seq, task.terminal
+                return (Snapshot(task.record()),)
         for index, logged in enumerate(batch):
             if self._ends(logged):
                 self._ended = True
@@ -131,10 +139,10 @@ class Tail:
 
     def _swept(self) -> bool:
         """Whether the task waited for its caller for so long that it has been deleted, so that nothing follows."""
-        if self._live.state not in INTERRUPTED:
+        if self._task.state not in INTERRUPTED:
             return False
         try:
-            return self._store.head(self._live.head.id) is None
+            return self._store.head(self._task.head.id) is None
         except StoreError:
             return False  # who knows; the next time will tell
 
@@ -147,7 +155,7 @@ class Tail:
 
     async def _wait(self, wait_s: float | None) -> bool:
         """Wait for the task to move; False when `wait_s`, or else the keep-alive interval, passes first."""
-        future = self._waiting = self._live.wait(self._loop)
+        future = self._waiting = self._task.wait(self._loop)
         self._since = self._loop.time()
         if self._timer is None:
             self._timer = self._loop.call_later(self._keepalive_s, self._tick)
@@ -155,7 +163,7 @@ class Tail:
         try:
             await future
         finally:
-            self._live.unwait(future)
+            self._task.unwait(future)
             if alarm is not None:
                 alarm.cancel()
         moved = self._waiting is not None
@@ -188,8 +196,8 @@ class Tail:
             self._timer.cancel()
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
-        self._live.unfollow()
-        self._released(self._live)
+        self._task.unfollow()
+        self._released(self._task)
 
 
 class DirectStream:
@@ -213,3 +221,80 @@ class DirectStream:
     def close(self) -> None:
         """Nothing is held."""
         self._message = None
+
+
+class Tails:
+    """Opens tails, which send a sign of life every `keepalive_s` and end when the server is `stopping`."""
+
+    def __init__(
+        self, store: Store, tasks: Tasks, supervisor: Supervisor, keepalive_s: float, stopping: Callable[[], bool]
+    ) -> None:
+        self._store = store
+        self._tasks = tasks
+        self._supervisor = supervisor
+        self._keepalive_s = keepalive_s
+        self._stopping = stopping
+
+    async def of_send(self, call: Call, send: StreamMessage, taken: Taken) -> Tail:
+        """What becomes of a message, from the task as it stood then (A2A 1.0 §3.1.2). Raises A2AError, StoreError."""
+        task, seq = taken.task, taken.seq
+        if taken.repeated and call.after is not None:
+            return await self._resumed(call, task, call.after, ends=True)
+        if task.seq == seq:
+            return self._tail(task, seq, Snapshot(task.record(), send.history_length), ends=True)
+        log = [logged for logged in await task.whole() if logged.seq <= seq]
+        if len(log) == seq:
+            return self._tail(task, seq, Snapshot(fold(task.head, None, log), send.history_length), ends=True)
+        return self._tail(task, task.seq, Snapshot(task.record(), send.history_length), ends=True)
+
+    async def of_task(self, call: Call, task_id: str) -> Tail:
+        """A subscription (A2A 1.0 §3.1.6). Raises A2AError, StoreError."""
+        task = self._tasks.pin(call, task_id)
+        ends = not call.manners.subscribed_until_terminal
+        try:
+            if call.after is not None:
+                return await self._resumed(call, task, call.after, ends=ends)
+            if task.terminal and not call.manners.subscribes_to_ended:
+                raise UnsupportedOperation(f"task {task_id} has ended ({task.state.value}): read it with GetTask")
+            tells_end = ends and call.manners.subscribes_to_ended and task.state in INTERRUPTED
+            return self._tail(task, task.seq, Snapshot(task.record(), subscribed=True), ends=ends, over=tells_end)
+        finally:
+            self._tasks.unpin(task)
+
+    async def _resumed(self, call: Call, task: TaskLog, after: str, *, ends: bool) -> Tail:
+        """What follows the last id the caller saw; if that is not kept any more, the task and what follows."""
+        seq, frame = policy.read_after(after, task.seq)
+        first = max(0, seq - 1) if frame else seq
+        if task.terminal and first < task.seq:  # of others nothing is pruned
+            following = await self._store.read(task.head.id, first, 1)
+            if not following or following[0].seq != first + 1:
+                return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)
+        base = None
+        if call.folds and first > 0:
+            log = await task.whole()
+            base = fold(task.head, None, (logged for logged in log if logged.seq <= first))
+        return self._tail(task, first, None, ends=ends, base=base)
+
+    def _tail(
+        self,
+        task: TaskLog,
+        after: int,
+        snapshot: Snapshot | None,
+        *,
+        ends: bool,
+        over: bool = False,
+        base: Record | None = None,
+    ) -> Tail:
+        return Tail(
+            task,
+            self._store,
+            self._supervisor.loop,
+            after=after,
+            snapshot=snapshot,
+            base=base,
+            ends_when_interrupted=ends,
+            ends_with_snapshot=over,
+            keepalive_s=self._keepalive_s,
+            stopping=self._stopping,
+            released=self._tasks.release,
+        )

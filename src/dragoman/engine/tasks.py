@@ -1,35 +1,31 @@
-"""Registry: the tasks that this process has in memory.
+"""Tasks: the task logs that this process has in memory.
 
 Invariant: whoever finds a task here has been checked to own it; foreign is not found (invariant 9).
 """
 
 from collections.abc import Callable
 
-from dragoman.engine.announcer import Announcer
-from dragoman.engine.audience import Audience
-from dragoman.engine.live import LiveTask
+from dragoman.engine.announcements import Announcer, Audience
 from dragoman.engine.observer import Observer
+from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Forbidden, TaskNotFound
-from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.events import StatusChanged
 from dragoman.model.lifecycle import SPELLED, fold
 from dragoman.model.operations import Call
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.task import TERMINAL, Record, TaskHead
 from dragoman.store.api import Store, Stored
 
 LARGE_BYTES = 1 << 20
 """A task of that size is read beside the loop: it takes 3 ms and more."""
 
-WHOLE_LOG_BYTES = 1 << 40
-"""A limit that no log reaches: read it all."""
 
+class Tasks:
+    """Task logs by id. One stays while it is pinned or written to; after that the store has it.
 
-class Registry:
-    """Live tasks by id. A task stays while it is pinned, run, or written to; after that the store has it.
-
-    `ends` is called with each that ends.
+    `on_end` is called with each task that ends.
     """
 
-    __slots__ = ("_announcer", "_live", "_observer", "_pushes", "_store", "ends")
+    __slots__ = ("_announcer", "_logs", "_observer", "_pushes", "_store", "on_end")
 
     def __init__(
         self,
@@ -43,28 +39,28 @@ class Registry:
         self._observer = observer
         self._announcer = announcer
         self._pushes = pushes
-        self._live: dict[str, LiveTask] = {}
-        self.ends: Callable[[LiveTask], None] = _nothing
+        self._logs: dict[str, TaskLog] = {}
+        self.on_end: Callable[[TaskLog], None] = _nothing
 
     def __len__(self) -> int:
-        return len(self._live)
+        return len(self._logs)
 
-    def all(self) -> list[LiveTask]:
+    def all(self) -> list[TaskLog]:
         """Every task in memory."""
-        return list(self._live.values())
+        return list(self._logs.values())
 
-    def add(self, live: LiveTask) -> None:
+    def add(self, task: TaskLog) -> None:
         """Keep a task that was just made or loaded, as long as something holds it."""
-        live.idle = self.release
-        live.ended = self._ended
-        self._live[live.head.id] = live
+        task.idle = self.release
+        task.ended = self._ended
+        self._logs[task.head.id] = task
 
-    def _ended(self, live: LiveTask, event: StatusChanged) -> None:
+    def _ended(self, task: TaskLog, event: StatusChanged) -> None:
         if self._observer is not None:
-            self._observer.ended(live.head.agent, SPELLED[event.state], event.duration_ms or 0)
-        self.ends(live)
+            self._observer.ended(task.head.agent, SPELLED[event.state], event.duration_ms or 0)
+        self.on_end(task)
 
-    def find(self, call: Call, task_id: str) -> LiveTask:
+    def find(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, for a look. Raises TaskNotFound, also when it is another's or another agent's."""
         self._check(call, task_id)
         return self._found(task_id)
@@ -74,9 +70,9 @@ class Registry:
 
         How long that takes does not tell how large somebody else's task is.
         """
-        live = self._live.get(task_id)
-        if live is not None:
-            head = live.head
+        task = self._logs.get(task_id)
+        if task is not None:
+            head = task.head
         elif (found := self._store.head(task_id)) is None:
             raise TaskNotFound(task_id)
         else:
@@ -84,30 +80,34 @@ class Registry:
         if not _may_see(call, head):
             raise TaskNotFound(task_id)
 
-    def _found(self, task_id: str) -> LiveTask:
-        live = self._live.get(task_id)
-        if live is None or not live.seq:
+    def _found(self, task_id: str) -> TaskLog:
+        task = self._logs.get(task_id)
+        if task is None or not task.seq:
             stored = self._store.load(task_id)
             if stored is None:
                 raise TaskNotFound(task_id)
-            if live is None:
-                live = self.loaded(stored)
+            if task is None:
+                task = self._loaded(stored)
             else:  # it is written, as a list has shown the caller, but that has not come back to its maker
-                live.created(stored)
-        return live
+                task.created(stored)
+        return task
 
-    def loaded(self, stored: Stored) -> LiveTask:
+    def pin_stored(self, stored: Stored) -> TaskLog:
+        """As `pin`, for a task as the store has just given it."""
+        return self._pinned(self._loaded(stored))
+
+    def _loaded(self, stored: Stored) -> TaskLog:
         """A task as the store has it, with its webhooks."""
-        live = LiveTask.of(stored)
+        task = TaskLog.of(stored, self._store)
         if stored.pushed and self._announcer is not None and self._pushes(stored.head.agent):
             configs = self._store.outbox.configs(stored.head.id)
-            live.audience = Audience(self._announcer, configs, live.joined_artifacts)
-        return live
+            task.audience = Audience(self._announcer, configs, task.joined_artifacts)
+        return task
 
     def record(self, call: Call, task_id: str) -> Record:
         """The caller's task as it stands. Raises TaskNotFound like `find`. Costs no fold for one that rests."""
         self._check(call, task_id)
-        if task_id not in self._live:
+        if task_id not in self._logs:
             stored = self._store.load(task_id)
             if stored is None:
                 raise TaskNotFound(task_id)
@@ -120,7 +120,7 @@ class Registry:
 
         Raises what `Call.room` does.
         """
-        size = 0 if task_id in self._live else self._store.size(task_id)
+        size = 0 if task_id in self._logs else self._store.size(task_id)
         if size < LARGE_BYTES:
             return self.record(call, task_id)
         self._check(call, task_id)
@@ -129,61 +129,64 @@ class Registry:
         stored = await self._store.load_apart(task_id)
         if stored is None:
             raise TaskNotFound(task_id)
-        live = self._live.get(task_id)
-        if live is not None and live.seq > stored.seq:
-            return live.record()  # it went on meanwhile
+        task = self._logs.get(task_id)
+        if task is not None and task.seq > stored.seq:
+            return task.record()  # it went on meanwhile
         if stored.snapshot is not None and not stored.events:
             return stored.snapshot
         return fold(stored.head, stored.snapshot, stored.events)
 
-    def pin(self, call: Call, task_id: str) -> LiveTask:
+    def pin(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""
         return self._pinned(self.find(call, task_id))
 
-    def pin_reported(self, call: Call, task_id: str) -> LiveTask:
+    def pin_reported(self, call: Call, task_id: str) -> TaskLog:
         """As `pin`, for a worker of the agent, whoever owns the task. Raises Forbidden for one that is none."""
         if not call.principal.works_for(call.agent):
             raise Forbidden(f"only workers of {call.agent} may report on its tasks: use a key of the role agent")
-        live = self._found(task_id)
-        if live.head.agent != call.agent:
+        task = self._found(task_id)
+        if task.head.agent != call.agent:
             raise TaskNotFound(task_id)
-        return self._pinned(live)
+        return self._pinned(task)
 
-    def being_made(self, task_id: str) -> LiveTask | None:
+    def being_made(self, task_id: str) -> TaskLog | None:
         """The task, if its first write is under way, or has not come back."""
-        live = self._live.get(task_id)
-        return live if live is not None and not live.seq else None
+        task = self._logs.get(task_id)
+        return task if task is not None and not task.seq else None
 
-    def pin_known(self, task_id: str) -> LiveTask | None:
+    def pin_known(self, task_id: str) -> TaskLog | None:
         """As `pin`, for the server itself, whoever owns the task; None if there is none."""
         try:
             return self._pinned(self._found(task_id))
         except TaskNotFound:
             return None
 
-    def _pinned(self, live: LiveTask) -> LiveTask:
-        if live.head.id not in self._live:
-            self.add(live)
-        live.pins += 1
-        return live
+    def _pinned(self, task: TaskLog) -> TaskLog:
+        if task.head.id not in self._logs:
+            self.add(task)
+        task.pins += 1
+        return task
 
-    def unpin(self, live: LiveTask) -> None:
+    def unpin(self, task: TaskLog) -> None:
         """Undo one `pin`."""
-        live.pins -= 1
-        self.release(live)
+        task.pins -= 1
+        self.release(task)
 
-    def release(self, live: LiveTask) -> None:
+    def release(self, task: TaskLog) -> None:
         """Let the task go if nobody holds it."""
-        free = live.pins <= 0 and live.run is None and live.in_flight == 0
-        if free and self._live.get(live.head.id) is live:
-            del self._live[live.head.id]
+        free = task.pins <= 0 and not task.busy
+        if free and self._logs.get(task.head.id) is task:
+            del self._logs[task.head.id]
 
-    async def log(self, task_id: str) -> tuple[Logged, ...]:
-        """The whole log of a task, as far as it is kept."""
-        return await self._store.read(task_id, 0, WHOLE_LOG_BYTES)
+    def orphaned(self, head: TaskHead) -> bool:
+        """Whether the task was delegated by one that has ended, or is gone. Raises StoreError."""
+        if head.parent is None or head.detached:
+            return False
+        parent = self._store.head(head.parent)
+        return parent is None or parent[2] in TERMINAL
 
 
-def _nothing(live: LiveTask) -> None:
+def _nothing(task: TaskLog) -> None:
     """Nobody wants to know."""
 
 

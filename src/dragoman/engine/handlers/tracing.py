@@ -3,14 +3,11 @@
 Invariant: who observes changes nothing: what goes in and comes out is the same with and without.
 """
 
-from collections.abc import Sequence
-from contextvars import Context
 from typing import Protocol
 
 from msgspec.structs import replace
 
 from dragoman.engine.handler import Answered, Handler, Stream
-from dragoman.engine.observer import Execution, Observer
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import Call, CancelTask, SendMessage
 from dragoman.model.principal import Principal
@@ -113,45 +110,3 @@ def _within(call: Call, span: Answering) -> Call:
 
 def _about(span: Answering, head: TaskHead) -> None:
     span.about(head.id, head.context_id)
-
-
-class Observers:
-    """Several observers as one. Of runs, the first that has a context or a trace to continue decides on it."""
-
-    def __init__(self, observers: Sequence[Observer]) -> None:
-        self._observers = tuple(observers)
-
-    def submitted(self, agent: str) -> None:
-        """See `engine.observer.Observer`."""
-        for observer in self._observers:
-            observer.submitted(agent)
-
-    def cancel_requested(self, agent: str) -> None:
-        """See `engine.observer.Observer`."""
-        for observer in self._observers:
-            observer.cancel_requested(agent)
-
-    def ended(self, agent: str, state: str, duration_ms: int) -> None:
-        """See `engine.observer.Observer`."""
-        for observer in self._observers:
-            observer.ended(agent, state, duration_ms)
-
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Executions":
-        """See `engine.observer.Observer`."""
-        return Executions([observer.executing(agent, task_id, traceparent) for observer in self._observers])
-
-
-class Executions:
-    """One run as several observers see it."""
-
-    __slots__ = ("_executions", "context", "traceparent")
-
-    def __init__(self, executions: Sequence[Execution]) -> None:
-        self._executions = executions
-        self.traceparent = next((each.traceparent for each in executions if each.traceparent is not None), None)
-        self.context: Context | None = next((each.context for each in executions if each.context is not None), None)
-
-    def finished(self, state: str) -> None:
-        """See `engine.observer.Execution`."""
-        for execution in self._executions:
-            execution.finished(state)

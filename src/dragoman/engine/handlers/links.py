@@ -15,7 +15,7 @@ from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead
 
 
-class Linked:
+class FileLinks:
     """A Handler: see `engine.handler.Handler`. Links are below the base URL under which a call came."""
 
     def __init__(self, handler: Handler, links: Links) -> None:
@@ -28,7 +28,7 @@ class Linked:
 
     async def stream(self, call: Call) -> Stream:
         """See `engine.handler.Handler.stream`."""
-        return LinkedStream(await self._handler.stream(call), self._links.at(call.base))
+        return FileLinksStream(await self._handler.stream(call), self._links.at(call.base))
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """See `engine.handler.Handler.dialect_of`."""
@@ -39,7 +39,7 @@ class Linked:
         return self._handler.agent_of(task_id, principal, mount)
 
 
-class LinkedStream:
+class FileLinksStream:
     """A stream with links in place of large files: see `engine.handler.Stream`.
 
     What holds none goes through as it is, with the frames that others share.

@@ -1,40 +1,85 @@
-"""Audience: the webhooks of a task, and what they are told of it (DESIGN §7).
+"""Announcements: what the webhooks of a task are told of it (DESIGN §7).
 
 Invariant: every status and every artifact that is whole is handed to the announcer once, with the write of the event
-that made it so.
+that made it so. The engine knows what is told, and when; the announcer knows in which words, and how it is sent.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
-from dragoman.engine.announcer import Announcer, PutOff, Step
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.lifecycle import Fold
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
-from dragoman.store.api import Append, Appended, Repeat
-from dragoman.store.outbox import Delivery
+from dragoman.store.api import Append
+from dragoman.store.outbox import Delivery, Registration
+
+
+class Step(Struct, frozen=True, kw_only=True):
+    """One event of a task as webhooks are told of it: the state it left, and the artifacts that it made whole.
+
+    `event` None: nothing happened, a webhook was registered and is told how the task stands. `stands` is the task up to
+    it; it is folded when first asked for, which must be before the task goes on. `changes`: the task was not in that
+    state before, or webhooks are to be told how it stands. `again`: the artifact that it made whole had been so before.
+    """
+
+    seq: int
+    event: Event | None
+    state: TaskState
+    stands: Callable[[], Record]
+    whole: tuple[str, ...] = ()
+    changes: bool = True
+    again: bool = False
+
+
+class PutOff(Struct):
+    """What of a task is not told each time, since telling it would cost as much as the task is large.
+
+    `dialects`: those in which the whole task is told, and is too large to be told but for a change of its state.
+    `artifacts` went on after they were whole, and wait for the task to settle; `doubtful` ones may have.
+    """
+
+    dialects: set[str] = field(default_factory=set)
+    artifacts: set[str] = field(default_factory=set)
+    doubtful: set[str] = field(default_factory=set)
+
+
+class Announcer(Protocol):
+    """Turns what happens to a task into deliveries, and sees to it that they are sent. Without one there is no push."""
+
+    async def registration(self, config: PushConfig, field: str) -> Registration:
+        """The configuration as it may be kept. `field` names where its URL was, in the caller's words.
+
+        Raises InvalidParams, naming the URL and what speaks against it, if it may not be called from here.
+        """
+        ...
+
+    def deliveries(
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+    ) -> tuple[Delivery, ...]:
+        """What `configs` are told of `steps`, in order, rendered. `put_off` is that of the task, and is kept so."""
+        ...
+
+    def wake(self) -> None:
+        """Deliveries were committed."""
+        ...
+
 
 log = logging.getLogger("dragoman.push")
 
 
 class Audience:
-    """The webhook configurations of a task, oldest first, as far as they are committed or on their way.
+    """The webhook configurations of a task, oldest first, as committed."""
 
-    `turns` are the writes of the task that wait for those before them: what is told of an event is written with it, so
-    it must be known what the task was before. `joining` counts the registrations that are under way.
-    """
-
-    __slots__ = ("_announcer", "_put_off", "configs", "joining", "turns")
+    __slots__ = ("_announcer", "_put_off", "configs")
 
     def __init__(self, announcer: Announcer, configs: Iterable[PushConfig] = (), joined: Iterable[str] = ()) -> None:
         """`joined`: of a task that was told of before, the artifacts that came in pieces and are whole."""
         self.configs = tuple(configs)
-        self.turns: deque[Callable[[], None]] = deque()
-        self.joining = 0
         self._announcer = announcer
         self._put_off = PutOff(doubtful=set(joined))
 
@@ -77,14 +122,12 @@ class Audience:
         step = Step(seq=record.seq, event=None, state=record.state, stands=lambda: record)
         return self._announcer.deliveries(head, (config,), (step,), self._put_off)
 
-    def landed(self, append: Append, outcome: Appended | Repeat | BaseException) -> None:
-        """An append that came with a webhook, or with deliveries, is no longer under way."""
-        self.joining -= append.push is not None
-        if isinstance(outcome, Appended):
-            if append.push is not None:
-                self.join(append.push.config)
-            if append.deliveries:
-                self.wake()
+    def committed(self, append: Append) -> None:
+        """An append was committed, maybe with a webhook or deliveries."""
+        if append.push is not None:
+            self.join(append.push.config)
+        if append.deliveries:
+            self.wake()
 
     def wake(self) -> None:
         """Deliveries were committed."""

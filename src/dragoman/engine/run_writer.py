@@ -1,7 +1,7 @@
-"""RunWriter: what a run says, on its way to the log.
+"""RunWriter: the events of a run, on their way to the log.
 
-Invariant: events are written in the order they were put, each once, under the run's epoch; one append of a run is under
-way at a time, and what comes meanwhile goes into the next. It needs no task of its own: commits drive it.
+Invariant: events are written in the order they were put, each once, under the run's epoch. One write of a run is queued
+or under way at a time, and what comes meanwhile goes into the next. It needs no task of its own: commits drive it.
 """
 
 import asyncio
@@ -9,47 +9,49 @@ from collections.abc import Callable
 
 import msgspec
 
-from dragoman.engine.live import LiveTask, Outcome
+from dragoman.engine.task_log import Decision, Outcome, TaskLog
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.lifecycle import may_follow
 from dragoman.model.message import Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
-from dragoman.store.api import Append, Moved, Refused, Store, StoreError
+from dragoman.store.api import Ended as TaskEnded
+from dragoman.store.api import Moved, Refused, StoreError
 
 BUFFER_EVENTS_MAX = 256
-"""Events that wait for the commit under way; then the agent waits too (DESIGN §5)."""
+"""Events that wait for the write under way; then the agent waits too (DESIGN §5)."""
 
 BUFFER_BYTES_MAX = 1_000_000
-"""About how many bytes of events wait for the commit under way."""
-
-RETRY_S = 0.5
-"""How long a run waits before it writes again what the store could not take, because its disk is full for instance."""
+"""About how many bytes of events wait for the write under way."""
 
 QUIET_S = 0.025
-"""How long what is said by the way waits for more, to be written with it: readers do not see so short a time."""
+"""How long a quiet event waits for more, to be written together. Readers do not notice so short a time."""
 
 EVENT_BYTES = 64
-"""What an event weighs beside its content."""
+"""The weight of an event beside its content."""
 
 
 class RunWriter:
     """Buffers a run's events and appends them.
 
     `fenced` is called when the run has lost the right to write, `unwritable` when an event cannot be written at all.
+    `answered` is asked just before a question is written: True means that a message which the agent has not read
+    answers it, so the question is not asked. What the store cannot take is written again after `retry_s`.
     """
 
     __slots__ = (
+        "_answered",
         "_buffer",
         "_buffer_bytes",
         "_due",
         "_fenced",
         "_flying",
-        "_live",
+        "_log",
         "_loop",
+        "_queued",
         "_quiet",
+        "_retry_s",
         "_state",
         "_status_ms",
-        "_store",
         "_timer",
         "_unwritable",
         "_waiting",
@@ -59,25 +61,29 @@ class RunWriter:
 
     def __init__(
         self,
-        live: LiveTask,
-        store: Store,
+        log: TaskLog,
         loop: asyncio.AbstractEventLoop,
+        *,
+        retry_s: float,
         fenced: Callable[[], None],
         unwritable: Callable[[BaseException], None],
+        answered: Callable[[StatusChanged], bool],
     ) -> None:
-        self.epoch = live.epoch
+        self.epoch = log.epoch
         self.lost = False
-        self._live = live
-        self._store = store
+        self._log = log
+        self._loop = loop
+        self._retry_s = retry_s
         self._fenced = fenced
         self._unwritable = unwritable
-        self._loop = loop
-        self._state = live.tip_state
-        self._status_ms = live.tip_status_ms
+        self._answered = answered
+        self._state = log.state
+        self._status_ms = 0
         self._buffer: list[Event] = []
         self._buffer_bytes = 0
         self._flying: list[Event] = []
         self._due = False
+        self._queued = False
         self._quiet = False
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[asyncio.Future[None]] = []
@@ -100,15 +106,14 @@ class RunWriter:
         self._quiet = quietly and not self._buffer
         self._buffer.append(event)
         self._buffer_bytes += size
-        if not self._due and not self._flying:
+        if not self._due and not self._queued:
             self._due = True
             self._loop.call_soon(self._flush)
 
-    def resumed(self, epoch: int, now_ms: int) -> None:
+    def resumed(self, epoch: int) -> None:
         """The task was answered under a new lease: what is put from now on carries `epoch`."""
         self.epoch = epoch
-        self._state = self._live.state
-        self._status_ms = now_ms
+        self._state = self._log.state
 
     def stop(self) -> None:
         """Write nothing more. What is under way may still be committed."""
@@ -122,7 +127,7 @@ class RunWriter:
         Without this, run and writer are a cycle that waits for the collector, which costs the engine a fifth of its
         part of a short send.
         """
-        self._fenced, self._unwritable = _nobody, _nobody
+        self._fenced, self._unwritable, self._answered = _nobody, _nobody, _unanswered
 
     @property
     def pending(self) -> list[Event]:
@@ -133,11 +138,6 @@ class RunWriter:
     def state(self) -> TaskState:
         """The state of the task after all that was put."""
         return self._state
-
-    @property
-    def in_flight(self) -> int:
-        """How many appends are under way: 0 or 1."""
-        return 1 if self._flying else 0
 
     @property
     def full(self) -> bool:
@@ -185,54 +185,67 @@ class RunWriter:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if not self._buffer or self._flying or self.lost:
+        if not self._buffer or self._queued or self.lost:
             return
         if self._quiet:
             self._quiet = False
             self._timer = self._loop.call_later(QUIET_S, self._flush)
             return
-        live, events = self._live, self._buffer
-        snapshot = live.snapshot_after(events)
-        if snapshot is None and self._state in TERMINAL:
-            # A terminal append carries the snapshot, and that must hold what a caller is writing right now.
-            self._due = True
-            live.wait(self._loop).add_done_callback(lambda _: self._flush())
-            return
+        self._queued = True
+        self._log.submit(self._page, self._landed)
+
+    def _page(self, log: TaskLog) -> Decision | None:
+        """All that was put so far, as one write; asked again if somebody else wrote first."""
+        self._take_back()
+        events = self._buffer
+        if self.lost or not events:
+            return None
+        if log.terminal:
+            raise TaskEnded(log.head.id)
+        last = events[-1]
+        if isinstance(last, StatusChanged) and last.state in INTERRUPTED and self._answered(last):
+            events.pop()
+            self._state = log.state
+            for event in events:
+                if isinstance(event, StatusChanged):
+                    self._state = event.state
+            if not events:
+                return None
         self._buffer, self._flying = [], events
         self._buffer_bytes = 0
-        append = Append(
-            task_id=live.head.id,
-            events=tuple(events),
-            state=self._state,
-            status_ms=self._status_ms,
-            epoch=self.epoch,
-            release=self._state in INTERRUPTED,
-            snapshot=snapshot,
+        return Decision(
+            events=tuple(events), now_ms=self._status_ms, epoch=self.epoch, release=self._state in INTERRUPTED
         )
-        live.submit(self._store, append, self._landed)
+
+    def _take_back(self) -> None:
+        """What was to be written is still to be."""
+        if self._flying:
+            self._buffer[:0] = self._flying
+            self._buffer_bytes += sum(map(_weight, self._flying))
+            self._flying = []
 
     def _landed(self, outcome: Outcome) -> None:
-        events, self._flying = self._flying, []
+        self._queued = False
         if isinstance(outcome, StoreError):
-            self._live.failed(outcome, self._loop)
+            self._log.failed(outcome, self._loop)
         else:
-            self._live.failure = None
+            self._log.failure = None
         match outcome:
             case StoreError() | Moved() if not self.lost:
-                self._buffer[:0] = events
-                self._buffer_bytes += sum(map(_weight, events))
+                self._take_back()
                 self._due = True
-                self._loop.call_later(RETRY_S, self._flush)
+                self._loop.call_later(self._retry_s, self._flush)
                 return
             case Refused() if not self.lost:
                 self._fenced()
             case BaseException() if not self.lost:
                 self._buffer.clear()
                 self._buffer_bytes = 0
-                self._state, self._status_ms = self._live.tip_state, self._live.tip_status_ms
+                self._state = self._log.state
                 self._unwritable(outcome)
             case _:
                 pass
+        self._flying = []
         if self._buffer and not self._due:
             self._flush()
         self._wake()
@@ -260,3 +273,8 @@ def _part_weight(part: Part) -> int:
 
 def _nobody(*_: object) -> None:
     """Who is told once the run is over."""
+
+
+def _unanswered(question: StatusChanged) -> bool:
+    """Who is asked once the run is over."""
+    return False

@@ -1,0 +1,439 @@
+"""Delegation: tasks that an agent of this server gives to another one, on behalf of the same caller.
+
+Invariant: a delegation is at most one task, whose id follows from its parent's id and its number, also when the run
+that made it is run again. It does not outlast its parent unless it is detached, and it does not wait for an answer
+longer than it was given, also when the run that passed its question on is gone.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
+
+from msgspec.structs import replace
+
+from dragoman.engine.api import Delegation, Hear, Runner
+from dragoman.engine.files import Files
+from dragoman.engine.generation import Generation
+from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.intake import Taken
+from dragoman.engine.lineage import Origin, check, child_of
+from dragoman.engine.replay import ReplayMismatch
+from dragoman.engine.run import TaskRun
+from dragoman.engine.subscriptions import Tail
+from dragoman.engine.supervisor import Supervisor
+from dragoman.engine.task_log import TaskLog
+from dragoman.engine.tasks import Tasks
+from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
+from dragoman.model.events import ArtifactChunk, Delegated, Logged, StatusChanged
+from dragoman.model.ids import Clock, new_id, timestamp
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import Call, Manners, SendMessage
+from dragoman.model.principal import Principal
+from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
+from dragoman.store.api import Store, StoreError
+from dragoman.store.audit import AuditEntry
+
+ACTION = "Delegate"
+"""The name of a delegation in the audit trail; its `peer` is the parent: `task:` and its id."""
+
+WORKS = Manners(answers_with_message=False)
+"""A delegation is always a task, also to an agent that answers others directly."""
+
+ABSENT_MAX = 2
+"""How many numbers without a task end the search for what a task delegated: one that was refused made none."""
+
+LATE = "{} did not end in the time it was given."
+
+QUESTION = (Part(text="More input is needed."),)
+"""The question to the caller when the other agent gave none."""
+
+Send = Callable[[Runner, Call, SendMessage, Origin | None], Awaitable[Taken | Message]]
+"""Sends a message to an agent of this server. `Origin` makes the new task a delegation."""
+
+
+class Delegations:
+    """Makes the tasks that agents delegate, waits for them, and ends those whose parent ends.
+
+    `serving` are the agents that may be asked.
+    """
+
+    def __init__(
+        self,
+        serving: Generation,
+        tasks: Tasks,
+        supervisor: Supervisor,
+        send: Send,
+        *,
+        store: Store,
+        clock: Clock,
+        files: Files,
+        trail: Trail | None,
+        retry_s: float,
+    ) -> None:
+        self.serving = serving
+        self._tasks = tasks
+        self._supervisor = supervisor
+        self._send = send
+        self._store = store
+        self._clock = clock
+        self._files = files
+        self._trail = trail
+        self._retry_s = retry_s
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    # -- for a run -----------------------------------------------------------------------------------------------------
+
+    async def carry_out(
+        self, run: TaskRun, parent: TaskLog, number: int, order: Delegation, hear: Hear | None
+    ) -> Delegated:
+        """Make the task, unless it is there, and wait for what it comes to; an agent's failure is one, too.
+
+        Raises ReplayMismatch if it is there, and another agent's.
+        """
+        child_id = child_of(run.head.id, number)
+        if parent.children is not None and child_id not in parent.children:
+            parent.children = (*parent.children, child_id)
+        try:
+            known = await self._pin_child(child_id)
+            if known is not None and known.head.agent != order.agent:
+                self._tasks.unpin(known)
+                raise ReplayMismatch
+            child = known if known is not None else await self._made(run, child_id, order)
+        except A2AError as refused:
+            self._note(run.head, order.agent, "", type(refused).__name__)
+            said = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=str(refused)),))
+            now = timestamp(self._clock.now_ms())
+            return Delegated(number, order.agent, "", TaskState.REJECTED, now, said)
+        try:
+            late = None
+            if not order.detach:
+                late = await self._settled(run, child, order, hear, after=0 if known is None else child.seq)
+            record = child.record()
+            message = record.status.message
+            if record.state is TaskState.CANCELED and message is None and (why := late or self._late(child)):
+                message = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=why),))
+            at = timestamp(self._clock.now_ms())
+            came = Delegated(number, order.agent, child_id, record.state, at, message, record.artifacts, record.usage)
+            return await self._files.delegated(came)
+        finally:
+            self._tasks.unpin(child)
+
+    async def _made(self, run: TaskRun, child_id: str, order: Delegation) -> TaskLog:
+        """A new task, pinned. Raises A2AError if it is refused."""
+        head = run.head
+        lineage = (*head.lineage, head.agent)
+        check(lineage, order.agent)
+        if order.agent not in self.serving.runners:
+            raise AgentNotFound(order.agent)
+        deadlines = [head.deadline_ms] if head.deadline_ms is not None else []
+        if order.timeout_s is not None:
+            deadlines.append(self._clock.now_ms() + int(order.timeout_s * 1000))
+        origin = Origin(child_id, head.id, lineage, order.detach, min(deadlines, default=None))
+        context_id = order.context_id or head.context_id
+        message = Message(message_id=f"{child_id}-0", role=Role.USER, parts=order.parts, context_id=context_id)
+        send = SendMessage(message=message, skill=order.skill)
+        while True:
+            try:
+                taken = await self._taken(run, order.agent, send, origin)
+            except StoreError:
+                await asyncio.sleep(self._retry_s)
+                continue
+            self._note(head, order.agent, child_id, "")
+            return taken.task
+
+    async def _taken(self, run: TaskRun, agent: str, send: SendMessage, origin: Origin | None = None) -> Taken:
+        """Send as the parent's caller, to the agent as it is now. Raises A2AError or StoreError."""
+        serving = self.serving
+        if (runner := serving.runners.get(agent)) is None:
+            raise AgentNotFound(agent)
+        serving.busy += 1
+        try:
+            taken = await self._send(runner, self._call(run, agent, send), send, origin)
+        finally:
+            serving.done()
+        assert not isinstance(taken, Message)  # by WORKS
+        return taken
+
+    def _call(self, run: TaskRun, agent: str, send: SendMessage) -> Call:
+        return Call(
+            operation=send,
+            principal=Principal(run.head.owner),
+            agent=agent,
+            dialect="1.0",
+            mount=f"/agents/{agent}",
+            manners=WORKS,
+            traceparent=run.traceparent,
+            shown=run.shown,
+        )
+
+    async def _settled(
+        self, run: TaskRun, child: TaskLog, order: Delegation, hear: Hear | None, *, after: int
+    ) -> str | None:
+        """Wait until the task has ended, or asks what is not passed on. Returns why it was canceled, if it was here."""
+        loop, deadline_ms = self._supervisor.loop, child.head.deadline_ms
+        deadline = None if deadline_ms is None else loop.time() + (deadline_ms - self._clock.now_ms()) / 1000
+        late: str | None = None
+        passed = run.replay.passed(child.head.id)
+        given = sum(message.message_id.startswith(_answer_id(child, "")) for message in child.record().history)
+        for _ in range(min(given, len(passed))):
+            passed.popleft()
+        heard = after if hear is None else 0  # an agent that is run again is given all chunks again
+        watch = (
+            _Watch(run, self._tail(child, heard), self._files, order, hear, after) if order.progress or hear else None
+        )
+        try:
+            while not child.terminal:
+                if not await _moved(child, watch, loop, deadline):
+                    await self._cancel(child)
+                    return LATE.format(order.agent)
+                if child.terminal or child.state not in INTERRUPTED:
+                    continue
+                if order.asks == "raise":
+                    return None
+                if passed:
+                    answer = passed.popleft()
+                else:
+                    status = child.record().status
+                    parts = status.message.parts if status.message is not None else QUESTION
+                    parts = await self._files.parts(parts)
+                    self.asks(child.head)
+                    heeded = await run.pass_on(child, parts, auth=child.state is TaskState.AUTH_REQUIRED)
+                    self.answered(child.head.id)
+                    if heeded is None:  # it does not wait for an answer any more
+                        late = None if deadline is None else LATE.format(order.agent)
+                        continue
+                    answer = heeded
+                given += 1
+                if (refused := await self._answered(run, child, answer, given, deadline)) is not None:
+                    await self._cancel(child)
+                    return refused
+            return late
+        finally:
+            passed.clear()
+            if watch is not None:
+                watch.tail.close()
+
+    def _late(self, child: TaskLog) -> str | None:
+        """What is said of a task whose time is over."""
+        deadline_ms = child.head.deadline_ms
+        return None if deadline_ms is None or self._clock.now_ms() < deadline_ms else LATE.format(child.head.agent)
+
+    async def _answered(
+        self, run: TaskRun, child: TaskLog, answer: Message, number: int, deadline: float | None
+    ) -> str | None:
+        """Hand the caller's answer on, while there is time. Returns why it was not taken, if it was not."""
+        head = child.head
+        message = Message(
+            message_id=_answer_id(child, str(number)), role=Role.USER, parts=answer.parts, task_id=head.id
+        )
+        send = SendMessage(message=message)
+        while not child.terminal and (deadline is None or self._supervisor.loop.time() < deadline):
+            try:
+                taken = await self._taken(run, head.agent, send)
+            except (StoreError, AgentOffline, Unavailable):
+                await asyncio.sleep(self._retry_s)
+            except A2AError as refused:
+                return None if child.terminal else str(refused)
+            else:
+                self._tasks.unpin(taken.task)
+                return None
+        return None
+
+    def _tail(self, child: TaskLog, after: int) -> Tail:
+        return Tail(
+            child,
+            self._store,
+            self._supervisor.loop,
+            after=after,
+            snapshot=None,
+            base=None,
+            ends_when_interrupted=False,
+            keepalive_s=60.0,
+            stopping=lambda: False,
+            released=self._tasks.release,
+        )
+
+    def _note(self, parent: TaskHead, agent: str, task_id: str, reason: str) -> None:
+        trail = self._trail
+        if trail is None or not (reason or trail.keeps(parent.owner)):
+            return
+        trail.note(
+            AuditEntry(
+                at_ms=self._clock.now_ms(),
+                principal=parent.owner,
+                action=ACTION,
+                agent=agent,
+                task_id=task_id,
+                allowed=not reason,
+                reason=reason,
+                peer=f"task:{parent.id}",
+            )
+        )
+
+    async def _pin_child(self, task_id: str) -> TaskLog | None:
+        """The task, if it has been made, in memory until it is unpinned."""
+        loop = self._supervisor.loop
+        while True:
+            try:
+                task = self._tasks.being_made(task_id)
+                if task is None:
+                    return self._tasks.pin_known(task_id)
+                await task.wait_until(loop, loop.time() + self._retry_s)
+            except StoreError:
+                await asyncio.sleep(self._retry_s)
+
+    async def _cancel(self, child: TaskLog) -> None:
+        """Cancel it; returns when it has ended."""
+        while not child.terminal:
+            try:
+                await self._supervisor.cancel(child)
+            except StoreError:
+                await asyncio.sleep(self._retry_s)
+            else:
+                return
+
+    # -- when a parent ends --------------------------------------------------------------------------------------------
+
+    def parent_ends(self, parent: TaskLog) -> None:
+        """The task has ended, or is about to: what it delegated goes with it."""
+        if parent.children != ():
+            self._supervisor.errand(parent, lambda: self._let_go(parent))
+
+    async def _let_go(self, parent: TaskLog) -> None:
+        ids = parent.children
+        await asyncio.gather(*map(self._parted, self._found(parent.head.id) if ids is None else ids))
+
+    def _found(self, parent_id: str) -> list[str]:
+        """The tasks that a task delegated in an earlier life of the server."""
+        ids: list[str] = []
+        number = absent = 0
+        while absent < ABSENT_MAX:
+            number += 1
+            child_id = child_of(parent_id, number)
+            if self._store.head(child_id) is None:
+                absent += 1
+            else:
+                ids.append(child_id)
+                absent = 0
+        return ids
+
+    async def _parted(self, child_id: str) -> None:
+        self.answered(child_id)
+        child = await self._pin_child(child_id)
+        if child is not None:
+            try:
+                if not child.head.detached:
+                    await self._cancel(child)
+            finally:
+                self._tasks.unpin(child)
+
+    # -- while one waits for an answer ---------------------------------------------------------------------------------
+
+    def left(self, waiting: Iterable[TaskHead]) -> None:
+        """Look after those that an earlier process left waiting for an answer. Raises StoreError."""
+        for head in waiting:
+            if not self._tasks.orphaned(head):
+                self.asks(head)
+            elif (child := self._tasks.pin_known(head.id)) is not None:
+                self._supervisor.errand(child, partial(self._cancel, child))
+                self._tasks.unpin(child)
+
+    def asks(self, head: TaskHead) -> None:
+        """It waits for an answer from now on: as long as it was given."""
+        if head.deadline_ms is not None and not head.detached:
+            self.answered(head.id)
+            wait_s = max(0.0, (head.deadline_ms - self._clock.now_ms()) / 1000)
+            self._timers[head.id] = self._supervisor.loop.call_later(wait_s, self._expire, head)
+
+    def answered(self, child_id: str) -> None:
+        """It does not wait for an answer any more."""
+        if (timer := self._timers.pop(child_id, None)) is not None:
+            timer.cancel()
+
+    def _expire(self, head: TaskHead) -> None:
+        try:
+            child = self._tasks.pin_known(head.id)
+        except StoreError:
+            self._timers[head.id] = self._supervisor.loop.call_later(self._retry_s, self._expire, head)
+            return
+        self._timers.pop(head.id, None)
+        if child is not None:
+            self._supervisor.errand(child, partial(self._out_of_time, child))
+            self._tasks.unpin(child)
+
+    async def _out_of_time(self, child: TaskLog) -> None:
+        """Cancel it, and let its parent go on; one that works is for the parent's run to cancel."""
+        if child.state not in INTERRUPTED or child.head.parent is None:
+            return
+        await self._cancel(child)
+        parent = await self._pin_child(child.head.parent)
+        if parent is not None:
+            try:
+                await self._supervisor.take_back(parent, child.head.id)
+            finally:
+                self._tasks.unpin(parent)
+
+
+class _Watch:
+    """Tells of a task what has come of it: its progress to the parent's caller, its chunks to the parent's agent."""
+
+    def __init__(
+        self, run: TaskRun, tail: Tail, files: Files, order: Delegation, hear: Hear | None, reported: int
+    ) -> None:
+        """What came up to seq `reported` has been reported in the parent, by an earlier run."""
+        self.tail = tail
+        self._run = run
+        self._files = files
+        self._order = order
+        self._hear = hear
+        self._reported = reported
+        self._begun = reported if hear is None else 0
+        self._told = 0
+
+    def behind(self, child: TaskLog) -> bool:
+        """Whether there is something that has not been told."""
+        return max(self._told, self._begun) < child.seq
+
+    async def next(self, wait_s: float | None) -> None:
+        """Wait for what comes next, and tell it."""
+        for item in await self.tail.next(wait_s) or ():
+            if isinstance(item, Logged):
+                self._told = item.seq
+                await self._tell(item)
+
+    async def _tell(self, logged: Logged) -> None:
+        event = logged.event
+        if isinstance(event, ArtifactChunk) and self._hear is not None:
+            await self._hear(await self._files.chunk(event))
+        elif isinstance(event, StatusChanged) and event.state is TaskState.WORKING and self._order.progress:
+            if logged.seq <= self._reported or (event.message is None and event.progress is None):
+                return
+            parts = await self._files.parts(event.message.parts) if event.message is not None else ()
+            steps = None if event.progress is None else (event.progress.current, event.progress.total)
+            await self._run.status(_marked(self._order.agent, parts), progress=steps)
+
+
+def _marked(agent: str, parts: Sequence[Part]) -> tuple[Part, ...]:
+    """What another agent said, with its name before it."""
+    if parts and parts[0].text is not None:
+        return (replace(parts[0], text=f"{agent}: {parts[0].text}"), *parts[1:])
+    return (Part(text=f"{agent}:"), *parts)
+
+
+async def _moved(child: TaskLog, watch: _Watch | None, loop: asyncio.AbstractEventLoop, deadline: float | None) -> bool:
+    """Wait until the task has ended, or asks, and that has been told; False if there is no time left."""
+    while True:
+        if (child.terminal or child.state in INTERRUPTED) and (watch is None or not watch.behind(child)):
+            return child.terminal or deadline is None or loop.time() < deadline
+        if deadline is not None and loop.time() >= deadline:
+            return False
+        if watch is not None:
+            await watch.next(None if deadline is None else max(0.0, deadline - loop.time()))
+        elif deadline is None:
+            await child.wait(loop)
+        else:
+            await child.wait_until(loop, deadline)
+
+
+def _answer_id(child: TaskLog, number: str) -> str:
+    return f"{child.head.id}-answer-{number}"

@@ -1,0 +1,547 @@
+"""TaskRun: one execution of an agent on a task, from its lease to the commit of how it ended.
+
+Invariant: everything a run writes carries its epoch. Once that is old, or the task has ended, the agent is canceled and
+nothing more is written (invariant 5). A run never raises: whatever its agent does becomes a state of the task.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner, came_to
+from dragoman.engine.endings import Ending, agent_error, agent_message, closing, failed
+from dragoman.engine.files import Files
+from dragoman.engine.history import History
+from dragoman.engine.lineage import told
+from dragoman.engine.replay import Replay, ReplayMismatch
+from dragoman.engine.run_writer import RunWriter
+from dragoman.engine.task_log import TaskLog
+from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged
+from dragoman.model.ids import Clock, timestamp
+from dragoman.model.lifecycle import fold
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.operations import Shown
+from dragoman.model.principal import Principal
+from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
+from dragoman.store.api import StoreError
+
+NO_PARTS = "artifact {!r} has no parts (A2A 1.0 §4.1.9): give it at least one"
+
+MISMATCH: Ending = (
+    TaskState.FAILED,
+    "The agent asked another question than before the restart; its recorded answers do not fit.",
+    "replay_mismatch",
+)
+"""How a run ends that cannot be replayed (DESIGN §5)."""
+
+
+def waits(runner: Runner) -> bool:
+    """Whether a task of the runner is `submitted` until its run says `working`; `waits` is an attribute few have."""
+    return getattr(runner, "waits", False)
+
+
+def speaks_soon(runner: Runner) -> bool:
+    """Whether `working` is put off for moments, to be written with the agent's first word; an attribute few have.
+
+    It spares a commit for each task of a remote agent, whose answer is mostly on its way when ours would be told.
+    """
+    return getattr(runner, "speaks_soon", False)
+
+
+def may_refuse(runner: Runner) -> bool:
+    """Whether the runner may find that nobody takes a task on at present; an attribute few have."""
+    return getattr(runner, "may_refuse", False)
+
+
+def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
+    """The state of a task, which is in `state`, as a run of the runner begins anew."""
+    untaken = state is TaskState.SUBMITTED and runner is not None and waits(runner)
+    return TaskState.SUBMITTED if untaken else TaskState.WORKING
+
+
+class RunServices(Struct, frozen=True, kw_only=True):
+    """What the runs of a process share. `server` is the name of this server in lineages.
+
+    `delegate` makes the task of a delegation with the given number, unless it is there, and waits for its outcome.
+    """
+
+    clock: Clock
+    loop: asyncio.AbstractEventLoop
+    past: History
+    files: Files
+    server: str
+    delegate: "Delegate"
+    suspend_max_s: float
+    retry_s: float
+
+
+class TaskRun:
+    """An execution of `runner` on a task: see `engine.api.Run` for what its agent may do with it.
+
+    With `announce` the run begins by saying that it works; without, whoever leased it has said so. Everything beyond
+    `engine.api.Run` is for the engine alone.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        log: TaskLog,
+        message: Message,
+        replay: Replay,
+        services: RunServices,
+        *,
+        announce: bool,
+    ) -> None:
+        head = log.head
+        self.head = head
+        self.message = message
+        self.principal = Principal(head.owner)
+        self.skill = head.skill
+        self.skills = head.skills
+        self.extensions = head.extensions
+        self.traceparent = head.traceparent
+        self.epoch = log.epoch
+        self.task: asyncio.Task[None] | None = None
+        self.again = False
+        """Whether the run came to nothing, and the task is to be run once more."""
+        self.runner = runner
+        self.log = log
+        self.replay = replay
+        self._services = services
+        self._clock = services.clock
+        self._loop = services.loop
+        self._files = services.files
+        self._numbered = 0
+        self._announces = announce
+        self._writer = RunWriter(
+            log,
+            services.loop,
+            retry_s=services.retry_s,
+            fenced=self.abandon,
+            unwritable=self._unwritable,
+            answered=self._overtaken,
+        )
+        self._answer: asyncio.Future[Message | None] | None = None
+        """The answer to the question that is open; None if none is."""
+        self._asks_for: TaskLog | None = None
+        """The delegated task whose question is passed on; None if the open question is the agent's own."""
+        self._used: Usage | None = replay.usage if replay.crashed else log.usage
+        """The tokens used so far."""
+        self._written: set[str] = set()
+        self._failure: Ending | None = None
+        """How the run ends whatever its agent does, because of what that gave out or asked."""
+        self._retry_after_s: float | None = None
+        """When a call may be made again, if the task ends because nobody takes it on at present."""
+        self.abandoned = False
+        """Whether nothing more is to be written: another run, or nobody, goes on with the task."""
+        self.cancel_requested = False
+        self.leaving = False
+        """Whether the server is stopping: nothing stays suspended."""
+
+    # -- for the engine ----------------------------------------------------------------------------------------------
+
+    def cancel(self) -> None:
+        """Ask the agent to stop; the task is canceled once it has."""
+        if not self.cancel_requested:
+            self.cancel_requested = True
+            if self.task is not None:
+                self.task.cancel()
+
+    def abandon(self) -> None:
+        """Stop the agent without writing anything: another run, or nobody, goes on with the task."""
+        if not self.abandoned:
+            self.abandoned = True
+            self._writer.stop()
+            if self.task is not None:
+                self.task.cancel()
+
+    def leave(self) -> None:
+        """The server is stopping: do not stay suspended; the answer will be replayed."""
+        self.leaving = True
+        if self.suspended:
+            self.abandon()
+
+    def release(self) -> None:
+        """The run is over: hold nothing that holds it."""
+        self.task = None
+        self._writer.release()
+
+    @property
+    def asking(self) -> bool:
+        """Whether the agent waits for an answer; the question may still be on its way to the log."""
+        return self._answer is not None and not self._answer.done()
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the agent waits for an answer to a question that is committed: the run holds no lease."""
+        return self.asking and self.log.state in INTERRUPTED
+
+    def receive(self, message: Message) -> None:
+        """A message came while the agent works: its next `ask` gets it."""
+        self.replay.late.append(message)
+
+    def _overtaken(self, question: StatusChanged) -> bool:
+        """Whether the question that is about to be written has its answer already, or needs none any more.
+
+        A message that came before the question was written is its answer: a question does not overtake a message that
+        the agent has not read.
+        """
+        answer, child = self._answer, self._asks_for
+        if answer is None or answer.done():
+            return False
+        if child is not None:
+            if child.state in INTERRUPTED:
+                return False
+            answer.set_result(None)
+        elif self.replay.late:
+            answer.set_result(self.replay.late.popleft())
+        else:
+            return False
+        return True
+
+    def resume(self, message: Message | None) -> bool:
+        """The answer came, or, if it is None, none is wanted any more: go on under the task's new epoch.
+
+        False if this run cannot take it.
+        """
+        answer = self._answer
+        if self.abandoned or answer is None or answer.done():
+            return False
+        self._writer.resumed(self.log.epoch)
+        answer.set_result(message)
+        return True
+
+    # -- for the agent: engine.api.Run -------------------------------------------------------------------------------
+
+    @property
+    def canceled(self) -> bool:
+        """Whether the task is to stop."""
+        return self.cancel_requested and not self.abandoned
+
+    @property
+    def shown(self) -> Shown | None:
+        """What the caller said who it is with, if an agent of the server passes that on."""
+        return self.log.shown
+
+    def note(self, **note: str) -> None:
+        """Write something down for a later run."""
+        self._check()
+        self._writer.put(Noted(note), self._clock.now_ms())
+
+    async def noted(self) -> dict[str, str]:
+        """What was noted last in an earlier task of the context."""
+        return await self._services.past.note(self.head)
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """Through whom what the agent asks of other servers comes."""
+        return told(self.head, self._services.server)
+
+    @property
+    def record(self) -> Record:
+        """The task as written and emitted so far."""
+        record = self.log.record()
+        emitted = self._writer.pending
+        if emitted:
+            record = fold(self.head, record, (Logged(seq, event) for seq, event in enumerate(emitted, record.seq + 1)))
+        return self._files.linked(record)
+
+    async def status(
+        self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Report from within `working`."""
+        self._check()
+        if self._files.large(parts):
+            parts = await self._keep(parts)
+        if self._answer is not None:
+            await self._answered()
+        if self.replay.active:
+            return
+        now_ms = self._clock.now_ms()
+        message = agent_message(self.head, parts) if parts else None
+        made = None if progress is None else Progress(*progress, message.text if message is not None else "")
+        self._writer.put(
+            StatusChanged(
+                TaskState.WORKING,
+                timestamp(now_ms),
+                message=message,
+                progress=made,
+                usage=self._used,
+                metadata=metadata,
+            ),
+            now_ms,
+        )
+        if self._writer.full:
+            await self._room()
+
+    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Give out an artifact or a chunk of one. The first chunk of an artifact is never an append."""
+        self._check()
+        if not artifact.parts:
+            raise ValueError(NO_PARTS.format(artifact.artifact_id))
+        if self._files.large(artifact.parts):
+            artifact = replace(artifact, parts=await self._keep(artifact.parts))
+        if self._answer is not None:
+            await self._answered()
+        if self.replay.active:
+            return
+        key = artifact.artifact_id
+        if key not in self._written:
+            self._written.add(key)
+            if (kept := self.replay.replaces(key)) is not None:
+                if append and kept:
+                    artifact = replace(artifact, parts=(*kept, *artifact.parts))
+                append = False
+            elif append:
+                append = any(known.artifact_id == key for known in self.record.artifacts)
+        self._writer.put(ArtifactChunk(artifact, append, last_chunk), self._clock.now_ms())
+        if self._writer.full:
+            await self._room()
+
+    def working(self) -> None:
+        """Somebody has taken the task on."""
+        self._announce()
+        if not self.log.taken_on:
+            self.log.taken_on = True
+            self.log.wake()
+
+    def _announce(self) -> None:
+        """Say that the task is worked on, if that was not said yet."""
+        if self._writer.state is TaskState.SUBMITTED:
+            now_ms = self._clock.now_ms()
+            said = StatusChanged(TaskState.WORKING, timestamp(now_ms))
+            self._writer.put(said, now_ms, quietly=speaks_soon(self.runner))
+
+    def waiting(self, parts: Sequence[Part]) -> None:
+        """Nothing goes on at present, and why."""
+        self._check()
+        now_ms = self._clock.now_ms()
+        if self._writer.state in (TaskState.SUBMITTED, TaskState.WORKING):
+            said = agent_message(self.head, parts)
+            self._writer.put(StatusChanged(self._writer.state, timestamp(now_ms), message=said), now_ms)
+
+    def usage(self, usage: Usage) -> None:
+        """Add to the tokens used."""
+        if not self.replay.active:
+            self._used = (self._used or Usage()) + usage
+
+    async def written(self) -> None:
+        """Wait until all that was emitted so far is committed."""
+        await self._writer.drained()
+        self._check()
+
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """`done` is done when what is being written now has been."""
+        self._writer.landing(done)
+
+    def caught_up(self) -> None:
+        """The agent knows the earlier answers: nothing is a replay."""
+        self.replay.drop()
+
+    def goes_on(self) -> None:
+        """What an earlier run gave out stands."""
+        self.replay.keep()
+
+    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
+        """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
+        self._check()
+        if self.replay.answers:
+            return self.replay.answer(parts)
+        parts = await self._keep(parts)
+        await self._answered()
+        if self.replay.late:
+            return self.replay.late.popleft()
+        answer = await self._put_question(agent_message(self.head, parts), auth=auth)
+        assert answer is not None  # only a question that was passed on can become pointless
+        return answer
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """Give a task to another agent, and wait for what it comes to."""
+        self._check()
+        number = order.number or self._numbered + 1
+        self._numbered = max(self._numbered, number)
+        delegated = self.replay.delegated(number, order.agent)
+        if delegated is None:
+            delegated = await self._services.delegate(self, self.log, number, order, hear)
+            await self._answered()
+            self._check()
+            logged = await self._files.event_kept(self.head.id, delegated)
+            self._check()
+            self._writer.put(logged, self._clock.now_ms())
+            await self.written()
+        return came_to(delegated, order)
+
+    async def references(self) -> tuple[Record, ...]:
+        """The tasks that the message names, those of them that are the caller's."""
+        return await self._services.past.references(self.head, self.message.reference_task_ids)
+
+    async def history(self, limit: int) -> tuple[Message, ...]:
+        """The newest `limit` messages of the context, oldest first, this run's own not."""
+        return await self._services.past.messages(self.head, limit)
+
+    async def read(self, part: Part) -> bytes:
+        """The bytes of a file part. Raises Unreadable."""
+        self._check()
+        return await self._files.read(part)
+
+    # -- its questions -------------------------------------------------------------------------------------------------
+
+    async def pass_on(self, child: TaskLog, parts: Sequence[Part], *, auth: bool) -> Message | None:
+        """Ask the caller what a delegated task asks. The question refers to that task, so that a replay knows it.
+
+        None if the task does not wait for an answer any more.
+        """
+        self._check()
+        parts = await self._keep(parts)
+        await self._answered()
+        if child.state not in INTERRUPTED:
+            return None
+        question = replace(agent_message(self.head, parts), reference_task_ids=(child.head.id,))
+        self._asks_for = child
+        try:
+            return await self._put_question(question, auth=auth)
+        finally:
+            self._asks_for = None
+
+    async def _put_question(self, question: Message, *, auth: bool) -> Message | None:
+        """Write a question while none is open, and wait for its answer."""
+        state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
+        now_ms = self._clock.now_ms()
+        self._writer.put(StatusChanged(state, timestamp(now_ms), message=question, usage=self._used), now_ms)
+        answer: asyncio.Future[Message | None] = self._loop.create_future()
+        self._answer = answer
+        expiry: asyncio.TimerHandle | None = None
+        try:
+            await self._writer.drained()
+            if self.leaving and not answer.done():
+                self.abandon()
+            expiry = self._loop.call_later(self._services.suspend_max_s, self._expire)
+            return await answer
+        finally:
+            if expiry is not None:
+                expiry.cancel()
+            self._answer = None
+
+    async def _answered(self) -> None:
+        """Wait while a question is open: nothing of this run comes between it and its answer."""
+        while self._answer is not None:
+            await asyncio.wait((self._answer,))
+            await asyncio.sleep(0)
+            self._check()
+
+    def _expire(self) -> None:
+        if self.suspended:
+            self.abandon()
+
+    # -- its end -------------------------------------------------------------------------------------------------------
+
+    async def run_to_end(self) -> None:
+        """Run the agent to its end, write how it ended, and wait until that is committed.
+
+        How it ended is decided once; only an end that cannot be written is decided anew.
+        """
+        if self._announces and not waits(self.runner):
+            self._announce()
+        ending = await self._keep_ending(await self._run_agent())
+        while not self.abandoned:
+            now_ms = self._clock.now_ms()
+            state, said, reason = ending
+            self._failure = None
+            end = closing(self.head, state, now_ms, said, reason, self._used, self._retry_after_s)
+            self._writer.put(end, now_ms)
+            if (instead := await self._commit()) is None:
+                return
+            ending, self._retry_after_s = instead, None
+
+    async def _commit(self) -> Ending | None:
+        """Wait until everything is committed. A cancel does not hurry that: how the run ended is decided.
+
+        None, or how it ended instead because its end could not be written.
+        """
+        while True:
+            try:
+                await self._writer.drained()
+                return self._failure
+            except asyncio.CancelledError:
+                if not (self.cancel_requested or self._failure) or self.abandoned:
+                    raise
+
+    async def _run_agent(self) -> Ending:
+        """Run the agent. Returns how its run ended, whatever it did."""
+        try:
+            await self.runner.run(self)
+        except asyncio.CancelledError as error:
+            if self._failure is not None:
+                return self._failure
+            if self.cancel_requested or self.abandoned:
+                return TaskState.CANCELED, "", ""
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise  # the server is going down
+            return agent_error(self.head, "canceled itself", error)
+        except Reject as reject:
+            return TaskState.REJECTED, str(reject), "rejected"
+        except Ended as ended:
+            if not self.replay.active:
+                self._retry_after_s = None if self._failure else ended.retry_after_s
+                return self._failure or (ended.state, ended.parts, ended.reason)
+        except RunAgain:
+            await self._writer.drained()
+            self.again = not (self.cancel_requested or self.abandoned)
+            self.abandoned = True
+            self._writer.stop()
+        except ReplayMismatch:
+            self._failure = MISMATCH
+        except GeneratorExit:
+            raise  # the interpreter is going down
+        except BaseException as error:  # noqa: BLE001  a user's agent may raise anything
+            if self.cancel_requested and self._failure is None:
+                failed(self.head, "raised as it was canceled,", error)
+                return TaskState.CANCELED, "", ""
+            return self._failure or agent_error(self.head, "raised", error)
+        if self.replay.active and not self.abandoned:
+            self._failure = MISMATCH
+        return self._failure or (TaskState.COMPLETED, "", "")
+
+    async def _keep_ending(self, ending: Ending) -> Ending:
+        """How the run ended, with the large files of its last words kept."""
+        state, said, reason = ending
+        if isinstance(said, str) or not self._files.large(said):
+            return ending
+        try:
+            return state, await self._files.kept_by_run(self.head.id, said), reason
+        except StoreError as error:
+            return agent_error(self.head, "gave out a file that cannot be kept,", error)
+        except asyncio.CancelledError:
+            if self.cancel_requested or self.abandoned:
+                return TaskState.CANCELED, "", ""
+            raise
+
+    # -- within -------------------------------------------------------------------------------------------------------
+
+    async def _keep(self, parts: Sequence[Part]) -> tuple[Part, ...]:
+        """Parts as they go into the log: large files are in the blob store. Of a replay nothing is kept."""
+        whole = tuple(parts)
+        if not self.replay.active and self._files.large(whole):
+            whole = await self._files.kept_by_run(self.head.id, whole)
+            self._check()
+        return whole
+
+    def _check(self) -> None:
+        """Raises CancelledError once the run may write nothing more."""
+        if self.abandoned or self.log.state in TERMINAL:
+            raise asyncio.CancelledError("the run has lost its lease")
+
+    async def _room(self) -> None:
+        await self._writer.room()
+        self._check()
+
+    def _unwritable(self, error: BaseException) -> None:
+        self._failure = agent_error(self.head, "gave out what cannot be written", error)
+        if self.task is not None:
+            self.task.cancel()
+
+
+Delegate = Callable[[TaskRun, TaskLog, int, Delegation, Hear | None], Awaitable[Delegated]]

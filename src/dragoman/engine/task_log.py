@@ -1,0 +1,559 @@
+"""TaskLog: the log of one task, as far as this process has read it.
+
+Invariant: memory holds a prefix of the committed log, folded. A prefix is never wrong, only short. One write of a task
+is under way at a time, and each is decided upon the prefix that the write before it left.
+"""
+
+from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+
+from msgspec import Struct
+
+from dragoman.engine.announcements import Audience
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, MessageReceived, Noted, StatusChanged
+from dragoman.model.lifecycle import SETTLED, Fold
+from dragoman.model.message import Message
+from dragoman.model.operations import Shown
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, Usage
+from dragoman.store.api import (
+    Append,
+    Appended,
+    Dedupe,
+    Ended,
+    Moved,
+    Refused,
+    Repeat,
+    Store,
+    Stored,
+    StoreError,
+    Unknown,
+)
+from dragoman.store.outbox import Registration
+
+SNAPSHOT_BYTES_MIN = 16_384
+"""The log grows by at least this much between two snapshots, so that all snapshots together stay O(n)."""
+
+STALLED_S = 2.0
+"""Callers do not wait longer for a task whose run cannot write. Its writes are tried again every `retry_s`, so nobody
+notices a store that is away for a moment."""
+
+RECENT_BYTES_MAX = 1_000_000
+"""How much of a followed log stays in memory. Beyond it the older half goes: a slow reader reads the store."""
+
+WHOLE_LOG_BYTES = 1 << 40
+"""A limit that no log reaches: read it all."""
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """Events to append, and what becomes of the lease with them.
+
+    A run names its `epoch`, which guards its write. A write of anybody else is guarded by the seq that it was decided
+    upon, and so is a run's question, its end, and whatever carries a snapshot: they depend on what the log holds.
+
+    `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, the epoch grows
+    by one; `release` ends the present one. `dedupe` and `push` are those of the caller's message.
+    """
+
+    events: tuple[Event, ...]
+    now_ms: int
+    epoch: int | None = None
+    holder: str | None = None
+    release: bool = False
+    dedupe: Dedupe | None = None
+    push: Registration | None = None
+
+
+Decide = Callable[["TaskLog"], Decision | None]
+"""Decides what to write to a task as it stands; None: nothing. Raises whatever its caller is to be told instead.
+
+It may be asked again, when somebody else wrote to the task first.
+"""
+
+Outcome = Appended | Repeat | BaseException | None
+"""What became of a write; None: its decision wrote nothing."""
+
+Landed = Callable[[Outcome], None]
+
+
+class TaskLog:
+    """A task that somebody here runs, waits for, follows or writes to.
+
+    `state`, `status_ms` (when that state was reached) and all else is as committed. `settled_seq` is the seq of the
+    status in which the task settled (terminal or interrupted), 0 while it has not. `idle` is called when the last write
+    has landed, `ended` when the end of the task is committed. `audience` holds the webhooks of the task. `children` are
+    the tasks it delegated, as far as this process knows; None: an earlier process may have made some. `shown` is what
+    the caller last said who they are, if an agent of the server passes that on. `receive` takes the messages that come
+    through another process while an agent works here. `taken_on`: an agent elsewhere is known to have the task.
+    """
+
+    __slots__ = (
+        "_bytes_at_snapshot",
+        "_fold",
+        "_log_bytes",
+        "_recent",
+        "_store",
+        "_waiting",
+        "_writes",
+        "_writing",
+        "audience",
+        "children",
+        "ended",
+        "epoch",
+        "failing_since",
+        "failure",
+        "head",
+        "idle",
+        "pins",
+        "receive",
+        "settled_seq",
+        "shown",
+        "state",
+        "status_ms",
+        "taken_on",
+    )
+
+    def __init__(self, head: TaskHead, store: Store) -> None:
+        self.head = head
+        self.epoch = 0
+        self.state = TaskState.SUBMITTED
+        self.status_ms = 0
+        self.settled_seq = 0
+        self.pins = 0
+        self.receive: Callable[[Message], None] | None = None
+        self.shown: Shown | None = None
+        self.taken_on = False
+        self.failure: StoreError | None = None
+        """Why the run's last write failed; None if it was committed or refused."""
+        self.failing_since = 0.0
+        """Since when the run's writes fail, a time of the loop's clock."""
+        self.audience: Audience | None = None
+        self.children: tuple[str, ...] | None = ()
+        self.idle: Callable[[TaskLog], None] = _ignore
+        self.ended: Callable[[TaskLog, StatusChanged], None] | None = None
+        self._store = store
+        self._fold = Fold(head)
+        self._recent: _Recent | None = None
+        self._log_bytes = 0
+        self._bytes_at_snapshot = 0
+        self._waiting: dict[Future[None], None] = {}
+        self._writes: deque[Callable[[], None]] = deque()
+        self._writing = False
+
+    @classmethod
+    def of(cls, stored: Stored, store: Store) -> "TaskLog":
+        """A task as the store has it."""
+        log = cls(stored.head, store)
+        log.children = None
+        log._take(stored)
+        return log
+
+    def _take(self, stored: Stored) -> None:
+        """Be what the store has."""
+        self.epoch = stored.epoch
+        self.state = stored.state
+        self.status_ms = stored.status_ms
+        self.settled_seq = stored.seq if stored.state in SETTLED else 0
+        self._bytes_at_snapshot = stored.snapshot_bytes
+        self._log_bytes = stored.snapshot_bytes + stored.log_bytes_since
+        self._fold = Fold(stored.head, stored.snapshot)
+        for logged in stored.events:
+            self._fold.add(logged.seq, logged.event)
+
+    @property
+    def seq(self) -> int:
+        """How long the prefix is: the seq of its last event."""
+        return self._fold.seq
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the task has ended."""
+        return self.state in TERMINAL
+
+    @property
+    def usage(self) -> Usage | None:
+        """The tokens used."""
+        return self._fold.usage
+
+    @property
+    def joined_artifacts(self) -> tuple[str, ...]:
+        """See `Fold.joined_artifacts`."""
+        return self._fold.joined_artifacts
+
+    def record(self) -> Record:
+        """The task as it stands."""
+        return self._fold.record()
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        """Whether a write is under way, or waits for its turn."""
+        return self._writing or bool(self._writes)
+
+    async def append(self, decide: Decide, committed: Callable[[], None] | None = None) -> Appended | Repeat | None:
+        """Write what `decide` says, in its turn, and wait for the outcome. Raises what `decide` or the store raises.
+
+        The write happens, and `committed` is called after it, also when nobody waits any more. Returns the earlier call
+        if the store knows the dedupe key, None if nothing was to be written.
+        """
+        waiter: Future[Appended | Repeat | None] = get_running_loop().create_future()
+
+        def landed(outcome: Outcome) -> None:
+            if committed is not None and isinstance(outcome, Appended):
+                committed()
+            settle(waiter, outcome)
+
+        self.submit(decide, landed)
+        return await waiter
+
+    def submit(self, decide: Decide, landed: Landed) -> None:
+        """As `append`, for one who does not wait: `landed` gets the outcome."""
+        if self._writing or self._writes:
+            self._writes.append(lambda: self._decide(decide, landed))
+        else:
+            self._decide(decide, landed)
+            if not self._writing:
+                self._next()
+
+    def create(self, written: "Future[Appended | Repeat]", landed: Landed) -> None:
+        """The first write of the task is under way, made elsewhere; `landed` gets its outcome and publishes it."""
+        self._writing = True
+
+        def created(done: "Future[Appended | Repeat]") -> None:
+            landed(done.exception() or done.result())
+            self._writing = False
+            self._next()
+
+        written.add_done_callback(created)
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Wait for a turn to write, and keep it until the block ends: meanwhile nothing else is written from here."""
+        mine: Future[None] = get_running_loop().create_future()
+
+        def begin() -> None:
+            if not mine.done():  # else whoever wanted it has left
+                self._writing = True
+                mine.set_result(None)
+
+        self._writes.append(begin)
+        self._next()
+        try:
+            await mine
+            yield
+        finally:
+            if not mine.cancelled():  # else it has not begun
+                self._writing = False
+                self._next()
+
+    def _next(self) -> None:
+        """Begin the write that has waited longest; else nothing is under way."""
+        while not self._writing:
+            if not self._writes:
+                self.idle(self)
+                return
+            self._writes.popleft()()
+
+    def _decide(self, decide: Decide, landed: Landed) -> None:
+        try:
+            decision = decide(self)
+        except Exception as refusal:  # noqa: BLE001  whoever asked for the write is told, whatever it is
+            landed(refusal)
+            return
+        if decision is None:
+            landed(None)
+            return
+        append = self._append_of(decision)
+        self._writing = True
+        self._store.append(append).add_done_callback(lambda done: self._committed(done, append, decide, landed))
+
+    def _append_of(self, decision: Decision) -> Append:
+        events, epoch = decision.events, decision.epoch
+        state, status_ms = self.state, self.status_ms
+        for event in reversed(events):
+            if isinstance(event, StatusChanged):
+                state, status_ms = event.state, decision.now_ms
+                break
+        snapshot = None
+        if state in TERMINAL or self._log_bytes - self._bytes_at_snapshot > max(
+            self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN
+        ):
+            snapshot = self._fold.followed_by(events)
+        depends = epoch is None or snapshot is not None or state in INTERRUPTED
+        append = Append(
+            task_id=self.head.id,
+            events=events,
+            state=state,
+            status_ms=status_ms,
+            epoch=epoch,
+            expected_seq=self.seq if depends else None,
+            holder=decision.holder,
+            release=decision.release,
+            snapshot=snapshot,
+            dedupe=decision.dedupe,
+            push=decision.push,
+        )
+        audience = self.audience
+        return append if audience is None else audience.told(self.head, self._fold, append)
+
+    def _committed(self, done: "Future[Appended | Repeat]", append: Append, decide: Decide, landed: Landed) -> None:
+        outcome: Outcome = done.exception() or done.result()
+        if isinstance(outcome, Appended):
+            if self.audience is not None:
+                self.audience.committed(append)
+            self.publish(append.events, outcome, append.status_ms, append.snapshot)
+        elif isinstance(outcome, Moved | Ended) and (outcome := self._refreshed(outcome)) is None:
+            self._decide_again(decide, landed)
+            return
+        else:
+            self.wake()
+        self._writing = False
+        landed(outcome)
+        self._next()
+
+    def _decide_again(self, decide: Decide, landed: Landed) -> None:
+        """Somebody else wrote to the task first. The turn is kept."""
+        self._writing = False
+        self._decide(decide, landed)
+        if not self._writing:
+            self._next()
+
+    def publish(
+        self, events: Sequence[Event], written: Appended, status_ms: int, snapshot: Record | None = None
+    ) -> None:
+        """Take in events that are committed, with the record after them if it is known, and wake whoever waits."""
+        first = written.last_seq - len(events) + 1
+        if first != self.seq + 1 and self.seq:  # a run does not care what others wrote before it; who follows does
+            self.refresh()
+            return
+        self.epoch = written.epoch
+        self.status_ms = status_ms
+        self._log_bytes += written.log_bytes
+        size = written.log_bytes // len(events) if events else 0
+        if snapshot is not None:
+            self._bytes_at_snapshot = self._log_bytes
+            self._fold = Fold(self.head, snapshot)
+        recent = self._recent
+        for seq, event in enumerate(events, first):
+            if snapshot is None:
+                self._fold.add(seq, event)
+            if recent is not None:
+                recent.keep(seq, event, size)
+            if isinstance(event, StatusChanged):
+                state = self.state = event.state
+                self.settled_seq = seq if state in SETTLED else 0
+                if self.ended is not None and state in TERMINAL:
+                    self.ended(self, event)
+        if recent is not None:
+            recent.trim()
+        self.wake()
+
+    def created(self, stored: Stored) -> None:
+        """The task has been written. Only its run may add to it, which begins when its maker hears of it."""
+        events = tuple(logged.event for logged in stored.events)
+        self.publish(events, Appended(stored.seq, stored.epoch, stored.log_bytes_since), stored.status_ms)
+
+    # -- what others wrote -------------------------------------------------------------------------------------------
+
+    def refresh(self) -> bool:
+        """Read what the store has beyond the prefix. False if there is nothing. Raises StoreError, Unknown."""
+        stored = self._store.load(self.head.id)
+        if stored is None:
+            raise Unknown(self.head.id)
+        before = self.seq
+        if stored.seq <= before:
+            return False
+        was_terminal = self.terminal
+        self._take(stored)
+        following = [logged for logged in stored.events if logged.seq > before]
+        if self._recent is not None:
+            self._recent.go_on(following)
+        for logged in following:
+            if self.receive is not None and isinstance(logged.event, MessageReceived):
+                self.receive(logged.event.message)
+        if self.ended is not None and self.terminal and not was_terminal:
+            status = self.record().status
+            self.ended(self, StatusChanged(status.state, status.timestamp, duration_ms=self._fold.duration_ms))
+        self.wake()
+        return True
+
+    def _refreshed(self, moved: Refused) -> "BaseException | None":
+        """Refresh after a refusal. None: decide again; else the outcome."""
+        try:
+            return None if self.refresh() else moved
+        except (StoreError, Unknown) as error:
+            return error
+
+    # -- following ---------------------------------------------------------------------------------------------------
+
+    def follow(self) -> None:
+        """Somebody follows the task: what is committed from now on is kept in memory for a while."""
+        if self._recent is None:
+            self._recent = _Recent()
+        self._recent.followers += 1
+        self.pins += 1
+
+    def unfollow(self) -> None:
+        """Undo one `follow`."""
+        assert self._recent is not None
+        self._recent.followers -= 1
+        self.pins -= 1
+        if not self._recent.followers:
+            self._recent = None
+
+    def recent(self, after: int, limit: int, limit_bytes: int) -> list[Logged] | None:
+        """The events that follow seq `after`, as far as they are in memory; None when the next one is not any more."""
+        if after >= self.seq:
+            return []
+        return None if self._recent is None else self._recent.after(after, limit, limit_bytes)
+
+    async def whole(self) -> tuple[Logged, ...]:
+        """The whole log, as far as it is kept."""
+        return await self._store.read(self.head.id, 0, WHOLE_LOG_BYTES)
+
+    # -- waiting -----------------------------------------------------------------------------------------------------
+
+    def wait(self, loop: AbstractEventLoop) -> "Future[None]":
+        """A future that finishes at the next `wake`. Whoever stops waiting leaves it to be cleared then."""
+        future: Future[None] = loop.create_future()
+        self._waiting[future] = None
+        return future
+
+    def unwait(self, future: "Future[None]") -> None:
+        """Forget a future of `wait` that timed out."""
+        self._waiting.pop(future, None)
+
+    def wake(self) -> None:
+        """Something changed: everybody who waits looks again."""
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    async def wait_until(self, loop: AbstractEventLoop, deadline: float) -> bool:
+        """Wait for the next change; False if there was none until `deadline`, a time of the loop's clock."""
+        future = self.wait(loop)
+        timer: TimerHandle = loop.call_at(deadline, _expire, future)
+        try:
+            await future
+        except TimeoutError:
+            return False
+        finally:
+            timer.cancel()
+            if not future.done() or future.cancelled() or future.exception() is not None:
+                self.unwait(future)
+        return True
+
+    async def settled(self, loop: AbstractEventLoop, after: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
+        """Wait until the task settles with a status later than seq `after`.
+
+        False after `timeout_s`, on `stop`, and once its run is stalled.
+        """
+        deadline = loop.time() + timeout_s
+        while self.settled_seq <= after:
+            if stop() or (self.settled_seq == 0 and self.terminal) or self.stalled(loop) is not None:
+                return False
+            if not await self.wait_until(loop, deadline):
+                return False
+        return True
+
+    async def contacted(self, loop: AbstractEventLoop, timeout_s: float, stop: Callable[[], bool]) -> None:
+        """Wait until it is known whether the task is taken on: `timeout_s` at most, and not beyond `stop`."""
+        deadline = loop.time() + timeout_s
+        while not (self.taken_on or self.state in SETTLED or stop()):
+            if not await self.wait_until(loop, deadline):
+                return
+
+    def failed(self, failure: StoreError, loop: AbstractEventLoop) -> None:
+        """The store could not take what the task's run says; the run tries again."""
+        if self.failure is None:
+            self.failing_since = loop.time()
+        self.failure = failure
+
+    def stalled(self, loop: AbstractEventLoop) -> StoreError | None:
+        """Why the task's run cannot write, if that has been so for `STALLED_S`; it tries again nevertheless.
+
+        The task is woken at every try, so that those who wait for it can ask.
+        """
+        return self.failure if self.failure is not None and loop.time() - self.failing_since >= STALLED_S else None
+
+
+class _Recent:
+    """The newest events of a task, without a gap, kept as long as the task has `followers`."""
+
+    __slots__ = ("_bytes", "_events", "followers")
+
+    def __init__(self) -> None:
+        self.followers = 0
+        self._events: list[Logged] = []
+        self._bytes = 0
+
+    def keep(self, seq: int, event: Event, size: int) -> None:
+        """Take in the next event, which took `size` bytes of the log beside the bytes of its files."""
+        logged = Logged(seq, event, size + _file_bytes(event))
+        self._events.append(logged)
+        self._bytes += logged.size
+
+    def go_on(self, following: Sequence[Logged]) -> None:
+        """Take in events that others wrote; if they do not follow, they are all there is."""
+        if self._events and (not following or following[0].seq != self._events[-1].seq + 1):
+            self._events.clear()
+            self._bytes = 0
+        self._events.extend(following)
+        self._bytes += sum(logged.size for logged in following)
+        self.trim()
+
+    def trim(self) -> None:
+        """Let go of what is too much, but for the newest event."""
+        if self._bytes <= RECENT_BYTES_MAX:
+            return
+        drop = 0
+        while self._bytes > RECENT_BYTES_MAX // 2 and drop < len(self._events) - 1:
+            self._bytes -= self._events[drop].size
+            drop += 1
+        del self._events[:drop]
+
+    def after(self, seq: int, limit: int, limit_bytes: int) -> list[Logged] | None:
+        """The events that follow `seq`, at least one; None when the next one is not kept."""
+        if not self._events or self._events[0].seq > seq + 1:
+            return None
+        start = seq + 1 - self._events[0].seq
+        if len(self._events) - start <= limit and self._bytes <= limit_bytes:
+            return self._events[start:]
+        batch: list[Logged] = []
+        total = 0
+        for index in range(start, min(len(self._events), start + limit)):
+            logged = self._events[index]
+            total += logged.size
+            if batch and total > limit_bytes:
+                break
+            batch.append(logged)
+        return batch
+
+
+def _file_bytes(event: Event) -> int:
+    if isinstance(event, StatusChanged | Delegated | Noted):  # no caller is told of a delegation's files
+        return 0
+    parts = event.artifact.parts if isinstance(event, ArtifactChunk) else event.message.parts
+    return sum(len(part.raw) for part in parts if part.raw is not None)
+
+
+def _expire(future: "Future[None]") -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
+
+
+def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None:
+    """Give an outcome to the one who waits for it, unless they have left."""
+    if waiter.done():
+        return
+    if isinstance(outcome, BaseException):
+        waiter.set_exception(outcome)
+    else:
+        waiter.set_result(outcome)
+
+
+def _ignore(log: TaskLog) -> None:
+    """Nobody wants to know."""
