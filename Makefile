@@ -31,6 +31,9 @@ STORE ?= sqlite:///data/dragoman.db
 AGENTS ?= examples/agents.py
 ARGS ?=
 
+# One worker a core, four at most; a file's tests stay together, as they share servers.
+WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
@@ -53,7 +56,7 @@ format: $(VENV)/.dev ## rewrite the code as `check` wants it
 	$(BIN)/ruff format $(CODE)
 
 test: $(VENV)/.dev peers frameworks docs ## everything CI runs: all tests, with the official clients as peers
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest $(WORKERS) $(ARGS)
 
 test-fast: $(VENV)/.dev ## the tests of single parts, without whole servers, peers and kills: under 60 s
 	$(BIN)/pytest -m "not slow and not peer" $(ARGS)

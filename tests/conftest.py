@@ -39,8 +39,18 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+LONG = ("frameworks", "durability", "peers", "systems")
+"""Directories whose files take longest. They come first, so that no worker is left alone with one of them at the end."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow directories."""
+    """Mark the tests of the slow directories, and put the longest files first."""
+    items.sort(key=_by_length)
     for item in items:
         if item.path.is_relative_to(HERE) and item.path.relative_to(HERE).parts[0] in SLOW:
             item.add_marker(pytest.mark.slow)
+
+
+def _by_length(item: pytest.Item) -> int:
+    directory = item.path.relative_to(HERE).parts[0] if item.path.is_relative_to(HERE) else ""
+    return LONG.index(directory) if directory in LONG else len(LONG)

@@ -226,9 +226,9 @@ class RunWriter:
 
     def _landed(self, outcome: Outcome) -> None:
         self._queued = False
-        if isinstance(outcome, StoreError):
+        if isinstance(outcome, StoreError) and not self.lost:
             self._log.failed(outcome, self._loop)
-        else:
+        else:  # a run that is lost stalls nobody: the task goes on without it
             self._log.failure = None
         match outcome:
             case StoreError() | Moved() if not self.lost:
