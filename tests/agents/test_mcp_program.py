@@ -80,7 +80,11 @@ async def test_a_program_that_does_not_read_is_given_up_in_time(tmp_path: Path) 
 
 
 async def test_a_program_that_asks_without_end_is_answered_and_given_up_if_it_does_not_read(tmp_path: Path) -> None:
-    asks = 'for n in range(50_000): say({"id": "q" * 100 + str(n), "method": "ping"})\nsay({"id": id, "result": done})'
+    asks = (
+        'for n in range(50_000): say({"id": "q" * 100 + str(n), "method": "ping"})\n'
+        'say({"id": id, "result": done})\n'
+        "import time; time.sleep(600)"  # else it reads the answers, and ends, before they have piled up
+    )
     async with tools(Grant(name="program", reach=server(tmp_path, asks), call_s=15.0)) as made:
         await made.offered()
         result = await call(made, "do")
