@@ -40,7 +40,7 @@ def anyio_backend() -> str:
 
 
 LONG = ("frameworks", "durability", "peers", "systems")
-"""Directories whose files take longest. They come first, so that no worker is left alone with one of them at the end."""
+"""Directories whose files take longest. They come first, so that no worker is left alone with one at the end."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
