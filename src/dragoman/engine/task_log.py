@@ -257,17 +257,19 @@ class TaskLog:
             self._writes.popleft()()
 
     def _decide(self, decide: Decide, landed: Landed) -> None:
+        """Ask what to write, and begin to write it. Whatever goes wrong, the one who asked for it is told."""
         try:
             decision = decide(self)
-        except Exception as refusal:  # noqa: BLE001  whoever asked for the write is told, whatever it is
+            append = None if decision is None else self._append_of(decision)
+            written = None if append is None else self._store.append(append)
+        except Exception as refusal:  # noqa: BLE001
             landed(refusal)
             return
-        if decision is None:
+        if append is None or written is None:
             landed(None)
             return
-        append = self._append_of(decision)
         self._writing = True
-        self._store.append(append).add_done_callback(lambda done: self._committed(done, append, decide, landed))
+        written.add_done_callback(lambda done: self._committed(done, append, decide, landed))
 
     def _append_of(self, decision: Decision) -> Append:
         events, epoch = decision.events, decision.epoch
@@ -300,23 +302,19 @@ class TaskLog:
 
     def _committed(self, done: "Future[Appended | Repeat]", append: Append, decide: Decide, landed: Landed) -> None:
         outcome: Outcome = done.exception() or done.result()
-        if isinstance(outcome, Appended):
-            if self.audience is not None:
-                self.audience.committed(append)
-            self.publish(append.events, outcome, append.status_ms, append.snapshot)
-        elif isinstance(outcome, Moved | Ended) and (outcome := self._refreshed(outcome)) is None:
-            self._decide_again(decide, landed)
-            return
+        self._writing = False
+        if isinstance(outcome, Moved | Ended) and (outcome := self._refreshed(outcome)) is None:
+            self._decide(decide, landed)  # somebody else wrote first: this one has its turn still
         else:
-            self.wake()
-        self._writing = False
-        landed(outcome)
-        self._next()
-
-    def _decide_again(self, decide: Decide, landed: Landed) -> None:
-        """Somebody else wrote to the task first. The turn is kept."""
-        self._writing = False
-        self._decide(decide, landed)
+            try:
+                if isinstance(outcome, Appended):
+                    if self.audience is not None:
+                        self.audience.committed(append)
+                    self.publish(append.events, outcome, append.status_ms, append.snapshot)
+                else:
+                    self.wake()
+            finally:
+                landed(outcome)
         if not self._writing:
             self._next()
 

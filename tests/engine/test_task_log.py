@@ -1,0 +1,171 @@
+"""A task's log in memory: a prefix of the committed log, also while others write to the same task."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dragoman.engine.task_log import Decision, TaskLog
+from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.task import TaskHead, TaskState
+from dragoman.store.api import Appended, Fenced, NewTask, Store, Unknown
+from dragoman.store.open import open_store
+from tests.engine.house import StandingClock
+
+S = TaskState
+TIME = "2026-01-01T00:00:00.000Z"
+HEAD = TaskHead(id="t", context_id="c", agent="agent", owner="ann", dialect="1.0", mount="/", created_at=TIME)
+
+
+def said(text: str) -> Message:
+    return Message(message_id=text, role=Role.USER, parts=(Part(text=text),))
+
+
+def status(state: TaskState) -> StatusChanged:
+    return StatusChanged(state, TIME)
+
+
+def chunk(text: str) -> ArtifactChunk:
+    return ArtifactChunk(Artifact(artifact_id="a", parts=(Part(text=text),)), append=True)
+
+
+def write(*events: Event, epoch: int | None = None) -> Decision:
+    return Decision(events=events, now_ms=1, epoch=epoch)
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    """With one task, which a run works on (epoch 1)."""
+    opened = open_store("memory:", StandingClock())
+    await opened.open("here")
+    new = NewTask(head=HEAD, events=(Submitted(said("go"), TIME),), state=S.SUBMITTED, status_ms=1, holder="here")
+    await opened.create(new)
+    yield opened
+    await opened.close()
+
+
+def log_of(store: Store) -> TaskLog:
+    """The task as it stands, as another process would read it."""
+    stored = store.load("t")
+    assert stored is not None
+    return TaskLog.of(stored, store)
+
+
+async def test_writes_are_decided_one_after_the_other_upon_what_the_one_before_left(store: Store) -> None:
+    log = log_of(store)
+    seen: list[int] = []
+
+    def decide(log: TaskLog) -> Decision:
+        seen.append(log.seq)
+        return write(chunk("x"), epoch=1)
+
+    await asyncio.gather(*(log.append(decide) for _ in range(5)))
+    assert seen == [1, 2, 3, 4, 5]
+    assert (log.seq, log.busy) == (6, False)
+
+
+async def test_a_write_that_somebody_else_came_before_is_decided_again(store: Store) -> None:
+    mine, other = log_of(store), log_of(store)
+    await other.append(lambda log: write(status(S.WORKING)))
+    states: list[TaskState] = []
+
+    def decide(log: TaskLog) -> Decision:
+        states.append(log.state)
+        return write(MessageReceived(said("more"), TIME))
+
+    written = await mine.append(decide)
+    assert isinstance(written, Appended)
+    assert states == [S.SUBMITTED, S.WORKING]
+    assert (written.last_seq, mine.seq, mine.state) == (3, 3, S.WORKING)
+    assert mine.record() == log_of(store).record()
+
+
+async def test_an_end_that_somebody_else_wrote_is_seen_and_decided_upon(store: Store) -> None:
+    mine, other = log_of(store), log_of(store)
+    await other.append(lambda log: write(status(S.CANCELED)))
+    assert await mine.append(lambda log: None if log.terminal else write(status(S.COMPLETED))) is None
+    assert mine.state is S.CANCELED
+
+
+async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store: Store) -> None:
+    """A run's chunks do not depend on the seq, so the store takes them; followers see all events all the same."""
+    mine, other = log_of(store), log_of(store)
+    heard: list[str] = []
+    mine.receive = lambda message: heard.append(message.text)
+    mine.follow()
+    await mine.append(lambda log: write(chunk("a"), epoch=1))
+    await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
+    await mine.append(lambda log: write(chunk("b"), epoch=1))
+    assert heard == ["hi"]
+    assert [logged.seq for logged in mine.recent(1, 10, 1 << 20) or ()] == [2, 3, 4]
+    assert mine.record() == log_of(store).record()
+    mine.unfollow()
+
+
+async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(store: Store) -> None:
+    mine, other = log_of(store), log_of(store)
+    await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
+    heard: list[str] = []
+    mine.receive = lambda message: heard.append(message.text)
+
+    def ask(log: TaskLog) -> Decision | None:
+        return None if heard else write(status(S.INPUT_REQUIRED), epoch=1)
+
+    assert await mine.append(ask) is None
+    assert heard == ["hi"]
+    assert mine.state is S.SUBMITTED
+
+
+async def test_a_run_that_has_lost_its_lease_is_told(store: Store) -> None:
+    mine, other = log_of(store), log_of(store)
+    leased = Decision(events=(status(S.WORKING),), now_ms=1, holder="there")
+    await other.append(lambda log: leased)
+    with pytest.raises(Fenced):
+        await mine.append(lambda log: write(chunk("a"), epoch=1))
+    assert not mine.busy
+
+
+async def test_a_decision_that_raises_and_one_that_cannot_be_written_keep_nobody_waiting(store: Store) -> None:
+    log = log_of(store)
+
+    def broken(log: TaskLog) -> Decision:
+        raise ValueError("not like this")
+
+    strange = StatusChanged(S.WORKING, TIME, metadata={"k": object()})
+    failing, unwritable, fine = await asyncio.gather(
+        log.append(broken),
+        log.append(lambda log: write(strange, epoch=1)),
+        log.append(lambda log: write(chunk("a"), epoch=1)),
+        return_exceptions=True,
+    )
+    assert isinstance(failing, ValueError)
+    assert isinstance(unwritable, TypeError)
+    assert isinstance(fine, Appended)
+    assert not log.busy
+
+
+async def test_nothing_is_written_during_the_turn_of_another(store: Store) -> None:
+    log = log_of(store)
+    async with log.turn():
+        waiting = asyncio.create_task(log.append(lambda log: write(chunk("a"), epoch=1)))
+        left = asyncio.create_task(_take_turn(log))
+        await asyncio.sleep(0)
+        left.cancel()
+        assert log.seq == 1
+    assert isinstance(await waiting, Appended)
+    assert not log.busy
+
+
+async def _take_turn(log: TaskLog) -> None:
+    async with log.turn():
+        raise AssertionError("it has left")
+
+
+async def test_a_task_that_was_swept_away_is_unknown(store: Store) -> None:
+    log = log_of(store)
+    await log.append(lambda log: write(status(S.COMPLETED)))
+    fresh = log_of(store)
+    assert await store.sweep(1 << 50, 0, 0, 0)
+    with pytest.raises(Unknown):
+        await fresh.append(lambda log: write(MessageReceived(said("late"), TIME)))
