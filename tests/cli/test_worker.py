@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import aiohttp
@@ -15,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from dragoman.cli import main
+from dragoman.cli.worker import CLOSING_S
 
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
 ROOT = Path(__file__).parent.parent.parent
@@ -26,6 +28,16 @@ CONFIG = """
 store = "sqlite:///tasks.db"
 shutdown_grace_s = 0.2
 blocking_timeout_s = 20
+
+[[agents]]
+id = "deaf"
+run = "worker"
+offline = "queue"
+
+[[agents]]
+id = "stuck"
+run = "worker"
+offline = "queue"
 
 [[agents]]
 id = "gate"
@@ -108,6 +120,35 @@ def plain(ctx: SyncContext):
     return ctx.text.upper()
 '''
 
+STUBBORN = '''
+import asyncio, os, time
+
+from dragoman import Agent, Context, SyncContext
+
+deaf = Agent("deaf")
+
+
+@deaf.skill
+async def stay(ctx: Context):
+    """Does not let itself be canceled."""
+    yield f"{os.getpid()} "
+    while True:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            pass
+
+
+stuck = Agent("stuck")
+
+
+@stuck.skill
+def sleep(ctx: SyncContext):
+    """Sleeps in a thread."""
+    ctx.status(str(os.getpid()))
+    time.sleep(60)
+'''
+
 SKILLS = "".join(
     f'\n[[agents.skills]]\nid = "{name}"\n' for name in ("everything", "refuse", "stumble", "quit", "plain")
 )
@@ -138,8 +179,8 @@ class Site:
         self.url = found[1]
         return process
 
-    async def worker(self, *arguments: str) -> asyncio.subprocess.Process:
-        process = await self._start("worker", "agents.py", "--server", self.url, *arguments)
+    async def worker(self, *arguments: str, module: str = "agents.py") -> asyncio.subprocess.Process:
+        process = await self._start("worker", module, "--server", self.url, *arguments)
         await said(process, "Working for")
         return process
 
@@ -321,6 +362,17 @@ async def test_a_worker_that_is_told_to_stop_may_finish(site: Site) -> None:
     assert await worker.wait() == 0
     task = await site.get("gate", task_id)
     assert (task["status"]["state"], text(task)) == ("TASK_STATE_COMPLETED", f"{worker.pid} done")
+
+
+@pytest.mark.parametrize("agent", ["deaf", "stuck"])
+async def test_a_worker_ends_in_time_whatever_its_agents_do(site: Site, agent: str) -> None:
+    (site.directory / "stubborn.py").write_text(STUBBORN)
+    worker = await site.worker("--grace-s", "0.5", module="stubborn.py")
+    task_id = (await site.send(agent, "go"))["id"]
+    await site.until(agent, task_id, lambda task: task["status"].get("message") or text(task))
+    began = monotonic()
+    assert await site.end(worker, signal.SIGTERM) == 0
+    assert monotonic() - began < 0.5 + CLOSING_S + 3  # a machine that runs other tests
 
 
 async def test_with_no_worker_beeos_callers_hear_that_the_agent_is_offline(site: Site) -> None:

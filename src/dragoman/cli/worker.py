@@ -23,6 +23,10 @@ ANSWER_BYTES_MAX = 512 * 1024 * 1024
 """A task comes with its message, its conversation and its artifacts, files included."""
 
 
+CLOSING_S = 3.0
+"""How long a worker takes at most, after its tasks have had their time, to give them back and to end."""
+
+
 @click.command(
     epilog='The server declares each agent as [[agents]] with run = "worker" and the id that the agent has here. '
     "docs/workers.md tells more.",
@@ -40,9 +44,9 @@ ANSWER_BYTES_MAX = 512 * 1024 * 1024
 @click.option(
     "--grace-s",
     type=click.FloatRange(0, 86_400),
-    default=10.0,
+    default=5.0,
     show_default=True,
-    help="How long tasks may go on after SIGTERM; then they are given back.",
+    help="How long tasks may go on after SIGTERM; then they are given back, and the process ends within 3 s.",
 )
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info")
 @click.option("--log-format", type=click.Choice(("text", "json")), default="text")
@@ -96,10 +100,17 @@ async def _work(
     from dragoman.agents.worker.lessee import Lessee
     from dragoman.agents.worker.run import Server
     from dragoman.net.egress import Egress
+    from dragoman.server.process import leave_after
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
+
+    def stopping() -> None:
+        if not stop.is_set():
+            stop.set()
+            leave_after(grace_s + CLOSING_S, "stopping: an agent does not let itself be canceled and is left behind")
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stopping)
     egress = Egress(max_answer_bytes=ANSWER_BYTES_MAX, connections_max=0)  # each task has a call that waits for news
     try:
         living = [agent for agent in agents if isinstance(agent, Living)]

@@ -96,7 +96,7 @@ async def _until_signalled(
             runs_s(grace_s),
             whole_s(grace_s),
         )
-        _leave_after(whole_s(grace_s), "stopping: the grace period is over, what is under way is left behind")
+        leave_after(whole_s(grace_s), "stopping: the grace period is over, what is under way is left behind")
         signalled.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -159,10 +159,10 @@ def _allow_connections() -> None:
 
 def _leave_agents_behind() -> None:
     """End the process soon, whatever agents do: their tasks have ended, and the store is closed."""
-    _leave_after(LEAVE_S, "stopping: an agent or a thread does not let itself be canceled and is left behind")
+    leave_after(LEAVE_S, "stopping: an agent or a thread does not let itself be canceled and is left behind")
 
 
-def _leave_after(delay_s: float, why: str) -> None:
+def leave_after(delay_s: float, why: str) -> None:
     """End the process then if it still runs. What is committed is on the disk by then, all else was never answered."""
 
     def leave() -> None:

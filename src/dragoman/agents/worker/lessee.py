@@ -27,7 +27,10 @@ BEAT_S_MIN = 0.2
 LEAVE_S = 5.0
 """How long an agent that was canceled may clean up before it is left behind."""
 
-GIVE_BACK_S = 2.0
+LEAVE_AT_STOP_S = 1.5
+"""The same when the worker stops, which is soon to be over."""
+
+GIVE_BACK_S = 1.0
 """How long a server may take to hear that a task is given back; else the lease runs out."""
 
 
@@ -38,6 +41,7 @@ class Lessee:
         self._agent = agent
         self._server = server
         self._name = name
+        self._leave_s = LEAVE_S
         self._slots = asyncio.Semaphore(tasks)
 
     async def work(self, stop: asyncio.Event, grace_s: float) -> None:
@@ -64,6 +68,7 @@ class Lessee:
                 await asyncio.wait(running, timeout=grace_s)
         finally:
             stopping.cancel()
+            self._leave_s = LEAVE_AT_STOP_S
             for task in running:
                 task.cancel()
             if running:
@@ -98,7 +103,7 @@ class Lessee:
                 await asyncio.wait((doing,), timeout=CALL_S)
         finally:
             doing.cancel()
-            await asyncio.wait((doing,), timeout=LEAVE_S)
+            await asyncio.wait((doing,), timeout=self._leave_s)
             beating.cancel()
             await asyncio.wait((beating,))
             if not doing.done() or doing.cancelled():
