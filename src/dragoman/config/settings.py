@@ -35,7 +35,7 @@ ENV_PREFIX = "DRAGOMAN_"
 
 
 class Setting(Struct, frozen=True, kw_only=True):
-    """One setting, under all its names. `default` is spelled as one would write it."""
+    """One setting, under all its names. `default` is text, as the environment would hold it."""
 
     name: str
     kind: Kind
@@ -57,55 +57,59 @@ DAY = 86_400.0
 
 
 class Config(Struct, frozen=True, kw_only=True):
-    """How the server is to run. Every field but `agents` is a setting; its annotation holds its kind and its help."""
+    """How the server runs. Every field but `agents` is a setting; its annotation holds its kind and its help."""
 
     profile: Annotated[
         str | None,
         choice("beeos", "kaos", "evoai", "protoagent"),
-        "Be that system: its port, only its paths, its environment variables.",
+        "Act as that system: its port, only its paths, its environment variables.",
     ] = None
     host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"
-    port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 takes a free one."] = 7870
-    store: Annotated[str, STORE, "Where tasks are kept: sqlite:///path or memory:."] = "sqlite:///data/dragoman.db"
+    port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 picks a free one."] = 7870
+    store: Annotated[str, STORE, "Where tasks are stored: sqlite:///path or memory:."] = "sqlite:///data/dragoman.db"
     files: Annotated[
         str | None,
         FILES,
-        "Where the bytes of large files are kept, which callers then get as URLs: folder:path or "
-        "s3://bucket/prefix?endpoint=…&region=…; unset, all are kept with their task and sent within it.",
+        "Where the bytes of large files are stored: folder:path or s3://bucket/prefix?endpoint=…&region=…. Callers "
+        "then get such files as URLs. Unset, all files are stored with their task and sent within it.",
     ] = None
-    files_above: Annotated[int, whole(0, 1 << 31), "With files: how many bytes a file has to have for that."] = 262_144
+    files_above: Annotated[int, whole(0, 1 << 31), "With files set, a file larger than this many bytes is large."] = (
+        262_144
+    )
     files_expire_s: Annotated[
-        int, whole(1, 604_800), "How long such a URL holds; whoever reads the task again gets a fresh one."
+        int, whole(1, 604_800), "How long the URL of a large file is valid; reading the task again gives a fresh one."
     ] = 3600
     files_redirect: Annotated[
-        bool, BOOLEAN, "Send readers of such a URL on to the bucket, which they must be able to reach."
+        bool, BOOLEAN, "Redirect readers of a large file to the bucket, which they must be able to reach."
     ] = False
     fetch_max_bytes: Annotated[
-        int, whole(1024, 1 << 31), "Largest file that agents fetch (ctx.read) from a URL that a caller gave."
+        int, whole(1024, 1 << 31), "Largest file that agents fetch (ctx.read) from a URL given by a caller."
     ] = 32 * 1024 * 1024
-    fetch_timeout_s: Annotated[float, seconds(0.1, 3600), "How long that may take, redirects included."] = 30.0
+    fetch_timeout_s: Annotated[float, seconds(0.1, 3600), "How long such a fetch may take, redirects included."] = 30.0
     fetch_allowed_hosts: Annotated[
-        tuple[str, ...], HOSTS, "Hosts that agents may fetch files from whatever their address."
+        tuple[str, ...], HOSTS, "Hosts that agents may fetch files from, whatever their address."
     ] = ()
     fetch_allowed_cidrs: Annotated[
-        tuple[str, ...], NETWORKS, "Networks that agents may fetch files from although they are not public."
+        tuple[str, ...], NETWORKS, "Networks that agents may fetch files from, although they are not public."
     ] = ()
     public_url: Annotated[
         str | None, URL, "Base URL in cards; unset, it is taken from the address and Host header of each request."
     ] = None
     default: Annotated[str | None, TEXT, "Id of the agent that answers at /; unset, the first that is declared."] = None
     authentication: Annotated[
-        str, choice("auto", "required"), "Ask callers who they are: auto does so once there is a way to tell, as a key."
+        str,
+        choice("auto", "required"),
+        "Whether callers must say who they are: auto asks once there is a way to tell, such as a key.",
     ] = "auto"
     api_key: Annotated[
-        str | None, TEXT, "One key that all callers share (x-api-key, or as bearer); agents can have their own."
+        str | None, TEXT, "One key that all callers share (x-api-key or bearer token); agents can have their own."
     ] = None
     jwt_issuer: Annotated[
-        str | None, URL, "Take JWTs of this issuer as bearer tokens; its keys are found by OpenID Connect Discovery."
+        str | None, URL, "Accept JWTs of this issuer as bearer tokens; OpenID Connect Discovery finds its keys."
     ] = None
     jwt_audience: Annotated[str | None, TEXT, "Audience that JWTs must name; needed with jwt_issuer."] = None
-    jwt_jwks_url: Annotated[str | None, URL, "Where the issuer's keys are, in place of discovery."] = None
-    jwt_algorithms: Annotated[tuple[str, ...], ALGORITHMS, "Algorithms by which JWTs may be signed."] = (
+    jwt_jwks_url: Annotated[str | None, URL, "URL of the issuer's keys, in place of discovery."] = None
+    jwt_algorithms: Annotated[tuple[str, ...], ALGORITHMS, "Signature algorithms accepted in JWTs."] = (
         "RS256",
         "ES256",
     )
@@ -116,10 +120,12 @@ class Config(Struct, frozen=True, kw_only=True):
         "Header in which a proxy names the client certificate it has verified; needs trusted_proxies.",
     ] = None
     trusted_proxies: Annotated[
-        tuple[str, ...], NETWORKS, "Addresses of the proxies whose client_cert_header is believed; needs that."
+        tuple[str, ...],
+        NETWORKS,
+        "Addresses of the proxies whose client_cert_header is believed; needs client_cert_header.",
     ] = ()
     allow_unauthenticated: Annotated[
-        bool, BOOLEAN, "DANGEROUS: listen beyond loopback although anyone who reaches the port may use every agent."
+        bool, BOOLEAN, "DANGEROUS: listen beyond loopback even though anyone who reaches the port may use every agent."
     ] = False
 
     max_body_bytes: Annotated[
@@ -133,38 +139,38 @@ class Config(Struct, frozen=True, kw_only=True):
     max_values: Annotated[
         int,
         whole(1000, 100_000_000),
-        "Most values in a request's JSON: names of members, strings, numbers, objects and arrays; the server stands "
-        "still while it reads them, 0.05 to 0.2 ms for a thousand.",
+        "Most values in a request's JSON: names of members, strings, numbers, objects and arrays. Reading a thousand "
+        "blocks the server for 0.05 to 0.2 ms.",
     ] = 200_000
     body_pause_s: Annotated[
         float,
         seconds(0.01, 3600),
-        "How long nothing of a request's body may come; one that takes longer must come at 500 bytes a second.",
+        "Longest pause in a request's body; a body that takes longer than this must arrive at 500 bytes a second.",
     ] = 30.0
     max_requests_per_s: Annotated[
         int, whole(0, 1_000_000), "Requests that one caller may make in a second, on average; 0 sets no limit."
     ] = 0
     max_streams: Annotated[int, whole(0, 1_000_000), "Streams that one caller may have open; 0 sets no limit."] = 10_000
     max_open_tasks: Annotated[
-        int, whole(0, 1 << 31), "Tasks of one caller that may be under way or waiting; 0 sets no limit."
+        int, whole(0, 1 << 31), "Tasks of one caller that may be running or waiting; 0 sets no limit."
     ] = 0
     max_daily_tasks: Annotated[
-        int, whole(0, 1 << 31), "Tasks that one caller may make in a day (UTC); 0 sets no limit."
+        int, whole(0, 1 << 31), "Tasks that one caller may create in a day (UTC); 0 sets no limit."
     ] = 0
     max_page_bytes: Annotated[
         int,
         whole(1024, 1 << 31),
-        "Most bytes of tasks on one page of ListTasks, as they are stored; a page has at least one task.",
+        "Most bytes of stored tasks on one page of ListTasks; a page has at least one task.",
     ] = 4 * 1024 * 1024
     max_unread_bytes: Annotated[
         int,
         whole(65_536, 1 << 40),
-        "Most bytes of large answers that wait for one caller to read them; for all callers together, twice as many.",
+        "Most bytes of large answers that one caller has yet to read; for all callers together, twice as many.",
     ] = 64 * 1024 * 1024
     reader_pause_s: Annotated[
         float,
         seconds(0.1, 86_400),
-        "How long a client may take nothing of an answer or a stream that waits for it before it is cut off.",
+        "How long a client may leave an answer or a stream unread before it is cut off.",
     ] = 60.0
     threads_max: Annotated[
         int, whole(1, 10_000), "Most threads for agents that are plain functions; further runs wait."
@@ -173,26 +179,26 @@ class Config(Struct, frozen=True, kw_only=True):
     blocking_timeout_s: Annotated[
         float, seconds(0.01, DAY), "How long a blocking send waits before it answers with the task as it is."
     ] = 300.0
-    keepalive_s: Annotated[float, seconds(0.01, 3600), "Pause in a stream after which a comment is sent."] = 15.0
+    keepalive_s: Annotated[float, seconds(0.01, 3600), "Silence in a stream after which a comment is sent."] = 15.0
     cancel_grace_s: Annotated[
-        float, seconds(0, 3600), "How long a canceled agent may clean up before it is left behind."
+        float, seconds(0, 3600), "How long a canceled agent may clean up before its task is canceled without it."
     ] = 5.0
     shutdown_grace_s: Annotated[
         float,
         seconds(0, 3600),
-        "How long the server takes at most from SIGTERM to its end. Running tasks may go on until 3 s before that.",
+        "Longest time from SIGTERM to the end of the process; tasks may run until 3 s before that.",
     ] = 8.0
     suspend_max_s: Annotated[
         float,
         seconds(0, 30 * DAY),
-        "How long an agent that asked stays in memory; later it is run again and replayed.",
+        "How long an agent that asked a question stays in memory; an answer after that runs it again and replays it.",
     ] = 600.0
 
-    task_retention: Annotated[timedelta | None, DURATION, "How long a task is kept after it ended, or forever."] = (
+    task_retention: Annotated[timedelta | None, DURATION, "How long a task is kept after it ends, or forever."] = (
         timedelta(days=30)
     )
     log_retention: Annotated[
-        timedelta | None, DURATION, "How long the single events of a task are kept after it ended, or forever."
+        timedelta | None, DURATION, "How long the single events of a task are kept after it ends, or forever."
     ] = timedelta(days=7)
     waiting_retention: Annotated[
         timedelta | None, DURATION, "How long a task that waits for input or authorization is kept, or forever."
@@ -204,36 +210,40 @@ class Config(Struct, frozen=True, kw_only=True):
     card_max_age_s: Annotated[int, whole(0, 31_536_000), "How long clients may keep a card without asking again."] = 60
 
     push: Annotated[
-        bool, BOOLEAN, "Call webhooks; without, cards say so, registering one is refused, and none is called."
+        bool, BOOLEAN, "Call webhooks. If false, cards say so, registering one is refused, and none is called."
     ] = True
     push_allowed_hosts: Annotated[
-        tuple[str, ...], HOSTS, "Hosts that webhooks may be at whatever their address, as those of a docker network."
+        tuple[str, ...],
+        HOSTS,
+        "Hosts that webhooks may be at, whatever their address, such as those of a docker network.",
     ] = ()
     push_allowed_cidrs: Annotated[
-        tuple[str, ...], NETWORKS, "Networks that webhooks may be in although they are not public."
+        tuple[str, ...], NETWORKS, "Networks that webhooks may be in, although they are not public."
     ] = ()
     push_jwt: Annotated[
-        bool, BOOLEAN, "Sign every webhook call with a JWT, too; the key is at /.well-known/jwks.json."
+        bool, BOOLEAN, "Also sign every webhook call with a JWT; the key is at /.well-known/jwks.json."
     ] = False
     sign_cards: Annotated[bool, BOOLEAN, "Sign agent cards; the key is at /.well-known/jwks.json."] = True
 
     audit: Annotated[
         str,
         choice("auto", "all", "refused", "off"),
-        "What is kept of who did what: auto is all where callers say who they are, else what was refused.",
+        "What the audit trail records; auto is all where callers must say who they are, else refused.",
     ] = "auto"
-    audit_retention: Annotated[timedelta | None, DURATION, "How long that is kept, or forever."] = timedelta(days=90)
+    audit_retention: Annotated[timedelta | None, DURATION, "How long audit entries are kept, or forever."] = timedelta(
+        days=90
+    )
 
-    log_level: Annotated[str, choice("debug", "info", "warning", "error"), "Least level that is logged."] = "info"
-    log_format: Annotated[str, choice("text", "json"), "How a line of the log is written: text or json."] = "text"
+    log_level: Annotated[str, choice("debug", "info", "warning", "error"), "Lowest level that is logged."] = "info"
+    log_format: Annotated[str, choice("text", "json"), "Format of a line of the log: text or json."] = "text"
 
     metrics: Annotated[bool, BOOLEAN, "Serve /metrics for Prometheus."] = True
     telemetry: Annotated[
-        bool, BOOLEAN, "Send spans and metrics by OTLP, as the OTEL_* variables say; needs dragoman[otel]."
+        bool, BOOLEAN, "Send spans and metrics by OTLP; the OTEL_* variables configure it; needs dragoman[otel]."
     ] = False
-    telemetry_prefix: Annotated[str, NAME, "What the names of spans and metrics begin with."] = "dragoman"
+    telemetry_prefix: Annotated[str, NAME, "Prefix of the names of spans and metrics."] = "dragoman"
     tasks: Annotated[
-        bool, BOOLEAN, "Make tasks; without, A2A calls run nothing and are answered with an empty task."
+        bool, BOOLEAN, "Create tasks. If false, A2A calls run nothing and are answered with an empty task."
     ] = True
 
     agents: tuple[AgentEntry, ...] = ()
@@ -251,7 +261,7 @@ def settings() -> tuple[Setting, ...]:
 
 
 def spelled(value: object) -> str:
-    """A setting's value as one writes it in the environment; empty when it is not set."""
+    """A setting's value as text for the environment; empty when it is not set."""
     match value:
         case None | ():
             return ""
