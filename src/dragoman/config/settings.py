@@ -228,7 +228,7 @@ class Config(Struct, frozen=True, kw_only=True):
     audit: Annotated[
         str,
         choice("auto", "all", "refused", "off"),
-        "What the audit trail records; auto is all where callers must say who they are, else refused.",
+        "Extent of the audit trail; auto is all where callers must say who they are, else refused.",
     ] = "auto"
     audit_retention: Annotated[timedelta | None, DURATION, "How long audit entries are kept, or forever."] = timedelta(
         days=90
