@@ -4,7 +4,14 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+
+try:
+    from hypothesis import HealthCheck, settings
+except ModuleNotFoundError:
+    pass  # the environments of the frameworks have no property tests, hence no hypothesis
+else:
+    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+    settings.load_profile("busy machine")
 
 HERE = Path(__file__).parent
 
@@ -19,10 +26,6 @@ FOREIGN_NAMES = frozenset(
     {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "no_color", "force_color", "clicolor_force", "columns"}
 )
 """Others, in small letters: what clients go through to reach servers on this machine, and how help is printed."""
-
-
-settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("busy machine")
 
 
 def pytest_configure() -> None:

@@ -100,7 +100,7 @@ async def test_the_places_where_a_card_was_looked_for_are_told_on_one_line() -> 
         (found,) = await findings(partner(url))
         assert "\n" not in found.what
         at = f"{url}/.well-known/agent"
-        assert f"Tried: {at}-card.json: HTTP status 404; {at}.json: HTTP status 404; " in found.what
+        assert f"Tried: {at}-card.json: HTTP status 404; {at}.json: HTTP status 404" in found.what
 
 
 @pytest.mark.parametrize("status", [429, 503])
