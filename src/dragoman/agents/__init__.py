@@ -1,6 +1,6 @@
-"""What can stand behind a card: a package for each kind of agent.
+"""The kinds of agent that a card can describe, one package for each.
 
-`python` functions, a `model`, an agent of another server (`remote`), a `program`, a `worker` process elsewhere, agents
-of `frameworks`. `mcp` gives models the tools of MCP servers. The modules beside the packages are shared by several
-kinds.
+`python` is for functions, `model` for language models, `remote` for agents of other servers, `program` for programs,
+`worker` for processes elsewhere, `frameworks` for agents of frameworks. `mcp` gives models the tools of MCP servers.
+The modules beside the packages are shared by several kinds.
 """

@@ -1,7 +1,7 @@
-"""The artifacts of one run: which id each has, and what goes on with what.
+"""The artifacts of one run: their ids, and which chunk continues which artifact.
 
-Invariant: the first chunk of an artifact is never an append, and the same code run again uses the same ids, so that a
-run that is taken up again replaces what the earlier one left.
+Invariant: the first chunk of an artifact is never an append. The same code run again uses the same ids, so a resumed
+run replaces what the earlier one left.
 """
 
 from msgspec.structs import replace
@@ -12,10 +12,10 @@ from dragoman.model.message import Artifact, Part
 
 
 class Artifacts:
-    """Gives out what an agent yields, returns, and passes to `ctx.artifact`.
+    """Emits what an agent yields, returns, and passes to `ctx.artifact`.
 
-    What is yielded flows into one artifact, chunk by chunk, and is closed by the end of the task: a flag on the last
-    chunk would mean to hold every chunk back until the next one is there.
+    Everything that is yielded goes into one artifact, chunk by chunk. The end of the task closes it: to set a flag on
+    the last chunk, every chunk would have to be held back until the next one arrives.
     """
 
     __slots__ = ("_flow", "_flows", "_names", "_run")
@@ -27,15 +27,15 @@ class Artifacts:
         self._names: dict[str, str | None] = {}
 
     async def yielded(self, content: object) -> None:
-        """Add to the artifact that the run is writing; an Artifact stands for itself, None and "" are nothing."""
-        await self._flowed(content, last=False)
+        """Add to the artifact that the run is writing. An Artifact stands for itself; None and "" add nothing."""
+        await self._add(content, last=False)
 
     async def returned(self, content: object) -> None:
-        """Give out what the run ends with, as `yielded` does, and close it."""
-        await self._flowed(content, last=True)
+        """Emit the run's return value, as `yielded` does, and close the artifact."""
+        await self._add(content, last=True)
 
     def turn(self) -> None:
-        """The caller is asked: what is yielded after the answer is an artifact of its own."""
+        """Start a new artifact for what is yielded after the caller's answer: the caller is about to be asked."""
         self._flow = None
 
     async def given(
@@ -49,10 +49,10 @@ class Artifacts:
         last: bool | None,
         media_type: str | None,
     ) -> str:
-        """Give out one artifact, or a chunk of one; the answer is its id.
+        """Emit one artifact, or a chunk of one. Returns its id.
 
-        With `append` and no `id` it goes on with the newest artifact of that name (without a name: the newest).
-        `last` None: an artifact is whole, a chunk is not the last.
+        With `append` and no `id`, the chunk continues the newest artifact of that name (without a name: the newest).
+        `last` None: a whole artifact is closed, a chunk leaves it open.
         """
         artifact = sound_artifact(content) if isinstance(content, Artifact) else None
         if artifact is None:
@@ -70,7 +70,7 @@ class Artifacts:
         await self._give(artifact, append=append, last=not append if last is None else last)
         return artifact.artifact_id
 
-    async def _flowed(self, content: object, *, last: bool) -> None:
+    async def _add(self, content: object, *, last: bool) -> None:
         if content is None or (isinstance(content, str) and not content):
             return
         if isinstance(content, Artifact):

@@ -1,6 +1,7 @@
-"""Breaker: keeps calls from an upstream that does not answer, and lets one through now and then to see whether it does.
+"""Breaker: holds back calls to an upstream that does not answer, and lets one through now and then as a test.
 
-Invariant: while it is open no call goes out; half open, one at a time, whose outcome decides.
+Invariant: while it is open, no call goes out. While it is half open, one call goes out at a time, and its outcome
+decides.
 """
 
 from collections.abc import Callable
@@ -8,11 +9,11 @@ from enum import StrEnum
 
 PAUSE_GROWTH = 2.0
 PAUSE_S_MAX = 300.0
-"""Longest that an upstream is left alone."""
+"""The longest pause."""
 
 
 OPENED_MAX = 64
-"""How often the pause may have grown: one of 0.1 s has long been the longest."""
+"""Bounds the exponent of the pause: long before this, even a pause of 0.1 s has grown to the longest."""
 
 
 class State(StrEnum):
@@ -24,7 +25,7 @@ class State(StrEnum):
 
 
 class Breaker:
-    """Opens after `failures` in a row for `pause_s`, longer each time it opens again. `clock` counts seconds."""
+    """Opens for `pause_s` after `failures` failures in a row, longer each time it reopens. `clock` counts seconds."""
 
     __slots__ = ("_failures", "_in_a_row", "_opened", "_pause_s", "_trial_until_s", "_until_s", "clock")
 
@@ -39,27 +40,27 @@ class Breaker:
 
     @property
     def state(self) -> State:
-        """Open until its pause is over, then half open until a call has succeeded."""
+        """Open until the pause is over, then half open until a call succeeds."""
         if not self._opened:
             return State.CLOSED
         return State.OPEN if self.clock() < self._until_s else State.HALF_OPEN
 
     @property
     def wait_s(self) -> float:
-        """How long until a call may be made: 0 if now. While one is being tried, a share of the pause."""
+        """Seconds until a call may be made, 0 if now. While a trial call is under way: a tenth of the pause."""
         if not self._opened:
             return 0.0
         if (left := self._until_s - self.clock()) > 0:
             return left
-        return self._pause_s / 10 if self._tried else 0.0
+        return self._pause_s / 10 if self._trial_running else 0.0
 
     @property
-    def _tried(self) -> bool:
-        """Whether a call is being tried. One that takes longer than a pause does not keep others back."""
+    def _trial_running(self) -> bool:
+        """Whether a trial call is under way. A trial that takes longer than a pause no longer holds others back."""
         return self.clock() < self._trial_until_s
 
     def admit(self) -> bool:
-        """Whether a call may be made now. If so, `succeeded`, `failed` or `unknown` is to be said of it."""
+        """Whether a call may be made now. If so, report its outcome by `succeeded`, `failed` or `unknown`."""
         if not self._opened:
             return True
         if self.wait_s > 0:
@@ -68,14 +69,14 @@ class Breaker:
         return True
 
     def succeeded(self) -> None:
-        """A call got through."""
+        """Record that a call got through."""
         self._in_a_row = self._opened = 0
         self._trial_until_s = 0.0
 
     def failed(self) -> float | None:
-        """A call did not get through. What went out before it opened says nothing more.
+        """Record that a call did not get through. Failures that arrive while it is open do not count.
 
-        How long no call is made, if it opens by this one; else None.
+        Returns the length of the pause in seconds if this failure opens the breaker, else None.
         """
         self._in_a_row += 1
         if self._opened and self.clock() < self._until_s:
@@ -89,11 +90,11 @@ class Breaker:
         return None
 
     def half_open(self) -> bool:
-        """Something else shows that it answers: a call may be made now. False if one might have been before."""
+        """Allow a call now, because the upstream has shown that it answers. False if calls were not held back."""
         held_back = self.clock() < self._until_s
         self._until_s = min(self._until_s, self.clock())
         return self._opened > 0 and held_back
 
     def unknown(self) -> None:
-        """A call was given up before anything could be said of it."""
+        """Record that a call was given up before its outcome was known."""
         self._trial_until_s = 0.0

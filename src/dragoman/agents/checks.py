@@ -1,6 +1,6 @@
-"""What `dragoman agents check` finds out about an agent.
+"""The findings of `dragoman agents check` about an agent.
 
-Invariant: a check changes nothing, makes no task, and costs its agent nothing but a look.
+Invariant: a check changes nothing, creates no task, and costs the agent no more than a look.
 """
 
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from msgspec import Struct
 
 
 class Finding(Struct, frozen=True):
-    """One thing that was looked at. `fix` says how to mend it if it is not `ok`."""
+    """The result of one check. `fix` says what to do if it is not `ok`."""
 
     ok: bool
     what: str
@@ -19,8 +19,8 @@ class Finding(Struct, frozen=True):
 
 @runtime_checkable
 class Checkable(Protocol):
-    """An agent that can be tried without a task."""
+    """An agent that can be checked without a task."""
 
     def check(self) -> AsyncIterator[Finding]:
-        """What is looked at, one after the other, in at most 10 s. Raises nothing. The agent need not be open."""
+        """Yield the findings one after the other, within 10 s. Raises nothing. The agent need not be open."""
         ...

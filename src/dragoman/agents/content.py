@@ -1,6 +1,6 @@
-"""What an agent may yield, return or send, as Parts.
+"""Converts what an agent yields, returns or sends into Parts.
 
-Invariant: what leaves here can be written as JSON and read back the same, and shares nothing that the agent can still
+Invariant: the result can be written as JSON and read back unchanged, and shares nothing that the agent can still
 change.
 """
 
@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from dragoman.model.message import Artifact, Message, Part
 
 BYTES_MEDIA_TYPE = "application/octet-stream"
-"""What bytes are as long as nobody says better (RFC 2046 §4.5.1)."""
+"""The media type of bytes when no other is given (RFC 2046 §4.5.1)."""
 
 _JSON_TYPES: tuple[Any, ...] = (str, int, float, dict, list)
 
@@ -21,9 +21,10 @@ _JSON_TYPES: tuple[Any, ...] = (str, int, float, dict, list)
 def parts_of(content: object, *, media_type: str | None = None, filename: str | None = None) -> tuple[Part, ...]:
     """The parts that `content` stands for.
 
-    Text is a text part; bytes, or `(bytes, "image/png")`, a file part; a Part is itself; a Message its parts; a list
-    with a Part or bytes in it the parts of its items; everything else that has a JSON form (dict, list, number, None,
-    dataclass, msgspec struct, Pydantic model) one data part. `media_type` and `filename` are for parts that have none.
+    Text becomes a text part; bytes, or `(bytes, "image/png")`, a file part. A Part stands for itself, a Message for its
+    parts. A list that contains a Part or bytes becomes the parts of its items. Everything else that has a JSON form
+    (dict, list, number, None, dataclass, msgspec struct, Pydantic model) becomes one data part. `media_type` and
+    `filename` apply to parts that have none.
 
     Raises TypeError for anything else, and ValueError for a Part that does not hold exactly one thing.
     """
@@ -50,7 +51,7 @@ def parts_of(content: object, *, media_type: str | None = None, filename: str | 
 
 
 def sound_artifact(artifact: Artifact) -> Artifact:
-    """An agent's own Artifact, checked and detached from what the agent can still change.
+    """An agent's own Artifact, validated and detached from what the agent can still change.
 
     Raises TypeError or ValueError if it cannot be sent.
     """
@@ -63,7 +64,7 @@ def sound_artifact(artifact: Artifact) -> Artifact:
 
 
 def json_of(value: object) -> Any:
-    """`value` as a caller will read it: through JSON and back. NaN becomes null, tuples become lists.
+    """`value` as a caller will read it: encoded as JSON and decoded. NaN becomes null, tuples become lists.
 
     Raises TypeError or ValueError if it has no JSON form.
     """
@@ -71,7 +72,7 @@ def json_of(value: object) -> Any:
 
 
 def _json_form(value: object) -> Any:
-    """What msgspec asks for when it does not know a type; subclasses of the JSON types are such, too."""
+    """msgspec's hook for types that it does not know. Subclasses of the JSON types land here, too."""
     for plain in _JSON_TYPES:
         if isinstance(value, plain):
             return plain(value)
@@ -107,7 +108,7 @@ def _sound(part: Part) -> Part:
 
 
 def _whole_characters(text: str) -> str:
-    """The plain text of `text`. Half a surrogate pair, which a model may stream, cannot be sent: it becomes `?`."""
+    """`text` as a plain str. Half a surrogate pair, which a model may stream, cannot be sent: it becomes `?`."""
     if type(text) is not str:
         text = str(text)
     if text.isascii():

@@ -1,7 +1,7 @@
-"""What a program says on its standard error, as lines of the log.
+"""Logs the standard error of a program, line by line.
 
-Invariant: pure but for the log; however much is said, a bounded part of it is logged and held, and little time is
-spent on the rest. No line can look like another, or do something to a terminal.
+Invariant: pure but for the log. However much the program writes, the part that is logged and held is bounded, and
+little time is spent on the rest. No line can pass for another log line or send control characters to a terminal.
 """
 
 import time
@@ -9,13 +9,13 @@ from collections.abc import Callable
 from logging import Logger
 
 LINE_CHARS = 2_000
-"""As much of a line as is logged."""
+"""The longest part of a line that is logged."""
 
 LINE_BYTES = 4 * LINE_CHARS
-"""As much of it as is held: a character has at most four bytes (RFC 3629 §3)."""
+"""The longest part of a line that is held: a character has at most four bytes (RFC 3629 §3)."""
 
 LINES_MAX, LINES_PER_S = 200, 20
-"""So many lines are logged at once, and so many a second on the whole."""
+"""The most lines logged in a burst, and the most per second on average."""
 
 
 class Complaints:
@@ -32,11 +32,11 @@ class Complaints:
         self._left_out = 0
 
     def feed(self, piece: bytes) -> None:
-        """What was said next."""
+        """Take the next output of the program."""
         now = self._clock()
         self._budget = min(float(LINES_MAX), self._budget + (now - self._since) * LINES_PER_S)
         self._since = now
-        may = 0 if self._left_out and self._budget < LINES_PER_S else int(self._budget)  # told of once a second
+        may = 0 if self._left_out and self._budget < LINES_PER_S else int(self._budget)  # reported once a second
         *lines, rest = (self._line + piece).split(b"\n", may)
         for line in lines:
             self._say(line)
@@ -46,7 +46,7 @@ class Complaints:
         self._line = rest[:LINE_BYTES]
 
     def end(self) -> None:
-        """No more comes: a last line needs no end."""
+        """Log what is left: the last line may lack its newline."""
         line, self._line = self._line, b""
         self._say(line)
         self._say_left_out()

@@ -1,7 +1,7 @@
-"""What callers are told of the tools that an agent calls.
+"""Reports an agent's tool calls to the caller of the task.
 
-Invariant: a call is told of by two statuses at most, its start and its end, with the same id; both are for people (a
-text) and for programs (tool-call-v1 of protoLabs, in the metadata of the status).
+Invariant: a call is reported by at most two statuses, its start and its end, with the same id. Each is readable by
+people (a text) and by programs (tool-call-v1 of protoLabs, in the metadata of the status).
 """
 
 from typing import Any
@@ -13,11 +13,11 @@ from dragoman.dialects.protoagent.extensions import TOOL_CALL
 from dragoman.engine.api import Run
 
 RESULT_CHARS_MAX = 4_000
-"""As much of a result as callers are shown: what a tool finds is for the model, and may be a whole page."""
+"""The longest result that callers are shown: a tool's result is meant for the model, and may be a whole page."""
 
 
 class ToolCall(Struct, frozen=True, kw_only=True):
-    """One call of a tool, as it begins, or, once it is `done`, as it ended. `error` is why it failed."""
+    """One call of a tool: as it begins, or, if `done`, as it ended. `error` says why it failed."""
 
     id: str
     name: str
@@ -27,7 +27,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
     done: bool = False
 
     async def told(self, run: Run) -> None:
-        """Tell of it. Raises TypeError or ValueError if a value has no JSON form."""
+        """Report the call as a status. Raises TypeError or ValueError if a value has no JSON form."""
         await run.status(parts_of(self.text), metadata={TOOL_CALL: self._metadata()})
 
     @property
@@ -39,7 +39,7 @@ class ToolCall(Struct, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """What a person reads."""
+        """The text for people."""
         match self.phase:
             case "started":
                 return f"Calling {self.name}"

@@ -1,6 +1,6 @@
-"""The seam between a model and what it may call: Tools, which MCP servers stand behind, and the loop that calls them.
+"""Tools: the interface between a model's tool loop and the MCP servers that provide the tools.
 
-Invariant: a tool that fails is told to the model as a failure, and never ends the task.
+Invariant: a tool that fails is reported to the model as a failure, and never ends the task.
 """
 
 from typing import Any, Protocol, runtime_checkable
@@ -12,9 +12,9 @@ from dragoman.model.message import Part
 
 
 class Tool(Struct, frozen=True, kw_only=True):
-    """A tool as a model is told of it. `parameters` is the JSON Schema of its arguments, an object.
+    """A tool as the model sees it. `parameters` is the JSON Schema of its arguments, an object.
 
-    `repeatable`: calling it twice does no more than calling it once, so that a call that a crash cut off is made again.
+    `repeatable`: two calls have the same effect as one, so a call that a crash interrupted is made again.
     """
 
     name: str
@@ -24,9 +24,9 @@ class Tool(Struct, frozen=True, kw_only=True):
 
 
 class ToolResult(Struct, frozen=True, kw_only=True):
-    """What a call came to. `text` is for the model; with `error` it says what went wrong, in words that help the model.
+    """The outcome of a call. `text` is for the model; with `error`, it explains the failure to the model.
 
-    `parts` are for the caller of the task: files, images and data that are given out as an artifact of their own.
+    `parts` are for the caller of the task: files, images and data, which are emitted as an artifact of their own.
     """
 
     text: str
@@ -36,25 +36,25 @@ class ToolResult(Struct, frozen=True, kw_only=True):
 
 @runtime_checkable
 class Tools(Protocol):
-    """Tools that a model may call, from any number of servers; names are unique in one Tools.
+    """Tools that a model may call, from any number of servers. Names are unique within one Tools.
 
-    Names are what the API takes: 1 to 64 of letters, digits, `_` and `-`. A Tools that is also `Living` is opened and
-    closed with its agent; one that is `Checkable` is tried with it.
+    Names are what the API accepts: 1 to 64 letters, digits, `_` and `-`. A Tools that is also `Living` is opened and
+    closed with its agent; one that is `Checkable` is checked with it.
     """
 
     async def offered(self) -> tuple[Tool, ...]:
-        """What can be called now, always in the same order. A server that is away offers nothing. Raises nothing."""
+        """The tools that can be called now, in a stable order. Unreachable servers offer none. Raises nothing."""
         ...
 
     def needs_approval(self, name: str) -> bool:
-        """Whether the caller of the task is asked before this tool is called."""
+        """Whether the caller of the task must approve each call of this tool."""
         ...
 
     async def call(self, run: Run, name: str, arguments: dict[str, Any], call_id: str) -> ToolResult:
-        """Call it, in a bounded time. Raises nothing but CancelledError, by which the call is to be given up.
+        """Call the tool, in a bounded time. Raises only CancelledError, which means that the call must be given up.
 
-        `name` may be unknown, since models invent names. `call_id` is unique in the task and the same when the call is
-        made again. Who tells the caller of the call's beginning and end is the loop, not this; it may report progress
-        by `run.status`.
+        `name` may be unknown, since models invent names. `call_id` is unique in the task and stays the same when the
+        call is made again. The loop reports the start and the end of the call to the caller, not this method; this
+        method may report progress by `run.status`.
         """
         ...

@@ -1,6 +1,6 @@
-"""Reading: how the bytes of a file part are fetched whose URL a stranger wrote.
+"""Fetches the bytes of a file part whose URL a stranger wrote.
 
-Invariant: no address is dialled that the guard was not asked about, redirects included (invariant 13), and no more is
+Invariant: no address is dialled that the guard has not approved, redirects included (invariant 13), and no more is
 read than is allowed.
 """
 
@@ -25,23 +25,23 @@ REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 MAX_BYTES = 32 * 1024 * 1024
 TIMEOUT_S = 30.0
-"""What holds in a worker process, which has no settings."""
+"""The limits in a worker process, which has no settings."""
 
 CONNECTIONS_MAX = 20
-"""At once, to all hosts together; further readers wait."""
+"""The most connections at once, to all hosts together; further readers wait."""
 
 MAX_URL = 8192
-"""Longer than others: a bucket's own URLs hold a signature and a token."""
+"""Longer than for other URLs: a bucket's presigned URLs hold a signature and a token."""
 
 NO_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 WHITE_SPACE = b" \t\n\r\f\v"
 
 PIECE_BYTES = 65_536
-"""How much of a data URL is decoded at once: escaped to the last byte, a whole one would take 80 times its size."""
+"""How much of a data URL is decoded at once: a fully escaped one, decoded whole, would take 80 times its size."""
 
 
 class FileReading:
-    """Fetches what http, https and data URLs lead to: see `engine.files.Reading`.
+    """Fetches http, https and data URLs: see `engine.files.Reading`.
 
     Hosts that the operator named have connections of their own; all others are checked as they are dialled.
     """
@@ -67,22 +67,22 @@ class FileReading:
         self._named = Egress(operator_named, max_answer_bytes=max_bytes, connections_max=CONNECTIONS_MAX)
 
     async def fetch(self, url: str) -> bytes:
-        """All bytes that `url` leads to. Raises Unreadable."""
+        """Return all bytes behind `url`. Raises Unreadable."""
         if url[:5].lower() == "data:":
             return await asyncio.to_thread(_inline, url, self._max_bytes)  # it may take a second
         loop = asyncio.get_running_loop()
         until_s = loop.time() + self._timeout_s
         for _ in range(REDIRECTS_MAX + 1):
-            reply = await self._asked(url, until_s - loop.time())
+            reply = await self._request(url, until_s - loop.time())
             if reply.ok:
                 return reply.body
             if reply.status not in REDIRECTS or "location" not in reply.headers:
-                raise Unreadable(f"{_shown(url)} answers {reply.status}: its file is not to be had there")
-            url = _further(url, reply.headers["location"])
+                raise Unreadable(f"{_shown(url)} answers {reply.status}: the file is not there")
+            url = _redirect_target(url, reply.headers["location"])
         raise Unreadable(f"{_shown(url)}: more than {REDIRECTS_MAX} redirects")
 
-    async def _asked(self, url: str, timeout_s: float) -> Reply:
-        """One answer. A host that a redirect names is looked at as the first was."""
+    async def _request(self, url: str, timeout_s: float) -> Reply:
+        """Return one answer. The host of a redirect is checked like the first one."""
         try:
             to = target(url.partition("#")[0], MAX_URL)
         except BadUrl as error:
@@ -109,7 +109,7 @@ class FileReading:
 
 
 async def read_here(part: Part) -> bytes:
-    """The bytes of a file part, in a process that is no server. Raises Unreadable."""
+    """The bytes of a file part, in a process that is not a server. Raises Unreadable."""
     if part.raw is not None:
         return part.raw
     if part.url is None:
@@ -121,12 +121,12 @@ async def read_here(part: Part) -> bytes:
         await reading.close()
 
 
-def _further(url: str, location: str) -> str:
-    """Where a redirect leads. What came over https goes on over https."""
+def _redirect_target(url: str, location: str) -> str:
+    """The target of a redirect. A fetch over https stays on https."""
     try:
         further = urljoin(url, location)
     except ValueError as error:
-        raise Unreadable(f"{_shown(url)} leads to what is no URL") from error
+        raise Unreadable(f"{_shown(url)} redirects to something that is not a URL") from error
     if url.lower().startswith("https:") and not further.lower().startswith("https:"):
         raise Unreadable(f"{_shown(url)} leads from https to {urlsplit(further).scheme or 'nothing'}: not followed")
     return further
@@ -136,7 +136,7 @@ def _inline(url: str, max_bytes: int) -> bytes:
     """The bytes of a data URL (RFC 2397). Raises Unreadable."""
     head, comma, content = url[5:].partition(",")
     if not comma:
-        raise Unreadable("a data url has a comma before its data")
+        raise Unreadable("a data url needs a comma before its data")
     if len(content) > max_bytes * 4:
         raise Unreadable(f"a data url of more than the {max_bytes} bytes allowed (fetch_max_bytes)")
     found = b"".join(_unescaped(content.encode("utf-8", "replace")))
@@ -145,16 +145,17 @@ def _inline(url: str, max_bytes: int) -> bytes:
             found = found.translate(None, WHITE_SPACE)
             found = b64decode(found + b"=" * (-len(found) % 4), validate=True)
         except binascii.Error as error:
-            raise Unreadable("a data url that says base64 and is not") from error
+            raise Unreadable("a data url declares base64 but its data is not") from error
     if len(found) > max_bytes:
         raise Unreadable(f"a data url of more than the {max_bytes} bytes allowed (fetch_max_bytes)")
     return found
 
 
 def _unescaped(content: bytes) -> Iterator[bytes]:
-    """`content` in pieces, without its percent-encoding; a percent sign that encodes nothing stays (WHATWG URL §1.3).
+    """Percent-decoded pieces of `content`. A percent sign that encodes nothing stays (WHATWG URL §1.3).
 
-    Quoted-printable is the same with another sign, and there is a decoder in C: a stranger may escape every other byte.
+    Quoted-printable is the same encoding with another sign, and Python decodes it in C. The speed matters, since a
+    stranger may escape every other byte.
     """
     start = 0
     while start < len(content):
@@ -167,7 +168,7 @@ def _unescaped(content: bytes) -> Iterator[bytes]:
 
 
 def _shown(url: str) -> str:
-    """A URL for an error: without what may be secret in it."""
+    """A URL as errors may show it: without its query and credentials, which may be secret."""
     try:
         parts = urlsplit(url)
         return f"{parts.scheme}://{parts.hostname}{parts.path}"[:200]
