@@ -522,7 +522,7 @@ async def test_a_content_filter_rejects(api: Completions, script: Any) -> None:
 
 async def test_an_answer_that_is_cut_at_its_length_says_so(api: Completions) -> None:
     api.answers(said("Once upon", finish="length"))
-    text = "The answer is cut off: it is as long as it may be."
+    text = "The answer is cut off: it has reached its maximum length."
     assert await ending(model(api.url)) == (TaskState.COMPLETED, text, "model_length")
 
 

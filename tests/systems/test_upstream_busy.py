@@ -235,6 +235,6 @@ async def test_a_models_breaker_counts_answers_and_says_when_it_opens(caplog: py
             assert "does not answer" not in caplog.text
             assert (await calls.send(message()))[0] == 503
         assert len(api.asked) == 6
-        assert f"model chat: {api.url} does not answer: it is asked again in 10 s" in caplog.text
+        assert f"model chat: {api.url} does not answer: the next call is made in 10 s" in caplog.text
         assert (await calls.send(message()))[0] == 503
         assert len(api.asked) == 6

@@ -1,5 +1,5 @@
-"""A model behind a card, by any endpoint of chat completions.
+"""A model behind a card, reached through any endpoint of chat completions.
 
-`agent` has ChatAgent, `endpoint` the place it asks and the breaker before it, `answer` one answer from its request to
-its last token, `tool_loop` the calls of tools in between.
+`agent` has ChatAgent. `endpoint` is the server that it calls, with its breaker. `answer` is one answer, from its
+request to its last token. `tool_loop` makes the tool calls in between.
 """

@@ -1,6 +1,6 @@
-"""ChatAgent: a model behind a card, by any endpoint of chat completions.
+"""ChatAgent: a model behind a card, reached through any endpoint of chat completions.
 
-Invariant: the endpoint keeps nothing that a task needs: the conversation is in the store, and goes with each call.
+Invariant: the endpoint keeps nothing that a task needs. The conversation is in the store, and goes with each call.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from dragoman.model.message import Artifact, Message, Part
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """What becomes of an answer that is none, or not all of one; and how often tools are called in a task."""
+    """How a refused or truncated answer ends the task, and how many rounds of tool calls a task may have."""
 
     on_refusal: str = "reject"
     on_length: str = "complete"
@@ -42,8 +42,8 @@ class Policy(Struct, frozen=True, kw_only=True):
 class ChatAgent:
     """A model. Satisfies `Runner`, `Refusing`, `Living`, `Dependent` and `Checkable`.
 
-    Tokens are gathered for `coalesce_s`. A run that a crash cut off begins its answer anew, in place of what was given
-    out; with tools, from the last call.
+    Tokens are gathered for `coalesce_s`. A run that a crash interrupted begins its answer again and replaces what was
+    emitted; with tools, it resumes after the last call.
     """
 
     def __init__(
@@ -72,13 +72,13 @@ class ChatAgent:
 
     @property
     def offline(self) -> bool:
-        """Whether sends are refused, since the endpoint does not answer and no call is to be made."""
+        """Whether sends are refused, because the endpoint does not answer and no call may be made yet."""
         breaker = self._endpoint.breaker
         return breaker.state is not State.CLOSED and breaker.wait_s > 0
 
     @property
     def degraded(self) -> str | None:
-        """Why it cannot answer, or not with all of its tools, for all that is known from what was asked last."""
+        """Why it cannot answer, or not with all of its tools, as far as the latest calls show."""
         if self._endpoint.breaker.state is not State.CLOSED:
             return "its endpoint does not answer: calls are held back for a while"
         return tools.degraded if isinstance(tools := self._beside, Dependent) else None
@@ -90,22 +90,22 @@ class ChatAgent:
 
     @property
     def _beside(self) -> object:
-        """Its tools, which may be more than that."""
+        """Its tools, typed as object: they may satisfy other protocols, too."""
         return self._tools
 
     async def open(self, group: asyncio.TaskGroup) -> None:
-        """Open its tools; the endpoint is asked when there is something to ask."""
+        """Open the tools. The endpoint needs no opening: it connects with the first call."""
         if isinstance(tools := self._beside, Living):
             await tools.open(group)
 
     async def close(self) -> None:
-        """End what is open."""
+        """Close the endpoint's connections and the tools."""
         await self._endpoint.close()
         if isinstance(tools := self._beside, Living):
             await tools.close()
 
     async def check(self) -> AsyncIterator[Finding]:
-        """Whether the endpoint is there, lets this server in, and has the model; then its tools."""
+        """Check whether the endpoint is there, accepts this server's key, and has the model; then check the tools."""
         async for finding in looked(self._endpoint, str(self._asking.settings.get("model", ""))):
             yield finding
         if isinstance(tools := self._beside, Checkable):
@@ -115,7 +115,7 @@ class ChatAgent:
     async def run(self, run: Run) -> None:
         """Have the model answer the message of the task."""
         asking = self._asking
-        message = await self._fetched(run)
+        message = await self._fetch_files(run)
         history = await run.history(asking.history_messages) if asking.history_messages else ()
         try:
             messages = asking.conversation(message, history)
@@ -130,11 +130,11 @@ class ChatAgent:
             if answer.calls:
                 raise failures.failed(f"{run.head.agent} calls tools that it was not given.", "model_unreadable")
         else:
-            answer = await self._with_tools(run, self._tools, messages)
-        await self._finished(run, answer)
+            answer = await self._answer_with_tools(run, self._tools, messages)
+        await self._finish(run, answer)
 
-    async def _fetched(self, run: Run) -> Message:
-        """The caller's message, with the bytes of the files whose URLs the endpoint does not take."""
+    async def _fetch_files(self, run: Run) -> Message:
+        """The caller's message. Files whose URLs the endpoint does not take are replaced by their bytes."""
         message, takes = run.message, self._asking.takes
         if not any(fetches(part, takes) for part in message.parts):
             return message
@@ -149,8 +149,8 @@ class ChatAgent:
             parts.append(part)
         return replace(message, parts=tuple(parts))
 
-    async def _with_tools(self, run: Run, tools: Tools, messages: list[Said]) -> Answer:
-        """The answer after the last call of a tool."""
+    async def _answer_with_tools(self, run: Run, tools: Tools, messages: list[Said]) -> Answer:
+        """Make the model's tool calls, and return the answer that follows the last of them."""
         transcript = Transcript(run)
         calling = Calling(run, tools, transcript)
         offered = await tools.offered()
@@ -169,7 +169,7 @@ class ChatAgent:
                 if not answer.calls:
                     return answer
                 if number > self._policy.tool_rounds:
-                    text = f"{run.head.agent} called tools {self._policy.tool_rounds} times and came to no end."
+                    text = f"{run.head.agent} called tools {self._policy.tool_rounds} times without reaching an answer."
                     raise failures.failed(text, "model_tool_rounds")
                 round_ = Round(answer.text, identified(answer.calls, number), answer.usage)
                 transcript.keep_round(number, round_)
@@ -178,8 +178,8 @@ class ChatAgent:
             messages += await calling.round(number, round_, offered)
         raise AssertionError("unreachable: the rounds are counted")
 
-    async def _finished(self, run: Run, answer: Answer) -> None:
-        """What the end of an answer means for the task. Raises Ended unless it is whole."""
+    async def _finish(self, run: Run, answer: Answer) -> None:
+        """Settle the task by how the answer ended. Raises Ended unless the answer is whole."""
         policy, name = self._policy, run.head.agent
         if answer.refusal or answer.finish == "content_filter":
             text = answer.refusal or "The content filter of the model's endpoint cut the answer off."
@@ -189,16 +189,16 @@ class ChatAgent:
             return
         if answer.finish == "length":
             if not answer.text:
-                text = f"{name} used up its tokens before it had said anything: it needs more of them."
+                text = f"{name} used up its tokens before it said anything: it needs more of them."
                 raise failures.failed(text, "model_length")
             if policy.on_length == "fail" or self._asking.schema is not None:
                 raise failures.failed(f"{name} used up its tokens: the answer is cut off.", "model_length")
             raise failures.cut_off()
         if self._asking.schema is not None:
-            await self._data(run, answer.text)
+            await self._emit_data(run, answer.text)
 
-    async def _data(self, run: Run, text: str) -> None:
-        """Give out an answer with a schema, as data."""
+    async def _emit_data(self, run: Run, text: str) -> None:
+        """Emit an answer with a schema, as data."""
         said = _unfenced(text).encode()
         try:
             json_bounds.check(said)
@@ -210,7 +210,7 @@ class ChatAgent:
 
 
 def _unfenced(text: str) -> str:
-    """JSON without the fence that smaller models put around it."""
+    """The JSON without the code fence that smaller models put around it."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```") and len(text) > 6:
         return text[3:-3].removeprefix("json").strip()

@@ -1,7 +1,7 @@
-"""One answer of a model, from the request to its last token, as often as it takes.
+"""One answer of a model, from the request to its last token, over as many attempts as needed.
 
-Invariant: what is given out of an answer is one artifact; an answer that is begun anew replaces what was given out of
-the one before. When the run is canceled, the connection is closed at once, and the model stops.
+Invariant: an answer is emitted as one artifact. An answer that begins again replaces what the previous attempt emitted.
+When the run is canceled, the connection is closed at once, and the model stops.
 """
 
 import asyncio
@@ -27,14 +27,14 @@ from dragoman.net.flow import Flow
 log = logging.getLogger("dragoman.models")
 
 FIRST_WAIT_S, LONGEST_WAIT_S = 0.5, 8.0
-"""Waits between two attempts where the endpoint does not say how long; they double."""
+"""The wait between two attempts when the endpoint names none: the first, and the longest. Waits double."""
 
 LINGER_S = 0.1
-"""How long the end of an answer is waited for once all of it is there, so that its connection can be used again."""
+"""How long to wait for the end of the stream once the answer is whole, so that its connection can be reused."""
 
 
 class Answer(Struct, frozen=True):
-    """What the model said: `text` was given out already, unless it was to be kept. `finish` is why it stopped."""
+    """The model's answer. `text` has already been emitted, unless it was kept. `finish` is why the model stopped."""
 
     text: str
     calls: tuple[Called, ...] = ()
@@ -44,9 +44,9 @@ class Answer(Struct, frozen=True):
 
 
 class Trying(Struct, frozen=True, kw_only=True):
-    """How often a model is asked, and how long all waits in between may be, taken together.
+    """How often a model is called again, and how long all waits in between may take together.
 
-    `pause` and `chance` are time and randomness, which tests give.
+    `pause` and `chance` supply time and randomness, which tests replace.
     """
 
     retries: int = 2
@@ -56,13 +56,13 @@ class Trying(Struct, frozen=True, kw_only=True):
     now_s: Callable[[], float] = time.time
 
     def wait_s(self, attempt: int) -> float:
-        """How long to wait after so many attempts: a random share of it, at least half."""
+        """Seconds to wait after this many attempts: a random share of the backoff, at least half."""
         whole: float = min(LONGEST_WAIT_S, FIRST_WAIT_S * 2.0 ** min(attempt, 10))
         return min(self.wait_max_s, whole) * (0.5 + 0.5 * self.chance())
 
 
 class Answering:
-    """Asks the model at `endpoint`, for the agent `name`, and gives out what it says, gathered in `windows`."""
+    """Calls the model at `endpoint` for the agent `name`, and emits its answer, gathered in `windows`."""
 
     __slots__ = ("_endpoint", "_name", "_on_refusal", "_trying", "_windows")
 
@@ -76,10 +76,10 @@ class Answering:
     async def answer(
         self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False, first: bool = True
     ) -> Answer:
-        """What the model answers, given out as that artifact; with `keeps` it is only told.
+        """Return the model's answer, emitted as that artifact; with `keeps`, it is only returned.
 
-        `first`: nothing of the task was done before. Raises Ended. The breaker is told how the last attempt went: it
-        counts answers, not attempts, and none is made once others have opened it.
+        `first`: nothing of the task has been done before. Raises Ended. The breaker is told the outcome of the last
+        attempt only: it counts answers, not attempts. No attempt is made once others have opened it.
         """
         trying = self._trying
         giving = Giving(run, artifact_id, keeps=keeps)
@@ -98,7 +98,7 @@ class Answering:
                 held_back = breaker.state is not State.CLOSED and not tries_for_all
                 if not trouble.again or attempt >= trying.retries or waited_s > trying.wait_max_s or held_back:
                     self._endpoint.failed(self._name) if trouble.down else breaker.succeeded()
-                    raise self._ended(trouble, untouched=first and not giving.begun) from trouble
+                    raise self._task_end(trouble, untouched=first and not giving.begun) from trouble
             except BaseException:
                 breaker.unknown()
                 raise
@@ -114,8 +114,8 @@ class Answering:
                 breaker.unknown()
                 raise
 
-    def _ended(self, trouble: Trouble, *, untouched: bool) -> Ended:
-        """How the task ends after the last attempt; `untouched`: nothing of it was done."""
+    def _task_end(self, trouble: Trouble, *, untouched: bool) -> Ended:
+        """How the task ends after the last attempt. `untouched`: nothing of it has been done."""
         ended = trouble.ended
         if ended.retry_after_s is None or not untouched:
             return Ended(ended.state, ended.parts, ended.reason)
@@ -123,11 +123,11 @@ class Answering:
         return Ended(ended.state, ended.parts, ended.reason, again_s)
 
     async def _once(self, run: Run, body: bytes, giving: "Giving") -> Answer:
-        """One call. Raises Trouble."""
+        """Make one call. Raises Trouble."""
         try:
             async with self._endpoint.asked(body, run.traceparent) as flow:
                 if not flow.ok:
-                    raise self._faulted(run, fault_in(await flow.body(), flow.status), flow)
+                    raise self._trouble_of(run, fault_in(await flow.body(), flow.status), flow)
                 run.working()
                 return await self._read(run, flow, giving)
         except EgressError as error:
@@ -150,14 +150,14 @@ class Answering:
                 except EgressError:
                     if not reading.finish:
                         raise
-                    break  # the answer is there: all that is missing is what was used, or the end of the stream
+                    break  # the answer is there: only the usage or the end of the stream is missing
                 reading.feed(piece) if piece else reading.end()
                 if reading.waits:
                     await giving.give(reading.taken())
                 if not piece:
                     break
             if reading.whole:
-                await _lingered(flow)
+                await _linger(flow)
             elif not reading.finish:
                 raise failures.cut(self._name)
         except Unreadable as error:
@@ -165,10 +165,10 @@ class Answering:
             log.warning("model %s: task %s: %s; %s", self._name, run.head.id, said, self._endpoint.hint)
             raise failures.unreadable(self._name) from error
         except Faulted as error:
-            raise self._faulted(run, error.fault, flow) from error
+            raise self._trouble_of(run, error.fault, flow) from error
         return Answer(giving.text, tuple(reading.calls), reading.finish, reading.refusal, reading.usage)
 
-    def _faulted(self, run: Run, fault: Fault, flow: Flow) -> Trouble:
+    def _trouble_of(self, run: Run, fault: Fault, flow: Flow) -> Trouble:
         said = failures.shown(fault.message, self._endpoint.key)
         log.warning("model %s: task %s: %d %s %s", self._name, run.head.id, fault.status, fault.code, said)
         return failures.faulted(
@@ -182,7 +182,7 @@ class Answering:
 
 
 class Giving:
-    """The artifact that an answer becomes. `keeps`: nothing is given out."""
+    """The artifact that an answer becomes. `keeps`: nothing is emitted."""
 
     __slots__ = ("_fresh", "_id", "_run", "_texts", "begun", "keeps")
 
@@ -193,20 +193,20 @@ class Giving:
         self._texts: list[str] = []
         self._fresh = True
         self.begun = False
-        """Whether something was given out, be it of an answer that broke off."""
+        """Whether anything was emitted, even of an attempt that broke off."""
 
     @property
     def text(self) -> str:
-        """All of the answer."""
+        """The whole answer so far."""
         return "".join(self._texts)
 
     def anew(self) -> None:
-        """An answer begins; what was given out of another is to be replaced."""
+        """Begin an answer. It replaces what an earlier attempt emitted."""
         self._texts.clear()
         self._fresh = True
 
     async def give(self, text: str) -> None:
-        """A part of it, if there is one."""
+        """Add a piece of the answer; an empty one adds nothing."""
         if not text:
             return
         self._texts.append(text)
@@ -216,7 +216,7 @@ class Giving:
         await self._run.artifact(_artifact(self._id, text), append=append, last_chunk=False)
 
     async def ended(self) -> None:
-        """The answer is whole: if nothing is in it, nothing is left of one before, be it of a run that died."""
+        """Finish the answer. An empty one clears what an earlier attempt emitted, even in a run that died."""
         if not self._fresh or self.keeps:
             return
         if self.begun or (
@@ -229,11 +229,11 @@ def _artifact(artifact_id: str, text: str) -> Artifact:
     return Artifact(artifact_id=artifact_id, parts=(Part(text=text),))
 
 
-async def _lingered(flow: Flow) -> None:
-    """Wait a moment for the end of what is read to its last token."""
+async def _linger(flow: Flow) -> None:
+    """Wait a moment for the end of a stream whose last token has been read."""
 
     def begin(window: "asyncio.Future[None]") -> None:
-        """What comes now is of no interest, but that it ends."""
+        """Ignore further content: only the end of the stream matters."""
         window.set_result(None)
 
     try:

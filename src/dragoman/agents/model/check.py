@@ -1,6 +1,6 @@
-"""What can be found out about a model's endpoint without asking the model anything.
+"""Checks a model's endpoint without calling the model.
 
-Invariant: nothing that costs a token is asked, and nothing that is said shows the key.
+Invariant: no request costs a token, and no finding shows the key.
 """
 
 from collections.abc import AsyncIterator
@@ -15,7 +15,7 @@ from dragoman.net.egress import Reply
 from dragoman.net.errors import EgressError
 
 NAMED_MAX = 8
-"""So many models are named to choose from."""
+"""The most model names listed as alternatives."""
 
 
 class _Named(Struct):
@@ -29,13 +29,13 @@ class _List(Struct):
 
 
 async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
-    """What is found, one after the other, until something is wrong."""
+    """Yield the findings one after the other, until something is wrong."""
     where = endpoint.place
     try:
         reply = await endpoint.models()
         let_in = reply.status not in (401, 403) and not _refused(await endpoint.look())
     except EgressError as error:
-        yield Finding(False, str(error), f"is the endpoint running, and is {where} where it is?")
+        yield Finding(False, str(error), f"is the endpoint running, and is {where} the right address?")
         return
     if not let_in:
         said = "does not take the key" if endpoint.key else "asks for a key"
@@ -54,7 +54,7 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
     listed = _listed(reply.body) if reply.ok else None
     if listed is None:
         if reply.ok and reply.body.lstrip().startswith(b"<"):
-            yield Finding(False, f"{models_url(where)} is a page, and no list of models", endpoint.hint)
+            yield Finding(False, f"{models_url(where)} is a page, not a list of models", endpoint.hint)
         elif reply.status == 404 and "/v1" not in where:
             fix = f"is the base URL right? Most end in /v1: try openai:{where}/v1"
             yield Finding(False, f"{models_url(where)} is not there (status 404)", fix)
@@ -69,15 +69,16 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
 
 
 def _refused(reply: Reply) -> bool:
-    """Whether completions are not for who asks: many show everybody their models.
+    """Whether the endpoint refuses completions to this caller. Many endpoints list their models for everybody.
 
-    A key that may ask for completions, and for nothing else, is told so, with what it lacks (OpenAI: "Missing scopes").
+    A key that may call completions and nothing else gets a 401 for this request, too, but one that names what it lacks
+    (OpenAI: "Missing scopes").
     """
     return reply.status == 401 and b"scope" not in reply.body.lower()
 
 
 def _listed(body: bytes) -> set[str] | None:
-    """The names of the models; None if this is no list of them."""
+    """The names of the models; None if the body is not a list of models."""
     try:
         found: Any = msgspec.json.decode(body, type=_List | list[_Named])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

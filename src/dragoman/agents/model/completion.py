@@ -1,7 +1,7 @@
-"""What a model says, from the bytes of its answer: a stream of chunks, or one completion, as the endpoint likes it.
+"""Parses a model's answer from its bytes: a stream of chunks, or one completion, whichever the endpoint sends.
 
-Invariant: pure; whatever the bytes, a Reading goes on or raises Unreadable; how they are cut into pieces changes
-nothing about what is read.
+Invariant: pure. Whatever the bytes, a Reading continues or raises Unreadable. How the bytes are cut into pieces changes
+nothing about the result.
 """
 
 import json
@@ -14,10 +14,10 @@ from msgspec import Struct
 from dragoman.model.task import Usage
 
 HELD_BYTES_MAX = 16 * 1024 * 1024
-"""Of one event, or of a completion that comes whole; above it the sender is broken."""
+"""The most bytes held of one event, or of a completion that arrives whole. A sender that exceeds it is broken."""
 
 CALLS_MAX = 128
-"""Tools that a model may call at once; as many as the API lets be offered."""
+"""The most tools that a model may call at once: as many as the API allows to be offered."""
 
 SHOWN_BYTES = 200
 
@@ -25,11 +25,11 @@ _FIELDS = (b":", b"data:", b"event:", b"id:", b"retry:")
 
 
 class Unreadable(Exception):
-    """What came is no answer of this API. The message is for the operator."""
+    """The bytes are not an answer of this API. The message is for the operator."""
 
 
 class Faulted(Exception):
-    """The endpoint told of an error in place of an answer, or in the middle of one; `fault` is what it said."""
+    """The endpoint reported an error instead of an answer, or in the middle of one. `fault` is that error."""
 
     def __init__(self, fault: "Fault") -> None:
         super().__init__(fault.message)
@@ -37,7 +37,7 @@ class Faulted(Exception):
 
 
 class Fault(Struct, frozen=True):
-    """An error as this API spells it. `code` is its code, or its type; what is not there is empty."""
+    """An error as this API spells it. `code` is its code, or else its type; absent fields are empty."""
 
     message: str = ""
     code: str = ""
@@ -45,7 +45,7 @@ class Fault(Struct, frozen=True):
 
 
 class Called(Struct):
-    """A call of a tool, as the model asks for it: `arguments` is JSON, if the model has kept to it."""
+    """A tool call as the model wrote it: `arguments` is JSON, if the model complied."""
 
     id: str = ""
     name: str = ""
@@ -92,10 +92,10 @@ _CHUNK = msgspec.json.Decoder(_Chunk)
 
 
 class Reading:
-    """One answer. Of several choices only the first is asked for, and read.
+    """One answer. Only the first choice is asked for, and read.
 
     `whole`: the model has ended its answer, or the endpoint its stream. `finish` is why the model stopped, as the API
-    spells it. `begun`: something of the answer itself has come. Reasoning is no part of the answer.
+    spells it. `begun`: something of the answer itself has arrived. Reasoning is not part of the answer.
     """
 
     __slots__ = (
@@ -127,11 +127,11 @@ class Reading:
 
     @property
     def waits(self) -> bool:
-        """Whether there is text that was not taken."""
+        """Whether there is text that has not been taken."""
         return bool(self._waiting)
 
     def taken(self) -> str:
-        """The text that has come since this was last asked; half a pair of surrogates waits for the other half."""
+        """Take the text that has arrived since the last call. Half a surrogate pair waits for its other half."""
         text = "".join(self._waiting)
         self._waiting.clear()
         if not text.isascii():
@@ -145,7 +145,7 @@ class Reading:
         return text
 
     def feed(self, piece: bytes) -> None:
-        """Take what came next. Raises Unreadable, or Faulted."""
+        """Take the next bytes. Raises Unreadable, or Faulted."""
         if len(self._head) <= SHOWN_BYTES:
             self._head = (self._head + piece)[: SHOWN_BYTES + 1]
         data = self._rest + piece if self._rest else piece
@@ -153,7 +153,7 @@ class Reading:
             if BOM_UTF8.startswith(data):
                 self._rest = data
                 return
-            data = data.removeprefix(BOM_UTF8)  # as a stream of events may begin (HTML §9.2.5)
+            data = data.removeprefix(BOM_UTF8)  # a stream of events may begin with one (HTML §9.2.5)
             if first := data.lstrip()[:1]:
                 self._plain = first == b"{"  # a completion, though a stream was asked for
         if self._plain is not False:
@@ -167,10 +167,11 @@ class Reading:
         self._hold(rest)
 
     def end(self) -> None:
-        """No more comes. Raises Unreadable, or Faulted; if the answer is not `whole` then, it was cut off.
+        """Note that the stream has ended. Raises Unreadable, or Faulted. If the answer is not `whole` then, it was cut
+        off.
 
-        What begins as no stream of events does, and holds none, is no answer that was cut off: a page of HTML, for
-        instance, as a wrong URL mostly has.
+        Bytes that do not begin like a stream of events, and contain none, are not a truncated answer but no answer at
+        all: for instance an HTML page, which a wrong URL usually serves.
         """
         rest, self._rest = self._rest, b""
         if self._plain:
@@ -190,9 +191,9 @@ class Reading:
         self._rest = rest
 
     def _line(self, line: bytes) -> None:
-        """A line of the stream; its end may be CR LF, as JSON lets white space be."""
+        """Read a line of the stream. It may end in CR LF, since JSON allows white space."""
         if line[:5] == b"data:":
-            if self._held:  # of an event with several lines
+            if self._held:  # an event with several lines
                 self._held += b"\n" + line[5:]
                 self._try()
             else:
@@ -207,7 +208,7 @@ class Reading:
             data = data.strip()
             if data == b"[DONE]":
                 self.whole = True
-            elif b"\\ud" in data and (halved := _halved(data)) is not None:
+            elif b"\\ud" in data and (halved := _decode_halved(data)) is not None:
                 self._take(halved)
             elif data:
                 self._held = data
@@ -216,7 +217,7 @@ class Reading:
         self._take(chunk)
 
     def _try(self) -> None:
-        """Read an event whose JSON may go on in the next line."""
+        """Read an event whose JSON may continue on the next line."""
         try:
             chunk = _CHUNK.decode(self._held)
         except msgspec.ValidationError:
@@ -258,13 +259,13 @@ class Reading:
             self.usage = Usage(given, made, usage.total_tokens or given + made)
         if chunk.error is not None:
             raise Faulted(fault_of(chunk.error))
-        if chunk.object == "error":  # as some versions of vLLM tell of one
-            raise Faulted(Fault("the endpoint told of an error"))
+        if chunk.object == "error":  # some versions of vLLM report an error this way
+            raise Faulted(Fault("the endpoint reported an error"))
 
     def _call(self, delta: _CallDelta) -> None:
-        """A call may come in any number of pieces: id and name with the first, arguments with all.
+        """Add a piece of a call. The id and the name come with the first piece, arguments with all.
 
-        Some endpoints leave `index` out, or give the same one to each, where calls come whole.
+        Some endpoints whose calls come whole leave `index` out, or give the same one to each call.
         """
         function = delta.function or _Function()
         at = len(self.calls) - 1 if delta.index is None else delta.index
@@ -294,13 +295,13 @@ class Reading:
 
 
 def _begins_events(said: bytes) -> bool:
-    """Whether a stream of events may begin so: with a field, or a comment (HTML §9.2.6)."""
+    """Whether a stream of events may begin this way: with a field, or a comment (HTML §9.2.6)."""
     said = said.removeprefix(BOM_UTF8).lstrip()
     return any(said.startswith(field) or field.startswith(said) for field in _FIELDS)
 
 
-def _halved(data: bytes) -> _Chunk | None:
-    """A chunk with half a pair of surrogates in it, as servers in JavaScript cut text; None if it is none."""
+def _decode_halved(data: bytes) -> _Chunk | None:
+    """A chunk that contains half a surrogate pair, as servers in JavaScript cut text; None if it is not a chunk."""
     try:
         return msgspec.convert(json.loads(data), _Chunk)
     except (ValueError, RecursionError, msgspec.ValidationError):
@@ -308,7 +309,7 @@ def _halved(data: bytes) -> _Chunk | None:
 
 
 def _text_of(content: list[Any]) -> str:
-    """The text of content in parts, as some endpoints give it; thoughts among them are none of it."""
+    """The text of content in parts, which some endpoints send. Thoughts among the parts are left out."""
     return "".join(
         part["text"]
         for part in content
@@ -317,7 +318,7 @@ def _text_of(content: list[Any]) -> str:
 
 
 def fault_of(error: Any, status: int = 0) -> Fault:
-    """What an `error` says, of whatever form."""
+    """The fault that an `error` value of any form describes."""
     if not isinstance(error, dict):
         return Fault(str(error), "", status)
     message, code, kind = error.get("message"), error.get("code"), error.get("type")
@@ -334,12 +335,12 @@ def fault_of(error: Any, status: int = 0) -> Fault:
 
 
 def fault_in(body: bytes, status: int) -> Fault:
-    """What the body of an answer with an error's status says."""
+    """The fault that the body of an error response describes."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Fault("", "", status)
-    if isinstance(said, list) and said:  # as Google's endpoint does
+    if isinstance(said, list) and said:  # Google's endpoint wraps the error in a list
         said = said[0]
     if not isinstance(said, dict):
         return Fault("", "", status)

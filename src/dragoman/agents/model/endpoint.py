@@ -1,7 +1,7 @@
-"""The endpoint of a model: where it is, who this server is to it, and whether calls get through.
+"""The endpoint of a model: its address, this server's credentials for it, and whether calls get through.
 
-Invariant: the key is in the headers of requests and nowhere else; at most `connections` streams are open at once, each
-of which ends with whoever reads it.
+Invariant: the key appears in request headers and nowhere else. At most `connections` streams are open at once, and each
+is closed by its reader.
 """
 
 import logging
@@ -19,7 +19,7 @@ from dragoman.net.flow import Flow
 log = logging.getLogger("dragoman.models")
 
 CONNECTIONS_MAX = 4000
-"""Most answers of one endpoint at once: each holds a connection."""
+"""The most answers in progress at one endpoint: each holds a connection."""
 
 LOOK_S = 4.0
 """How long a check waits for each of its two answers."""
@@ -28,7 +28,7 @@ COMPLETIONS = "/chat/completions"
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """Where an endpoint is, as the operator says it, and the key with the header it goes in; None: a bearer token."""
+    """An endpoint's URL as configured, and the key with the header that carries it; None: a bearer token."""
 
     url: str
     key: str = ""
@@ -48,7 +48,7 @@ class Endpoint:
         self._egress: Egress | None = None
 
     def asked(self, body: bytes, traceparent: str | None) -> AbstractAsyncContextManager[Flow]:
-        """Ask for a completion. Raises EgressError."""
+        """Request a completion. Raises EgressError."""
         headers = {**self._shown, "Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
         if traceparent:
             headers["traceparent"] = traceparent
@@ -62,19 +62,19 @@ class Endpoint:
         )
 
     def failed(self, name: str) -> None:
-        """An answer for the agent `name` did not come about, since the endpoint is not there or not well."""
+        """Record that the agent `name` got no answer, because the endpoint is away or unwell."""
         pause_s = self.breaker.failed()
         if pause_s is not None:
-            log.warning("model %s: %s does not answer: it is asked again in %g s", name, self.place, pause_s)
+            log.warning("model %s: %s does not answer: the next call is made in %g s", name, self.place, pause_s)
 
     async def models(self) -> Reply:
-        """The list of models, over a connection of its own: the agent need not be open. Raises EgressError."""
+        """Fetch the list of models, over a separate connection: the agent need not be open. Raises EgressError."""
         return await self._get(models_url(self._address.url))
 
     async def look(self) -> Reply:
-        """What is said at the very place where completions are asked for, to GET, which asks for none.
+        """Send GET to the URL of completions, which requests no completion.
 
-        It has a connection of its own, too. Raises EgressError.
+        This call, too, has a separate connection. Raises EgressError.
         """
         return await self._get(self._to)
 
@@ -87,20 +87,20 @@ class Endpoint:
 
     @property
     def place(self) -> str:
-        """Its URL as it may be shown."""
+        """The URL without what may be secret in it."""
         parts = urlsplit(self._address.url)
         return urlunsplit((parts.scheme, parts.netloc, parts.path, "", ""))
 
     @property
     def hint(self) -> str:
-        """What may help if something else than a model answers there."""
+        """Advice for the operator when something other than a model answers there."""
         place = self.place
         if "/v1" in place:
             return f"is the URL in `run` right? Completions are asked for at {checked(self._to)}"
         return f"is the URL in `run` right? Most end in /v1: try openai:{place.rstrip('/')}/v1"
 
     async def close(self) -> None:
-        """End every connection."""
+        """Close every connection."""
         egress, self._egress = self._egress, None
         if egress is not None:
             await egress.close()
@@ -122,17 +122,17 @@ class Endpoint:
 
 
 def endpoint(address: Address, failures: int, pause_s: float, clock: Callable[[], float] = time.monotonic) -> Endpoint:
-    """One with a breaker of its own."""
+    """Create an endpoint with a breaker of its own."""
     return Endpoint(address, Breaker(failures, pause_s, clock))
 
 
 def completions_url(url: str) -> str:
-    """Where completions are made: below the base URL, which is `/v1` of a host without a path; or the URL itself."""
+    """The URL of completions: below the base URL (`/v1` if the URL has no path), or the URL itself if it names them."""
     return _below(url, COMPLETIONS)
 
 
 def models_url(url: str) -> str:
-    """Where the models are listed."""
+    """The URL of the list of models."""
     return _below(url, "/models")
 
 
@@ -145,7 +145,7 @@ def _below(url: str, route: str) -> str:
 
 
 def limit_name(url: str) -> str:
-    """What the bound of an answer is called: OpenAI and Azure have a new name, and refuse the old for some models."""
+    """The field that limits the answer's length. OpenAI and Azure renamed it; some models refuse the old name."""
     host = urlsplit(url).hostname or ""
     new = host == "api.openai.com" or host.endswith((".openai.azure.com", ".services.ai.azure.com"))
     return "max_completion_tokens" if new else "max_tokens"

@@ -1,7 +1,7 @@
-"""What goes wrong with a model's endpoint: whether it is tried again, and else how the task ends, in what words.
+"""Failures of a model's endpoint: whether the call is repeated, and otherwise how the task ends and in what words.
 
-Invariant: pure. A caller reads the agent's name and, of a request that was refused, what the endpoint said of it, with
-nothing in it that looks like a key; no address, nothing of an exception of the way out.
+Invariant: pure. The caller reads the agent's name and, if a request was refused, the endpoint's reason without anything
+that looks like a key. It reads no address and no text of a connection's exception.
 """
 
 import re
@@ -16,33 +16,33 @@ from dragoman.model.task import TaskState
 from dragoman.net.errors import EgressError, TimedOut
 
 AGAIN_S = 5.0
-"""When a call may be made again, where the endpoint does not say when."""
+"""Seconds until a call may be repeated, when the endpoint names no time."""
 
 SPENT_S = 60.0
-"""Likewise where what was paid for is used up: somebody has to pay, or a new day has to begin."""
+"""Likewise when the operator's credit is used up: somebody has to pay, or a new day has to begin."""
 
 SAID_MAX = 300
-"""As much of what an endpoint says as a caller is shown."""
+"""The longest text of an endpoint that callers are shown."""
 
 _AGAIN = frozenset({408, 409, 429, 500, 502, 503, 504, 520, 522, 524, 529})
-"""Statuses after which a call may do better; the last ones are those of Cloudflare, and of who has too much to do."""
+"""Statuses after which a repeated call may succeed. The last ones are those of Cloudflare and overloaded endpoints."""
 
 _OVERLOADED = frozenset({503, 529})
-"""Statuses that say that nothing was done."""
+"""Statuses that mean that nothing was done."""
 
 _FILTERED = ("content_filter", "content_policy_violation", "ResponsibleAIPolicyViolation")
 _SPENT = ("insufficient_quota", "billing_hard_limit_reached", "insufficient_credits")
 _TOO_LONG = ("context_length_exceeded", "string_above_max_length")
 
 _SECRET = re.compile(r"\b(?:sk|pk|rk|gsk|xai|key|Bearer)[-_ ][A-Za-z0-9_*.-]{4,}|https?://\S+|AIza[\w-]{10,}")
-"""What looks like a key, in what an endpoint says, or like a place that is nobody's business."""
+"""Matches what looks like a key, or like a private address, in an endpoint's text."""
 
 
 class Trouble(Exception):
-    """One call of the model came to nothing. `ended` is how the task ends if it is not tried again.
+    """One call of the model failed. `ended` is how the task ends if the call is not repeated.
 
-    `again`: another call may do better, after `after_s` if the endpoint said how long. `down`: it is not there, or not
-    well.
+    `again`: another call may succeed, after `after_s` if the endpoint said how long. `down`: the endpoint is away or
+    unwell.
     """
 
     def __init__(self, ended: Ended, *, again: bool = False, after_s: float | None = None, down: bool = False) -> None:
@@ -54,34 +54,34 @@ class Trouble(Exception):
 
 
 def failed(text: str, reason: str, retry_after_s: float | None = None) -> Ended:
-    """The end of a task that failed, with a text of ours."""
+    """The end of a task that failed, with a text of our own."""
     return Ended(TaskState.FAILED, (Part(text=text),), reason, retry_after_s)
 
 
 def cut_off() -> Ended:
-    """The end of a task whose answer is as long as it may be, and so not all that there was to say."""
-    text = "The answer is cut off: it is as long as it may be."
+    """The end of a task whose answer reached its maximum length and is therefore incomplete."""
+    text = "The answer is cut off: it has reached its maximum length."
     return Ended(TaskState.COMPLETED, (Part(text=text),), "model_length")
 
 
 def refused(text: str, policy: str) -> Ended:
-    """The end of a task that the model, or a filter of its endpoint, would not do."""
+    """The end of a task that the model, or a filter of its endpoint, refused."""
     state = TaskState.FAILED if policy == "fail" else TaskState.REJECTED
     return Ended(state, (Part(text=text or "The model refuses to answer."),), "model_refused")
 
 
 def unsendable(error: Exception) -> Ended:
-    """The message holds what the model cannot be given."""
+    """The end of a task whose message holds something that the model cannot be given."""
     return Ended(TaskState.REJECTED, (Part(text=str(error)),), "model_part_unsupported")
 
 
 def unreachable(name: str, again_s: float | None = AGAIN_S) -> Ended:
-    """No call gets through; `again_s` is when one may. None: something of the task was done already."""
+    """No call gets through. `again_s` is when one may; None: part of the task has already been done."""
     return failed(f"{name} cannot be reached at present: send again later.", "model_unreachable", again_s)
 
 
 def lost(name: str, error: EgressError) -> Trouble:
-    """No answer came, or it was cut off."""
+    """No answer arrived, or it was cut off."""
     if isinstance(error, TimedOut):
         return Trouble(failed(f"{name} took too long: send again later.", "model_timeout"), again=True, down=True)
     return Trouble(_broken(name) if error.sent else unreachable(name), again=True, down=True)
@@ -97,22 +97,22 @@ def cut(name: str) -> Trouble:
 
 
 def unreadable(name: str) -> Trouble:
-    """What came is no answer of this API."""
-    text = f"{name} gave an answer that cannot be read. Its operator can mend it: the log has it."
+    """The response is not an answer of this API."""
+    text = f"{name} gave an answer that cannot be read. Its operator finds it in the log."
     return Trouble(failed(text, "model_unreadable"), down=True)
 
 
 def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *, on_refusal: str, key: str) -> Trouble:
-    """What an error of the endpoint means. `fault.status` is 0 for one in the middle of a stream that has none."""
+    """Classify an error of the endpoint. `fault.status` is 0 for an error within a stream that has no status."""
     status, code = fault.status, fault.code
     if any(word in (code, fault.message) for word in _FILTERED):
         return Trouble(refused("The content filter of the model's endpoint does not let this through.", on_refusal))
     if code in _SPENT or status == 402:
-        text = f"{name} takes no tasks: what its operator has paid for is used up."
+        text = f"{name} takes no tasks: its operator's credit is used up."
         after = after_s(headers, now_s)
         return Trouble(failed(text, "model_spent", SPENT_S if after is None else after))
     if status in (401, 403):
-        text = f"{name} does not let this server in: its operator has to see to the credentials."
+        text = f"{name} does not let this server in: its operator has to check the credentials."
         return Trouble(failed(text, "model_refused_server"))
     if code in _TOO_LONG or "maximum context length" in fault.message:
         text = f"The conversation is too long for {name}: send less, or begin another context."
@@ -126,10 +126,10 @@ def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *
         again_s = AGAIN_S if after is None and status in _OVERLOADED else after
         return Trouble(failed(text, "model_failed", again_s), again=True, after_s=after, down=down)
     if status == 404:
-        text = f"{name} is set up wrong: its endpoint has no such model, or is elsewhere. Its operator can mend it."
+        text = f"{name} is set up wrong: its endpoint is elsewhere or has no such model. Its operator can fix it."
         return Trouble(failed(text, "model_not_found"))
     if 300 <= status < 400:
-        text = f"{name} is set up wrong: its endpoint has moved. Its operator can mend it."
+        text = f"{name} is set up wrong: its endpoint has moved. Its operator can fix it."
         return Trouble(failed(text, "model_moved"))
     return Trouble(failed(_with(f"{name} does not take this request", shown(fault.message, key)), "model_bad_request"))
 
@@ -143,7 +143,7 @@ def _busy(name: str, after: float | None) -> Trouble:
 
 
 def after_s(headers: Mapping[str, str], now_s: float) -> float | None:
-    """How long an answer asks to wait (RFC 9110 §10.2.3), or as OpenAI and Azure say it in milliseconds; else None."""
+    """Seconds that a response asks to wait (RFC 9110 §10.2.3, or OpenAI's and Azure's milliseconds); else None."""
     for name, unit_s in (("retry-after-ms", 0.001), ("retry-after", 1.0)):
         said = headers.get(name, "").strip()
         if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", said, re.ASCII):
@@ -155,7 +155,7 @@ def after_s(headers: Mapping[str, str], now_s: float) -> float | None:
 
 
 def shown(text: str, key: str) -> str:
-    """What an endpoint said, without what is secret, and no longer than a caller cares for."""
+    """An endpoint's text without secrets, shortened for callers."""
     if key:
         text = text.replace(key, "…")
     text = " ".join(_SECRET.sub("…", text).split())

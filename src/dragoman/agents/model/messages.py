@@ -1,7 +1,7 @@
-"""Messages of A2A as those of chat completions: roles, text, and the files that the API takes.
+"""Converts A2A messages to those of chat completions: roles, text, and the files that the API takes.
 
-Invariant: pure. Nothing of the caller's message is dropped in silence: what cannot be sent is refused by its place and
-kind; of earlier messages it is named in the text.
+Invariant: pure. Nothing of the caller's message is dropped in silence. A part that cannot be sent is refused by its
+place and kind; in earlier messages, it is named in the text.
 """
 
 import mimetypes
@@ -17,39 +17,39 @@ from msgspec.structs import replace
 from dragoman.model.message import Message, Part, Role
 
 Said = dict[str, Any]
-"""A message as the API has it."""
+"""A message in the API's form."""
 
 AUDIO = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/wave": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
-"""What `input_audio.format` may be."""
+"""Media types of audio, and their `input_audio.format`."""
 
 FILES = frozenset({"application/pdf"})
-"""What a `file` may be that holds its own bytes."""
+"""Media types of a `file` that holds its own bytes."""
 
 _TEXTS = frozenset({"application/json", "application/xml", "application/yaml", "application/toml", "application/sql"})
-"""Files that are text, though their media type does not begin so."""
+"""Files that are text, although their media type does not begin with `text/`."""
 
 IMAGE_TOKENS = 1_000
-"""What an image counts for: between those of a small picture and a large one."""
+"""The estimate for an image: between a small picture and a large one."""
 
 BYTES_PER_TOKEN = 4
 MESSAGE_TOKENS = 4
-"""A rule of thumb: it is too high for English, and too low for scripts with many bytes to a word and few words."""
+"""A rule of thumb: too high for English, too low for scripts with few characters and many bytes to a word."""
 
 
 class Unsendable(Exception):
-    """A part that the model cannot be given. The message is for the caller."""
+    """The model cannot be given a part. The message is for the caller."""
 
 
 def unsendable(at: int, part: Part, why: str) -> Unsendable:
-    """Why the part at that place is not taken."""
-    return Unsendable(f"parts[{at}] ({_named(part)}): {why}")
+    """Build the error that says why the part at that place is not taken."""
+    return Unsendable(f"parts[{at}] ({_describe(part)}): {why}")
 
 
 def input_modes(takes: Sequence[str]) -> tuple[str, ...]:
-    """The media types of what can be sent, for the card."""
+    """The media types of sendable parts, for the card."""
     modes = ["text/plain", "text/*", "application/json"]
     if "image" in takes or "image_url" in takes:
-        modes += ("image/*", "application/octet-stream")  # which an image by its URL is that says no more
+        modes += ("image/*", "application/octet-stream")  # the type of an image by URL that names no other
     if "audio" in takes:
         modes += ("audio/wav", "audio/mpeg")
     if "file" in takes:
@@ -58,14 +58,14 @@ def input_modes(takes: Sequence[str]) -> tuple[str, ...]:
 
 
 def fetches(part: Part, takes: Sequence[str]) -> bool:
-    """Whether the bytes behind the part's URL are what the model is to be given: of an image the URL itself is."""
+    """Whether the model must be given the bytes behind the part's URL: an image may be sent as a URL itself."""
     if part.url is None or isinstance(_piece(part, takes), dict):
         return False
     return isinstance(_piece(replace(part, url=None, raw=b"", media_type=media_type(part)), takes), dict)
 
 
 def asked(message: Message, takes: Sequence[str]) -> Said:
-    """The caller's message. `takes` says which of `image`, `image_url`, `audio` and `file` the model reads.
+    """Convert the caller's message. `takes` says which of `image`, `image_url`, `audio` and `file` the model reads.
 
     Raises Unsendable.
     """
@@ -79,9 +79,10 @@ def asked(message: Message, takes: Sequence[str]) -> Said:
 
 
 def earlier(message: Message, takes: Sequence[str], *, believes: bool) -> Said | None:
-    """A message of the conversation before; None if there is nothing in it.
+    """Convert an earlier message of the conversation; None if it has no content.
 
-    A caller that told the conversation itself may have given itself the system's role: it has it if it is believed.
+    A caller that supplied the conversation itself may have given a message the system's role. `believes`: keep that
+    role.
     """
     role = "assistant" if message.role is Role.AGENT else "user"
     if believes and (message.metadata or {}).get("role") in ("system", "developer"):
@@ -89,14 +90,14 @@ def earlier(message: Message, takes: Sequence[str], *, believes: bool) -> Said |
     pieces: list[Any] = []
     for part in message.parts:
         piece = _piece(part, takes if role == "user" else ())
-        pieces.append({"type": "text", "text": f"[{_named(part)}]"} if isinstance(piece, str) else piece)
+        pieces.append({"type": "text", "text": f"[{_describe(part)}]"} if isinstance(piece, str) else piece)
     return _message(role, pieces) if pieces else None
 
 
 def window(messages: Iterable[Said], tokens_max: int | None) -> list[Said]:
-    """The newest of the messages that are within an estimate of so many tokens, beginning with one that is no answer.
+    """The newest messages within an estimate of `tokens_max` tokens, beginning with one that is not an answer.
 
-    Neighbours of the same role are made one, as the templates of many models need it.
+    Neighbours with the same role are merged, because the templates of many models require it.
     """
     kept: list[Said] = []
     left = tokens_max
@@ -113,7 +114,7 @@ def window(messages: Iterable[Said], tokens_max: int | None) -> list[Said]:
 
 
 def joined(messages: Iterable[Said]) -> list[Said]:
-    """The same, neighbours of one role made one."""
+    """The same messages, with neighbours of one role merged."""
     merged: list[Said] = []
     for message in messages:
         if merged and merged[-1]["role"] == message["role"] and message["role"] in ("user", "assistant"):
@@ -124,7 +125,7 @@ def joined(messages: Iterable[Said]) -> list[Said]:
 
 
 def tokens(message: Said) -> int:
-    """About how many tokens it is: a quarter of its bytes as UTF-8, 4 for the message, 1,000 for an image."""
+    """Estimate the number of tokens: a quarter of the UTF-8 bytes, 4 for the message, 1,000 for an image."""
     count = MESSAGE_TOKENS
     for piece in _pieces(message):
         if piece["type"] == "text":
@@ -137,7 +138,7 @@ def tokens(message: Said) -> int:
 
 
 def _message(role: str, pieces: list[Any]) -> Said:
-    """Text alone is plain text, which every endpoint takes."""
+    """Build a message. Text alone becomes plain text, which every endpoint takes."""
     if all(piece["type"] == "text" for piece in pieces):
         return {"role": role, "content": "\n\n".join(piece["text"] for piece in pieces)}
     return {"role": role, "content": pieces}
@@ -149,7 +150,7 @@ def _pieces(message: Said) -> list[Any]:
 
 
 def _piece(part: Part, takes: Sequence[str]) -> dict[str, Any] | str:
-    """A part as a piece of content; or, as text, why it cannot be one."""
+    """The part as a piece of content or, as a str, the reason why it cannot be one."""
     if part.text is not None:
         return {"type": "text", "text": part.text}
     if part.data is not UNSET:
@@ -189,7 +190,7 @@ def _image(part: Part, kind: str) -> dict[str, Any]:
 
 
 def media_type(part: Part) -> str:
-    """The media type, in lower case: as said, else as its name has it; of a URL that says nothing, that of an image."""
+    """The media type in lower case: as declared, else guessed from the name. A URL with neither counts as an image."""
     said = (part.media_type or "").partition(";")[0].strip().lower()
     if said and said != "application/octet-stream":
         return said
@@ -198,8 +199,8 @@ def media_type(part: Part) -> str:
     return guessed or said or ("image/*" if part.url is not None else "application/octet-stream")
 
 
-def _named(part: Part) -> str:
-    """A part in a few words."""
+def _describe(part: Part) -> str:
+    """A short description of the part."""
     if part.raw is None and part.url is None:
         return "text" if part.text is not None else "data"
     return f"{part.filename}, {media_type(part)}" if part.filename else media_type(part)

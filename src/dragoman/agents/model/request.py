@@ -1,6 +1,6 @@
-"""What a model is asked: the body of a chat completion, from what the operator set and what the caller said.
+"""The request to a model: the body of a chat completion, from the operator's settings and the caller's message.
 
-Invariant: pure. A body is made anew for each call, and what is the same in all of them only once.
+Invariant: pure. Each call gets a new body; what all bodies share is prepared once.
 """
 
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from dragoman.agents.tools import Tool
 from dragoman.model.message import Message
 
 SCHEMA_NAME = "answer"
-"""What an answer with a schema is called to the model."""
+"""The name of the answer's schema in the request."""
 
 
 class Asking(Struct, frozen=True, kw_only=True):
-    """How a model is asked, in every call. `settings` is all of the body but messages and tools.
+    """The settings of every call to a model. `settings` is the whole body except messages and tools.
 
-    `takes` says which of `image`, `image_url`, `audio` and `file` it reads.
+    `takes` says which of `image`, `image_url`, `audio` and `file` the model reads.
     """
 
     settings: dict[str, Any]
@@ -32,7 +32,7 @@ class Asking(Struct, frozen=True, kw_only=True):
     history_tokens: int | None = None
 
     def conversation(self, message: Message, history: Sequence[Message]) -> list[Said]:
-        """The messages of a call: the system's, those of the window, the caller's. Raises Unsendable."""
+        """The messages of a call: the system message, the window of the history, the caller's. Raises Unsendable."""
         last = asked(message, self.takes)
         told = (earlier(each, self.takes, believes=self.system is None) for each in history)
         said = window((each for each in told if each is not None), self.history_tokens)
@@ -40,7 +40,7 @@ class Asking(Struct, frozen=True, kw_only=True):
         return [*first, *joined([*said, last])]
 
     def body(self, messages: Sequence[Said], tools: Sequence[Tool]) -> bytes:
-        """The request."""
+        """Encode the request body."""
         body: dict[str, Any] = {**self.settings, "messages": messages}
         if tools:
             body["tools"] = [_function(tool) for tool in tools]

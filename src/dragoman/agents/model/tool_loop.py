@@ -1,7 +1,7 @@
-"""The tools of a model: its calls made one after the other, told to the caller, and answered to the model.
+"""The tool calls of a model: made one after the other, reported to the caller, and answered to the model.
 
-Invariant: whatever becomes of a call, the model is told; a call that may have side effects is made at most once, over
-restarts, too.
+Invariant: whatever the outcome of a call, the model is told. A call that may have side effects is made at most once,
+even over restarts.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from dragoman.agents.tools import Tool, Tools
 from dragoman.engine.api import Run
 from dragoman.model.message import Artifact
 
-CUT = "It is not known whether this call was carried out: the server stopped meanwhile. It was not made again."
+CUT = "It is unknown whether this call was carried out: the server stopped meanwhile. It was not made again."
 UNREAD = "The arguments are not a JSON object: nothing was called."
 
 
@@ -31,16 +31,16 @@ class Calling:
         self._transcript = transcript
 
     async def round(self, number: int, round_: Round, offered: tuple[Tool, ...]) -> list[Said]:
-        """Make the calls of a round. What the model reads: its own words, and what each call came to."""
+        """Make the calls of a round. Returns the messages for the model: its own words, and each outcome."""
         known = {tool.name: tool for tool in offered}
         messages: list[Said] = [_spoken(round_)]
         for at, called in enumerate(round_.calls):
-            outcome = await self._outcome(f"{number}.{at}", called, known.get(called.name))
+            outcome = await self._resolve(f"{number}.{at}", called, known.get(called.name))
             text = f"Error: {outcome.text}" if outcome.error else outcome.text
             messages.append({"role": "tool", "tool_call_id": called.id, "content": text})
         return messages
 
-    async def _outcome(self, call: str, called: Called, tool: Tool | None) -> Outcome:
+    async def _resolve(self, call: str, called: Called, tool: Tool | None) -> Outcome:
         transcript = self._transcript
         arguments = _arguments(called.arguments)
         refusal: str | None = None
@@ -51,11 +51,11 @@ class Calling:
                 refusal = f"The user does not allow this call: {said}" if said else "The user does not allow this call."
         outcome = transcript.outcome(call)
         if outcome is None:
-            outcome = await self._made(call, called, arguments, tool, refusal)
+            outcome = await self._make(call, called, arguments, tool, refusal)
             transcript.keep_outcome(call, outcome)
         return outcome
 
-    async def _made(
+    async def _make(
         self, call: str, called: Called, arguments: dict[str, Any] | None, tool: Tool | None, refusal: str | None
     ) -> Outcome:
         told = ToolCall(id=called.id, name=called.name, arguments=called.arguments if arguments is None else arguments)
@@ -64,7 +64,7 @@ class Calling:
         if fault is None and cut and not (tool is not None and tool.repeatable):
             fault = CUT
         if fault is not None or arguments is None:
-            return await self._over(told, Outcome(fault or UNREAD, error=True))
+            return await self._finish(told, Outcome(fault or UNREAD, error=True))
         if not cut:
             await told.told(self._run)
             await self._transcript.begin(call)
@@ -72,9 +72,9 @@ class Calling:
         if result.parts:
             artifact = Artifact(artifact_id=f"tool-{call}", parts=result.parts, name=called.name)
             await self._run.artifact(artifact, append=False, last_chunk=True)
-        return await self._over(told, Outcome(result.text, result.error))
+        return await self._finish(told, Outcome(result.text, result.error))
 
-    async def _over(self, told: ToolCall, outcome: Outcome) -> Outcome:
+    async def _finish(self, told: ToolCall, outcome: Outcome) -> Outcome:
         ended = ToolCall(
             id=told.id,
             name=told.name,
@@ -88,7 +88,7 @@ class Calling:
 
 
 def _arguments(text: str) -> dict[str, Any] | None:
-    """What a model calls with; None if that is no object."""
+    """Decode the arguments of a call; None if they are not an object."""
     try:
         arguments = msgspec.json.decode(text or "{}")
     except (msgspec.MsgspecError, RecursionError):
@@ -109,7 +109,7 @@ def _spoken(round_: Round) -> Said:
 
 
 def identified(calls: tuple[Called, ...], number: int) -> tuple[Called, ...]:
-    """The calls with ids that differ in the task, which some endpoints leave to others."""
+    """Give the calls ids that are unique in the task, since some endpoints send none or repeat them."""
     taken: set[str] = set()
     found: list[Called] = []
     for at, called in enumerate(calls):

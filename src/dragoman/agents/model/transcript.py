@@ -1,7 +1,7 @@
-"""The transcript of a conversation with tools: what of it a later run of the same task must not do, or ask, again.
+"""The transcript of a conversation with tools: what a later run of the same task must not do, or ask, again.
 
 Invariant: a round is noted before its first call is made, a call before it is made, and a result before the model reads
-it. So a run that is taken up again says the same to the model, and calls nothing twice.
+it. So a resumed run says the same to the model, and calls nothing twice.
 """
 
 from typing import Any
@@ -15,11 +15,11 @@ from dragoman.model.message import Message, Part
 from dragoman.model.task import Usage
 
 YES = frozenset({"yes", "y", "ok", "okay", "true", "approve", "approved", "allow", "go ahead"})
-"""What approves of a call; all else does not."""
+"""The answers that approve a call; any other answer does not."""
 
 
 class Round(Struct, frozen=True):
-    """An answer of the model that calls tools: what it said, what it calls, and what it cost."""
+    """An answer of the model that calls tools: its text, its calls, and its cost."""
 
     text: str
     calls: tuple[Called, ...]
@@ -27,14 +27,14 @@ class Round(Struct, frozen=True):
 
 
 class Outcome(Struct, frozen=True):
-    """What the model is told of a call."""
+    """The result of a call, as the model reads it."""
 
     text: str
     error: bool = False
 
 
 class Transcript:
-    """The rounds of a run's task, those of runs before it included."""
+    """The rounds of a run's task, including those of earlier runs."""
 
     __slots__ = ("_noted", "_run")
 
@@ -43,42 +43,42 @@ class Transcript:
         self._noted: dict[str, str] = dict(run.record.note or {})
 
     def round(self, number: int) -> Round | None:
-        """What the model said in that round, if it did."""
+        """The model's answer in that round, if there was one."""
         noted = self._noted.get(f"round-{number}")
         return None if noted is None else msgspec.json.decode(noted, type=Round)
 
     def keep_round(self, number: int, round_: Round) -> None:
-        """The model has spoken."""
+        """Record the model's answer of a round."""
         self._keep(f"round-{number}", round_)
 
     def outcome(self, call: str) -> Outcome | None:
-        """What a call came to, if it did."""
+        """The outcome of a call, if it has one."""
         noted = self._noted.get(f"result-{call}")
         return None if noted is None else msgspec.json.decode(noted, type=Outcome)
 
     def keep_outcome(self, call: str, outcome: Outcome) -> None:
-        """A call is over."""
+        """Record the outcome of a call."""
         self._keep(f"result-{call}", outcome)
 
     def begun(self, call: str) -> bool:
-        """Whether a call was made, or was about to be when the run died."""
+        """Whether a call was made, or was about to be made when the run died."""
         return f"begun-{call}" in self._noted
 
     async def begin(self, call: str) -> None:
-        """A call is about to be made. Returns when that is committed."""
+        """Record that a call is about to be made. Returns when that is committed."""
         self._keep(f"begun-{call}", True)
         await self._run.written()
 
     def asked(self, call: str) -> bool:
-        """Whether the caller was asked about a call: then it is asked again, and the recorded answer is found."""
+        """Whether the caller was asked about a call. If so, asking again finds the recorded answer."""
         return f"asked-{call}" in self._noted
 
     async def approved(self, call: str, called: Called, arguments: dict[str, Any]) -> tuple[bool, str]:
-        """Whether the caller approves of a call, and what it said."""
+        """Ask the caller to approve a call. Returns whether it does, and its words."""
         if not self.asked(call):
             self._keep(f"asked-{call}", True)
         answer = await self._run.ask((question(called, arguments),))
-        said = _said(answer)
+        said = _words_of(answer)
         return said.strip().strip(".!").lower() in YES, said
 
     def _keep(self, name: str, value: object) -> None:
@@ -88,7 +88,7 @@ class Transcript:
 
 
 def question(called: Called, arguments: dict[str, Any]) -> Part:
-    """What the caller is asked; programs find the call in the metadata."""
+    """The question for the caller. Programs find the call in the metadata."""
     shown = msgspec.json.encode(arguments).decode()
     return Part(
         text=f"May I call {called.name} with {shown}? Answer yes or no.",
@@ -96,8 +96,8 @@ def question(called: Called, arguments: dict[str, Any]) -> Part:
     )
 
 
-def _said(answer: Message) -> str:
-    """The caller's answer in words; data like `{"approved": true}` is as good as one."""
+def _words_of(answer: Message) -> str:
+    """The caller's answer in words. Data like `{"approved": true}` counts as an answer, too."""
     for part in answer.parts:
         if isinstance(part.data, dict) and isinstance(approved := part.data.get("approved"), bool):
             return "yes" if approved else "no"
