@@ -101,7 +101,7 @@ def test_whatever_is_wrong_with_one_agent_all_others_are_tried(cli: CliRunner) -
     assert "ends the process (Panic)" in wrong(result, "panics")[0][0]
     assert "no such setting" in wrong(result, "missing")[0][1]
     assert wrong(result, "empty") == [("it has no skills", "write @agent.skill above a function")]
-    assert "its card cannot be had: http://127.0.0.1:9/" in wrong(result, "away")[0][0]
+    assert "its card cannot be read: http://127.0.0.1:9/" in wrong(result, "away")[0][0]
     assert "set it" in wrong(result, "locked")[0][1]
 
 

@@ -269,7 +269,7 @@ async def test_without_its_card_the_server_starts_and_the_card_comes_later(gates
         async with http.get(f"{url}/ready") as answer:
             assert (answer.status, await answer.json()) == (
                 200,
-                {"status": "ready", "degraded": {"partner": "its card cannot be had"}},
+                {"status": "ready", "degraded": {"partner": "its card cannot be read"}},
             )
         where = f"{url}/agents/partner/.well-known/agent-card.json"
         async with http.get(where) as answer:

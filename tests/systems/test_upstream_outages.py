@@ -145,7 +145,7 @@ async def test_a_mistyped_url_ends_in_words_that_say_so(
     async with serving(CONFIG, house(gates)) as url, fronted(partner(f"{url}/agents/scrpt", **more)) as connection:
         task = await asked(connection, "hello")
         assert task.status.state is TaskState.FAILED
-        assert said(task) == "There is no agent where partner is looked for: its operator here has to check `run`."
+        assert said(task) == "There is no agent at the address of partner: its operator here has to check `run`."
         assert task.status.message is not None
         assert task.status.message.metadata == {"reason": "upstream_not_found"}
         assert f"there is no agent at {url}/agents/scrpt: check `run`" in caplog.text

@@ -182,11 +182,13 @@ async def test_a_card_that_is_not_signed_as_it_has_to_be_is_not_used(
             told = await ready(front)
             task = await asked(connection, "hello")
             assert (task.status.state, task.artifacts) == (TaskState.FAILED, ())
-            assert "its card is not signed as its operator here wants it to be" in said(task)
+            assert "its card is not signed as its operator here requires" in said(task)
             assert agent.profile.name == "Partner"
         fault = told["degraded"]["partner"]
         assert fault == (
-            "it has no card where one may be" if how == "none" else "its card is not signed by a key of `card_keys`"
+            "it has no card where one is expected"
+            if how == "none"
+            else "its card is not signed by a key of `card_keys`"
         )
         assert fault in caplog.text
         findings = [
@@ -202,7 +204,7 @@ async def test_keys_that_cannot_be_had_are_named(gates: Gates, tmp_path: Path) -
         for place, told in (("keys.json", "expected a JWK Set"), ("gone.json", "No such file")):
             agent = partner(url + AT["1.0"], card_keys=(str(tmp_path / place),))
             findings: list[Finding] = [finding async for finding in agent.check()]
-            assert findings[0].what.startswith("the keys that its card is to be signed with cannot be had: ")
+            assert findings[0].what.startswith("the keys that must have signed its card cannot be read: ")
             assert told in findings[0].what
             assert "card_keys" in findings[0].fix
 

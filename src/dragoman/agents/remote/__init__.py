@@ -1,5 +1,5 @@
-"""An agent of another server behind a card of this one.
+"""An agent of another server, offered behind a card of this one.
 
-`agent` has UpstreamAgent, `route` the way to the other server (card, connection, breaker), `task` one task of ours with
-the task that the upstream makes of it, `relay` the way of the upstream's updates into our task.
+`agent` has UpstreamAgent. `route` is the connection to the other server, with its card and breaker. `task` joins one of
+our tasks to the task that the upstream makes of it. `relay` passes the upstream's updates on to our task.
 """

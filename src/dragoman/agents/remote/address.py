@@ -1,4 +1,4 @@
-"""Where an agent of another server is, and what is known of how it is to be spoken to."""
+"""The address of an agent of another server, and the settings for calling it."""
 
 from collections.abc import Callable
 
@@ -9,11 +9,11 @@ from dragoman.client.credentials import Credentials
 from dragoman.net.egress import Egress
 
 Made = Callable[[Egress], Credentials | None]
-"""What makes credentials, given the way by which tokens are fetched."""
+"""Creates the credentials, given the egress by which tokens are fetched."""
 
 
 class Address(Struct, frozen=True, kw_only=True):
-    """Where an agent is, and how it is spoken to; what is None is found out. See `config.Upstream`."""
+    """The address of an agent, and how to call it. A field that is None is discovered. See `config.Upstream`."""
 
     url: str
     card: str | None = None

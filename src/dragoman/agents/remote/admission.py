@@ -1,7 +1,7 @@
-"""When a call may be made for one task, and as whom: until then the task waits, or ends.
+"""Decides when a call may be made for one task, and with whose credentials. Until then the task waits, or ends.
 
-Invariant: a task waits only while the upstream has nothing of it, if it may, or has it already; nothing is sent that
-the breaker holds back.
+Invariant: a task waits only if the upstream has it already, or has nothing of it and the agent queues. Nothing is sent
+while the breaker holds calls back.
 """
 
 import logging
@@ -23,14 +23,14 @@ from dragoman.model.message import Part
 log = logging.getLogger("dragoman.upstreams")
 
 LOOK_AGAIN_S = 5.0
-"""Longest time between two looks at whether an upstream can be called."""
+"""Longest time between two checks whether an upstream can be called."""
 
 ASKED_S_MAX = 300.0
 """Longest that a task waits between two sends because its upstream asks for it."""
 
 
 class Admission:
-    """Lets the calls of `run` out to the upstream at the end of `way`. `queues`: it waits for one that is gone."""
+    """Admits the calls of `run` to the upstream of `way`. `queues`: the task waits while the upstream is away."""
 
     __slots__ = ("_names", "_run", "_secrets", "_told", "_waited", "_way", "queues")
 
@@ -44,7 +44,7 @@ class Admission:
         self._secrets: frozenset[str] = frozenset()
 
     async def connection(self) -> Connection | None:
-        """The connection, when a call may be made; None if the upstream speaks no A2A. Raises Ended."""
+        """Wait until a call may be made, and return the connection; None if it speaks no A2A. Raises Ended."""
         way = self._way
         while True:
             if way.forwards and self._run.shown is None:
@@ -72,43 +72,43 @@ class Admission:
             if self._waited and not self._names.task_id:
                 self._waited = False
                 self._run.note(waits="")
-                await self._run.written()  # from now on it may have been sent
+                await self._run.written()  # from now on the message may have been sent
             if connection is not None:
                 self.show(old=connection.tongue.name == "0.3")
             return connection
 
     async def wait(self, asked_s: float = 0.0) -> None:
-        """Let some time pass until the upstream may answer again; nothing has been sent.
+        """Wait until the upstream may answer again. Nothing has been sent.
 
-        `asked_s` is how long it asks to wait.
+        `asked_s` is the wait in seconds that the upstream asks for.
         """
         if not self._told:
             self._told = True
             self._run.waiting((Part(text=f"{self._way.name} cannot be reached at present: the task waits for it."),))
-        self._noted()
+        self._note_waiting()
         self._way.look()
         await self._way.pause(max(min(LOOK_AGAIN_S, max(0.2, self._way.breaker.wait_s)), min(asked_s, ASKED_S_MAX)))
 
-    def _noted(self) -> None:
+    def _note_waiting(self) -> None:
         if not self._waited and not self._names.task_id:
             self._waited = True
             self._run.note(waits="1")
 
     @property
     def who(self) -> tuple[Part, ...]:
-        """What the caller is asked whose credentials are needed."""
+        """The question for a caller whose credentials are needed."""
         return (Part(text=f"{self._way.name} wants to know who asks: send a message with your credentials."),)
 
     async def ask_who(self) -> None:
-        """Ask the caller for its credentials: they are not kept, so that they are gone after a restart."""
-        self._noted()
+        """Ask the caller for its credentials. They are not stored, so that a restart loses them."""
+        self._note_waiting()
         while True:
             await self._run.ask(self.who, auth=True)
             if self._run.shown is not None:
                 return
 
     def show(self, *, old: bool) -> None:
-        """What follows in this run is said as the caller said it; `old`: to an upstream of 0.3."""
+        """Send the caller's credentials and extensions with the run's further calls. `old`: as 0.3 needs them."""
         run, shown = self._run, self._run.shown
         if not (run.extensions or self._way.forwards):
             return
@@ -119,7 +119,7 @@ class Admission:
         self._way.said.caller.set(Said(shown, run.extensions, old, masking))
 
     def met(self, error: A2AError | NoAnswer | PeerError) -> None:
-        """Take note of how a call failed."""
+        """Record how a call failed: in the log, the breaker and the metrics."""
         way = self._way
         down = isinstance(error, NoAnswer | NoToken) or (isinstance(error, HttpRefusal) and error.status >= 500)
         log.warning("upstream %s: task %s: %s: %s", way.name, self._run.head.id, type(error).__name__, way.words(error))
@@ -137,7 +137,7 @@ class Admission:
             way.look()
 
     async def reread(self) -> bool:
-        """Whether the card could be read again, now: the agent may speak something else."""
+        """Read the card again, now, since the agent may have changed its interface. False if it cannot be read."""
         try:
             await self._way.reread()
         except UNFOUND:

@@ -1,7 +1,7 @@
-"""UpstreamAgent: an agent of another server behind a card of this one.
+"""UpstreamAgent: an agent of another server, offered behind a card of this one.
 
-Invariant: tasks are ours, whatever becomes of the upstream: written before it hears of them, kept when it is gone, and
-taken up again where it left them.
+Invariant: tasks are ours, whatever happens to the upstream. A task is written before the upstream hears of it, kept
+when the upstream is gone, and resumed where the upstream left it.
 """
 
 import asyncio
@@ -26,22 +26,20 @@ from dragoman.model.task import Record
 log = logging.getLogger("dragoman.upstreams")
 
 CHECK_S = 8.0
-"""How long a check may take."""
+"""How long a check may take, in seconds."""
 
 
 def _no_credentials(_: object) -> None:
-    """The upstream asks nobody who they are."""
+    """The default: no credentials."""
 
 
 class UpstreamAgent:
     """An agent of another server. Satisfies `Runner`, `Refusing` and `Outreaching`.
 
-    With `queues` a task stays `submitted` until the upstream has taken it.
-
-    `profile` is what the card says as long as the upstream's has not been read; then that, as `said` changes it. With
-    `queues` tasks are taken in while the upstream does not answer; without, they are refused. `made` makes the
-    credentials; with `forwards` those of the caller are shown instead, which are kept in memory only. After `failures`
-    calls in a row that did not get through none is made for `pause_s`.
+    Until the upstream's card has been read, the card is `profile`; then it is the upstream's, as `said` changes it.
+    With `queues`, tasks are accepted while the upstream does not answer, and stay `submitted` until it has taken them;
+    without, they are refused. `made` creates the credentials; with `forwards`, the caller's are sent instead, which are
+    kept in memory only. After `failures` calls in a row that did not get through, none is made for `pause_s`.
     """
 
     def __init__(
@@ -72,18 +70,18 @@ class UpstreamAgent:
 
     @property
     def forwards(self) -> bool:
-        """Whether what callers show is passed on."""
+        """Whether callers' credentials are passed on."""
         return self.way.forwards
 
     @property
     def offline(self) -> bool:
-        """Whether sends are refused, since the upstream does not answer and no call is to be made."""
+        """Whether sends are refused, because the upstream does not answer and no call may be made yet."""
         breaker = self.way.breaker
         return breaker.state is not State.CLOSED and not self.waits and breaker.wait_s > 0
 
     @property
     def degraded(self) -> str | None:
-        """Why it cannot be called; None if it can, for all that is known."""
+        """Why it cannot be called; None if it can, as far as is known."""
         return self.way.state
 
     def refusal(self) -> A2AError:
@@ -92,23 +90,23 @@ class UpstreamAgent:
         return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
 
     async def open(self, group: asyncio.TaskGroup) -> None:
-        """Read the upstream's card, for a bounded time, and look after it as long as `group` lasts."""
+        """Read the upstream's card within a bounded time, and keep it up to date as long as `group` lasts."""
         await self.way.open(group)
 
     async def check(self) -> AsyncIterator[Finding]:
-        """Whether its card is there, how it would be spoken to, and whether it answers; it is sent no message."""
+        """Check the card, how the agent would be called, and whether it answers. No message is sent."""
         try:
             async with asyncio.timeout(CHECK_S):
                 fault, told = await self.way.look_once()
         except TimeoutError:
-            fault, told = LATE, f"nothing was heard within {CHECK_S:g} s"
+            fault, told = LATE, f"no answer within {CHECK_S:g} s"
         finally:
             await self.way.close()
         if fault:
             yield Finding(False, f"{fault}: {told}" if told else fault, FIXES.get(fault, ""))
             return
         if self._whole is None:
-            yield Finding(True, "it has no card: ours says what the table says")
+            yield Finding(True, "it has no card: our card says what the configuration says")
             yield Finding(True, f"it is spoken to {told}")
             yield Finding(True, "it answers")
             return
@@ -118,7 +116,7 @@ class UpstreamAgent:
         )
         yield Finding(True, f"it is spoken to {told}")
         if self.way.forwards:
-            yield Finding(True, "callers' credentials are passed on to it: whether it takes them was not tried")
+            yield Finding(True, "callers' credentials are passed on to it: whether it accepts them was not tried")
         else:
             yield Finding(True, "it answers, and lets this server in")
         if (modes := untold_text(self._whole)) and "text/plain" in self.profile.input_modes:
@@ -129,15 +127,15 @@ class UpstreamAgent:
             )
 
     async def close(self) -> None:
-        """End what is open."""
+        """Close the connection, and stop watching the card."""
         await self.way.close()
 
     async def run(self, run: Run) -> None:
-        """Have the upstream do the task."""
+        """Have the upstream carry out the task."""
         await UpstreamTask(run, self.way, queues=self.waits).done()
 
     def stopped(self, record: Record) -> None:
-        """A task that nobody ran was canceled: the upstream's is to be, too."""
+        """Cancel the upstream's task, because ours was canceled while nobody ran it."""
         task_id = (record.note or {}).get("task")
         if task_id:
             self.way.beside(self._stop(task_id))
@@ -150,7 +148,7 @@ class UpstreamAgent:
             log.info("upstream %s: its task %s was not canceled in time", self.way.name, task_id)
 
     def _read(self, whole: dict[str, Any]) -> None:
-        """The upstream's card was read."""
+        """Take over the upstream's card, which has just been read."""
         self._whole = whole
         profile = self._said(profile_of(whole, self._ours))
         if profile != self.profile:

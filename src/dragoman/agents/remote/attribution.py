@@ -1,6 +1,6 @@
-"""Who this server is to an upstream, and what the caller of one task said beside its message.
+"""Credentials and extension headers of the calls to an upstream: this server's own, and those of one task's caller.
 
-Invariant: what a caller showed goes with its own task's requests only; what is shown is known to `masking`.
+Invariant: a caller's credentials go with its own task's requests only. Everything that is sent is known to `masking`.
 """
 
 from collections import OrderedDict
@@ -15,14 +15,14 @@ from dragoman.client.credentials import Credentials
 from dragoman.model.operations import Shown
 
 SHOWN_MAX = 16
-"""Tokens of our own that are remembered: an upstream may repeat one that has been replaced meanwhile."""
+"""How many of our own tokens are remembered: an upstream may repeat one that has been replaced since."""
 
 
 class Said(Struct, frozen=True):
-    """What the caller of one task said beside its message: who it is, and the extensions that it declared.
+    """The headers that the caller of one task sent beside its message: its credentials, and the extensions it declared.
 
-    `old`: the upstream has 0.3, where the header of the latter has another name (A2A 0.3 §3.2.2, 1.0 §3.2.6).
-    `masking` takes out what is shown for the task, if that is not ours.
+    `old`: the upstream has 0.3, which names the header of extensions otherwise (A2A 0.3 §3.2.2, 1.0 §3.2.6). `masking`
+    removes what is sent for the task, if that is not our own.
     """
 
     shown: Shown | None
@@ -39,18 +39,18 @@ class Said(Struct, frozen=True):
 
 @runtime_checkable
 class Secretive(Protocol):
-    """Credentials that know more secrets than they show."""
+    """Credentials that know more secrets than they send."""
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be told, beside what is shown."""
+        """The values that must not be told, beside those that are sent."""
         ...
 
 
 class Saying:
-    """Credentials that say what is said for one task, too: `caller` is to be set in the task's own run.
+    """Credentials that include the headers of one task's caller. The task's own run sets `caller`.
 
-    With `forwards` they show what the caller showed, else what `own` has.
+    With `forwards`, the caller's credentials are sent, else those of `own`.
     """
 
     def __init__(self, own: Credentials | None, *, forwards: bool) -> None:
@@ -62,9 +62,9 @@ class Saying:
         self._masking = Masking(self._always)
 
     async def headers(self) -> Mapping[str, str]:
-        """What goes with a request; outside of a run nothing of a caller's."""
+        """The headers for a request; outside of a run, none of them are a caller's."""
         said = self.caller.get()
-        shown: Mapping[str, str] = {} if self._own is None else self._noted(await self._own.headers())
+        shown: Mapping[str, str] = {} if self._own is None else self._remember(await self._own.headers())
         if said is None:
             return shown
         if self._forwards and said.shown is not None:
@@ -72,21 +72,21 @@ class Saying:
         return {**said.declared, **shown}
 
     async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Others of our own."""
+        """Fresh headers of our own, in place of the refused ones; None with forwarded credentials."""
         if self._own is None or self._forwards:
             return None
         said = self.caller.get()
         declared = {} if said is None else said.declared
         others = await self._own.renewed({name: refused[name] for name in refused if name not in declared})
-        return None if others is None else {**declared, **self._noted(others)}
+        return None if others is None else {**declared, **self._remember(others)}
 
     @property
     def masking(self) -> Masking:
-        """Takes out of a text what was shown: our own, and, in a task's own run, what its caller showed."""
+        """Removes sent secrets from a text: our own and, within a task's run, its caller's."""
         said = self.caller.get()
         return self._masking if said is None or said.masking is None else said.masking
 
-    def _noted(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+    def _remember(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         secrets = secrets_in(headers)
         if not secrets <= self._shown.keys():
             self._shown.update(dict.fromkeys(secrets))

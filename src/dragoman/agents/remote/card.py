@@ -1,6 +1,6 @@
-"""Another agent's card as a profile of ours: what it says of itself, without where it lives and who may call it.
+"""Converts another agent's card to a profile of ours, without the addresses and the access rules in it.
 
-Invariant: pure and total; what the card does not say, or says wrongly, is what `ours` says.
+Invariant: pure and total. Where the card says nothing, or something invalid, the profile says what `ours` says.
 """
 
 from collections.abc import Iterable
@@ -16,10 +16,10 @@ from dragoman.model.errors import A2AError
 
 SKILLS_MAX = 200
 MODES_MAX = 100
-"""How much is taken of a stranger's lists."""
+"""How many entries of a stranger's lists are taken over."""
 
 BYTES_MAX, DEPTH_MAX = 1024 * 1024, 64
-"""How large and how deeply nested a card may be that is taken over: whoever asks for ours is given it, signed."""
+"""How large and how deeply nested a card may be, since it is served, signed, to everybody who asks for ours."""
 
 MODES = {
     "text": "text/plain",
@@ -28,18 +28,18 @@ MODES = {
     "file": "*/*",
     "image": "image/*",
 }
-"""What cards before 0.2 call the kinds of parts."""
+"""The media types of the kinds of parts that cards before 0.2 name."""
 
 TEXTS = frozenset({"text/plain", "text/*", "*/*", "*"})
-"""Modes that take text."""
+"""Modes that accept text."""
 
 
 def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
-    """The profile of the agent whose card is `whole`, under the id of `ours`; `ours` if the card is immoderate.
+    """The profile of the agent whose card is `whole`, under the id of `ours`; `ours` if the card is too large.
 
-    It streams in any case: the task is kept here, and whoever follows it is told as it goes on. It takes text in any
-    case: input modes are a hint (FastA2A says `application/json` unless its author sets more, and takes text), and
-    refusing text here would make the agent useless.
+    The profile always streams: the task is kept here, and its followers are told as it proceeds. It always takes text:
+    input modes are a hint (FastA2A says `application/json` unless its author sets more, and takes text), and to refuse
+    text here would make the agent useless.
     """
     try:
         card = card_reading.card(whole)
@@ -59,10 +59,10 @@ def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
         icon_url=card.icon_url or ours.icon_url,
         extensions=card.capabilities.extensions or ours.extensions,
     )
-    return profile if _moderate(profile) else ours
+    return profile if _within_bounds(profile) else ours
 
 
-def _moderate(profile: Profile) -> bool:
+def _within_bounds(profile: Profile) -> bool:
     try:
         said = msgspec.json.encode(profile)
         json_bounds.check(said, DEPTH_MAX)
@@ -84,7 +84,7 @@ def _skills(card: AgentCard) -> Iterable[AgentSkill]:
 
 
 def untold_text(whole: dict[str, Any]) -> tuple[str, ...]:
-    """The input modes of a card that names some, and none that takes text; empty if it takes text."""
+    """The input modes of a card that names some, but none that accepts text; empty if the card accepts text."""
     try:
         modes = _modes(card_reading.card(whole).default_input_modes)
     except Unfit:
@@ -93,7 +93,7 @@ def untold_text(whole: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _with_text(modes: tuple[str, ...]) -> tuple[str, ...]:
-    """The input modes and `text/plain`; none if there are none."""
+    """The input modes plus `text/plain`; none if there are none."""
     return modes if not modes or TEXTS.intersection(modes) else (*modes, "text/plain")
 
 

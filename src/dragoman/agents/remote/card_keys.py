@@ -1,6 +1,6 @@
-"""The keys with which an upstream's card is to be signed: JWK Sets (RFC 7517 §5) in files, or at URLs.
+"""The keys that must have signed an upstream's card: JWK Sets (RFC 7517 §5) in files, or at URLs.
 
-Invariant: a card is verified with what the operator named, and nothing that a card itself names is fetched for it.
+Invariant: a card is verified with keys that the operator named. Nothing that a card itself names is fetched for it.
 """
 
 import asyncio
@@ -15,18 +15,18 @@ from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
 
 AGAIN_S = 30.0
-"""Shortest time between two readings because a card is signed by none of them."""
+"""Shortest time in seconds between two readings that are due to a card signed by no known key."""
 
 FETCH_S = 5.0
 KEYS_MAX = 200
 
 
 class NoKeys(Exception):
-    """The keys cannot be had. The message says where they were looked for, and what was there."""
+    """The keys cannot be read. The message says where they were looked for, and what was there."""
 
 
 class CardKeys:
-    """The keys at `sources`. `known` is one and the same JWK Set all the time: what is read anew is put into it."""
+    """The keys at `sources`. `known` stays one and the same JWK Set: rereading updates it in place."""
 
     def __init__(self, sources: tuple[str, ...], clock: Callable[[], float] = time.monotonic) -> None:
         self.known: dict[str, Any] = {}
@@ -35,13 +35,13 @@ class CardKeys:
         self._read_at = float("-inf")
 
     async def read(self, egress: Egress) -> dict[str, Any]:
-        """The keys, read if they have not been. Raises NoKeys."""
+        """The keys, read if they have not been read yet. Raises NoKeys."""
         if not self.known:
             await self._read(egress)
         return self.known
 
     async def reread(self, egress: Egress) -> bool:
-        """Whether there are others now; they are not looked for too often. Raises NoKeys."""
+        """Read the keys again, but not too often. Returns whether they changed. Raises NoKeys."""
         if self._clock() < self._read_at + AGAIN_S:
             return False
         before = self.known.get("keys")

@@ -1,4 +1,4 @@
-"""One task over chat completions, as KAOS does where a card offers no A2A, or there is none.
+"""One task over chat completions, as KAOS does when a card offers no A2A, or there is no card.
 
 Invariant: the whole conversation goes with each message, since the other side keeps none.
 """
@@ -18,11 +18,11 @@ from dragoman.net.errors import EgressError
 log = logging.getLogger("dragoman.upstreams")
 
 HISTORY_MAX = 50
-"""Messages of the conversation that go with one over chat completions."""
+"""The most earlier messages of the conversation that go with one over chat completions."""
 
 
 async def chatted(run: Run, way: UpstreamWay) -> str:
-    """What the agent answers to the message of the task. Raises Ended."""
+    """Send the message of the task over chat completions, and return the agent's answer. Raises Ended."""
     if not run.message.text:
         raise failures.ended(TaskState.REJECTED, f"{way.name} takes text only.")
     messages = [

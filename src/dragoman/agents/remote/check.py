@@ -1,6 +1,6 @@
-"""Whether an upstream takes calls, found out without sending it a message.
+"""Checks whether an upstream takes calls, without sending it a message.
 
-Invariant: what is asked has no effect there, and goes the way that a send goes: same endpoint, rules and credentials.
+Invariant: a check has no effect at the upstream. It goes the way of a send: same endpoint, rules and credentials.
 """
 
 import msgspec
@@ -41,14 +41,14 @@ _ABSENT = frozenset({404, 410})
 
 
 class Fault(Struct, frozen=True):
-    """Why calls come to nothing: one of `upstream_faults`, and what was heard."""
+    """Why calls fail: one of the texts of `faults`, and the error in words."""
 
     kind: str
     told: str = ""
 
 
 async def ask(connection: Connection) -> Fault | None:
-    """What speaks against sends over A2A: a task is asked for that nobody has. None: it answers as it should."""
+    """Ask over A2A for a task that does not exist. Returns what speaks against sends; None if it answers properly."""
     try:
         await connection.get(new_id())
     except (NoAnswer, PeerError, A2AError) as error:
@@ -57,7 +57,7 @@ async def ask(connection: Connection) -> Fault | None:
 
 
 async def reach(connection: Connection) -> Fault | None:
-    """Likewise as far as a connection shows, over which nothing is asked."""
+    """Only open a connection, and ask nothing. Returns what speaks against sends."""
     try:
         await connection.reach()
     except NoAnswer as error:
@@ -76,7 +76,7 @@ def _fault(error: NoAnswer | PeerError | A2AError, *, rpc: bool) -> Fault | None
             return Fault(NOT_REACHED, told)
         case Unauthorized() | Forbidden() | HttpRefusal(status=401 | 403):
             return Fault(NOT_LET_IN, told)
-        # over HTTP+JSON a status of 404 is what the task has that nobody has
+        # over HTTP+JSON, the status 404 is the proper answer for a task that does not exist
         case AgentNotFound() | NotFound() | HttpRefusal(status=404 | 405 | 410) if rpc:
             return Fault(NOT_THERE, told)
         case Unavailable() | TooManyRequests() | AgentOffline() | HttpRefusal(status=429 | 503):
@@ -86,13 +86,13 @@ def _fault(error: NoAnswer | PeerError | A2AError, *, rpc: bool) -> Fault | None
         case InvalidAgentResponse() if rpc:
             return Fault(NOT_WELL, told)
         case _:
-            return None  # whatever it says of a task that nobody has, it understood the question
+            return None  # whatever it says about an unknown task, it understood the question
 
 
 async def ask_for_chat(way: Requester, base_url: str, *, timeout_s: float) -> Fault | None:
-    """What speaks against chat completions below that URL: models are asked for, else the path itself, with GET.
+    """What speaks against chat completions below that URL. GET asks for its models, else for the path itself.
 
-    A path that takes POST only says 405 to that, one that is not there 404.
+    A path that takes POST only answers 405 to GET, an absent one 404.
     """
     try:
         reply = await way.request("GET", base_url + MODELS_PATH, timeout_s=timeout_s)
@@ -107,7 +107,7 @@ async def ask_for_chat(way: Requester, base_url: str, *, timeout_s: float) -> Fa
     told = f"{base_url}{COMPLETIONS_PATH}: HTTP status {reply.status}"
     if reply.status in (401, 403):
         return Fault(NOT_LET_IN, told)
-    if reply.status in _ABSENT or 300 <= reply.status < 400 or (reply.ok and not _json(reply.body)):
+    if reply.status in _ABSENT or 300 <= reply.status < 400 or (reply.ok and not _is_json(reply.body)):
         return Fault(NOT_THERE, told)
     if reply.status in (429, 503):
         return Fault(BUSY, told)
@@ -121,7 +121,7 @@ def _lists_models(body: bytes) -> bool:
         return False
 
 
-def _json(body: bytes) -> bool:
+def _is_json(body: bytes) -> bool:
     try:
         msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):

@@ -1,7 +1,7 @@
-"""How a task ends whose upstream did not do it: in which state, and in what words.
+"""How a task ends that its upstream did not carry out: in which state, and in what words.
 
-Invariant: pure. A caller reads the upstream's name and what the upstream itself said; no address, nothing of an
-exception of the way out.
+Invariant: pure. The caller reads the upstream's name and the upstream's own words. It reads no address and no text of a
+connection's exception.
 """
 
 from math import ceil
@@ -31,26 +31,26 @@ from dragoman.net.errors import AddressRefused, EgressError
 Failure = A2AError | NoAnswer | PeerError | EgressError
 
 UNREACHABLE = "upstream_unreachable"
-"""The reason, for programs, of a task that failed because its upstream did not answer."""
+"""The reason code of a task that failed because its upstream did not answer."""
 
 
 NOT_THERE = frozenset({404, 405, 410})
-"""What a server answers that has no agent at a URL."""
+"""The statuses of a server that has no agent at a URL."""
 
 
 def ended(state: TaskState, text: str, reason: str = "", retry_after_s: float | None = None) -> Ended:
-    """The end of a task with a text of ours."""
+    """The end of a task with a text of our own."""
     return Ended(state, (Part(text=text),), reason, retry_after_s)
 
 
 def unreachable(name: str, again_s: float | None) -> Ended:
-    """Nothing came of any attempt, and nothing was done; `again_s` as in `ending`."""
+    """No attempt got through, and nothing was done. `again_s` as in `ending`."""
     text = f"{name} cannot be reached at present: send again {_when(again_s)}."
     return ended(TaskState.FAILED, text, UNREACHABLE, again_s)
 
 
 def busy(name: str, again_s: float | None) -> Ended:
-    """It answered that it takes nothing at present, and nothing was done; `again_s` as in `ending`."""
+    """The upstream answered that it takes nothing at present, and nothing was done. `again_s` as in `ending`."""
     text = f"{name} takes no tasks at present: send again {_when(again_s)}."
     return ended(TaskState.FAILED, text, "upstream_busy", again_s)
 
@@ -60,7 +60,7 @@ def _when(again_s: float | None) -> str:
 
 
 def asked_s(error: Failure) -> float:
-    """How long the upstream asks to wait before the next send, 0 if it does not."""
+    """Seconds that the upstream asks to wait before the next send, 0 if it does not."""
     return (error.retry_after_s or 0.0) if isinstance(error, A2AError | HttpRefusal) else 0.0
 
 
@@ -70,27 +70,27 @@ def unreadable(name: str) -> Ended:
 
 
 def uncertain(name: str) -> Ended:
-    """Whether the upstream has the message is not known, so that it is not sent again."""
+    """It is unknown whether the upstream has the message, so it is not sent again."""
     return ended(
         TaskState.FAILED,
-        f"{name} did not answer in time to be sure of: it may have done what was asked.",
+        f"{name} did not answer in time: it may or may not have done what was asked.",
         "upstream_uncertain",
     )
 
 
 def forgotten(name: str) -> Ended:
-    """The upstream does not know its task any more."""
+    """The upstream no longer knows its task."""
     return ended(TaskState.FAILED, f"{name} does not know the task any more.", "upstream_lost_task")
 
 
 def unverified(name: str) -> Ended:
-    """Its card is not what the operator wants it to be, so that it is not called."""
-    text = f"{name} is not called: its card is not signed as its operator here wants it to be."
+    """The upstream's card is not signed as the operator requires, so the upstream is not called."""
+    text = f"{name} is not called: its card is not signed as its operator here requires."
     return ended(TaskState.FAILED, text, "upstream_unverified")
 
 
 def not_there(error: Exception) -> bool:
-    """Whether an error says that there is no agent where it was called."""
+    """Whether an error says that there is no agent at the called address."""
     return isinstance(error, AgentNotFound | NotFound) or (isinstance(error, HttpRefusal) and error.status in NOT_THERE)
 
 
@@ -101,30 +101,30 @@ def shuts_out(error: Exception) -> bool:
 
 
 def absent(name: str) -> Ended:
-    """There is a server, and no agent where it is looked for."""
-    text = f"There is no agent where {name} is looked for: its operator here has to check `run`."
+    """A server answers at the address, but has no agent there."""
+    text = f"There is no agent at the address of {name}: its operator here has to check `run`."
     return ended(TaskState.FAILED, text, "upstream_not_found")
 
 
 def ending(name: str, error: Failure, again_s: float | None = None) -> Ended:
     """How the task ends after `error`.
 
-    `again_s` is when a send may be made again, where the upstream does not say; None: it has done something of the task
-    already, so that it is not to be made again.
+    `again_s` is when a send may be repeated, if the upstream does not say. None: the upstream has already done part of
+    the task, so the send must not be repeated.
     """
     match error:
         case NoAnswer(sent=True) | EgressError(sent=True):
             late = isinstance(error, CallTimedOut)
             return ended(TaskState.FAILED, f"{name} took too long.", "upstream_timeout") if late else uncertain(name)
         case NotReached(permanent=True) | AddressRefused():
-            text = f"{name} cannot be called: its operator here has to see to where it is."
+            text = f"{name} cannot be called: its operator here has to check its address."
             return ended(TaskState.FAILED, text, UNREACHABLE)
         case NoAnswer() | EgressError():
             return unreachable(name, again_s)
         case _ if not_there(error):
             return absent(name)
         case NoToken() | PeerError() | A2AError() if isinstance(error, NoToken) or shuts_out(error):
-            text = f"{name} does not let this server in: its operator has to see to the credentials."
+            text = f"{name} does not let this server in: its operator has to check the credentials."
             return ended(TaskState.FAILED, text, "upstream_refused")
         case TaskTimeout():
             return ended(TaskState.FAILED, f"{name} failed: {error.message}", "upstream_failed")

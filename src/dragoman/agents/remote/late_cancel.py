@@ -1,6 +1,6 @@
-"""A cancel that comes before the upstream has named its task: it is carried out as soon as that is known.
+"""Cancels a task whose upstream has not named it yet: the cancel is sent as soon as the name is known.
 
-Invariant: a stream whose run is canceled before its first word is read on, for a bounded time, and then closed.
+Invariant: a stream whose run is canceled before its first update is read on, for a bounded time, and then closed.
 """
 
 import asyncio
@@ -18,7 +18,7 @@ from dragoman.model.updates import Update
 log = logging.getLogger("dragoman.upstreams")
 
 STOP_S = 5.0
-"""How long an upstream may take to name, or to cancel, a task that nobody here runs any more."""
+"""Seconds that an upstream may take to name, or to cancel, a task that nobody here runs any more."""
 
 
 async def first_of(
@@ -28,9 +28,10 @@ async def first_of(
     run: Run,
     way: UpstreamWay,
 ) -> list[Update] | None:
-    """What comes first, None if there is none. If the run is canceled before, the upstream's task is, once it names it.
+    """Return the first batch of a stream, None if there is none.
 
-    Raises what the stream raises.
+    If the run is canceled before that, the upstream's task is canceled once the upstream names it. Raises what the
+    stream raises.
     """
     first = asyncio.get_running_loop().create_task(_next(batches))
     try:

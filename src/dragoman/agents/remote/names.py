@@ -1,6 +1,6 @@
-"""What one task of ours is called at an upstream: its id there, its conversation's, and those of its messages.
+"""The ids of one of our tasks at an upstream: of the task, of its conversation, and of its messages.
 
-Invariant: the id of the upstream's task is put into the log before anything that follows from it; a message has the
+Invariant: the id of the upstream's task is written to the log before anything that follows from it. A message has the
 same id each time it is sent.
 """
 
@@ -17,11 +17,11 @@ from dragoman.model.operations import StreamMessage
 from dragoman.model.task import TaskHead
 
 TIMED = 13
-"""Characters of a UUID of version 7 that tell the time (RFC 9562 §5.7): a context as old as its task has no earlier."""
+"""Characters of a UUIDv7 that hold its time (RFC 9562 §5.7). A context as old as its task has no earlier tasks."""
 
 
 class Names:
-    """The upstream's names for `run`. `number` is that of the message that is to be sent next, or is being sent."""
+    """The upstream's ids for `run`. `number` counts the messages: the one that is sent next, or is being sent."""
 
     __slots__ = ("_context_id", "_run", "_way", "number", "task_id")
 
@@ -33,35 +33,35 @@ class Names:
         self._way = way
 
     def noted(self, note: dict[str, str], number: int) -> None:
-        """An earlier run has noted this; `number` messages are recorded."""
+        """Load the ids that an earlier run noted. `number` messages are recorded."""
         self.task_id, self._context_id = note.get("task", ""), note.get("context", "")
         self.number = number
 
     @property
     def message_id(self) -> str:
-        """The id of the message of that number."""
+        """The id of the message with the current number."""
         return message_id(self._run.head, self.number)
 
     def taken(self) -> None:
-        """The upstream has the message of that number."""
+        """Record that the upstream has the message with the current number."""
         if self.number > 1:
             self._run.note(sent=str(self.number))
         self.number += 1
 
     def named(self, task_id: str, context_id: str) -> None:
-        """The upstream says what it calls the task."""
+        """Record the upstream's ids of the task and the conversation."""
         self.task_id = task_id
         self._run.note(task=task_id, context=context_id or self._context_id)
         self.keep_context(context_id)
 
     def keep_context(self, context_id: str) -> None:
-        """The upstream says what it calls the conversation."""
+        """Record the upstream's id of the conversation."""
         if context_id:
             self._way.contexts.keep(self._run.head, self._context_id, context_id)
             self._context_id = context_id
 
     async def sending(self, message: Message, connection: Connection) -> StreamMessage:
-        """The operation that sends a message of ours under the upstream's names."""
+        """Build the operation that sends one of our messages under the upstream's ids."""
         run, head, way = self._run, self._run.head, self._way
         metadata = {**(message.metadata or {}), LINEAGE: list(run.lineage)}
         references: list[str] = []
@@ -91,7 +91,7 @@ class Names:
         )
 
     async def _context_before(self) -> str:
-        """The upstream's own id of the conversation, as an earlier task of it noted it; empty if it uses ours."""
+        """The upstream's own id of the conversation, as an earlier task noted it; empty if the upstream uses ours."""
         head = self._run.head
         if self._way.contexts.kept or head.context_id[:TIMED] == head.id[:TIMED]:
             return ""
@@ -99,16 +99,16 @@ class Names:
 
 
 def derived(head: TaskHead) -> str:
-    """The upstream's name for the conversation of a task: callers that chose the same name do not meet there."""
-    return _named_by(f"{head.owner}\0{head.agent}\0{head.context_id}")
+    """The conversation id sent to an upstream. It differs between callers that chose the same context id."""
+    return _uuid_of(f"{head.owner}\0{head.agent}\0{head.context_id}")
 
 
 def message_id(head: TaskHead, number: int) -> str:
-    """The id under which the message of that number is sent: the same whenever it is."""
-    return _named_by(f"{head.id}\0{number}")
+    """The id under which the message with that number is sent, each time the same."""
+    return _uuid_of(f"{head.id}\0{number}")
 
 
-def _named_by(text: str) -> str:
+def _uuid_of(text: str) -> str:
     """A UUID of version 8 (RFC 9562 §5.8), always the same for a text."""
     made = blake2b(text.encode(), digest_size=16).hexdigest()
     return f"{made[:8]}-{made[8:12]}-8{made[13:16]}-a{made[17:20]}-{made[20:]}"

@@ -1,7 +1,7 @@
-"""An artifact that an upstream tells again, since a connection or a server was lost: what of it is not known yet.
+"""Finds the new content when an upstream repeats an artifact, because a connection or a server was lost.
 
-Invariant: pure. Whoever reads the chunks that come of this, one after the other, reads no text twice; whoever folds
-them has the upstream's artifact in the end.
+Invariant: pure. A reader of the resulting chunks, one after the other, reads no text twice; folding them yields the
+upstream's artifact.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from dragoman.model.message import Artifact, Part
 
 
 class Chunk(Struct, frozen=True):
-    """What is to be passed on. `settled`: from here on the artifact goes on as the upstream tells it."""
+    """A chunk to pass on. `settled`: from here on, the artifact continues as the upstream sends it."""
 
     artifact: Artifact | None
     append: bool
@@ -23,9 +23,9 @@ class Chunk(Struct, frozen=True):
 
 
 class Overlap(Struct):
-    """One artifact of which `told` has been passed on. `now` is what the upstream has told of it since, None: nothing.
+    """One artifact of which `told` has been passed on. `now` is what the upstream has sent of it since, None: nothing.
 
-    `begun`: what the upstream has is `now`, and not what it adds to `told`. `last`: the last chunk that came.
+    `begun`: `now` is the upstream's whole artifact, not an addition to `told`. `last`: the last chunk that arrived.
     """
 
     told: tuple[Part, ...]
@@ -34,9 +34,9 @@ class Overlap(Struct):
     last: Artifact | None = None
 
     def chunk(self, artifact: Artifact, *, append: bool, whole: bool) -> Chunk:
-        """A chunk came; with `whole` no other follows."""
+        """Take a chunk, and return what to pass on. `whole`: no other chunk follows."""
         if append and self.now is None:
-            return Chunk(artifact, append=True, settled=True)  # it goes on where it was
+            return Chunk(artifact, append=True, settled=True)  # it continues where it was
         if not append:
             self.now, self.begun = (), True
         self.last = artifact
@@ -46,22 +46,22 @@ class Overlap(Struct):
         if more is not None:
             return Chunk(replace(artifact, parts=more) if more else None, append=True, settled=True)
         if not whole and following(self.now, told) is not None:
-            return Chunk(None, append=True, settled=False)  # it is catching up
+            return Chunk(None, append=True, settled=False)  # it is still repeating known text
         return Chunk(replace(artifact, parts=self.now), append=not self.begun, settled=True)
 
     def left(self) -> Artifact | None:
-        """What replaces the artifact if nothing more comes: the upstream has less of it than was told."""
+        """The artifact's replacement if nothing more comes, because the upstream has less than was passed on."""
         if self.last is None or not self.begun or self.now is None:
             return None
         return replace(self.last, parts=self.now)
 
 
 def _as_given(told: Sequence[Part], given: Sequence[Part]) -> tuple[Part, ...]:
-    """What was told, as it was given: a link to bytes is those bytes."""
+    """The parts of `told`, with bytes in place of links to them wherever `given` has the bytes."""
     pairs = zip(told, given, strict=False)
     return (*(new if same_parts((old,), (new,)) else old for old, new in pairs), *told[len(given) :])
 
 
 def overlaps(told: Sequence[Artifact], *, anew: bool = False) -> dict[str, Overlap]:
-    """What may be told again; `anew`: what is added to an artifact may be all of it, since deltas do not say which."""
+    """An Overlap for each known artifact. `anew`: an append may be the whole artifact, since deltas do not say."""
     return {each.artifact_id: Overlap(joined(each.parts), now=() if anew else None) for each in told}

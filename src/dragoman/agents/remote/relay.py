@@ -1,7 +1,7 @@
-"""What an upstream tells of its task, as what our agent gives out in ours.
+"""Passes an upstream's updates of its task on to our task.
 
-Invariant: chunks stay chunks, of the artifacts that the upstream names; tokens are counted once; what it tells again,
-since a connection or a server was lost, is not told again; nothing that it was shown as a secret is told.
+Invariant: chunks stay chunks, of the artifacts that the upstream names. Tokens are counted once. What the upstream
+repeats after a lost connection or server is not passed on again. No secret that the upstream was sent is passed on.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 
 ANSWER = "answer"
-"""The id of the artifact that is made of what an upstream says with a message, not with an artifact."""
+"""The id of the artifact that holds the content of an upstream's message, which is not in an artifact there."""
 
 TAIL = 2048
-"""Characters of an artifact's end that are remembered: a secret may be longer than a chunk."""
+"""Characters of an artifact's end that are remembered, because a secret may span several chunks."""
 
 
 class Telling:
-    """Passes on to `run`. `gave`: whether anything was given out; `used`: what the upstream says its task has cost.
+    """Passes updates on to `run`. `gave`: whether anything was emitted. `used`: the cost of the upstream's task so far.
 
-    `deltas`: the upstream's chunks do not say whether they go on with an artifact or begin it anew (BeeOS).
+    `deltas`: the upstream's chunks do not say whether they continue an artifact or begin it again (BeeOS).
     """
 
     __slots__ = ("_given", "_mended", "_overlaps", "_run", "_said", "_tails", "deltas", "gave", "used")
@@ -49,20 +49,20 @@ class Telling:
 
     @property
     def noted(self) -> str:
-        """What has been counted, as it is noted for a later run."""
+        """The usage counted so far, as a note for a later run."""
         return ",".join(map(str, _numbers(self.used)))
 
     def counted(self, noted: str) -> None:
-        """An earlier run has counted this."""
+        """Load the usage that an earlier run counted."""
         self.used = Usage(*map(int, noted.split(",")))
 
     def again(self) -> None:
-        """A stream is taken up where it was left: what was told may be told again, as a server was lost."""
+        """Resume after a stream was lost: what was passed on already may come again."""
         self._mended = True
         self._overlaps = overlaps(self._run.record.artifacts) | self._overlaps
 
     def anew(self) -> None:
-        """Of what comes from now on in deltas, those that come first may be all there is."""
+        """Begin a stream of deltas: its first ones may be the whole artifact."""
         if self.deltas:
             began = {key for key, overlap in self._overlaps.items() if overlap.begun}
             self._overlaps = overlaps(self._run.record.artifacts, anew=True)
@@ -82,13 +82,13 @@ class Telling:
         await self._give(artifact, append=update.append, last_chunk=update.last_chunk)
 
     async def _give(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Give out what of an artifact is not known."""
+        """Emit the part of an artifact that is new."""
         key = artifact.artifact_id
         if masking := self._said.masking:
-            artifact = masking.artifact(self._gone_on(masking, artifact, append=append))
+            artifact = masking.artifact(self._mask_continued(masking, artifact, append=append))
         overlap = self._overlaps.get(key) if self._overlaps else None
         if overlap is None and not append and last_chunk and key in self._given:
-            overlap = overlaps(self._run.record.artifacts).get(key)  # in the end some tell all of it once more
+            overlap = overlaps(self._run.record.artifacts).get(key)  # some repeat the whole artifact at the end
         self._given.add(key)
         if overlap is None:
             await self._run.artifact(artifact, append=append, last_chunk=last_chunk)
@@ -103,8 +103,8 @@ class Telling:
         elif last_chunk and plain_text(artifact.parts[-1]) is not None and self._open(artifact.artifact_id):
             await self._run.artifact(replace(artifact, parts=(Part(text=""),)), append=True, last_chunk=True)
 
-    def _gone_on(self, masking: Masking, artifact: Artifact, *, append: bool) -> Artifact:
-        """The artifact without the rest of a secret that began in the chunks before."""
+    def _mask_continued(self, masking: Masking, artifact: Artifact, *, append: bool) -> Artifact:
+        """The artifact without the rest of a secret that began in earlier chunks."""
         before = self._tails.get(artifact.artifact_id, "") if append else ""
         text, *rest = artifact.parts
         said = plain_text(text)
@@ -115,7 +115,7 @@ class Telling:
         return artifact
 
     def has_given(self, parts: Sequence[Part]) -> bool:
-        """Whether an artifact holds just these: some say their answer with the end as well (Evo AI)."""
+        """Whether an artifact holds exactly these parts: some repeat their answer in the last status (Evo AI)."""
         said = joined(parts)
         return any(same_parts(joined(each.parts), said) for each in self._run.record.artifacts)
 
@@ -123,21 +123,21 @@ class Telling:
         return artifact_id in self._run.record.open_artifacts
 
     async def settled(self) -> None:
-        """The upstream says nothing more at present: of what it has less than was told, that is told."""
+        """Finish for now: the upstream sends nothing more. An artifact that it cut short replaces what was emitted."""
         pending, self._overlaps = self._overlaps, {}
         for overlap in pending.values():
             if (left := overlap.left()) is not None:
                 await self._run.artifact(left, append=False, last_chunk=True)
 
     async def report(self, update: StatusUpdate) -> None:
-        """Pass on what the upstream reports from within its work."""
+        """Pass on a status that the upstream reports while it works."""
         if update.usage is not None:
             self._count(update.usage)
         status = update.status
         if status.state in TERMINAL or status.state in INTERRUPTED:
-            return  # that is passed on when the stream is over
+            return  # it is passed on when the stream is over
         if self._mended and status.message is None and update.progress is None:
-            self.anew()  # so begins what runs again
+            self.anew()  # a bare `working` marks a task that runs again
         await self._tell(status, update.progress, update.metadata)
 
     async def _tell(self, status: TaskStatus, progress: Progress | None, metadata: dict[str, object] | None) -> None:
@@ -151,7 +151,7 @@ class Telling:
             await self._run.status(masking.parts(parts), progress=steps, metadata=masking.metadata(metadata))
 
     async def snapshot(self, task: Task) -> None:
-        """Pass on a task as it stands, but for what of it is known."""
+        """Pass on the upstream's whole task, except what is known of it."""
         ended = task.status.state in TERMINAL
         if task.artifacts:
             self._overlaps = overlaps(self._run.record.artifacts)
@@ -166,7 +166,7 @@ class Telling:
             await self._tell(task.status, progress, None)
 
     async def give(self, parts: Sequence[Part]) -> None:
-        """Give out what came with a message, not with an artifact."""
+        """Emit content that came with a message, not with an artifact."""
         if parts:
             self.gave = True
             answer = Artifact(artifact_id=ANSWER, parts=tuple(parts))
@@ -174,7 +174,7 @@ class Telling:
             await self._give(answer, append=False, last_chunk=True)
 
     def _count(self, total: Usage) -> None:
-        """The upstream says what all of its task has cost so far."""
+        """Count the usage. `total` is the upstream's sum for the whole task so far."""
         used, self.used = self.used, total
         if total != used:
             more = (now - before for now, before in zip(_numbers(total), _numbers(used), strict=True))
@@ -182,7 +182,7 @@ class Telling:
 
 
 def without_cost(artifact: Artifact) -> Artifact:
-    """The artifact without what protoAgent says in it of the cost: that is usage here."""
+    """The artifact without protoAgent's cost part, which becomes usage here."""
     for part in artifact.parts:
         if part.data is not UNSET and media_type(part) == COST_TYPE:
             break

@@ -1,6 +1,6 @@
-"""The way to one agent of another server: its card, the connection to it, and whether calls get through.
+"""The connection to one agent of another server, with its card, and whether calls get through.
 
-Invariant: nothing here raises what an exception of the way out says: that is logged, and told in words of our own.
+Invariant: no error raised here quotes a connection's exception. That text is logged, and callers read our own words.
 """
 
 import asyncio
@@ -43,20 +43,21 @@ from dragoman.telemetry.counts import UpstreamCalls
 log = logging.getLogger("dragoman.upstreams")
 
 START_S = 5.0
-"""How long the start of a server waits for the cards of its upstreams."""
+"""Seconds that the start of a server waits for the cards of its upstreams."""
 
 SOON_S, LATE_S = 1.0, 60.0
-"""Shortest and longest time between two attempts to get a card that could not be had."""
+"""Shortest and longest time between two attempts to read a card, after a failure."""
 
 AGAIN_S = 5.0
-"""When a send may be made again, where nobody says when."""
+"""Seconds until a send may be repeated, when nobody names a time."""
 
 CONNECTIONS_MAX = 4000
-"""Most connections to one upstream at once: each task that is followed holds one."""
+"""Most connections to one upstream at once: each followed task holds one."""
 
 
 class UpstreamWay:
-    """The way to `address`. `told` is given each card that was read. Belongs to the event loop in which it is opened.
+    """The connection to `address`. `told` is called with each card that was read. Belongs to the event loop that opens
+    it.
 
     `fault` says why the agent cannot be called, as far as is known; None if it can.
     """
@@ -101,18 +102,18 @@ class UpstreamWay:
     # -- for the server ------------------------------------------------------------------------------------------------
 
     async def open(self, group: asyncio.TaskGroup) -> None:
-        """Read the card, for a bounded time, and look after it from now on."""
+        """Read the card within a bounded time, and keep it up to date from now on."""
         self._group = group
         self._begin()
         try:
             async with asyncio.timeout(START_S):
                 await self._attempt()
         except TimeoutError:
-            self._missing(LATE)
+            self._set_fault(LATE)
         self._watching = group.create_task(self._watch(), name=f"upstream {self.name}")
 
     async def look_once(self) -> tuple[str, str]:
-        """Look for the agent as a send does: the fault, empty if it can be called; how it is spoken to, or why not."""
+        """Look for the agent as a send does. Returns the fault, empty if none, and how it is spoken to, or why not."""
         self._begin()
         await self._attempt()
         if self.fault is not None:
@@ -129,7 +130,7 @@ class UpstreamWay:
         return fault.kind, self.said.masking.text(f"{spoken}: {fault.told}")
 
     async def close(self) -> None:
-        """End what is open."""
+        """Stop watching the card, and close all connections."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.wait([self._watching])
@@ -141,17 +142,17 @@ class UpstreamWay:
 
     @property
     def place(self) -> str:
-        """Where it is, for its operator."""
+        """The base URL, for the operator."""
         return places(self._address.url).base
 
     @property
     def verifies(self) -> bool:
-        """Whether its card must be signed: without such a card it is not called."""
+        """Whether the card must be signed; without a signed card, the agent is not called."""
         return self._keys is not None
 
     @property
     def state(self) -> str | None:
-        """Why it cannot be called; None if it can, for all that is known."""
+        """Why it cannot be called; None if it can, as far as is known."""
         match self.breaker.state:
             case State.OPEN:
                 return "it does not answer: calls are held back for a while"
@@ -163,25 +164,25 @@ class UpstreamWay:
     # -- for runs ------------------------------------------------------------------------------------------------------
 
     async def connection(self) -> Connection | None:
-        """How it is spoken to; None if it speaks no A2A. Raises NoAnswer, NoToken, CardNotVerified or NoKeys."""
+        """The connection; None if the agent speaks no A2A. Raises NoAnswer, NoToken, CardNotVerified or NoKeys."""
         if self._connection is None and not self._mute:
             self._begin()
             await self._connect()
         return self._connection
 
     def repeats(self, sent_ms: int) -> bool:
-        """Whether a message may be sent again that may have arrived then, or since."""
+        """Whether a message may be sent again that may have arrived at `sent_ms` or later."""
         said_s = 0.0 if self._connection is None else self._connection.interface.dedupes_s
         return (self.again.clock.now_ms() - sent_ms) / 1000 < self.again.retries.repeats_s(said_s)
 
     def looked(self) -> None:
-        """A call was made: if it read the card anew, that is known from now on."""
+        """Take over the card if the call just made has read it again."""
         connection = self._connection
         if connection is not None and connection.card is not None and connection.card.whole is not self._card:
             self._read(connection.card.whole)
 
     async def stop(self, task_id: str) -> None:
-        """Cancel a task there; whether it lets itself be canceled is not for us to say."""
+        """Cancel the upstream's task. Failure is only logged: the upstream may refuse."""
         try:
             connection = await self.connection()
             if connection is not None:
@@ -190,7 +191,7 @@ class UpstreamWay:
             log.info("upstream %s: its task %s was not canceled: %s", self.name, task_id, self.words(error))
 
     def beside(self, work: Coroutine[Any, Any, None]) -> bool:
-        """Do something that outlives the run that wants it, which is to see that it ends. False if nothing is open."""
+        """Start work that outlives the run that needs it. The work must be bounded. False if nothing is open."""
         if self._group is None:
             work.close()
             return False
@@ -199,21 +200,21 @@ class UpstreamWay:
 
     @property
     def again_s(self) -> float:
-        """When a send that did not get through may be made again: after the pause, if there is one."""
+        """Seconds until a failed send may be repeated: the rest of the breaker's pause, if there is one."""
         return self.breaker.wait_s or AGAIN_S
 
     def failed(self) -> None:
-        """A call did not get through."""
+        """Record that a call did not get through."""
         pause_s = self.breaker.failed()
         if pause_s is not None:
             log.warning("upstream %s: no call got through: the next one is made in %g s", self.name, pause_s)
 
     def look(self) -> None:
-        """Something is odd: read the card again, soon."""
+        """Have the card read again soon, because something is odd."""
         self._look.set()
 
     def answered(self) -> None:
-        """A call got through: those that were held back may be made."""
+        """Record that a call got through, and admit those that were held back."""
         held_back = self.breaker.state is not State.CLOSED
         self._shut_out = ""
         self.breaker.succeeded()
@@ -221,7 +222,7 @@ class UpstreamWay:
             self._wake()
 
     def shut_out(self) -> None:
-        """A call was refused because of who this server is: so are others, until one is not."""
+        """Record that a call was refused because of this server's credentials. Holds until a call gets through."""
         if not self.forwards:
             self._shut_out = NOT_LET_IN
 
@@ -230,24 +231,24 @@ class UpstreamWay:
         self._answers = asyncio.Event()
 
     async def pause(self, pause_s: float) -> None:
-        """Wait for so long, or until it turns out that the agent answers again, though calls were held back."""
+        """Wait that long, or less if a held-back agent turns out to answer again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
                 await self._answers.wait()
 
     def words(self, error: Exception) -> str:
-        """What an error says, without what was shown to the upstream."""
+        """An error's text, without secrets that were sent to the upstream."""
         return self.said.masking.text(in_words(error))
 
     async def reread(self) -> None:
-        """Read the card again, now: the agent may speak something else."""
+        """Read the card again, now, since the agent may have changed its interface."""
         async with self._turn:
             if self._connection is not None:
                 await self._connection.refresh(anew=True)
                 self.looked()
 
     async def chat(self, messages: list[dict[str, str]], traceparent: str | None) -> str:
-        """What it answers over chat completions. Raises HttpRefusal, InvalidAgentResponse, EgressError or NoToken."""
+        """Its answer over chat completions. Raises HttpRefusal, InvalidAgentResponse, EgressError or NoToken."""
         headers = {"traceparent": traceparent} if traceparent else {}
         return await complete(
             self._way,
@@ -271,7 +272,7 @@ class UpstreamWay:
         return Authorized(self._egress, self.said)
 
     async def _watch(self) -> None:
-        """Read the card again and again: soon as long as it cannot be had, then when it may have changed."""
+        """Read the card again and again: soon while it cannot be read, else when it may have changed."""
         pause_s = SOON_S
         while True:
             self._look.clear()
@@ -283,23 +284,23 @@ class UpstreamWay:
             await asyncio.sleep(min(SOON_S, self._address.card_s))
 
     async def _attempt(self) -> bool:
-        """Read the card. False if it cannot be had now."""
+        """Read the card. False if that fails now."""
         held_back = self.breaker.state is not State.CLOSED
         try:
             try:
-                await self._seen(anew=held_back)
+                await self._read_card(anew=held_back)
             except CardNotVerified:
                 assert self._egress is not None
                 if self._keys is None or not await self._keys.reread(self._egress):
                     raise
-                await self._seen(anew=True)
+                await self._read_card(anew=True)
         except UNFOUND as error:
             if not (self._mute and isinstance(error, NoCard) and await self._ask_for_chat() is None):
-                self._missing(fault_of(error), self.words(error))
+                self._set_fault(fault_of(error), self.words(error))
                 return False
         else:
-            if (fault := await self._unreached()) is not None:
-                self._missing(fault.kind, self.said.masking.text(fault.told), known=True)
+            if (fault := await self._endpoint_fault()) is not None:
+                self._set_fault(fault.kind, self.said.masking.text(fault.told), known=True)
                 return False
         self.fault = None
         if held_back and self.breaker.half_open():
@@ -307,20 +308,20 @@ class UpstreamWay:
             self._wake()
         return True
 
-    async def _unreached(self) -> Fault | None:
-        """What speaks against calls, although the card is there: its endpoint may be on another server, or none."""
+    async def _endpoint_fault(self) -> Fault | None:
+        """What speaks against calls although the card is there: the endpoint may be on another server, or missing."""
         connection = self._connection
         if connection is None:
             return await self._ask_for_chat()
         if target(connection.interface.url).origin == target(self._address.url).origin:
-            return None  # whence the card came
+            return None  # the card came from there
         return await upstream_check.reach(connection)
 
     async def _ask_for_chat(self) -> Fault | None:
         fault = await upstream_check.ask_for_chat(self._way, self.place, timeout_s=self._address.timeouts.card_s)
         return None if self.forwards and fault is not None and fault.kind == NOT_LET_IN else fault
 
-    async def _seen(self, *, anew: bool) -> None:
+    async def _read_card(self, *, anew: bool) -> None:
         if self._connection is None:
             await self._connect()
             return
@@ -329,7 +330,7 @@ class UpstreamWay:
                 await self._connection.refresh(anew=anew)
                 self.looked()
             else:
-                await self._found(anew=anew)
+                await self._read_profile(anew=anew)
 
     async def _connect(self) -> None:
         async with self._turn:
@@ -355,7 +356,7 @@ class UpstreamWay:
                 connection = await self._opened.enter_async_context(opening)
             except NoInterface:
                 self._mute = True
-                await self._found()
+                await self._read_profile()
                 return
             except NoCard:
                 self._mute = self._keys is None  # until its card is there
@@ -364,10 +365,10 @@ class UpstreamWay:
             if address.dialect is None:
                 self.looked()
             else:
-                await self._found()
+                await self._read_profile()
 
-    async def _found(self, *, anew: bool = False) -> None:
-        """Read the card for what it says of the agent only."""
+    async def _read_profile(self, *, anew: bool = False) -> None:
+        """Read the card only for what it says about the agent."""
         address = self._address
         discovery = Discovery(
             self._way,
@@ -392,8 +393,8 @@ class UpstreamWay:
         self._card = whole
         self._told(self.said.masking.any(whole))
 
-    def _missing(self, fault: str, told: str = "", *, known: bool = False) -> None:
-        """It cannot be called; `known`: its card is, and so that says nothing else."""
+    def _set_fault(self, fault: str, told: str = "", *, known: bool = False) -> None:
+        """Record that the agent cannot be called. `known`: its card was read, so the fault replaces any state."""
         if fault != self.fault:
             log.warning("upstream %s: %s%s", self.name, fault, f": {told}" if told else "")
         if self._connection is None or fault == NOT_SIGNED or known:
@@ -401,7 +402,7 @@ class UpstreamWay:
             self._told_why = told
 
     def count(self, outcome: str, waited_s: float | None = None) -> None:
-        """A call is over; `waited_s` is how long the first word of its answer took."""
+        """Count the end of a call. `waited_s` is the time until the first update of its answer."""
         self.calls.outcomes[outcome] += 1
         if waited_s is not None:
             self.calls.waits.add(int(waited_s * 1000))

@@ -1,6 +1,6 @@
-"""What must not be told of what an upstream says: the secrets that it was shown, wherever it repeats them.
+"""Masks secrets that an upstream was sent, wherever it repeats them.
 
-Invariant: pure. What holds no secret comes back as the same object; what holds one says `MASK` in its place.
+Invariant: pure. A value without a secret comes back as the same object; one with a secret has `MASK` in its place.
 """
 
 import base64
@@ -20,14 +20,14 @@ S = TypeVar("S", bound=Struct)
 MASK = "***"
 
 BYTES_MIN = 4
-"""What is shorter is found in any text, and keeps nobody out."""
+"""Shorter values occur in any text, and protect nothing."""
 
 HEAD_MIN, HEAD_MAX = 8, 24
-"""How much of a secret's beginning is one, too: errors show the first bytes of an answer, and cut them anywhere."""
+"""How long a prefix of a secret counts as the secret: errors show an answer's first bytes, and cut them anywhere."""
 
 
 def secrets_in(headers: Mapping[str, str]) -> frozenset[str]:
-    """The secrets in headers that say who is calling: each value without its scheme, and what Basic wraps."""
+    """The secrets in credential headers: each value without its scheme, and the pair that Basic encodes."""
     found: set[str] = set()
     for value in headers.values():
         scheme, _, rest = value.strip().partition(" ")
@@ -46,7 +46,7 @@ def _passwords(pair: str) -> set[str]:
 
 
 class Masking:
-    """Takes `secrets` out of what is told, as they are and as they stand in URLs and JSON."""
+    """Replaces `secrets` in texts, whether spelled plainly or as in URLs and JSON."""
 
     __slots__ = ("_spelled",)
 
@@ -57,7 +57,7 @@ class Masking:
             for spelling in (secret, quote(secret, safe=""), quote_plus(secret), json.dumps(secret)[1:-1])
             if len(secret) >= BYTES_MIN
         }
-        self._spelled = tuple(sorted(spelled, key=len, reverse=True))  # one may be within another
+        self._spelled = tuple(sorted(spelled, key=len, reverse=True))  # one may contain another
 
     def __bool__(self) -> bool:
         return bool(self._spelled)
@@ -74,7 +74,7 @@ class Masking:
         return text
 
     def after(self, before: str, text: str) -> str:
-        """The text without the rest of a secret that began `before` it."""
+        """The text without the rest of a secret that began in `before`."""
         for secret in self._spelled:
             at = before.find(secret[0], max(0, len(before) - len(secret) + 1))
             while at >= 0:
@@ -87,7 +87,7 @@ class Masking:
         return text
 
     def holds(self, text: str) -> bool:
-        """Whether there is a secret in it."""
+        """Whether the text contains a secret."""
         return any(secret[: _enough(secret)] in text for secret in self._spelled)
 
     def any(self, value: Any) -> Any:
@@ -146,11 +146,11 @@ class Masking:
 
 
 def _common(text: str, secret: str) -> int:
-    """How long both begin alike."""
+    """The length of the common prefix."""
     alike = (one == other for one, other in zip(text, secret, strict=False))
     return next((index for index, same in enumerate(alike) if not same), min(len(text), len(secret)))
 
 
 def _enough(secret: str) -> int:
-    """How much of it gives it away."""
+    """The length of the prefix that gives a secret away."""
     return min(len(secret), HEAD_MAX, max(HEAD_MIN, len(secret) // 2))

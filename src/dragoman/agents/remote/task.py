@@ -1,7 +1,7 @@
-"""One task of ours, and the task that an upstream makes of it: what the one is told, the other is.
+"""Joins one of our tasks to the task that an upstream makes of it: messages go there, updates come back.
 
-Invariant: a run that is taken up again goes on with the upstream's task where it left it; a message is not sent twice
-but to an upstream that knows it again; who cancels before the upstream has named its task cancels that, too.
+Invariant: a resumed run continues with the upstream's task where it left off. A message is sent twice only to an
+upstream that recognises it. A cancel before the upstream has named its task cancels that task, too.
 """
 
 import asyncio
@@ -45,27 +45,27 @@ QUESTIONS = {
     TaskState.INPUT_REQUIRED: (Part(text="More input is needed."),),
     TaskState.AUTH_REQUIRED: (Part(text="Authentication is needed."),),
 }
-"""What is asked when an upstream names the state only."""
+"""The question when an upstream sends only the state."""
 
 NO_CHAT = frozenset({401, 403, 429})
-"""What a server that has no A2A does not answer with."""
+"""Statuses that show that a server does have A2A."""
 
 MOVES_MAX = 2
-"""How often a message follows an agent whose card says that it is elsewhere now."""
+"""How often a message follows an agent whose card has moved its address."""
 
 NOT_INSTEAD = (InvalidAgentResponse, TaskTimeout, Unauthorized, Forbidden, TooManyRequests)
-"""What KAOS's A2A may answer without chat completions being a way: it may have worked, or lets nobody in."""
+"""Errors of KAOS's A2A after which chat completions are no way out: it may have worked, or lets nobody in."""
 
 DELTAS = frozenset({"beeos"})
-"""Dialects whose chunks do not say whether they go on with an artifact or begin it anew."""
+"""Dialects whose chunks do not say whether they continue an artifact or begin it again."""
 
 _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 
 
 class UpstreamTask:
-    """What passes between `run` and the upstream at the end of `way`.
+    """The exchange between `run` and the upstream of `way`.
 
-    `queues`: a task waits for an upstream that cannot be reached.
+    `queues`: the task waits for an upstream that cannot be reached.
     """
 
     __slots__ = ("_admission", "_due", "_mended", "_moves", "_names", "_run", "_telling", "_way")
@@ -81,11 +81,11 @@ class UpstreamTask:
         self._moves = 0
 
     async def done(self) -> None:
-        """Have the upstream do the task. Raises Ended, unless it completed without a word."""
+        """Have the upstream carry out the task. Raises Ended, unless it completed without a closing message."""
         try:
-            status = await (self._begun() if self._run.epoch == 1 else self._taken_up())
+            status = await (self._begin() if self._run.epoch == 1 else self._resume())
             while status is not None and status.state in INTERRUPTED:
-                status = await self._said(await self._answer_to(status))
+                status = await self._send(await self._ask(status))
             if status is not None:
                 await self._end(status)
         except Ended as ended:
@@ -96,25 +96,25 @@ class UpstreamTask:
                 await self._way.stop(self._names.task_id)
             raise
 
-    # -- saying --------------------------------------------------------------------------------------------------------
+    # -- sending -------------------------------------------------------------------------------------------------------
 
-    async def _begun(self) -> TaskStatus | None:
-        return await self._said(self._run.message)
+    async def _begin(self) -> TaskStatus | None:
+        return await self._send(self._run.message)
 
-    async def _said(self, message: Message) -> TaskStatus | None:
-        """Send a message, and pass on what becomes of it until the upstream's task ends or asks. None: completed."""
+    async def _send(self, message: Message) -> TaskStatus | None:
+        """Send a message, and pass on updates until the upstream's task ends or asks. None: a message answered it."""
         way = self._way
         while True:
             connection = await self._admission.connection()
             if connection is None:
-                return await self._chatted()
+                return await self._chat()
             operation = await self._names.sending(message, connection)
             self._due = True
             try:
                 following = connection.following(operation, traceparent=self._run.traceparent)
-                status = await self._followed(following, connection)
+                status = await self._follow(following, connection)
             except (A2AError, NoAnswer, PeerError) as error:
-                if (retry := await self._turned_back(error, connection)) is None:
+                if (retry := await self._after_failure(error, connection)) is None:
                     continue
                 if isinstance(retry, Ended):
                     raise retry from error
@@ -122,17 +122,17 @@ class UpstreamTask:
             way.looked()
             return status
 
-    async def _turned_back(
+    async def _after_failure(
         self, error: A2AError | NoAnswer | PeerError, spoken: Connection
     ) -> Ended | TaskStatus | None:
-        """What is to be done after a send that failed: None to make it again, else how the task stands."""
+        """Decide what follows a failed send. None: send again; a status: how the task stands; Ended: to be raised."""
         way, admission, names = self._way, self._admission, self._names
         admission.met(error)
         if isinstance(error, StreamLost) and names.task_id:
-            return await self._resumed(lost=True)
+            return await self._continue(lost=True)
         if isinstance(error, TaskTimeout) and error.task_id:
             names.named(error.task_id, "")
-            return await self._resumed()
+            return await self._continue()
         if isinstance(error, Unauthorized | Forbidden) and way.forwards:
             await admission.ask_who()
             return None
@@ -155,10 +155,10 @@ class UpstreamTask:
         untouched = self._run.epoch == 1 and names.number == 1 and not names.task_id
         return failures.ending(way.name, error, way.again_s if untouched else None)
 
-    # -- hearing -------------------------------------------------------------------------------------------------------
+    # -- receiving -----------------------------------------------------------------------------------------------------
 
-    async def _followed(self, following: Following, connection: Connection) -> TaskStatus | None:
-        """Pass on a stream to its end; how the task stands then. None: it was a message."""
+    async def _follow(self, following: Following, connection: Connection) -> TaskStatus | None:
+        """Pass on a stream to its end, and return how the task stands then. None: the answer was a message."""
         way, telling, folding, asked_s = self._way, self._telling, following.folding, time.monotonic()
         telling.deltas = connection.tongue.name in DELTAS
         self._mended = following.mended
@@ -173,10 +173,10 @@ class UpstreamTask:
                 way.count("succeeded", time.monotonic() - asked_s)
                 self._run.working()
                 if self._due:
-                    self._taken()
-                await self._heard(first, following)
+                    self._note_taken()
+                await self._relay(first, following)
             async for batch in batches:
-                await self._heard(batch, following)
+                await self._relay(batch, following)
         state = folding.state
         if state is None:
             if folding.message is not None:
@@ -188,7 +188,7 @@ class UpstreamTask:
             await telling.settled()
         return folding.status
 
-    async def _heard(self, batch: Sequence[Update], following: Following) -> None:
+    async def _relay(self, batch: Sequence[Update], following: Following) -> None:
         telling = self._telling
         if not self._names.task_id and (task_id := following.folding.task_id):
             self._names.named(task_id, following.folding.context_id)
@@ -201,17 +201,17 @@ class UpstreamTask:
             elif type(update) is StatusUpdate:
                 await telling.report(update)
             elif type(update) is Task:
-                await telling.snapshot(update)  # with an answer come the artifacts from before the question
+                await telling.snapshot(update)  # after an answer, it has the artifacts from before the question
 
-    def _taken(self) -> None:
-        """The upstream has the message."""
+    def _note_taken(self) -> None:
+        """Record that the upstream has the message."""
         self._due = False
         self._names.taken()
 
     # -- asking and ending ---------------------------------------------------------------------------------------------
 
-    async def _answer_to(self, status: TaskStatus) -> Message:
-        """Ask the caller what the upstream asks."""
+    async def _ask(self, status: TaskStatus) -> Message:
+        """Ask the caller what the upstream asks, and return the answer."""
         parts = status.message.parts if status.message is not None else ()
         self._run.note(used=self._telling.noted)
         question = self._way.said.masking.parts(parts or QUESTIONS[status.state])
@@ -230,7 +230,7 @@ class UpstreamTask:
             raise Ended(status.state, parts)
 
     async def _last_words(self) -> Sequence[Part]:
-        """What the upstream said last in its history, where it says it nowhere else."""
+        """The upstream's last message in its history, for upstreams that put their answer nowhere else."""
         try:
             connection = await self._way.connection()
             if connection is None or not self._names.task_id:
@@ -241,10 +241,10 @@ class UpstreamTask:
         last = task.history[-1] if task.history else None
         return last.parts if last is not None and last.role is Role.AGENT else ()
 
-    # -- going on with a task that is there ---------------------------------------------------------------------------
+    # -- resuming a task that is there ---------------------------------------------------------------------------------
 
-    async def _taken_up(self) -> TaskStatus | None:
-        """Go on where an earlier run left off."""
+    async def _resume(self) -> TaskStatus | None:
+        """Resume where an earlier run left off."""
         run, names, note = self._run, self._names, self._run.record.note or {}
         run.goes_on()
         answers = await self._answers(int(note.get("sent", "1")))
@@ -255,14 +255,14 @@ class UpstreamTask:
             if run.epoch > 1 and not note.get("waits") and not self._way.repeats(timestamp_ms(run.head.created_at)):
                 raise failures.uncertain(self._way.name)
             names.number = 1
-            return await self._begun()
+            return await self._begin()
         unsent = answers[-1] if answers and int(note.get("sent", "1")) < names.number else None
         if unsent is None:
             names.number += 1
-        return await self._resumed(unsent)
+        return await self._continue(unsent)
 
     async def _answers(self, sent: int) -> list[Message]:
-        """The answers that were recorded for the upstream, in order, those that came unasked and were sent, too."""
+        """The recorded answers for the upstream, in order, including unasked ones that were sent."""
         history = self._run.record.history
         asked = max((index for index, message in enumerate(history) if message.role is Role.AGENT), default=-1)
         answers: list[Message] = []
@@ -279,10 +279,10 @@ class UpstreamTask:
             answers.append(await self._run.ask(()))
         return answers
 
-    async def _resumed(self, unsent: Message | None = None, *, lost: bool = False) -> TaskStatus | None:
-        """Look how the upstream's task stands, and go on from there; `unsent` is an answer that it may not have.
+    async def _continue(self, unsent: Message | None = None, *, lost: bool = False) -> TaskStatus | None:
+        """Read how the upstream's task stands, and continue from there. `unsent` is an answer that it may not have.
 
-        `lost`: it has not answered for as long as a task waits.
+        `lost`: the upstream has already been silent for as long as a task waits.
         """
         run, way, names, telling = self._run, self._way, self._names, self._telling
         lost_at = time.monotonic() - way.timeouts.mend_s if lost else None
@@ -299,8 +299,8 @@ class UpstreamTask:
                 if unsent is not None:
                     known = any(names.message_id == each.message_id for each in task.history)
                     if task.status.state in INTERRUPTED and not known:
-                        return await self._said(unsent)
-                    self._taken()
+                        return await self._send(unsent)
+                    self._note_taken()
                     unsent = None
                 telling.deltas = connection.tongue.name in DELTAS
                 await telling.snapshot(task)
@@ -310,9 +310,9 @@ class UpstreamTask:
                 following = connection.following(Subscribe(id=names.task_id), traceparent=run.traceparent)
                 following.folding.add(replace(task, artifacts=()) if telling.deltas else task)
                 telling.anew()
-                status = await self._followed(following, connection)
+                status = await self._follow(following, connection)
                 if following.final is None and status is not None and status.state in TERMINAL:
-                    await self._looked_over(connection)
+                    await self._pass_on_rest(connection)
                 return status
             except (A2AError, NoAnswer, PeerError) as error:
                 self._admission.met(error)
@@ -326,13 +326,13 @@ class UpstreamTask:
                     raise failures.ending(way.name, error) from error
                 waits = self._admission.queues and not isinstance(error, InternalError)
                 if not waits and now - lost_at >= way.timeouts.mend_s:
-                    gone = isinstance(error, NoAnswer)  # it has the message, whether or not it heard this question
+                    gone = isinstance(error, NoAnswer)  # it has the message, even if it did not hear this question
                     raise failures.uncertain(way.name) if gone else failures.ending(way.name, error) from error
                 await way.pause(min(LOOK_AGAIN_S, max(pause_s, way.breaker.wait_s)))
                 pause_s *= 2
 
-    async def _looked_over(self, connection: Connection) -> None:
-        """Tell what the upstream's task holds in the end that its stream, joined late, has not told (Evo AI)."""
+    async def _pass_on_rest(self, connection: Connection) -> None:
+        """Pass on what the ended task holds beyond its stream, which was joined late (Evo AI)."""
         try:
             await self._telling.snapshot(await connection.get(self._names.task_id))
         except (A2AError, NoAnswer, PeerError) as error:
@@ -340,7 +340,7 @@ class UpstreamTask:
 
     # -- chat completions ----------------------------------------------------------------------------------------------
 
-    async def _chatted(self) -> TaskStatus:
+    async def _chat(self) -> TaskStatus:
         self._admission.show(old=False)
         text = await chatted(self._run, self._way)
         self._run.working()
@@ -348,8 +348,8 @@ class UpstreamTask:
         return TaskStatus(state=TaskState.COMPLETED, timestamp="")
 
     async def _chat_instead(self) -> TaskStatus | None:
-        """What comes of chat completions, where A2A is not answered; None if nothing does."""
+        """Try chat completions where A2A gets no answer. None if that fails, too."""
         try:
-            return await self._chatted()
+            return await self._chat()
         except Ended:
             return None
