@@ -1,7 +1,7 @@
-"""A program behind a card: it is started for each task, and talked to through its standard streams.
+"""A program behind a card: started for each task, and talked to through its standard streams.
 
-Invariant: no more of its programs work at once than `concurrency`, and none outlives its task, its server, or the
-death of its server's process.
+Invariant: at most `concurrency` of its programs work at once, and none outlives its task, its server, or the death of
+its server's process.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ from dragoman.model.message import Message
 class ProgramAgent:
     """`program` behind the card `profile`. Satisfies `Runner`, `Living` and `Checkable`.
 
-    Of `environ` it gets the usual variables and those that it names.
+    The program gets the usual variables of `environ`, and those that its settings name.
     """
 
     direct = False
@@ -42,7 +42,7 @@ class ProgramAgent:
         self._room = asyncio.Semaphore(program.concurrency)
 
     async def open(self, group: asyncio.TaskGroup) -> None:
-        """Start what starts the programs, so that no task waits for that."""
+        """Start the spawner of the programs, so that no task waits for it."""
         self._room = asyncio.Semaphore(self._program.concurrency)
         try:
             await self._launcher.open()
@@ -50,11 +50,11 @@ class ProgramAgent:
             log.error("agent %s: programs cannot be started now: %s", self.profile.id, error)
 
     async def close(self) -> None:
-        """Stop the programs that are left."""
+        """Stop the programs that still run."""
         await self._launcher.close(self._program.grace_s)
 
     async def run(self, run: Run) -> None:
-        """Start the program, and again for each answer that it has not waited for."""
+        """Start the program, and start it again for each answer that it has not waited for."""
         program = self._program
         skill = run.skill or next(iter(run.skills), None) or next((each.id for each in self.profile.skills), None)
         history = await run.history(program.history) if program.history else ()
@@ -64,17 +64,17 @@ class ProgramAgent:
         answered: list[Answered] = []
         again = True
         while again:
-            child = await self._started(self._variables(run, skill))
+            child = await self._start(self._variables(run, skill))
             talk = Talk(run, child, program, artifacts, answered, clock, budget)
             again = await talk.held(self._first(run, skill, answered, history))
 
     async def check(self) -> AsyncIterator[Finding]:
-        """Whether the program, its interpreter, its folder and its variables are there."""
+        """Check that the program, its interpreter, its folder and its variables are there."""
         for finding in findings(self._program, self._environ):
             yield finding
 
-    async def _started(self, variables: Mapping[str, str]) -> Child:
-        """A program, as soon as there is room for it, which it takes until it has ended."""
+    async def _start(self, variables: Mapping[str, str]) -> Child:
+        """Start a program as soon as there is room. The program takes its place until it has ended."""
         room = self._room
         await room.acquire()
         try:
@@ -86,7 +86,7 @@ class ProgramAgent:
         return child
 
     def _first(self, run: Run, skill: str | None, answered: list[Answered], history: tuple[Message, ...]) -> bytes:
-        """What the program reads first. One whose input stays open gets its answers as it asks."""
+        """The first input of the program. A program whose input stays open gets its answers as it asks."""
         match self._program.input:
             case "text":
                 return run.message.text.encode(errors="replace")
@@ -96,7 +96,7 @@ class ProgramAgent:
                 return document(run, self.profile.id, skill, [each.answer for each in answered], history)
 
     def _variables(self, run: Run, skill: str | None) -> dict[str, str]:
-        """What the program finds of its task in its environment. NUL, which no variable can hold, is left out."""
+        """The task's facts as environment variables. NUL, which no variable can hold, is left out."""
         found = {
             "DRAGOMAN_AGENT": self.profile.id,
             "DRAGOMAN_TASK_ID": run.head.id,

@@ -1,4 +1,4 @@
-"""One start of a program on a task: what it says becomes what its run says.
+"""One start of a program on a task: passes what the program writes on to the run.
 
 Invariant: when a talk is over, however it ends, its program has ended or has been told to, and no descriptor is open.
 """
@@ -40,12 +40,12 @@ from dragoman.model.ids import new_id
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState, Usage
 
-UNREADABLE = "The agent's program wrote what cannot be read (reference {})."
-UNASKED = "The agent's program asked another question than when it was started before; its answers do not fit."
+UNREADABLE = "The agent's program wrote something that cannot be read (reference {})."
+UNASKED = "The agent's program asked a different question than when it was started before; its answers do not fit."
 
 
 class Question(Struct, frozen=True):
-    """What a program asks."""
+    """A question of a program."""
 
     parts: tuple[Part, ...]
     auth: bool
@@ -59,7 +59,7 @@ class Answered(Struct, frozen=True):
 
 
 class Clock:
-    """How long the programs of a task may still work; it stands while the caller thinks."""
+    """How long the programs of a task may still work. The clock stops while the caller thinks."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, left_s: float) -> None:
         self.left_s = left_s
@@ -68,27 +68,30 @@ class Clock:
         self._since = 0.0
 
     def run(self) -> asyncio.Timeout:
-        """What ends a talk that takes longer."""
+        """Start the clock. Returns the timeout that ends a talk that takes longer."""
         self._since = self._loop.time()
         self._timeout = asyncio.timeout(self.left_s)
         return self._timeout
 
     def stand(self) -> None:
-        """Count no more."""
+        """Stop the clock."""
         self.left_s -= self._loop.time() - self._since
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(None)
 
     def go_on(self) -> None:
-        """Count again."""
+        """Start the clock again."""
         self._since = self._loop.time()
         if self._timeout is not None and not self._timeout.expired():
             self._timeout.reschedule(self._since + max(0.0, self.left_s))
 
 
 class Talk:
-    """A program that runs on `run`. `answered` are the questions of earlier starts: a program whose standard input
-    stays open asks them again, and until it has, what it says is known already, and dropped."""
+    """A program that runs on `run`.
+
+    `answered` are the questions of earlier starts. A program whose standard input stays open asks them again; until it
+    has asked all of them, its output is known already, and dropped.
+    """
 
     def __init__(
         self,
@@ -117,27 +120,27 @@ class Talk:
         self._quit = False
 
     async def held(self, first: bytes) -> bool:
-        """Give the program its input, and take what it says, to its end. True: it is to be started again.
+        """Give the program its input, and read its output to the end. True: the program must be started again.
 
-        Raises Ended or Reject if that is what it came to.
+        Raises Ended or Reject if that is the outcome.
         """
         timeout = self._clock.run()
         try:
             async with timeout:
                 self._feed.put(first, last=self._program.input != "lines")
-                again = await self._listened()
+                again = await self._listen()
                 self._clock.stand()
                 return again
         except TimeoutError:
             if not timeout.expired():
                 raise
             for says in self._speech.waiting():
-                await self._taken(says)
-            text = f"The agent's program took longer than it may ({self._program.timeout_s:g} s)."
+                await self._carry_out(says)
+            text = f"The agent's program took longer than allowed ({self._program.timeout_s:g} s)."
             raise _failed(text, "program_timeout") from None
         except asyncio.CancelledError:
             if self._run.canceled:
-                await self._taken_leave()
+                await self._end_canceled()
             raise
         finally:
             self._child.stop(self._program.grace_s)
@@ -145,43 +148,43 @@ class Talk:
             self._stdout.close()
             self._stderr.close()
 
-    async def _listened(self) -> bool:
-        while says := await self._heard():
+    async def _listen(self) -> bool:
+        while says := await self._hear():
             for each in says:
-                if await self._taken(each):
+                if await self._carry_out(each):
                     return True
         self._judge(await asyncio.shield(self._child.ended))
         if self._known:
             raise _failed(UNASKED, "replay_mismatch")
         return False
 
-    async def _taken_leave(self) -> None:
-        """The task was canceled: what the program still says as it ends counts, for as long as it may take."""
+    async def _end_canceled(self) -> None:
+        """Read what the program still writes as it ends, for `grace_s` at most, because the task was canceled."""
         self._child.stop(self._program.grace_s)
         try:
             async with asyncio.timeout(self._program.grace_s):
-                while says := await self._heard():
+                while says := await self._hear():
                     for each in says:
                         if not isinstance(each, Asks | AsksAuth):
-                            await self._taken(each)
+                            await self._carry_out(each)
         except (TimeoutError, Ended, Reject, TypeError, ValueError):  # it is canceled, whatever else happens
             pass
 
-    async def _heard(self) -> list[Said]:
+    async def _hear(self) -> list[Said]:
         try:
             return await self._speech.heard()
         except Unreadable as error:
             raise self._unreadable(error) from error
         except TooMuch:
-            text = f"The agent's program wrote more than it may ({self._program.max_output_bytes} bytes)."
+            text = f"The agent's program wrote more than allowed ({self._program.max_output_bytes} bytes)."
             raise _failed(text, "program_output") from None
 
-    async def _taken(self, says: Said) -> bool:
-        """Do what the program says. True: it waits for an answer that it will be started with."""
+    async def _carry_out(self, says: Said) -> bool:
+        """Carry out one statement of the program. True: it must be started again with an answer."""
         if isinstance(says, Asks):
-            return await self._asked(Question(parts_of(says.ask), auth=False))
+            return await self._ask(Question(parts_of(says.ask), auth=False))
         if isinstance(says, AsksAuth):
-            return await self._asked(Question(parts_of(says.auth), auth=True))
+            return await self._ask(Question(parts_of(says.auth), auth=True))
         if self._known:
             return False
         run, artifacts = self._run, self._artifacts
@@ -220,7 +223,7 @@ class Talk:
             raise self._unreadable(error) from error
         return False
 
-    async def _asked(self, question: Question) -> bool:
+    async def _ask(self, question: Question) -> bool:
         if self._program.input == "text":
             error = Unreadable('it asks, but reads only text: set input = "json" or "lines"')
             raise self._unreadable(error)
@@ -233,7 +236,7 @@ class Talk:
             return False
         keeps = self._program.input == "lines"
         if not keeps:
-            await self._left()
+            await self._await_exit()
         self._clock.stand()
         parking = self._loop.call_later(self._program.keep_s, self._park) if keeps else None
         try:
@@ -251,8 +254,8 @@ class Talk:
         self._feed.put(answer_line(answer), last=False)
         return False
 
-    async def _left(self) -> None:
-        """A program that asks and does not wait has nothing more to do: it ends, or is ended."""
+    async def _await_exit(self) -> None:
+        """Let a program end that asks without waiting for the answer; it is stopped after `grace_s`."""
         self._feed.close()
         try:
             async with asyncio.timeout(self._program.grace_s):
@@ -264,12 +267,12 @@ class Talk:
         self._child.stop(self._program.grace_s)
 
     def _park(self) -> None:
-        """The caller takes long: the program is started again when the answer comes."""
+        """Stop the program, because the caller takes long; it is started again when the answer comes."""
         self._quit = True
         self._child.stop(self._program.grace_s)
 
     def _judge(self, code: int) -> None:
-        """Raises what an exit code means; 0 means nothing."""
+        """Raise the error that an exit code stands for; 0 stands for none."""
         if code == 0:
             return
         if code == self._program.reject_code:
@@ -277,7 +280,7 @@ class Talk:
         if code > 0:
             raise _failed(f"The agent's program failed with exit code {code}.", "program_exit")
         if -code == signal.SIGXCPU:
-            text = f"The agent's program used more processor time than it may ({self._program.max_cpu_s} s)."
+            text = f"The agent's program used more processor time than allowed ({self._program.max_cpu_s} s)."
             raise _failed(text, "program_limit")
         raise _failed(f"The agent's program was ended by {_name(-code)}.", "program_exit")
 

@@ -1,7 +1,7 @@
 """The server's side of the process that starts an agent's programs (`program_spawner`).
 
-Invariant: every program that was started ends: when it is stopped, when the launcher closes, or, should this process be
-killed, by its spawner. File descriptors belong to whoever has the Child until `end`.
+Invariant: every program that was started ends: when it is stopped, when the launcher closes, or, if this process is
+killed, by its spawner. The owner of a Child owns its file descriptors until `end`.
 """
 
 import asyncio
@@ -25,17 +25,17 @@ from dragoman.config import Program
 log = logging.getLogger("dragoman.programs")
 
 READY_S = 10.0
-"""How long a spawner may take to be ready. It takes some 30 ms."""
+"""How long a spawner may take to become ready. It takes about 30 ms."""
 
 KILL_S = 1.0
-"""How long the news of a SIGKILL may take."""
+"""How long the news of a SIGKILL may take to arrive."""
 
 CLOSE_S = 5.0
-"""How long a spawner may take to kill what it has started; it gives up after 2 s itself."""
+"""How long a spawner may take to kill its programs; it gives up after 2 s itself."""
 
 
 class Child:
-    """A program that runs. `stdin`, `stdout` and `stderr` are our ends of its pipes, which do not block.
+    """A running program. `stdin`, `stdout` and `stderr` are our ends of its pipes, which do not block.
 
     `ended` is its exit code, negative for a signal.
     """
@@ -51,11 +51,11 @@ class Child:
         self._dropped = False
 
     def signal(self, number: int) -> None:
-        """Signal all of its process group."""
+        """Send a signal to the program's whole process group."""
         self._launcher.tell(signal=self.number, number=number)
 
     def stop(self, grace_s: float) -> None:
-        """See to its end: SIGTERM, after `grace_s` SIGKILL; what it has left behind in its group is killed."""
+        """End the program: SIGTERM, and SIGKILL after `grace_s`. What remains in its process group is killed."""
         if self.ended.done() or not self.started.done():
             self._drop()
         elif self._stopping is None:
@@ -72,7 +72,7 @@ class Child:
 
 
 class Launcher:
-    """Starts `program`, which is at `path`, in an environment of `env` and what `start` is given beside."""
+    """Starts `program`, found at `path`, in the environment `env` plus the variables given to `start`."""
 
     def __init__(self, program: Program, path: str, env: Mapping[str, str]) -> None:
         self._settings = {
@@ -92,7 +92,7 @@ class Launcher:
         self._unsent: deque[tuple[bytes, Sequence[int]]] = deque()
 
     async def open(self) -> None:
-        """Start the spawner, unless it is there. Raises OSError."""
+        """Start the spawner, unless it runs already. Raises OSError."""
         while self._link is None:
             if self._opening is not None:
                 await asyncio.wait((self._opening,))
@@ -106,7 +106,7 @@ class Launcher:
                 self._opening = None
 
     async def close(self, grace_s: float) -> None:
-        """Stop what runs, which has `grace_s` for it, and wait until the spawner has gone."""
+        """Stop the running programs, which get `grace_s` to end, and wait until the spawner is gone."""
         left = tuple(self._children.values())
         for child in left:
             child.stop(grace_s)
@@ -114,7 +114,7 @@ class Launcher:
             if left:
                 await asyncio.wait([child.ended for child in left], timeout=grace_s + KILL_S)
         finally:
-            self._lose()  # the spawner kills what is left
+            self._lose()  # the spawner kills the programs that remain
         while self._processes:
             process = self._processes.pop()
             try:
@@ -154,7 +154,7 @@ class Launcher:
         return child
 
     def tell(self, **order: object) -> None:
-        """Give the spawner an order; without one there is nothing left that it could be for."""
+        """Send the spawner an order. Without a spawner, no program is left that the order could concern."""
         if self._link is not None:
             self._send(order, ())
 
@@ -164,18 +164,18 @@ class Launcher:
         ours.setblocking(False)
         try:
             with theirs:
-                self._processes.append(await asyncio.to_thread(_spawned, theirs))
+                self._processes.append(await asyncio.to_thread(_spawn, theirs))
             async with asyncio.timeout(READY_S):
                 await loop.sock_sendall(ours, json.dumps(self._settings).encode() + b"\n")
                 answer = await loop.sock_recv(ours, 4096)
             if not answer:
-                raise ConnectionError("the spawner of programs has ended at once")
+                raise ConnectionError("the spawner of programs ended at once")
         except BaseException:
             ours.close()
             raise
         self._kept = b""
         self._link = ours
-        loop.add_reader(ours.fileno(), self._hear)
+        loop.add_reader(ours.fileno(), self._receive)
 
     def _send(self, order: Mapping[str, object], fds: Sequence[int]) -> None:
         self._unsent.append((msgspec.json.encode(order) + b"\n", fds))
@@ -183,7 +183,7 @@ class Launcher:
             self._flush()
 
     def _flush(self) -> None:
-        """Send what there is to be sent, as far as there is room; descriptors are closed here once they are sent."""
+        """Send as much as there is room for. File descriptors are closed here once they are sent."""
         link, loop = self._link, self._loop
         assert link is not None
         assert loop is not None
@@ -205,7 +205,7 @@ class Launcher:
                 self._unsent.popleft()
         loop.remove_writer(link.fileno())
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         assert self._link is not None
         try:
             data = self._link.recv(65536)
@@ -214,14 +214,14 @@ class Launcher:
         except ConnectionError:
             data = b""
         if not data:
-            log.error("the spawner of programs has gone: what it ran was killed")
+            log.error("the spawner of programs is gone: its programs were killed")
             self._lose()
             return
         *lines, self._kept = (self._kept + data).split(b"\n")
         for line in lines:
-            self._told(msgspec.json.decode(line))
+            self._handle(msgspec.json.decode(line))
 
-    def _told(self, word: dict[str, Any]) -> None:
+    def _handle(self, word: dict[str, Any]) -> None:
         number = word.get("started") or word.get("failed") or word.get("ended")
         child = self._children.get(number) if isinstance(number, int) else None
         if child is None:
@@ -236,7 +236,7 @@ class Launcher:
             child.started.set_exception(OSError(errno, f"{os.strerror(errno)} ({word['at']})", what))
 
     def _lose(self) -> None:
-        """There is no spawner any more, and so nothing that it has started."""
+        """Note that the spawner is gone, and with it all its programs."""
         link, loop, self._link = self._link, self._loop, None
         if link is None or loop is None:
             return
@@ -248,13 +248,13 @@ class Launcher:
         self._unsent.clear()
         for child in tuple(self._children.values()):
             if not child.started.done():
-                child.started.set_exception(ConnectionError("the spawner of programs has gone"))
+                child.started.set_exception(ConnectionError("the spawner of programs is gone"))
             _settle(child.ended, -signal.SIGKILL)
         self._children.clear()
 
 
-def _spawned(link: socket.socket) -> "subprocess.Popen[bytes]":
-    """The spawner. It has a session of its own, so that Ctrl-C at a terminal is for the server alone."""
+def _spawn(link: socket.socket) -> "subprocess.Popen[bytes]":
+    """Start the spawner. It has a session of its own, so that Ctrl-C at a terminal reaches only the server."""
     script = str(Path(program_spawner.__file__))
     return subprocess.Popen(
         [sys.executable, "-I", "-S", script],
@@ -269,7 +269,7 @@ def _limits(program: Program) -> list[tuple[str, int, int]]:
     limits = [("RLIMIT_CORE", 0, 0)]
     if program.max_memory_bytes is not None:
         limits.append(("RLIMIT_AS", program.max_memory_bytes, program.max_memory_bytes))
-    if program.max_cpu_s is not None:  # SIGXCPU, and SIGKILL for who does not heed it
+    if program.max_cpu_s is not None:  # SIGXCPU, then SIGKILL for a program that ignores it
         limits.append(("RLIMIT_CPU", program.max_cpu_s, program.max_cpu_s + 1))
     return limits
 

@@ -1,7 +1,7 @@
-"""A program's output, byte by byte: what of it is text and what are lines that say something.
+"""Parses a program's output, byte by byte, into text and into lines that are statements.
 
-Invariant: pure. However the bytes are cut, the same text and the same says come out, in the same order. Text waits for
-nothing but the rest of a character; only a line that may say something waits for its end.
+Invariant: pure. However the bytes are cut, the same text and statements come out, in the same order. Text waits only
+for the rest of a character; only a line that may be a statement waits for its end.
 """
 
 import codecs
@@ -14,10 +14,10 @@ Mode = Literal["auto", "lines", "text"]
 
 
 class Output:
-    """Reads what a program writes in `mode`.
+    """Parses what a program writes in `mode`.
 
-    `auto`: a line that begins with `{` and is a JSON object with the keys of something that can be said, says that; all
-    else is text. `lines`: every line says something, or is empty. `text`: all is text.
+    `auto`: a line that begins with `{` and is a JSON object with the keys of a statement is that statement; everything
+    else is text. `lines`: every line is a statement, or empty. `text`: everything is text.
     """
 
     def __init__(self, mode: Mode, max_line_bytes: int) -> None:
@@ -31,9 +31,9 @@ class Output:
         self._number = 1
 
     def feed(self, piece: bytes) -> Iterator[Said]:
-        """What has been said with `piece`, all of which is to be asked for. Neighbouring text is one.
+        """Parse the next piece. The caller must exhaust the iterator. Neighbouring text is joined.
 
-        Raises Unreadable, after what was said before.
+        Raises Unreadable, after what came before the fault.
         """
         at = 0
         while at < len(piece):
@@ -48,40 +48,40 @@ class Output:
             else:
                 self._line += bit
                 if len(self._line) > self._max_line_bytes:
-                    yield from self._flushed()
+                    yield from self._flush()
                     raise Unreadable(f"line {self._number} is longer than max_line_bytes ({self._max_line_bytes})")
                 if self._begins:
-                    yield from self._decided()
+                    yield from self._decide()
             self._number += self._begins
-        yield from self._flushed()
+        yield from self._flush()
 
     def end(self) -> Iterator[Said]:
-        """What is left when no more comes: a last line without a newline is one. Raises Unreadable."""
+        """Parse what is left at the end: the last line may lack its newline. Raises Unreadable."""
         if self._line:
-            yield from self._decided()
-        yield from self._flushed(final=True)
+            yield from self._decide()
+        yield from self._flush(final=True)
 
-    def _decided(self) -> Iterator[Said]:
-        """What a line is, with the text before it unless it is text itself."""
+    def _decide(self) -> Iterator[Said]:
+        """Parse a whole line. The text before it comes first, unless the line is text itself."""
         line = bytes(self._line)
         self._line.clear()
         try:
             says = said(line)
         except Unreadable as error:
-            yield from self._flushed()
+            yield from self._flush()
             raise Unreadable(f"line {self._number}: {error}") from error
         if isinstance(says, SaysText):
             self._text.append(says.text.encode(errors="replace"))
         elif says is not None:
-            yield from self._flushed()
+            yield from self._flush()
             yield says
         elif self._mode == "auto":
             self._text.append(line)
         elif line.strip():
-            yield from self._flushed()
+            yield from self._flush()
             raise Unreadable(f'line {self._number} is not a JSON object that says something: {{"text": "…"}} does')
 
-    def _flushed(self, *, final: bool = False) -> Iterator[Said]:
+    def _flush(self, *, final: bool = False) -> Iterator[Said]:
         text = self._decoder.decode(b"".join(self._text), final)
         self._text.clear()
         if text:

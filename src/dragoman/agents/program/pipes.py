@@ -1,7 +1,7 @@
-"""Our ends of a program's pipes. None of them blocks, and each is served while the others are.
+"""Our ends of a program's pipes. None of them blocks, and each is served independently of the others.
 
-Invariant: whatever a program does with its ends, nothing here raises but CancelledError, and nothing is held that was
-not bounded: what is read waits for who reads it, or is dropped.
+Invariant: whatever a program does with its ends, nothing here raises but CancelledError, and everything held is
+bounded: output waits in the pipe for its reader, or is dropped.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from dragoman.agents.error_output import Complaints
 log = logging.getLogger("dragoman.programs")
 
 CHUNK_BYTES = 65_536
-"""As much as a pipe usually holds (pipe(7))."""
+"""The usual capacity of a pipe (pipe(7))."""
 
 LEFT_BYTES = 1024 * 1024
-"""As much as a pipe may hold (pipe(7): pipe-max-size): so much may be of a program that has exited."""
+"""The largest capacity of a pipe (pipe(7): pipe-max-size): the most output that a program can leave when it exits."""
 
 DRAIN_S = 0.5
-"""How long others may go on with the output of a program that has exited: `tee` of a shell's, not a daemon."""
+"""How long other processes may keep writing after the program has exited: enough for a shell's `tee`."""
 
 
 class Feed:
-    """What is written to a program. Who does not read, or has closed it, is left alone."""
+    """The program's input. A program that does not read it, or has closed it, is left alone."""
 
     def __init__(self, fd: int, loop: asyncio.AbstractEventLoop) -> None:
         self._fd = fd
@@ -33,13 +33,13 @@ class Feed:
         self._last = False
 
     def put(self, data: bytes, *, last: bool) -> None:
-        """Write `data` as the program reads; after the `last` it sees the end."""
+        """Write `data` as fast as the program reads. After the `last` data, the program sees the end."""
         self._unsent = self._unsent[self._at :] + data
         self._at, self._last = 0, last
         self._flow()
 
     def close(self) -> None:
-        """Write no more."""
+        """Stop writing."""
         if self._fd >= 0:
             self._loop.remove_writer(self._fd)
             os.close(self._fd)
@@ -66,7 +66,7 @@ class Feed:
 
 
 class Errors:
-    """A program's stderr, for `complaints`."""
+    """The program's stderr, fed to `complaints`."""
 
     def __init__(self, fd: int, loop: asyncio.AbstractEventLoop, complaints: Complaints) -> None:
         self._fd = fd
@@ -75,14 +75,14 @@ class Errors:
         loop.add_reader(fd, self._hear)
 
     def close(self) -> None:
-        """Hear what is there yet, and read no more."""
+        """Read what is still there, and stop reading."""
         for _ in range(LEFT_BYTES // CHUNK_BYTES):
             if not self._hear():
                 break
         self._shut()
 
     def _hear(self) -> bool:
-        """Hear what is there. Whether there may be more."""
+        """Read what is there. Returns whether there may be more."""
         if self._fd < 0:
             return False
         try:
@@ -104,7 +104,7 @@ class Errors:
 
 
 class Yield:
-    """A program's stdout. It ends with the program, and a little later if others still write to it."""
+    """The program's stdout. It ends with the program, or a little later if other processes still write to it."""
 
     def __init__(self, fd: int, loop: asyncio.AbstractEventLoop, ended: "asyncio.Future[int]") -> None:
         self._fd = fd
@@ -114,7 +114,7 @@ class Yield:
         self._left = LEFT_BYTES
 
     async def read(self, by_s: float | None = None) -> bytes | None:
-        """What came next; nothing at the end. None if nothing came by that time of the loop."""
+        """Return the next output; empty at the end, None if nothing came by the loop's time `by_s`."""
         while self._fd >= 0:
             if self._ended.done() and self._until is None:
                 self._until = self._loop.time() + DRAIN_S
@@ -126,7 +126,7 @@ class Yield:
                     break
                 if by_s is not None and self._loop.time() >= by_s:
                     return None
-                await self._news(by_s)
+                await self._await_change(by_s)
                 continue
             if not piece:
                 break
@@ -139,13 +139,13 @@ class Yield:
         return b""
 
     def close(self) -> None:
-        """Read no more."""
+        """Stop reading."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
 
-    async def _news(self, by_s: float | None) -> None:
-        """Until there is something to read, the program has ended, or it is late for one of both."""
+    async def _await_change(self, by_s: float | None) -> None:
+        """Wait until there is output, the program has ended, or one of the deadlines has passed."""
         news: asyncio.Future[None] = self._loop.create_future()
 
         def tell(_: object = None) -> None:

@@ -1,6 +1,6 @@
-"""Where a program is and what surrounds it, as found on this machine.
+"""Finds a program and its environment on this machine.
 
-Invariant: nothing is started, and nothing but the file system and the environment is looked at.
+Invariant: nothing is started, and only the file system and the environment are read.
 """
 
 import os
@@ -11,25 +11,25 @@ from dragoman.agents.checks import Finding
 from dragoman.config import Program
 
 USUAL = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
-"""What every program gets of the server's environment, if it is there."""
+"""The variables of the server's environment that every program gets, if they are set."""
 
 
 def located(name: str, environ: Mapping[str, str]) -> str | None:
-    """The absolute path of the program of that name; None if there is none that may be executed.
+    """The absolute path of the program with that name; None if no such file is executable.
 
-    A name without a slash is looked up in PATH, a path is as seen from where the server was started.
+    A name without a slash is looked up in PATH; a path is relative to the folder where the server was started.
     """
     found = shutil.which(name, path=environ.get("PATH", os.defpath))
     return None if found is None else os.path.abspath(found)
 
 
 def surroundings(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of a program: the usual variables, and those that are named."""
+    """The environment of a program: the usual variables, and the named ones."""
     return {name: environ[name] for name in (*USUAL, *names) if name in environ}
 
 
 def findings(program: Program, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What is to be said of the program before it is started."""
+    """Check the program without starting it."""
     name = program.command[0]
     path = located(name, environ)
     if path is not None:
@@ -51,11 +51,11 @@ def findings(program: Program, environ: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def _interpreter(path: str, environ: Mapping[str, str]) -> Iterator[Finding]:
-    """What the first line of a script names (execve(2)), and what `env` shall find there."""
+    """Check the interpreter in the first line of a script (execve(2)), and the one that `env` would find."""
     try:
         with open(path, "rb") as file:
             first = file.readline(4096)
-    except OSError:  # it may be executed, but not read
+    except OSError:  # the file may be executable, but not readable
         return
     if not first.startswith(b"#!"):
         return
@@ -65,7 +65,7 @@ def _interpreter(path: str, environ: Mapping[str, str]) -> Iterator[Finding]:
         return
     line = f"in the first line of {path}"
     if not os.access(words[0], os.X_OK):
-        fix = "its lines end in CRLF: save it with LF" if crlf else "install it, or mend that line"
+        fix = "its lines end in CRLF: save it with LF" if crlf else "install it, or correct that line"
         yield Finding(False, f"the interpreter {words[0].strip()} {line} was not found", fix)
         return
     if os.path.basename(words[0]) == "env":

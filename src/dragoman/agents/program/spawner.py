@@ -1,12 +1,12 @@
 """The process that starts an agent's programs, and ends them when its server is gone. It is run as a script.
 
-Invariant: it has one thread, so that it may fork; no program outlives it, and it does not outlive its server. A program
-is reaped only after its process group was killed, so that its number cannot mean another by then.
+Invariant: it has one thread, so that it may fork. No program outlives it, and it does not outlive its server. A program
+is reaped only after its process group was killed, so that its pid cannot belong to another process by then.
 
-Its standard input is a socket to the server, with lines of JSON. The first says what is started; then come
-`{"start": 7, "env": {…}}` with three file descriptors, `{"signal": 7, "number": 15}` and `{"end": 7}`: kill what is
-left of it. It answers `{"ready": true}`, `{"started": 7, "pid": 123}` or `{"failed": 7, "errno": 2, "at": "…"}`, and
-`{"ended": 7, "code": 0}`, negative for a signal.
+Its standard input is a socket to the server, with lines of JSON. The first line holds the settings. Then come orders:
+`{"start": 7, "env": {…}}` with three file descriptors, `{"signal": 7, "number": 15}`, and `{"end": 7}`, which kills
+what is left of a program. It answers `{"ready": true}`, `{"started": 7, "pid": 123}` or `{"failed": 7, "errno": 2,
+"at": "…"}`, and `{"ended": 7, "code": 0}`, negative for a signal.
 """
 
 import array
@@ -26,14 +26,14 @@ PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 """prctl(2)"""
 
 FDS_MAX = 3 * 64
-"""As many as one message may bring: 253 is the kernel's bound (SCM_MAX_FD)."""
+"""The most descriptors received in one message: the kernel's bound is 253 (SCM_MAX_FD)."""
 
 SWEEP_S = 2.0
-"""How long what escaped its process group is looked for in the end; SIGKILL takes milliseconds."""
+"""How long the final sweep looks for processes that escaped their group; SIGKILL takes milliseconds."""
 
 
 class Program:
-    """One that was started. It is `over` once it has exited, and `dropped` once nothing of it shall be left."""
+    """A started program. It is `over` once it has exited, and `dropped` once nothing of it may remain."""
 
     def __init__(self, number: int, pid: int) -> None:
         self.number = number
@@ -43,7 +43,7 @@ class Program:
 
 
 class Spawner:
-    """Starts programs as `settings` say, and tells of them through `link`."""
+    """Starts programs according to `settings`, and reports them through `link`."""
 
     def __init__(self, link: socket.socket, settings: dict[str, Any]) -> None:
         self._link = link
@@ -57,7 +57,7 @@ class Spawner:
             self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
     def serve(self) -> None:
-        """Until the server is gone."""
+        """Serve orders until the server is gone."""
         wakes, wakened = socket.socketpair()
         for end in (wakes, wakened):
             end.setblocking(False)
@@ -73,9 +73,9 @@ class Spawner:
             for fd, _ in self._poll.poll():
                 if fd == wakes.fileno():
                     wakes.recv(4096)
-                    self._look()
+                    self._check_exits()
                 elif fd in self._starting:
-                    self._begun(fd)
+                    self._report_start(fd)
                 else:
                     data, more = received(self._link)
                     if not data:
@@ -86,7 +86,7 @@ class Spawner:
                         self._obey(json.loads(line), fds)
 
     def end(self) -> None:
-        """Kill all that was started, and what that has started, wherever it went."""
+        """Kill all programs, and whatever they have started, wherever it went."""
         signal.set_wakeup_fd(-1)
         for program in self._programs.values():
             kill(program.pid)
@@ -97,7 +97,7 @@ class Spawner:
                     pass
             except ChildProcessError:
                 return
-            for pid in children():  # by now also what left its group: it has come to us (PR_SET_CHILD_SUBREAPER)
+            for pid in children():  # processes that left their group are ours now (PR_SET_CHILD_SUBREAPER)
                 try:
                     os.kill(pid, signal.SIGKILL)
                 except ProcessLookupError:
@@ -138,7 +138,7 @@ class Spawner:
         self._poll.register(reads, select.POLLIN)
 
     def _become(self, env: dict[str, str], fds: list[int], writes: int) -> None:
-        """In the child: become the program. What goes wrong is written to `writes`, which a success closes."""
+        """Become the program, in the child. An error is written to `writes`; success closes it."""
         at = "prepare"
         try:
             os.setsid()
@@ -158,7 +158,7 @@ class Spawner:
                 signal.signal(number, signal.SIG_DFL)
             for target, fd in enumerate(fds):
                 os.dup2(fd, target)
-            for fd in fds:  # all others close themselves
+            for fd in fds:  # all others are close-on-exec
                 os.close(fd)
             at = "cwd"
             os.chdir(self._settings["cwd"])
@@ -167,13 +167,13 @@ class Spawner:
             for name, soft, hard in self._settings["limits"]:
                 limit(getattr(resource, name), soft, hard)
             os.execve(self._settings["path"], argv, environ)
-        except BaseException as error:  # noqa: BLE001  nothing may go on as a second spawner
+        except BaseException as error:  # noqa: BLE001  the child must not continue as a second spawner
             os.write(writes, json.dumps({"errno": getattr(error, "errno", None), "at": at}).encode())
         finally:
             os._exit(127)
 
-    def _begun(self, reads: int) -> None:
-        """The program has begun, or could not."""
+    def _report_start(self, reads: int) -> None:
+        """Report that a program has started, or could not start."""
         fault = os.read(reads, 4096)
         self._poll.unregister(reads)
         os.close(reads)
@@ -184,10 +184,10 @@ class Spawner:
             self._reap(program)
         else:
             self._tell(started=program.number, pid=program.pid)
-            self._look()
+            self._check_exits()
 
-    def _look(self) -> None:
-        """See who has exited: programs are told of and stay unreaped; others are none of ours, and go."""
+    def _check_exits(self) -> None:
+        """Check which processes have exited. Our programs are reported and stay unreaped; all others are reaped."""
         begun = {program.pid for program in self._starting.values()}
         for program in tuple(self._programs.values()):
             if not program.over and program.pid not in begun:
@@ -222,7 +222,7 @@ class Spawner:
 
 
 def received(link: socket.socket) -> tuple[bytes, "array.array[int]"]:
-    """What came, with the file descriptors that came with it. Nothing: nobody is there."""
+    """Receive data and the file descriptors that came with it. Empty: the server is gone."""
     fds = array.array("i")
     flags = socket.MSG_CMSG_CLOEXEC if LINUX else 0
     try:
@@ -236,7 +236,7 @@ def received(link: socket.socket) -> tuple[bytes, "array.array[int]"]:
 
 
 def kill(pid: int, number: int = signal.SIGKILL) -> None:
-    """Signal the process group that `pid` leads; the process alone if it has not got so far."""
+    """Signal the process group that `pid` leads; the process alone if it has no group yet."""
     for send in (os.killpg, os.kill):
         try:
             send(pid, number)
@@ -246,7 +246,7 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
 
 
 def children() -> list[int]:
-    """The processes whose parent this one is; none where the system does not say (proc(5))."""
+    """The child processes of this one; empty where the system does not tell (proc(5))."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as listed:
             return [int(pid) for pid in listed.read().split()]
@@ -255,7 +255,7 @@ def children() -> list[int]:
 
 
 def limit(which: int, soft: int, hard: int) -> None:
-    """Set a limit of this process, as far as its own allows."""
+    """Set a limit of this process, as far as its own hard limit allows."""
     _, most = resource.getrlimit(which)
     if most != resource.RLIM_INFINITY:
         soft, hard = min(soft, most), min(hard, most)
@@ -263,7 +263,7 @@ def limit(which: int, soft: int, hard: int) -> None:
 
 
 def main() -> None:
-    """Read what to start, serve, and leave nothing."""
+    """Read the settings, serve, and leave no process behind."""
     link = socket.socket(fileno=os.dup(0))
     link.set_inheritable(False)
     first = b""

@@ -1,7 +1,7 @@
-"""What a program says, in its order, to its end; text that comes in small pieces is gathered for a moment.
+"""A program's statements, in order, to the end. Text that comes in small pieces is gathered for a moment.
 
-Invariant: what was said before a fault is heard before it; no text waits longer than `coalesce_ms`, or for more than
-all else that the program says.
+Invariant: what came before a fault is returned before the fault is raised. No text waits longer than `coalesce_ms`, or
+for anything but more text.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ class TooMuch(Exception):
 
 
 class Speech:
-    """What comes through the `stdout` of a `program`."""
+    """The statements that arrive through the `stdout` of a `program`."""
 
     def __init__(self, stdout: Yield, program: Program, budget: Budget, loop: asyncio.AbstractEventLoop) -> None:
         self._stdout = stdout
@@ -38,11 +38,11 @@ class Speech:
         self._fault: Unreadable | TooMuch | None = None
 
     async def heard(self) -> list[Said]:
-        """What is said next; nothing at the end. Raises Unreadable or TooMuch."""
+        """Wait for the next statements; empty at the end. Raises Unreadable or TooMuch."""
         while self._fault is None:
             piece = await self._stdout.read(self._until_s)
             said = [] if piece is None else self._read(piece)
-            if said and isinstance(first := said[0], SaysText):  # neighbouring text is one: no other follows
+            if said and isinstance(first := said[0], SaysText):  # neighbouring text is joined: no other text follows
                 self._gather(first.text)
                 del said[0]
             if piece and not said and self._fault is None and self._gathers:
@@ -52,14 +52,14 @@ class Speech:
         raise self._fault
 
     def waiting(self) -> list[Said]:
-        """The text that was gathered and not heard yet."""
+        """Take the gathered text that has not been returned yet."""
         text = "".join(self._texts)
         self._texts.clear()
         self._until_s = None
         return [SaysText(text)] if text else []
 
     def _read(self, piece: bytes) -> list[Said]:
-        """What is said with the piece, or with the end; a fault is kept for later."""
+        """Parse a piece, or the end. A fault is kept for later."""
         said: list[Said] = []
         self._budget.left_bytes -= len(piece)
         if self._budget.left_bytes < 0:
@@ -79,5 +79,5 @@ class Speech:
 
     @property
     def _gathers(self) -> bool:
-        """Whether what was gathered waits for more."""
+        """Whether the gathered text waits for more."""
         return not self._texts or (self._coalesce_s > 0 and sum(map(len, self._texts)) < CHUNK_BYTES)

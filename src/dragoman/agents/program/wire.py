@@ -1,7 +1,7 @@
-"""What a program and the server say to each other (docs/agents/command.md).
+"""The messages between a program and the server (docs/agents/command.md).
 
-Invariant: pure. Parts and messages are those of A2A 1.0 as JSON; the keys around them are in snake case. Which keys a
-line has says what it means, whatever their order; no two meanings have the same keys.
+Invariant: pure. Parts and messages are those of A2A 1.0 as JSON; the keys around them are in snake case. The set of a
+line's keys, in any order, determines its meaning; no two meanings have the same keys.
 """
 
 from collections.abc import Sequence
@@ -30,9 +30,9 @@ class Heard(Struct, frozen=True, omit_defaults=True):
 
 
 class Document(Struct, frozen=True, kw_only=True):
-    """What a program gets: one line of JSON. `message` is whole; `text` and `data` are what most programs need of it.
+    """The input of a program: one line of JSON. `message` is whole; `text` and `data` are all that most programs need.
 
-    `answers` are those to the questions of earlier starts for the same task, in order.
+    `answers` belong to the questions of earlier starts for the same task, in order.
     """
 
     task_id: str
@@ -49,12 +49,12 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 def heard(message: Message) -> Heard:
-    """A message as programs read it."""
+    """Convert a message to the form that programs read."""
     return Heard(message.text, message.parts, _data(message))
 
 
 def document(run: Run, agent: str, skill: str | None, answers: Sequence[Heard], history: Sequence[Message]) -> bytes:
-    """The line that a program is given for `run`."""
+    """Encode the first line that a program reads for `run`."""
     message = run.message
     return _line(
         Document(
@@ -74,7 +74,7 @@ def document(run: Run, agent: str, skill: str | None, answers: Sequence[Heard], 
 
 
 def answer_line(answer: Heard) -> bytes:
-    """The line that answers a question."""
+    """Encode the line that answers a question."""
     return _line(answer)
 
 
@@ -90,7 +90,7 @@ def _data(message: Message) -> Any:
 
 
 class Piece(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fields=True):
-    """A Part (A2A 1.0 §4.1.6) of a program's: exactly one of `text`, `raw`, `url` and `data`."""
+    """A Part (A2A 1.0 §4.1.6) that a program wrote: exactly one of `text`, `raw`, `url` and `data`."""
 
     text: str | None = None
     raw: bytes | None = None
@@ -101,7 +101,7 @@ class Piece(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
     metadata: dict[str, Any] | None = None
 
     def part(self) -> Part:
-        """The same in the model."""
+        """Convert to the Part of the model."""
         return Part(
             text=self.text,
             raw=self.raw,
@@ -114,7 +114,7 @@ class Piece(Struct, frozen=True, kw_only=True, rename="camel", forbid_unknown_fi
 
 
 class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """An artifact, or with `append` what goes to the end of one of that `id`, or that `name`."""
+    """An artifact or, with `append`, an addition to the one with that `id` or `name`."""
 
     parts: Annotated[tuple[Piece, ...], Meta(min_length=1)]
     id: Annotated[str, Meta(min_length=1)] | None = None
@@ -125,7 +125,7 @@ class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class Tokens(Struct, frozen=True, forbid_unknown_fields=True):
-    """Tokens used since the last report; `total` is the sum unless given."""
+    """Tokens used since the last report; `total` defaults to the sum."""
 
     input: Count = 0
     output: Count = 0
@@ -157,7 +157,7 @@ class GivesArtifact(Struct, frozen=True):
 
 
 class Progresses(Struct, frozen=True):
-    """`{"progress": [1, 3], "text": "…"}`: step 1 of 3 has been reached, and what it is."""
+    """`{"progress": [1, 3], "text": "…"}`: step 1 of 3 has been reached, with a text that describes it."""
 
     progress: tuple[Count, Count]
     text: str = ""
@@ -176,7 +176,7 @@ class Asks(Struct, frozen=True):
 
 
 class AsksAuth(Struct, frozen=True):
-    """`{"auth": …}`: the caller shall authenticate."""
+    """`{"auth": …}`: a request that the caller authenticate."""
 
     auth: Any
 
@@ -188,7 +188,7 @@ class Uses(Struct, frozen=True):
 
 
 class CallsTool(Struct, frozen=True):
-    """`{"tool": {"id": "1", "name": "search", "arguments": {…}}}`: a tool is called; with `done` its result."""
+    """`{"tool": {"id": "1", "name": "search", "arguments": {…}}}`: a tool is called; with `done`, its result."""
 
     tool: ToolCall
 
@@ -235,15 +235,15 @@ MEANINGS: dict[frozenset[str], Any] = {
     frozenset(("reject",)): Rejects,
     frozenset(("fail",)): Fails,
 }
-"""What a line means, by its keys."""
+"""The meaning of a line, by its keys."""
 
 
 class Unreadable(ValueError):
-    """A program wrote what has no meaning; the text says what is allowed, and is for the log."""
+    """A program wrote something without a meaning. The text says what is allowed, and is for the log."""
 
 
 def said(line: bytes) -> Said | None:
-    """What a line says; None if it is not JSON, no object, or has other keys. Raises Unreadable for wrong values."""
+    """Parse a line; None if it is not JSON, no object, or has other keys. Raises Unreadable for wrong values."""
     try:
         value = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -251,7 +251,7 @@ def said(line: bytes) -> Said | None:
     if not isinstance(value, dict) or (meaning := MEANINGS.get(frozenset(value))) is None:
         return None
     try:
-        json_bounds.check(line)  # callers read no JSON that is deeper
+        json_bounds.check(line)  # callers accept no JSON that is nested deeper
         meant: Said = msgspec.convert(value, meaning)
     except (A2AError, msgspec.ValidationError) as error:
         raise Unreadable(f"{', '.join(value)}: {error}") from error

@@ -1,4 +1,4 @@
 """Agents made of Python functions.
 
-`agent` has Agent, `context` what a skill sees of its task (Context, SyncContext). `threads` runs plain functions.
+`agent` has Agent. `context` is a skill's view of its task (Context, SyncContext). `threads` runs plain functions.
 """

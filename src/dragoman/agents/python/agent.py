@@ -1,7 +1,7 @@
 """Agents made of Python functions.
 
-Invariant: whatever is wrong with the declaration of an agent or a skill is said when it is declared, with the name of
-the function and the fix.
+Invariant: every fault in the declaration of an agent or a skill is raised when it is declared, with the name of the
+function and the fix.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
@@ -32,14 +32,14 @@ F = TypeVar("F", bound=SkillFunction)
 class Agent:
     """Python functions behind a card: each is a skill. Satisfies `Runner`.
 
-    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. `restartable`
-    says that a run which a crash cut off may be run again from its start. `one_message` takes no further message while
-    the agent works. `streams` False refuses streaming. `versions` are the official versions that it is served in. What
-    is left out of the card keeps the default of `Profile`.
+    `id` is the last segment of the agent's path. `direct` answers with one Message instead of a task. `restartable`: a
+    run that a crash interrupted may be run again from its start. `one_message` takes no further message while the agent
+    works. `streams` False refuses streaming. `versions` are the official protocol versions that the agent is served in.
+    Card fields that are left out keep the defaults of `Profile`.
 
-    `threads` are those its plain functions run in; a server lets its agents share one `Threads`.
+    `threads` run the plain functions; a server lets its agents share one `Threads`.
 
-    Raises ValueError if the id cannot be served or a version is not known, TypeError if a value is of the wrong kind.
+    Raises ValueError if the id cannot be served or a version is unknown, TypeError if a value has the wrong type.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Agent:
         self.offline = False
         self.threads = Threads()
         self.checks: Callable[[], AsyncIterator[Finding]] | None = None
-        """What `check` looks at besides, for an agent that stands for something else."""
+        """More checks that `check` runs, for an agent that stands for something else."""
         self._skills: dict[str, tuple[Callable[..., Any], Kind]] = {}
 
     def __repr__(self) -> str:
@@ -115,11 +115,11 @@ class Agent:
     def skill(self, id: Any = None, /, **said: Any) -> Any:  # noqa: A002
         """Make the function below a skill of this agent: `@agent.skill("forecast", tags=["weather"])`, or bare.
 
-        The id is the function's name unless given, the description its docstring. The first skill is the one that runs
-        when the caller names none. An `extended` one is on the card for callers who have said who they are, only, and
-        runs when it is named. The function itself stays as it is.
+        The id defaults to the function's name, the description to its docstring. The first skill runs when the caller
+        names none. An `extended` skill is only on the card for authenticated callers, and runs when it is named. The
+        function itself is unchanged.
 
-        Raises TypeError if the function cannot be a skill, ValueError if the agent has a skill of that id.
+        Raises TypeError if the function cannot be a skill, ValueError if the agent already has a skill with that id.
         """
         if callable(id):
             return self._declare(id, None)
@@ -128,7 +128,7 @@ class Agent:
         return lambda function: self._declare(function, id, **said)
 
     async def run(self, run: Run) -> None:
-        """Do the task with the skill that the run names. Raises Ended if the skill says how the task ends."""
+        """Do the task with the skill that the run names. Raises Ended if the skill calls `finish` or `fail`."""
         try:
             await self._do(run)
         except FinalWord as said:
@@ -140,25 +140,25 @@ class Agent:
             raise (word.ended if isinstance(word, FinalWord) else word) from None
 
     async def _do(self, run: Run) -> None:
-        skill_id = self._chosen(run)
+        skill_id = self._choose(run)
         function, kind = self._skills[skill_id]
         artifacts = Artifacts(run)
         match kind:
             case "async generator":
-                await _poured(function(Context(run, skill_id, artifacts)), artifacts)
+                await _pour(function(Context(run, skill_id, artifacts)), artifacts)
             case "coroutine":
                 result = await function(Context(run, skill_id, artifacts))
                 if isinstance(result, AsyncIterator):
-                    await _poured(result, artifacts)
+                    await _pour(result, artifacts)
                 else:
                     await artifacts.returned(result)
             case "plain":
-                await self.threads.run(lambda crossing: _in_thread(function, run, skill_id, artifacts, crossing))
+                await self.threads.run(lambda crossing: _call_in_thread(function, run, skill_id, artifacts, crossing))
             case _:
                 assert_never(kind)
 
     async def check(self) -> AsyncIterator[Finding]:
-        """Its functions were looked at when they were declared; so what is left to find is that there are none."""
+        """Report the agent's skills. Each function was checked at its declaration; only their absence is a fault."""
         skills = ", ".join(self._skills)
         fix = "write @agent.skill above a function"
         yield Finding(bool(skills), f"its skills are {skills}" if skills else "it has no skills", "" if skills else fix)
@@ -166,12 +166,12 @@ class Agent:
             async for finding in self.checks():
                 yield finding
 
-    def _chosen(self, run: Run) -> str:
-        """The skill that the caller names, or the first of those it restricts the run to, else the agent's first."""
+    def _choose(self, run: Run) -> str:
+        """The skill that the caller names, else the first of those it restricts the run to, else the agent's first."""
         shown = tuple(skill.id for skill in self.profile.skills)
         skill_id = run.skill or next(iter(run.skills or shown or self._skills), None)
         if skill_id not in self._skills and len(self._skills) == 1:
-            (skill_id,) = self._skills  # whatever the card calls it that the agent is served under
+            (skill_id,) = self._skills  # the card may name the only skill differently
         if skill_id not in self._skills:
             known = ", ".join(self._skills) or "none: write @agent.skill above a function"
             raise LookupError(f"agent {self.profile.id} has no skill {skill_id!r}; it has {known}")
@@ -211,8 +211,8 @@ class Agent:
         return function
 
 
-async def _poured(items: AsyncIterator[object], artifacts: Artifacts) -> None:
-    """Give out what comes, as it comes; the generator is closed also when the run is canceled between two items."""
+async def _pour(items: AsyncIterator[object], artifacts: Artifacts) -> None:
+    """Emit the items as they come. The generator is closed even if the run is canceled between two items."""
     try:
         async for item in items:
             await artifacts.yielded(item)
@@ -221,7 +221,7 @@ async def _poured(items: AsyncIterator[object], artifacts: Artifacts) -> None:
             await items.aclose()
 
 
-def _in_thread(
+def _call_in_thread(
     function: Callable[[SyncContext], object], run: Run, skill_id: str, artifacts: Artifacts, crossing: Crossing[None]
 ) -> None:
     result = function(SyncContext(run, skill_id, artifacts, crossing))

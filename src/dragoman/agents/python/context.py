@@ -1,6 +1,6 @@
-"""What a skill sees of its task and what it can do with it: Context on the event loop, SyncContext in a thread.
+"""A skill's view of its task, and what it can do with it: Context on the event loop, SyncContext in a thread.
 
-Invariant: SyncContext does nothing of its own; each of its calls is the one of the same name in Context.
+Invariant: SyncContext has no behaviour of its own. Each of its calls is the one of the same name in Context.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -21,11 +21,11 @@ from dragoman.model.task import Record, TaskState, Usage
 R = TypeVar("R")
 
 HISTORY_LIMIT = 100
-"""How many messages `ctx.history()` looks back, unless told otherwise."""
+"""The default number of messages of `ctx.history()`."""
 
 
 class Context(Facts):
-    """What an `async` skill is given."""
+    """The argument of an `async` skill: its task, and what it can do with it."""
 
     __slots__ = ("_artifacts", "_run", "_skill")
 
@@ -35,27 +35,27 @@ class Context(Facts):
         self._artifacts = artifacts
 
     async def history(self, limit: int = HISTORY_LIMIT) -> tuple[Message, ...]:
-        """The newest `limit` messages of the conversation before this task, oldest first, the agent's own included."""
+        """The newest `limit` messages of the conversation before this task, oldest first, including the agent's own."""
         return await self._run.history(limit)
 
     async def read(self, part: Part) -> bytes:
-        """The bytes of a file part: its own, or those that its `url` leads to.
+        """Return the bytes of a file part: its own, or those behind its `url`.
 
-        What a caller linked to is fetched only from the open internet, and only so much of it, as the `fetch_` settings
-        say. Raises Unreadable, which says why.
+        A caller's URL is fetched only from the open internet and within the limits of the `fetch_` settings. Raises
+        Unreadable, which says why.
         """
         return await self._run.read(part)
 
     async def references(self) -> tuple[Record, ...]:
-        """The tasks that the message names in `referenceTaskIds`, those of them that are the caller's own."""
+        """The tasks that the message names in `referenceTaskIds`, as far as they are the caller's own."""
         return await self._run.references()
 
     async def progress(self, current: int, total: int, text: str = "") -> None:
-        """Report that step `current` of `total` has been reached, and what it is."""
+        """Report that step `current` of `total` has been reached, with a text that describes it."""
         await self._run.status(parts_of(text) if text else (), progress=(current, total))
 
     async def status(self, content: object, *, metadata: dict[str, Any] | None = None) -> None:
-        """Say what is going on, usually in a text. It is seen at once and is no part of the result."""
+        """Report what is going on, usually as a text. Callers see it at once; it is not part of the result."""
         await self._run.status(parts_of(content), metadata=metadata)
 
     async def tool(
@@ -68,10 +68,10 @@ class Context(Facts):
         error: str | None = None,
         done: bool = False,
     ) -> None:
-        """Say that a tool is being called, and, with the same `id` and `done`, what came of it.
+        """Report that a tool is being called and, with the same `id` and `done`, its outcome.
 
-        Callers see a status that says so, and its metadata tell programs of the call (tool-call-v1 of protoLabs).
-        `error` is why it failed; a call that failed is done. Raises TypeError if a value has no JSON form.
+        Callers see a status with a text, and its metadata describe the call to programs (tool-call-v1 of protoLabs).
+        `error` is why the call failed; a call that failed is done. Raises TypeError if a value has no JSON form.
         """
         call = ToolCall(id=id, name=name, arguments=arguments, result=result, error=error, done=done)
         await call.told(self._run)
@@ -87,11 +87,11 @@ class Context(Facts):
         last: bool | None = None,
         media_type: str | None = None,
     ) -> str:
-        """Give out an artifact beside what is yielded; the answer is its id.
+        """Emit an artifact beside the yielded content. Returns its id.
 
-        With `append` the content goes to the end of the artifact of that `id`, or, without one, of the newest of that
-        `name`; the first chunk makes it. `last` says whether it is whole now: by default an artifact is, and a chunk
-        is not; what is open at the end of the task is closed by it.
+        With `append`, the content goes to the end of the artifact with that `id` or, without an id, of the newest with
+        that `name`; the first chunk creates it. `last` says whether the artifact is now whole. The default: an artifact
+        is, a chunk is not. The end of the task closes artifacts that are still open.
         """
         return await self._artifacts.given(
             content, name=name, description=description, id=id, append=append, last=last, media_type=media_type
@@ -100,17 +100,17 @@ class Context(Facts):
     async def ask(self, question: object) -> Answer:
         """Ask the caller (`input-required`), and wait for the answer, however long it takes.
 
-        After a restart of the server the skill is run again from its beginning, and every `ask` that was answered
-        returns its answer at once; so up to here it has to take the same way again. What it yields there is not sent
-        twice.
+        After a restart of the server, the skill runs again from its beginning, and every `ask` that was answered
+        returns its answer at once. So up to here, the skill must take the same path again. What it yields on the way is
+        not sent twice.
         """
-        return await self._asked(question, auth=False)
+        return await self._put(question, auth=False)
 
     async def require_auth(self, request: object) -> Answer:
         """Ask the caller to authenticate (`auth-required`), and wait for its next message, as `ask` does."""
-        return await self._asked(request, auth=True)
+        return await self._put(request, auth=True)
 
-    async def _asked(self, question: object, *, auth: bool) -> Answer:
+    async def _put(self, question: object, *, auth: bool) -> Answer:
         self._artifacts.turn()
         return Answer(await self._run.ask(parts_of(question), auth=auth))
 
@@ -126,16 +126,16 @@ class Context(Facts):
         asks: Literal["pass", "raise"] = "pass",
         detach: bool = False,
     ) -> Delegated:
-        """Give a task to another agent of this server, and wait for what it comes to.
+        """Give a task to another agent of this server, and wait for its result.
 
-        `message` is content as it is yielded; without one it is the message of this task. The task is the caller's own,
-        in the conversation `context_id` (default: this one), and ends when this one does. After `timeout_s` it is
-        canceled. With `progress` what it reports is seen here, too. What it asks is asked of the caller of this task,
-        and the answer handed on; with `asks="raise"` it is raised instead. With `detach` the answer comes as soon as
-        the task is made, and it goes on whatever becomes of this one.
+        `message` is content as for `yield`; the default is the message of this task. The task belongs to the same
+        caller, in the conversation `context_id` (default: this one), and ends when this one does. After `timeout_s` it
+        is canceled. With `progress`, its reports are seen in this task, too. Its questions are put to the caller of
+        this task, and the answers handed on; with `asks="raise"`, a question is raised instead. With `detach`, the call
+        returns as soon as the task is created, and that task continues whatever happens to this one.
 
-        After a restart of the server what was delegated is not delegated again. Raises DelegationFailed unless the
-        other agent has done the task.
+        After a restart of the server, what was delegated is not delegated again. Raises DelegationFailed unless the
+        other agent has completed the task.
         """
         return await self._run.delegate(
             order_of(
@@ -161,7 +161,7 @@ class Context(Facts):
         progress: bool = False,
         asks: Literal["pass", "raise"] = "pass",
     ) -> AsyncGenerator[str | Part, None]:
-        """As `delegate`, and give what the other agent gives out as it comes: its text as text, all else as parts."""
+        """Like `delegate`, but yields the other agent's output as it comes: text as str, everything else as parts."""
         order = order_of(
             agent,
             self.parts if message is None else parts_of(message),
@@ -176,8 +176,8 @@ class Context(Facts):
     async def finish(self, content: object) -> NoReturn:
         """End the task here as completed; `content` is the message of its last status. Artifacts stay as they are.
 
-        This ends the function: nothing is given out after it, and only `finally` blocks still run. Raises TypeError or
-        ValueError if the content cannot be sent.
+        The call ends the function: nothing is emitted after it, and only `finally` blocks still run. Raises TypeError
+        or ValueError if the content cannot be sent.
         """
         raise FinalWord(TaskState.COMPLETED, parts_of(content))
 
@@ -186,22 +186,22 @@ class Context(Facts):
         raise FinalWord(TaskState.FAILED, parts_of(content))
 
     def note(self, name: str, text: str) -> None:
-        """Write something down for a later run of this task, under a name; no caller is told of it."""
+        """Write a text down under a name, for a later run of this task. No caller sees it."""
         self._run.note(**{name: text})
 
     def noted(self, name: str) -> str | None:
-        """What this run or an earlier one of this task wrote down last under that name; None if nothing."""
+        """The text that this run or an earlier one of this task wrote down last under that name, else None."""
         return (self._run.record.note or {}).get(name)
 
     def usage(self, *, input: int = 0, output: int = 0, total: int | None = None) -> None:  # noqa: A002
-        """Add to the tokens this task has used; `total` is the sum unless given."""
+        """Add to the tokens that this task has used; `total` defaults to the sum."""
         self._run.usage(Usage(input, output, input + output if total is None else total))
 
 
 class SyncContext(Facts):
-    """What a plain function is given, which runs in a thread: as Context, but every call waits, without `await`.
+    """The argument of a plain function, which runs in a thread: like Context, but calls block instead of `await`.
 
-    A call raises CancelledError once the task has been canceled, and so ends the function.
+    A call raises CancelledError once the task has been canceled, which ends the function.
     """
 
     __slots__ = ("_context", "_crossing", "_run", "_skill")
@@ -214,7 +214,7 @@ class SyncContext(Facts):
 
     @property
     def canceled(self) -> bool:
-        """Whether the task has been canceled: a function that works long without a call should look, and return."""
+        """Whether the task has been canceled. A function that works long without a call should check it, and return."""
         return self._crossing.canceled
 
     def history(self, limit: int = HISTORY_LIMIT) -> tuple[Message, ...]:
@@ -269,11 +269,11 @@ class SyncContext(Facts):
         )
 
     def ask(self, question: object) -> Answer:
-        """As `Context.ask`. The function keeps its thread while it waits: agents that ask much are better `async`."""
+        """As `Context.ask`. The function keeps its thread while it waits, so agents that ask often are best `async`."""
         return self._wait(lambda: self._context.ask(question))
 
     def require_auth(self, request: object) -> Answer:
-        """As `Context.require_auth`; keeps its thread, too."""
+        """As `Context.require_auth`. Keeps its thread, too."""
         return self._wait(lambda: self._context.require_auth(request))
 
     def delegate(
@@ -288,7 +288,7 @@ class SyncContext(Facts):
         asks: Literal["pass", "raise"] = "pass",
         detach: bool = False,
     ) -> Delegated:
-        """As `Context.delegate`; keeps its thread, too."""
+        """As `Context.delegate`. Keeps its thread, too."""
         return self._wait(
             lambda: self._context.delegate(
                 agent,

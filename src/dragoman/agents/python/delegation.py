@@ -1,6 +1,6 @@
-"""Delegating: what an agent says of a task for another agent, as an order; and what comes of it, chunk by chunk.
+"""Delegating: turns an agent's wishes into an order for another agent, and streams the result chunk by chunk.
 
-Invariant: what is wrong with an order is raised where the agent gives it.
+Invariant: a fault in an order is raised where the agent gives the order.
 """
 
 import asyncio
@@ -14,11 +14,11 @@ from dragoman.model.events import ArtifactChunk
 from dragoman.model.message import Part
 
 CHUNKS_MAX = 64
-"""How many parts wait for an agent that is slower than the one it listens to."""
+"""How many parts wait for an agent that reads more slowly than the other one writes."""
 
 
 def order_of(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
-    """The order. Raises ValueError or TypeError for what no order says."""
+    """Build the order. Raises ValueError or TypeError if a value is invalid."""
     if not isinstance(agent, str) or not agent:
         raise TypeError(f"delegate to {agent!r}: name an agent of this server by its id")
     if (asks := wishes["asks"]) not in ("pass", "raise"):
@@ -30,18 +30,18 @@ def order_of(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
 
 
 class Heard:
-    """What was heard of an artifact. One that begins anew, since its agent was run again, repeats what it had said."""
+    """What has been heard of one artifact. If its agent is run again, the artifact begins again and repeats itself."""
 
     __slots__ = ("_again", "_at", "_files", "_texts")
 
     def __init__(self) -> None:
         self._texts: list[str] = []
         self._files: list[Part] = []
-        self._at = 0  # how many of these have been said, this time
+        self._at = 0  # how many of the files have been repeated this time
         self._again: str | None = None
 
     def new(self, chunk: ArtifactChunk) -> list[Part]:
-        """The parts of a chunk, without what has been heard before. What differs from that is all new."""
+        """The parts of a chunk, without what has been heard before. From the first difference on, everything is new."""
         if not chunk.append:
             self._again = "" if self._texts else None
             self._at = 0
@@ -68,7 +68,7 @@ class Heard:
 
 
 async def streamed(run: Run, order: Delegation) -> AsyncGenerator[str | Part, None]:
-    """The parts that come of an order, as they come; of one that was carried out before, all at once."""
+    """Yield the result of an order as it comes; the result of an order that was carried out before, all at once."""
     chunks: asyncio.Queue[Part] = asyncio.Queue(CHUNKS_MAX)
     told = False
 
@@ -97,9 +97,9 @@ async def streamed(run: Run, order: Delegation) -> AsyncGenerator[str | Part, No
         delegating.cancel()
         await asyncio.wait((delegating,))
         if not delegating.cancelled():
-            delegating.exception()  # it has been raised, or nobody listens any more
+            delegating.exception()  # it was raised, or nobody listens any more
 
 
 def _plain(part: Part) -> str | Part:
-    """Text that is nothing else as text."""
+    """A part that is only text as a str, any other as it is."""
     return part.text if part.text is not None and part == Part(text=part.text) else part

@@ -1,6 +1,6 @@
-"""What a skill knows of its task, and what its caller answered.
+"""A skill's view of its task, and the answers of its caller.
 
-Invariant: nothing here waits: all of it came with the task.
+Invariant: nothing here waits, since all of it came with the task.
 """
 
 from collections.abc import Mapping
@@ -14,13 +14,13 @@ from dragoman.model.principal import Principal
 
 
 class Answer(str):
-    """The text of what the caller answered; `message` is all of it."""
+    """The text of the caller's answer; `message` is the whole answer."""
 
     __slots__ = ("message",)
     message: Message
 
     def __new__(cls, message: Message) -> "Answer":
-        """The answer that `message` gives."""
+        """Wrap the answer that `message` gives."""
         answer = super().__new__(cls, message.text)
         answer.message = message
         return answer
@@ -42,14 +42,14 @@ class Answer(str):
 
 
 class Facts(Protocol):
-    """What a skill knows of its task; the same in a Context and in a SyncContext."""
+    """The facts of a skill's task, the same in a Context and in a SyncContext."""
 
     _run: Run
     _skill: str
 
     @property
     def message(self) -> Message:
-        """The message that made the task; also while answers to `ask` come in."""
+        """The message that created the task, even after answers to `ask` have arrived."""
         return self._run.message
 
     @property
@@ -84,7 +84,7 @@ class Facts(Protocol):
 
     @property
     def principal(self) -> Principal:
-        """Who is asking."""
+        """The authenticated caller."""
         return self._run.principal
 
     @property
@@ -94,7 +94,7 @@ class Facts(Protocol):
 
     @property
     def skills(self) -> tuple[str, ...]:
-        """The skills to which the caller restricts the run; empty when it does not."""
+        """The skills to which the caller restricts the run; empty if it does not."""
         return self._run.skills
 
     @property
@@ -104,12 +104,12 @@ class Facts(Protocol):
 
     @property
     def traceparent(self) -> str | None:
-        """The trace that calls to others shall continue, as the header of that name (W3C); None if nobody traces."""
+        """The trace context for outgoing calls, as the header of that name (W3C); None if nobody traces."""
         return self._run.traceparent
 
     @property
     def metadata(self) -> Mapping[str, Any]:
-        """The metadata of the request; that of the message is in `message.metadata`."""
+        """The metadata of the request; the message's own are in `message.metadata`."""
         return self._run.head.metadata or {}
 
 

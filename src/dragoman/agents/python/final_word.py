@@ -1,6 +1,6 @@
-"""How an agent says that its task ends here, and with which words.
+"""The exception by which an agent ends its task with its own words.
 
-Invariant: it ends the agent's function, so that nothing is given out after it; only `Agent.run` catches it.
+Invariant: it ends the agent's function, so nothing is emitted after it. Only `Agent.run` catches it.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from dragoman.model.task import TaskState
 class FinalWord(BaseException):
     """Raised by `ctx.finish` and `ctx.fail`.
 
-    It is no Exception, as CancelledError is none, so that an `except Exception` of the agent does not swallow it.
+    It is not an Exception, like CancelledError, so that an `except Exception` of the agent does not swallow it.
     """
 
     def __init__(self, state: TaskState, parts: Sequence[Part]) -> None:

@@ -1,4 +1,4 @@
-"""Whether a function can be a skill, and of which kind it is.
+"""Checks whether a function can be a skill, and of which kind it is.
 
 Invariant: a function that passes can be called with one positional argument, the context.
 """
@@ -42,7 +42,7 @@ def _check_signature(what: str, function: Callable[..., Any], kind: Kind) -> Non
     fix = f"write `{keyword} {what.rpartition(' ')[2]}(ctx: {wanted})`"
     try:
         parameters = list(inspect.signature(function).parameters.values())
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         return
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
     if not positional:

@@ -1,7 +1,7 @@
 """The threads in which plain functions run.
 
-Invariant: never more than `maximum` of them live at once, those that a canceled run left behind included; what a thread
-wants done on the event loop is done by the run's own coroutine, so that canceling the run reaches the thread.
+Invariant: never more than `maximum` threads live at once, including those that a canceled run left behind. The run's
+own coroutine does what a thread needs done on the event loop, so that canceling the run reaches the thread.
 """
 
 import asyncio
@@ -20,29 +20,29 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 THREADS_MAX = 32
-"""Enough for functions that wait for a network or a program; more busy ones than this only wait for each other."""
+"""Enough for functions that wait for a network or a program; more busy threads would only wait for each other."""
 
 
 class _Asked(Struct, eq=False):
-    """Something a thread wants awaited on the loop, and where it waits for the result."""
+    """A call that a thread wants awaited on the loop, and the receiver of its error."""
 
     serve: Callable[[], Awaitable[None]]
     fail: Callable[[BaseException], None]
 
 
 class _Ended(Struct, Generic[T], eq=False):
-    """What a thread ended with."""
+    """The end of a thread: its result or its error."""
 
     result: T | None
     error: BaseException | None
 
 
 class Crossing(Generic[T]):
-    """The way from a thread to the event loop on which its run lives, and back."""
+    """The connection between a thread and the event loop of its run."""
 
     def __init__(self) -> None:
         self.canceled = False
-        """Whether the run is over while its thread still goes on."""
+        """Whether the run is over while its thread still runs."""
         self.ended = False
         self._loop = asyncio.get_running_loop()
         self._loop_thread = get_ident()
@@ -50,7 +50,7 @@ class Crossing(Generic[T]):
         self._closed = False
 
     def call(self, make: Callable[[], Awaitable[R]]) -> R:
-        """Await `make()` on the loop, and give its result to the calling thread, which waits for it.
+        """Await `make()` on the loop, and return its result to the calling thread, which blocks.
 
         Raises CancelledError once the run has been canceled or has ended, and RuntimeError on the loop's own thread.
         """
@@ -65,14 +65,14 @@ class Crossing(Generic[T]):
         return future.result()
 
     def end(self, result: T | None, error: BaseException | None = None) -> None:
-        """Called by the thread as its last act."""
+        """Report the thread's end; its last call."""
         try:
             self._post(_Ended(result, error))
         except asyncio.CancelledError:  # nobody waits for it any more
             pass
 
     async def serve(self) -> T:
-        """Do what the thread asks for until it ends; its result is the result, its exception is raised."""
+        """Serve the thread's calls until it ends. Returns the thread's result, or raises its exception."""
         asked: _Asked | None = None
         try:
             while True:
@@ -80,11 +80,11 @@ class Crossing(Generic[T]):
                 if isinstance(entry, _Ended):
                     if entry.error is not None:
                         raise entry.error
-                    return entry.result  # type: ignore[return-value]  # without an error it is the work's own
+                    return entry.result  # type: ignore[return-value]  # without an error, it is the work's own
                 asked = entry
                 try:
                     await asked.serve()
-                except (Exception, FinalWord) as error:  # noqa: BLE001  it is the thread's own: raised where it asked
+                except (Exception, FinalWord) as error:  # noqa: BLE001  it belongs to the thread: raised there
                     asked.fail(error)
                 asked = None
         finally:
@@ -109,7 +109,7 @@ class Crossing(Generic[T]):
 
 
 class Threads:
-    """At most `maximum` threads; who finds them all taken waits for one, first come, first served."""
+    """At most `maximum` threads. If all are taken, runs wait for one, first come, first served."""
 
     def __init__(self, maximum: int = THREADS_MAX) -> None:
         if maximum < 1:
@@ -122,12 +122,12 @@ class Threads:
 
     @property
     def taken(self) -> int:
-        """How many threads live, those left behind included."""
+        """How many threads live, including those left behind."""
         return self._taken
 
     @property
     def left_behind(self) -> int:
-        """How many threads go on although their run was canceled."""
+        """How many threads still run although their run was canceled."""
         return self._left_behind
 
     @property
@@ -136,10 +136,10 @@ class Threads:
         return self._taken >= self.maximum
 
     async def run(self, work: Callable[[Crossing[T]], T]) -> T:
-        """The result of `work`, called in a thread of its own with the way back to this event loop.
+        """Call `work` in a thread of its own, with a Crossing to this event loop, and return its result.
 
-        Canceling leaves at once: `work` meets CancelledError at its next call across, and until it ends its thread
-        counts as left behind. The threads are daemons and hold up no exit.
+        Canceling returns at once: `work` gets CancelledError at its next call across, and until it ends, its thread
+        counts as left behind. The threads are daemons, so they do not delay an exit.
         """
         await self._take()
         crossing: Crossing[T] = Crossing()
@@ -188,12 +188,12 @@ class Threads:
                 waiting = (loop, place) in self._queue
                 if waiting:
                     self._queue.remove((loop, place))
-            if not waiting and not place.cancelled():  # it was handed over in the very moment
+            if not waiting and not place.cancelled():  # a thread was handed over at this very moment
                 self._give_back()
             raise
 
     def _give_back(self) -> None:
-        """Hand the place to the first who waits, or count one less; called from any thread."""
+        """Hand the thread's place to the first in the queue, or free it. Callable from any thread."""
         while True:
             with self._lock:
                 if not self._queue:
@@ -202,7 +202,7 @@ class Threads:
                 loop, place = self._queue.popleft()
             try:
                 loop.call_soon_threadsafe(self._hand_over, place)
-            except RuntimeError:  # whoever waited there has gone with its loop
+            except RuntimeError:  # the loop of that run is closed
                 continue
             return
 
