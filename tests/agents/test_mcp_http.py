@@ -274,7 +274,7 @@ async def test_a_tool_that_is_named_and_not_there_is_told_once(caplog: pytest.Lo
             for _ in range(3):
                 assert [tool.name for tool in await made.offered()] == ["do"]
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
-        "mcp server odd has no tool 'doo': mend `approve`"
+        "mcp server odd has no tool 'doo': fix `approve`"
     ]
 
 

@@ -1,1 +1,1 @@
-"""Servers of MCP, as tools for a model: sessions over HTTP or with a program, and what the model is told of them."""
+"""MCP servers as tools of a model: sessions over HTTP or with a program, and the results that the model reads."""

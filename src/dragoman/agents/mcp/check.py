@@ -1,6 +1,6 @@
-"""Whether a server of MCP is as the configuration has it.
+"""Checks whether an MCP server fits its configuration.
 
-Invariant: no tool is called; the session that is opened to look is closed again.
+Invariant: no tool is called, and the session that the check opens is closed again.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from dragoman.agents.mcp.server import McpServer
 from dragoman.dialects.mcp.hearing import Offer
 
 CHECK_S = 6.0
-"""How long is looked for a server and its tools, together; to end a program takes up to three more."""
+"""How long a server and its tools are waited for, together; ending a program takes up to three seconds more."""
 
-FIX = "start it, or mend `run` of this tool; run a program once by itself: it may have to download something first"
+FIX = "start it, or fix `run` of this tool; run a program once by itself: it may have to download something first"
 
 
 async def looked_at(grant: Grant) -> list[Finding]:
-    """What is found of a server: whether it can be reached, its tools, and whether those named are among them."""
+    """Check a server: whether it can be reached, its tools, and whether it has the configured ones."""
     what = f"mcp server {grant.name} ({grant.reach.place})"
     try:
         async with asyncio.timeout(CHECK_S), asyncio.TaskGroup() as group:
@@ -41,17 +41,17 @@ async def looked_at(grant: Grant) -> list[Finding]:
 def _listed(what: str, grant: Grant, offers: tuple[Offer, ...]) -> Finding:
     allowed = [offer.name for offer in offers if grant.allows(offer.name)]
     if not allowed:
-        fix = "mend `allow`" if offers else "it needs tools to be of use"
+        fix = "fix `allow`" if offers else "it needs tools to be of use"
         return Finding(False, f"{what}: no tools", fix)
     return Finding(True, f"{what}: tools {', '.join(allowed)}")
 
 
 def _missing(grant: Grant, offers: tuple[Offer, ...]) -> list[Finding]:
-    """Tools that the configuration names and the server does not have."""
+    """Findings for tools that the configuration names but the server does not have."""
     there = {offer.name for offer in offers}
     return [
         Finding(
-            False, f"mcp server {grant.name} has no tool {tool!r}", f"mend `{key}`: it has {', '.join(sorted(there))}"
+            False, f"mcp server {grant.name} has no tool {tool!r}", f"fix `{key}`: it has {', '.join(sorted(there))}"
         )
         for key, tool in grant.missing(there)
     ]

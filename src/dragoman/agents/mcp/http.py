@@ -1,6 +1,6 @@
-"""HttpLink: streamable HTTP (MCP 2025-11-25, Transports): a POST for each request, answered with JSON or with events.
+"""HttpLink: streamable HTTP (MCP 2025-11-25, Transports): a POST for each request, answered with JSON or events.
 
-Invariant: the session's id goes to the server that gave it, and nowhere else: redirects are not followed.
+Invariant: the session's id goes only to the server that gave it: redirects are not followed.
 """
 
 import asyncio
@@ -23,33 +23,33 @@ from dragoman.net.flow import Flow
 log = logging.getLogger("dragoman.mcp")
 
 TELL_S = 5.0
-"""How long a server may take to accept what it need not answer."""
+"""How long a server may take to accept a message that it need not answer."""
 
 CLOSE_S = 2.0
-"""How long a server may take to hear that a session is over, when this one may be stopping."""
+"""How long a server may take to accept the end of a session, as this server may be stopping."""
 
 WAIT_S = 24 * 3600.0
-"""Who asks says how long it waits: a stream has no time of its own."""
+"""The caller sets the timeout of a request: the stream has none of its own."""
 
 LISTEN_S = 24 * 3600.0
-"""How long the stream of what a server says of its own accord may be silent."""
+"""How long the stream of a server's own messages may be silent."""
 
 SOON_S, LATE_S = 1.0, 60.0
 """Shortest and longest time until a stream that ended is opened again."""
 
 RESUMES_MAX = 20
-"""How often the stream of one answer is taken up again."""
+"""How often the stream of one answer is resumed."""
 
 END_S = 0.05
-"""How long the end of a stream is waited for once the answer is there, so that its connection can be used again."""
+"""How long to wait for the end of a stream whose answer has arrived, so that its connection can be reused."""
 
 JSON = "application/json"
-BROKE_OFF = "the connection to its server broke off: it may have been done, or not"
+BROKE_OFF = "the connection to its server broke off: it may or may not have been done"
 _SESSION = re.compile(r"[!-~]{1,1024}", re.ASCII)
 
 
 class HttpLink:
-    """A session with the server at `url`. What it says of its own accord is listened to in `group`. Raises BadUrl."""
+    """A session with the server at `url`. Its own messages are read in `group`. Raises BadUrl."""
 
     def __init__(self, url: str, way: Way, group: asyncio.TaskGroup, hear: Hear) -> None:
         self._url = url
@@ -63,16 +63,16 @@ class HttpLink:
         self.over = False
 
     async def open(self) -> None:
-        """Nothing is open before the first request."""
+        """Do nothing: no connection is needed before the first request."""
 
     def agreed(self, version: str, *, changes: bool) -> None:
-        """Listen, if there is a session to listen to."""
+        """Listen to the server's own messages, if there is a session or the server announces changes."""
         self._version = version
         if self._session or changes:
             self._listening = self._group.create_task(self._listen(), name=f"listen to {self._shown}")
 
     async def ask(self, request_id: int, body: bytes) -> Answered:
-        """Make a request. A stream that breaks off is taken up where it stood, if the server numbers its events."""
+        """Send a request. A stream that breaks off is resumed where it was, if the server numbers its events."""
         place = _Place()
         try:
             async with self._way.stream(
@@ -85,17 +85,17 @@ class HttpLink:
             ) as flow:
                 if not 200 <= flow.status < 300:
                     raise await self._refusal(flow)
-                self._learn(flow.headers)
+                self._learn_session(flow.headers)
                 if not _streams(flow):
-                    return await self._only(request_id, await flow.body())
-                if (answer := await self._followed(flow, place, request_id)) is not None:
+                    return await self._single_answer(request_id, await flow.body())
+                if (answer := await self._follow(flow, place, request_id)) is not None:
                     return answer
         except EgressError as error:
             if not place.last_id:
                 raise _away(error) from error
         except (NoToken, InvalidAgentResponse) as error:
             raise _away(error) from error
-        return await self._resumed(request_id, place)
+        return await self._resume(request_id, place)
 
     async def tell(self, body: bytes) -> None:
         """Send a notification, or an answer."""
@@ -124,7 +124,7 @@ class HttpLink:
         try:
             await self._way.request("DELETE", self._url, timeout_s=CLOSE_S, headers=self._headers({}))
         except (EgressError, NoToken) as error:
-            log.info("the end of an mcp session was not told: %s", error)
+            log.info("the server was not told of the end of an mcp session: %s", error)
 
     def _headers(self, more: Mapping[str, str]) -> dict[str, str]:
         headers = dict(more)
@@ -134,14 +134,14 @@ class HttpLink:
             headers[names.VERSION_HEADER] = self._version
         return headers
 
-    def _learn(self, headers: Mapping[str, str]) -> None:
-        """The id of the session, which comes with the answer to the first request."""
+    def _learn_session(self, headers: Mapping[str, str]) -> None:
+        """Learn the session's id, which comes with the answer to the first request."""
         session = headers.get(names.SESSION_HEADER.lower(), "")
         if not self._version and _SESSION.fullmatch(session):
             self._session = session
 
     async def _refusal(self, flow: Flow) -> Away:
-        """What a status means that is not 2xx."""
+        """The error that a status other than 2xx stands for."""
         said = (await flow.body())[: 64 * 1024]
         words = ""
         try:
@@ -149,9 +149,9 @@ class HttpLink:
                 if isinstance(message, Answered) and message.fault is not None:
                     words = message.fault.message[:SHOWN_CHARS]
         except InvalidAgentResponse:
-            pass  # a page of something on the way
+            pass  # a page of something in between
         if self._session and (flow.status == 404 or (flow.status == 400 and "session" in words.lower())):
-            # 404 is what the specification has; examples of the TypeScript SDK answer 400
+            # the specification says 404; examples of the TypeScript SDK answer 400
             self.over = True
             return SessionGone("the session is over", f"{self._shown}: the session is over")
         match flow.status:
@@ -168,27 +168,27 @@ class HttpLink:
         told = f"its server answered with HTTP status {flow.status}" + (f": {words}" if shows else "")
         return Away(told, f"{self._shown}: HTTP status {flow.status}{hint}")
 
-    async def _only(self, request_id: int, body: bytes) -> Answered:
+    async def _single_answer(self, request_id: int, body: bytes) -> Answered:
         for message in hearing.heard(body):
-            if (answer := await self._meant(message, request_id)) is not None:
+            if (answer := await self._sort(message, request_id)) is not None:
                 return answer
         raise Away("its server gave no answer", f"{self._shown}: what came is no answer to the request")
 
-    async def _followed(self, flow: Flow, place: "_Place", request_id: int | None) -> Answered | None:
-        """The answer in a stream of events; None if it ended before. Without an id nothing in it is an answer."""
+    async def _follow(self, flow: Flow, place: "_Place", request_id: int | None) -> Answered | None:
+        """Return the answer in a stream of events; None if the stream ended before. Without an id, no event is one."""
         answer: Answered | None = None
         try:
             async with asyncio.timeout(None) as end, aclosing(_messages(flow, place)) as messages:
                 async for message in messages:
-                    if answer is None and (answer := await self._meant(message, request_id)) is not None:
+                    if answer is None and (answer := await self._sort(message, request_id)) is not None:
                         end.reschedule(asyncio.get_running_loop().time() + END_S)
         except (TimeoutError, EgressError, InvalidAgentResponse):
             if answer is None:
                 raise
         return answer
 
-    async def _resumed(self, request_id: int, place: "_Place") -> Answered:
-        """Take the stream of an answer up again, as a server may want it that closed it on purpose."""
+    async def _resume(self, request_id: int, place: "_Place") -> Answered:
+        """Resume the stream of an answer. A server may have closed it on purpose and expect this."""
         fault: Exception | None = None
         for _ in range(RESUMES_MAX if place.last_id else 0):
             await asyncio.sleep(SOON_S if place.retry_s is None else place.retry_s)
@@ -199,21 +199,21 @@ class HttpLink:
                 ) as flow:
                     if flow.status != 200 or not _streams(flow):
                         break
-                    if (answer := await self._followed(flow, place, request_id)) is not None:
+                    if (answer := await self._follow(flow, place, request_id)) is not None:
                         return answer
             except (EgressError, NoToken, InvalidAgentResponse) as error:
                 fault = error
         raise Away(BROKE_OFF, f"{self._shown}: the stream ended before the answer") from fault
 
-    async def _meant(self, message: Heard, request_id: int | None) -> Answered | None:
-        """The answer, if it is that; what else the server says is passed on."""
+    async def _sort(self, message: Heard, request_id: int | None) -> Answered | None:
+        """Return the message if it is the answer, and pass all others on."""
         if isinstance(message, Answered):
             return message if message.id == request_id else None
         await self._hear(message)
         return None
 
     async def _listen(self) -> None:
-        """What the server says of its own accord, as long as the session lasts. Not all servers have that."""
+        """Read the server's own messages as long as the session lasts. Not all servers have such a stream."""
         pause_s, place, again = SOON_S, _Place(), False
         while not self.over:
             more = {"Last-Event-ID": place.last_id} if place.last_id else {}
@@ -227,10 +227,10 @@ class HttpLink:
                 ) as flow:
                     if 300 <= flow.status < 500 or (flow.status == 200 and not _streams(flow)):
                         return
-                    if again and not place.last_id:  # nobody heard what was said meanwhile
+                    if again and not place.last_id:  # messages may have been missed in between
                         await self._hear(Told(names.TOOLS_CHANGED, b"{}"))
                     again = True
-                    if flow.status == 200 and await self._followed(flow, place, None) is None:
+                    if flow.status == 200 and await self._follow(flow, place, None) is None:
                         pause_s = SOON_S
             except (EgressError, NoToken, InvalidAgentResponse) as error:
                 log.debug("mcp: %s", error)
@@ -239,7 +239,7 @@ class HttpLink:
 
 
 class _Place:
-    """How far a stream was read: what is needed to take it up again."""
+    """How far a stream was read: the facts needed to resume it."""
 
     def __init__(self) -> None:
         self.last_id = ""
@@ -251,7 +251,7 @@ def _streams(flow: Flow) -> bool:
 
 
 async def _messages(flow: Flow, place: _Place) -> AsyncGenerator[Heard, None]:
-    """The messages of a stream. Raises EgressError or InvalidAgentResponse."""
+    """Yield the messages of a stream. Raises EgressError or InvalidAgentResponse."""
     parser = sse.Parser()
     async for piece in flow.pieces:
         events = parser.feed(piece)

@@ -1,10 +1,10 @@
-"""Link: how messages get to a server of MCP and back, and what is raised when they do not.
+"""Link: carries messages to an MCP server and back; the errors when it cannot.
 
     Away            the server did not do it, or nobody knows; `told` is for models and callers, the message for the log
-    ├── SessionGone the server knows the session no more: it has done nothing
+    ├── SessionGone the server no longer knows the session: it has done nothing
     └── Refused     the server answered with an error
 
-Invariant: nothing but Away and CancelledError leaves a Link, and nothing waits on a server that is gone.
+Invariant: a Link raises only Away and CancelledError, and nothing waits for a server that is gone.
 """
 
 from collections.abc import Awaitable, Callable
@@ -13,14 +13,14 @@ from typing import Protocol
 from dragoman.dialects.mcp.hearing import Answered, Asked, Told
 
 SHOWN_CHARS = 500
-"""As much of a server's own words as goes into a message."""
+"""The longest text of a server that goes into an error message."""
 
 Hear = Callable[[Asked | Told], Awaitable[None]]
-"""Is given what a server says that is no answer. It raises nothing."""
+"""Receives the server's messages that are not answers. It raises nothing."""
 
 
 class Away(Exception):
-    """The server did not do what it was asked, or it is not known whether it did.
+    """The server did not do what it was asked, or it is unknown whether it did.
 
     `told` says so without addresses and other internals; the message has them.
     """
@@ -31,7 +31,7 @@ class Away(Exception):
 
 
 class SessionGone(Away):
-    """The session is over: what was asked was not done."""
+    """The session is over: the request was not carried out."""
 
 
 class Refused(Away):
@@ -43,27 +43,27 @@ class Refused(Away):
 
 
 class Link(Protocol):
-    """The way to one server, for one session."""
+    """The connection to one server, for one session."""
 
     @property
     def over(self) -> bool:
-        """Whether it is of no more use: what is asked next needs another."""
+        """Whether the link is used up, so that the next request needs another."""
         ...
 
     async def open(self) -> None:
-        """Make ready. Raises Away."""
+        """Get ready. Raises Away."""
         ...
 
     async def ask(self, request_id: int, body: bytes) -> Answered:
-        """Send a request and wait for its answer, for as long as the caller does. Raises Away."""
+        """Send a request and wait for its answer. The caller sets the timeout. Raises Away."""
         ...
 
     async def tell(self, body: bytes) -> None:
-        """Send what has no answer, within a bounded time. Raises Away."""
+        """Send a message that has no answer, within a bounded time. Raises Away."""
         ...
 
     def agreed(self, version: str, *, changes: bool) -> None:
-        """The session is open, in this version; with `changes` the server tells when its tools change."""
+        """Note that the session is open, in this version. `changes`: the server announces changes of its tools."""
         ...
 
     async def close(self) -> None:

@@ -1,6 +1,6 @@
-"""Names: what a model calls the tools of servers.
+"""Names: the names under which a model calls the tools of servers.
 
-Invariant: a name means the same tool as long as the process lasts, and a model's API takes it: 1 to 64 of letters,
+Invariant: a name stands for the same tool as long as the process lasts, and a model's API accepts it: 1 to 64 letters,
 digits, `_` and `-`.
 """
 
@@ -15,15 +15,18 @@ _OTHER = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
 
 
 class Named(Struct, frozen=True):
-    """A tool: its server, by number, and what the server calls it."""
+    """A tool: the number of its server, and its name there."""
 
     server: int
     tool: str
 
 
 class Names:
-    """The names that were given so far. With several servers each begins with its server's, whether that is needed or
-    not: so what a name means does not depend on which of them could be reached."""
+    """The names given so far.
+
+    With several servers, each name begins with its server's, whether needed or not. So the meaning of a name does not
+    depend on which servers could be reached.
+    """
 
     def __init__(self, servers: tuple[str, ...]) -> None:
         self._prefixes = tuple(f"{server}__" if len(servers) > 1 else "" for server in servers)
@@ -31,21 +34,21 @@ class Names:
         self._names: dict[Named, str] = {}
 
     def name(self, tool: Named) -> str:
-        """What a model calls it."""
+        """The name under which a model calls the tool."""
         if (name := self._names.get(tool)) is None:
-            name = _plain(self._prefixes[tool.server], tool.tool)
-            if name in self._meant:  # of this server two tools are spelled alike
+            name = _spell(self._prefixes[tool.server], tool.tool)
+            if name in self._meant:  # two tools of this server are spelled alike
                 name = _cut(name, tool.tool)
             self._names[tool] = name
             self._meant[name] = tool
         return name
 
     def meant(self, name: str) -> Named | None:
-        """The tool that a model calls so; None if none was ever offered to it."""
+        """The tool with that name; None if no such tool was ever offered to a model."""
         return self._meant.get(name)
 
 
-def _plain(prefix: str, tool: str) -> str:
+def _spell(prefix: str, tool: str) -> str:
     name = prefix + (_OTHER.sub("_", tool) or "_")
     return name if len(name) <= CHARS_MAX else _cut(name, tool)
 

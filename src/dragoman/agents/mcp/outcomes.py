@@ -1,6 +1,6 @@
-"""What a call of a tool came to, for the model and for the caller of the task.
+"""The outcome of a tool call, for the model and for the caller of the task.
 
-Invariant: a model is told in words of everything that it cannot be given: files and links.
+Invariant: files and links, which a model cannot be given, are described to it in words.
 """
 
 from urllib.parse import urlsplit
@@ -13,12 +13,12 @@ from dragoman.dialects.mcp.results import Outcome
 from dragoman.model.message import Part
 
 TEXT_CHARS_MAX = 200_000
-"""As much text as a model is given of one result: it must fit into what the model takes, with all else."""
+"""The longest text of one result that a model is given: it must fit into the model's input with everything else."""
 
 
 def result_of(outcome: Outcome) -> ToolResult:
-    """The result of a call. Files, links to the web and data that no text says are for the caller, too."""
-    text = "\n".join(map(_told, outcome.parts))
+    """The result of a call. Files, web links, and data without a text are for the caller, too."""
+    text = "\n".join(map(_describe, outcome.parts))
     if len(text) > TEXT_CHARS_MAX:
         text = f"{text[:TEXT_CHARS_MAX]}\n[cut: the result has {len(text)} characters]"
     if outcome.failed:
@@ -33,7 +33,7 @@ def _is_given(part: Part) -> bool:
     return part.text is None
 
 
-def _told(part: Part) -> str:
+def _describe(part: Part) -> str:
     named = f" {part.filename}" if part.filename else ""
     kind = f" ({part.media_type})" if part.media_type else ""
     if part.text is not None:

@@ -1,6 +1,6 @@
-"""ProgramLink: a server that is a program of ours, spoken to over its standard input and output.
+"""ProgramLink: an MCP server that is a program of ours, reached over its standard input and output.
 
-Invariant: no shell reads its words, it sees no more of the environment than it is given, and when the link is closed
+Invariant: no shell reads its command line, it sees only the environment that it is given, and when the link is closed,
 nothing of its process group is left.
 """
 
@@ -24,14 +24,14 @@ LINE_BYTES_MAX = 32 * 1024 * 1024
 """Longest message: as much as an answer over HTTP may hold."""
 
 UNSENT_BYTES_MAX = 1024 * 1024
-"""With more than that on its way to a program that does not read, the program is given up."""
+"""A program that leaves more input than this unread is given up."""
 
 TELL_S = 5.0
 LEAVE_S = 1.0
 """How long a program may take to end once its input has ended, and once more after SIGTERM, until SIGKILL."""
 
-ENDED = "its server has ended: it may have been done, or not"
-STUCK = "its server does not read what it is asked"
+ENDED = "its server has ended: it may or may not have been done"
+STUCK = "its server does not read its requests"
 
 READ_BYTES = 8192
 
@@ -56,7 +56,7 @@ class ProgramLink:
     async def open(self) -> None:
         """Start the program."""
         loop = asyncio.get_running_loop()
-        try:  # as asyncio.create_subprocess_exec, which keeps the transport to itself
+        try:  # like asyncio.create_subprocess_exec, which keeps the transport private
             self._transport, protocol = await loop.subprocess_exec(
                 lambda: SubprocessStreamProtocol(limit=LINE_BYTES_MAX, loop=loop),
                 *self._words,
@@ -79,7 +79,7 @@ class ProgramLink:
         ]
 
     def agreed(self, version: str, *, changes: bool) -> None:
-        """There is nothing to do: what it says is read from the start."""
+        """Do nothing: the program's messages are read from the start."""
 
     async def ask(self, request_id: int, body: bytes) -> Answered:
         """Write a request, and wait until its answer was read."""
@@ -93,7 +93,7 @@ class ProgramLink:
         finally:
             del self._waiting[request_id]
             if waiting.done() and not waiting.cancelled():
-                waiting.exception()  # it was written to a program that ended meanwhile: told by the write
+                waiting.exception()  # the program ended before the request was written: the write raises that
 
     async def tell(self, body: bytes) -> None:
         """Write a message."""
@@ -105,7 +105,7 @@ class ProgramLink:
 
     async def close(self) -> None:
         """End the program: its input ends, then SIGTERM, then SIGKILL, the last two for its whole process group."""
-        self._lost("the session was closed")
+        self._lose("the session was closed")
         process = self._process
         if process is None:
             return
@@ -113,14 +113,14 @@ class ProgramLink:
         process.stdin.close()
         ending = asyncio.ensure_future(process.wait())
         try:
-            if not await _done(ending):
+            if not await _wait_end(ending):
                 _signal(process, signal.SIGTERM)
-                await _done(ending)
+                await _wait_end(ending)
         finally:
-            _signal(process, signal.SIGKILL)  # whatever it started, too
+            _signal(process, signal.SIGKILL)  # and all that it started
             if self._transport is not None:
-                self._transport.close()  # something that left the group may hold its pipes
-            await _done(ending)
+                self._transport.close()  # a process that left the group may hold its pipes
+            await _wait_end(ending)
             ending.cancel()
         for task in self._reading:
             task.cancel()
@@ -128,7 +128,7 @@ class ProgramLink:
             await asyncio.gather(*self._reading, return_exceptions=True)
 
     def _is_reading(self) -> bool:
-        """Whether this is called from within the reading of its output, which must not wait for its input."""
+        """Whether the caller is the reader of the program's output, which must not wait for its input."""
         return asyncio.current_task() in self._reading
 
     async def _write(self, body: bytes, *, waits: bool = True) -> None:
@@ -136,7 +136,7 @@ class ProgramLink:
         if process is None or process.stdin is None or process.stdin.is_closing() or self.over:
             raise Away(ENDED, f"{self._words[0]} has ended")
         if process.stdin.transport.get_write_buffer_size() > UNSENT_BYTES_MAX:
-            self._lost("it does not read what it is told")
+            self._lose("it does not read its input")
             raise Away(STUCK, f"{self._words[0]} does not read")
         process.stdin.write(body + b"\n")
         if waits:
@@ -146,44 +146,44 @@ class ProgramLink:
                 raise Away(ENDED, f"{self._words[0]} has ended") from error
 
     async def _read(self, output: asyncio.StreamReader) -> None:
-        """What the program says, line by line, as long as the session lasts; then the rest, which nobody wants."""
+        """Read the program's messages line by line as long as the session lasts; then drop the rest."""
         why = f"{self._words[0]} has ended"
         try:
             while not self.over and (line := await output.readline()):
                 if line.strip():
-                    await self._heard(line)
+                    await self._dispatch(line)
         except ValueError:
             why = f"{self._words[0]} wrote a line of more than {LINE_BYTES_MAX} bytes"
         except OSError as error:
             why = f"{self._words[0]}: {error.strerror}"
         finally:
-            self._lost(why)
+            self._lose(why)
         with suppress(OSError):
             while await output.read(READ_BYTES):
                 pass
 
-    async def _heard(self, line: bytes) -> None:
+    async def _dispatch(self, line: bytes) -> None:
         try:
             messages = hearing.heard(line)
-        except InvalidAgentResponse as error:  # a greeting, or something left from debugging
+        except InvalidAgentResponse as error:  # a greeting, or forgotten debug output
             log.warning("mcp server %s: %s", self._name, error.message)
             return
         for message in messages:
             if not isinstance(message, Answered):
                 await self._hear(message)
-                await asyncio.sleep(0)  # so that a program that asks without end leaves others their turn
+                await asyncio.sleep(0)  # lets others run while a program asks without end
             elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():
                 waiting.set_result(message)
 
     async def _log(self, errors: asyncio.StreamReader) -> None:
-        """What the program writes to its standard error, in the log."""
+        """Log what the program writes to its standard error."""
         complaints = Complaints(log, f"mcp server {self._name}")
         while piece := await errors.read(READ_BYTES):
             complaints.feed(piece)
         complaints.end()
 
-    def _lost(self, why: str) -> None:
-        """Whoever waits for an answer gets none."""
+    def _lose(self, why: str) -> None:
+        """Mark the session as over, and fail all waiting requests."""
         if not self.over:
             log.info("mcp server %s: %s", self._name, why)
         self.over = True
@@ -192,12 +192,12 @@ class ProgramLink:
                 waiting.set_exception(Away(ENDED, why))
 
 
-async def _done(ending: asyncio.Future[int]) -> bool:
+async def _wait_end(ending: asyncio.Future[int]) -> bool:
     done, _ = await asyncio.wait((ending,), timeout=LEAVE_S)
     return bool(done)
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
-    """To the process group, which outlives the program if that left others behind."""
+    """Signal the process group, which outlives the program if the program left others behind."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, number)

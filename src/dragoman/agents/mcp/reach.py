@@ -1,6 +1,6 @@
-"""How a server of MCP is reached: by its URL, or as a program; and what a model may do with it.
+"""How an MCP server is reached, by its URL or as a program, and what a model may do with it.
 
-Invariant: whatever a Reach opens, its links or its `close` end.
+Invariant: whatever a Reach opens is closed by its links or by its `close`.
 """
 
 import asyncio
@@ -20,26 +20,26 @@ CONNECTIONS_MAX = 1000
 """Most connections to one server at once: each call holds one."""
 
 Made = Callable[[Egress], Credentials | None]
-"""What makes credentials, given the way by which tokens are fetched."""
+"""Creates the credentials, given the egress by which tokens are fetched."""
 
 
 class Reach(Protocol):
-    """Makes links to one server. `place` names it for people, without what may be a secret in its query."""
+    """Creates links to one server. `place` names it for people, without a query that may hold a secret."""
 
     @property
     def place(self) -> str: ...
 
     def link(self, group: asyncio.TaskGroup, hear: Hear) -> Link:
-        """A link for a session; what it listens to, is read in `group`."""
+        """A link for a session. Its incoming messages are read in `group`."""
         ...
 
     async def close(self) -> None:
-        """End what links have in common. A later link opens it again."""
+        """Close what links share. A later link opens it again."""
         ...
 
 
 class HttpReach:
-    """A server at `url`. `made` makes what is shown to it. Raises BadUrl."""
+    """A server at `url`. `made` creates the credentials for it. Raises BadUrl."""
 
     def __init__(self, url: str, made: Made) -> None:
         self.place = checked(url)
@@ -58,7 +58,7 @@ class HttpReach:
 
 
 class ProgramReach:
-    """A program of `words` that sees `environ`. `name` is that of the server, for the log."""
+    """A program of `words` that sees `environ`. `name` is the server's, for the log."""
 
     def __init__(self, name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> None:
         self.place = " ".join(words)
@@ -71,13 +71,13 @@ class ProgramReach:
         return ProgramLink(self._name, self._words, self._environ, group, hear)
 
     async def close(self) -> None:
-        """Links have nothing in common."""
+        """Do nothing: links share nothing."""
 
 
 class Grant(Struct, frozen=True, kw_only=True):
     """What a model may do with a server: call the tools in `allow`, all if it is None.
 
-    `approve` are those that the caller of a task is asked about first.
+    `approve` names the tools whose calls the caller of a task must approve first.
     """
 
     name: str
@@ -88,15 +88,15 @@ class Grant(Struct, frozen=True, kw_only=True):
     call_s: float = 120.0
 
     def allows(self, tool: str) -> bool:
-        """Whether the model may call it."""
+        """Whether the model may call the tool."""
         return self.allow is None or tool in self.allow
 
     def asks(self, tool: str) -> bool:
-        """Whether the caller is asked first."""
+        """Whether the caller must approve calls of the tool."""
         return self.approve == "always" or (self.approve != "never" and tool in self.approve)
 
     def missing(self, there: Collection[str]) -> tuple[tuple[str, str], ...]:
-        """The tools that are named but not `there`, each after `allow` or `approve`: nobody is asked about those."""
+        """The configured tools that are not in `there`, each after its key: nobody is asked to approve those."""
         named = {"allow": self.allow or frozenset()}
         if not isinstance(self.approve, str):
             named["approve"] = self.approve

@@ -1,7 +1,7 @@
-"""McpServer: one server of MCP that is there whenever it is needed, and its tools.
+"""McpServer: one MCP server, connected whenever it is needed, and its tools.
 
-Invariant: there is one session at most, opened when it is first needed, shared by all runs, and replaced when it is
-over.
+Invariant: there is at most one session. It is opened when it is first needed, shared by all runs, and replaced when it
+is over.
 """
 
 import asyncio
@@ -18,15 +18,15 @@ from dragoman.dialects.mcp.results import Outcome
 log = logging.getLogger("dragoman.mcp")
 
 PAUSE_S, PAUSE_S_MAX = 2.0, 60.0
-"""How long a server that could not be reached is not tried again, so that not every run waits for it; at first, and
-when it could not be reached many times."""
+"""How long an unreachable server is not tried again, so that not every run waits for it: at first, and after many
+failures."""
 
 LIST_S = 300.0
-"""How long the list of tools is used of a server that does not tell of its changes, or was not heard."""
+"""How long a list of tools is used if the server does not announce changes, or was not heard."""
 
 
 class McpServer:
-    """The server `name`. `start_s` is for it to be there and to list its tools, `call_s` for a call."""
+    """The server `name`. `start_s` bounds its start and the list of its tools, `call_s` bounds a call."""
 
     def __init__(
         self,
@@ -55,20 +55,20 @@ class McpServer:
 
     @property
     def says(self) -> str:
-        """What the server calls itself; empty if there is no session."""
+        """The server's own name; empty if there is no session."""
         return "" if self._session is None else self._session.server
 
     async def offers(self) -> tuple[Offer, ...]:
-        """Its tools, in its order. Raises Away."""
+        """The server's tools, in its order. Raises Away."""
         async with self._listing:
-            session = await self._opened()
+            session = await self._ensure_session()
             if self._offers is not None and self._clock() - self._listed_at < LIST_S:
                 return self._offers
-            if self._clock() < self._again_at:  # its list did not come; runs do not wait for that one after the other
+            if self._clock() < self._again_at:  # the list did not come; runs do not wait for it one after the other
                 raise self._away
             self._stale = False
             try:
-                offers = await self._listed(session)
+                offers = await self._list_tools(session)
             except Away as error:
                 self._put_off(error)
                 raise
@@ -77,37 +77,37 @@ class McpServer:
                 self._offers, self._listed_at = offers, self._clock()
             return offers
 
-    async def _listed(self, session: Session) -> tuple[Offer, ...]:
+    async def _list_tools(self, session: Session) -> tuple[Offer, ...]:
         try:
             return await session.offers(self._start_s)
         except SessionGone:
-            session = await self._opened()
+            session = await self._ensure_session()
             return await session.offers(self._start_s)
 
     async def call(self, tool: str, arguments: dict[str, Any], *, traceparent: str | None, hears: Hears) -> Outcome:
-        """What a call comes to. Raises Away."""
+        """Call a tool, and return the outcome. Raises Away."""
         try:
-            session = await self._opened()
+            session = await self._ensure_session()
             try:
                 return await session.call(tool, arguments, within_s=self._call_s, traceparent=traceparent, hears=hears)
-            except SessionGone:  # nothing was done
-                session = await self._opened()
+            except SessionGone:  # the call was not carried out
+                session = await self._ensure_session()
                 return await session.call(tool, arguments, within_s=self._call_s, traceparent=traceparent, hears=hears)
         except Refused:
             raise
         except Away:
-            self._offers = None  # whether it is there is to be seen before its tools are offered again
+            self._offers = None  # reach the server again before its tools are offered
             raise
 
     async def close(self) -> None:
-        """End its session; there will be no other."""
+        """End the session. No other follows."""
         self._closed.set()
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
-    async def _opened(self) -> Session:
-        """The session, a new one if there is none. Raises Away."""
+    async def _ensure_session(self) -> Session:
+        """The session, opened if there is none. Raises Away."""
         async with self._opening:
             if self._session is not None and not self._session.over:
                 return self._session
@@ -115,7 +115,7 @@ class McpServer:
                 raise Away("the tool is no longer served")
             if self._clock() < self._again_at:
                 raise self._away
-            await self._ended()
+            await self._drop_session()
             session = Session(self.name, self._linked, self._changed)
             try:
                 await session.open(self._start_s)
@@ -129,13 +129,13 @@ class McpServer:
             return session
 
     def _put_off(self, error: Away) -> None:
-        """It could not be reached, or does not list its tools: that is not tried again for a while."""
-        if error is not self._away:  # else it was put off already, when no session could be opened
+        """Do not try again for a while, because the server is unreachable or does not list its tools."""
+        if error is not self._away:  # else the failed opening has put it off already
             self._again_at, self._away = self._clock() + self._pause_s, error
             self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
 
-    async def _ended(self) -> None:
-        """Put a session away that is over."""
+    async def _drop_session(self) -> None:
+        """Close a session that is over."""
         session, self._session, self._offers = self._session, None, None
         if session is not None:
             await session.close()

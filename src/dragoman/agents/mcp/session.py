@@ -1,6 +1,6 @@
-"""Session: the conversation with a server of MCP, from `initialize` to its end.
+"""Session: the conversation with an MCP server, from `initialize` to its end.
 
-Invariant: every request ends: with its answer, with Away, or with the time that was given to it.
+Invariant: every request ends: with its answer, with Away, or with its timeout.
 """
 
 import asyncio
@@ -21,19 +21,19 @@ log = logging.getLogger("dragoman.mcp")
 T = TypeVar("T")
 
 GIVE_UP_S = 1.0
-"""How long a server may take to hear that nobody waits any more for what it does."""
+"""How long a server may take to accept that a call was given up."""
 
 PAGES_MAX = 100
-"""Most pages of tools that are asked for: a server that always has one more is not listened to for ever."""
+"""Most pages of tools that are read, since a faulty server may always announce one more."""
 
 Linked = Callable[[Hear], Link]
-"""Makes a Link, which gives what it hears to another."""
+"""Creates a Link, which passes the server's own messages to the given receiver."""
 
 Hears = Callable[[Progress], None]
 
 
 class Session:
-    """A session with the server `name`. `changed` is called when its tools are no longer what they were."""
+    """A session with the server `name`. `changed` is called when the server's tools have changed."""
 
     def __init__(self, name: str, linked: Linked, changed: Callable[[], None]) -> None:
         self._name = name
@@ -45,15 +45,15 @@ class Session:
 
     @property
     def over(self) -> bool:
-        """Whether another is needed."""
+        """Whether a new session is needed."""
         return self._link.over
 
     async def open(self, within_s: float) -> None:
-        """Agree with the server on a version. Raises Away; then it is closed."""
+        """Agree with the server on a version. If that fails, the link is closed. Raises Away."""
         try:
             async with asyncio.timeout(within_s):
                 await self._link.open()
-                opened = await self._agreed()
+                opened = await self._initialize()
                 await self._say(asking.notification(names.INITIALIZED))
         except BaseException as error:
             await self._link.close()
@@ -81,7 +81,7 @@ class Session:
         except Refused as error:
             if error.code != names.METHOD_NOT_FOUND:
                 raise
-            return tuple(offers)  # it has resources or prompts alone
+            return tuple(offers)  # it has only resources or prompts
         except TimeoutError as error:
             raise Away(f"its server did not list its tools within {within_s:g} s") from error
         raise Away(f"its server has more than {PAGES_MAX} pages of tools")
@@ -89,9 +89,9 @@ class Session:
     async def call(
         self, tool: str, arguments: dict[str, Any], *, within_s: float, traceparent: str | None, hears: Hears
     ) -> Outcome:
-        """What a call of a tool comes to; `hears` is told of its progress. Raises Away.
+        """Call a tool, and return the outcome. `hears` gets its progress. Raises Away.
 
-        When it takes too long, or nobody waits any more, the server is told.
+        When the call takes too long, or nobody waits any more, the server is told.
         """
         request_id = next(self._ids)
         self._progress[request_id] = hears
@@ -109,10 +109,10 @@ class Session:
             del self._progress[request_id]
 
     async def close(self) -> None:
-        """End it."""
+        """End the session."""
         await self._link.close()
 
-    async def _agreed(self) -> Opened:
+    async def _initialize(self) -> Opened:
         request_id = next(self._ids)
         answer = await self._link.ask(request_id, asking.initialize(request_id, version=__version__))
         opened = _read(answer, hearing.opened)
@@ -127,7 +127,7 @@ class Session:
             log.info("mcp server %s did not hear that a call was given up: %s", self._name, error)
 
     async def _hear(self, heard: Asked | Told) -> None:
-        """What the server says of its own accord."""
+        """Handle a message that the server sends on its own."""
         match heard:
             case Asked(request_id, names.PING):
                 await self._say(asking.pong(request_id))
@@ -139,10 +139,10 @@ class Session:
             case Told(names.TOOLS_CHANGED, _):
                 self._changed()
             case Told(method, _):
-                log.debug("mcp server %s tells of %s", self._name, method[:100])
+                log.debug("mcp server %s sends %s", self._name, method[:100])
 
     async def _say(self, body: bytes) -> None:
-        """Say what a server may do without: some do not take notifications."""
+        """Send a message that the server can do without: some do not accept notifications."""
         try:
             await self._link.tell(body)
         except Away as error:
@@ -159,7 +159,7 @@ class Session:
 
 
 def _read(answer: Answered, read: Callable[[bytes], T]) -> T:
-    """What an answer says. Raises Away."""
+    """Parse an answer. Raises Away."""
     if answer.fault is not None:
         raise Refused(answer.fault.code, answer.fault.message)
     try:

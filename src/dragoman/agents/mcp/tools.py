@@ -1,6 +1,6 @@
-"""McpTools: the tools of servers of MCP, as a model may call them.
+"""McpTools: the tools of MCP servers, as a model may call them.
 
-Invariant: whatever a server does, a run goes on: a call ends with a result, which may be that it failed.
+Invariant: whatever a server does, the run continues: a call ends with a result, which may be a failure.
 """
 
 import asyncio
@@ -26,13 +26,13 @@ from dragoman.model.message import Part
 log = logging.getLogger("dragoman.mcp")
 
 TELL_EVERY_S = 0.25
-"""Shortest time between two statuses that tell of a call's progress: a server may tell of every byte."""
+"""Shortest time between two statuses that report a call's progress: a server may report every byte."""
 
 PROGRESS_CHARS_MAX = 500
 
 
 class _Granted(Struct):
-    """A server that is open, why it was away when it was last asked for its tools, and which it did not have."""
+    """An open server, why it was away when its tools were last listed, and the configured tools that it lacked."""
 
     grant: Grant
     server: McpServer
@@ -43,7 +43,7 @@ class _Granted(Struct):
 class McpTools:
     """The tools of the servers in `grants`. Satisfies `Tools`, `Living`, `Dependent` and `Checkable`.
 
-    With several servers, the name of each tool begins with that of its server: `files__read`.
+    With several servers, the name of each tool begins with its server's: `files__read`.
     """
 
     def __init__(self, grants: Sequence[Grant]) -> None:
@@ -52,7 +52,7 @@ class McpTools:
         self._open: tuple[_Granted, ...] = ()
 
     async def open(self, group: asyncio.TaskGroup) -> None:
-        """Servers are reached when they are first needed; what they say is read in `group`."""
+        """Get ready. Servers are reached when they are first needed; their messages are read in `group`."""
         self._open = tuple(
             _Granted(
                 grant,
@@ -69,12 +69,12 @@ class McpTools:
 
     @property
     def degraded(self) -> str | None:
-        """Which servers were away when they were last needed."""
+        """Names the servers that were away when they were last needed; None if there are none."""
         away = [granted.grant.name for granted in self._open if granted.away]
         return f"its tools of {', '.join(away)} are away" if away else None
 
     async def offered(self) -> tuple[Tool, ...]:
-        """The tools of all servers that can be reached, in the order of the servers."""
+        """The tools of all reachable servers, in the order of the servers."""
         offers = await asyncio.gather(*map(self._offers, self._open))
         return tuple(
             _tool(self._names.name(Named(server, offer.name)), offer)
@@ -83,12 +83,12 @@ class McpTools:
         )
 
     def needs_approval(self, name: str) -> bool:
-        """Whether the caller is asked first. What was never offered cannot be called either."""
+        """Whether the caller must approve the tool. A name that was never offered cannot be called either."""
         meant = self._names.meant(name)
         return meant is not None and self._grants[meant.server].asks(meant.tool)
 
     async def call(self, run: Run, name: str, arguments: dict[str, Any], call_id: str) -> ToolResult:
-        """Call a tool that was offered before. Its server is told if the call is given up, the caller of progress."""
+        """Call a tool that was offered before. The server is told if the call is given up, the caller of progress."""
         meant = self._names.meant(name)
         if meant is None or not self._open:
             return ToolResult(text=f"There is no tool {name[:100]!r}.", error=True)
@@ -109,7 +109,7 @@ class McpTools:
         return result
 
     async def check(self) -> AsyncIterator[Finding]:
-        """Whether each server can be reached, and has the tools that are named."""
+        """Check whether each server can be reached, and has the configured tools."""
         found = await asyncio.gather(*map(looked_at, self._grants))
         if not self._open:
             await asyncio.gather(*(grant.reach.close() for grant in self._grants))
@@ -118,7 +118,7 @@ class McpTools:
                 yield finding
 
     async def _offers(self, granted: _Granted) -> tuple[Offer, ...]:
-        """Those of the server's tools that the model may call, each once; none if it is away."""
+        """The server's tools that the model may call, each once; none if the server is away."""
         try:
             offers = await granted.server.offers()
         except Away as error:
@@ -129,8 +129,8 @@ class McpTools:
         granted.away = ""
         if (missing := granted.grant.missing([offer.name for offer in offers])) != granted.missing:
             granted.missing = missing
-            for key, tool in missing:  # a misspelled one is not asked about
-                log.warning("mcp server %s has no tool %r: mend `%s`", granted.grant.name, tool, key)
+            for key, tool in missing:  # a misspelled tool would never be asked about
+                log.warning("mcp server %s has no tool %r: fix `%s`", granted.grant.name, tool, key)
         first: dict[str, Offer] = {}
         for offer in offers:
             if granted.grant.allows(offer.name):
@@ -139,7 +139,7 @@ class McpTools:
 
 
 class _Telling:
-    """Tells the caller of a task how far a call has come. What comes too fast is left out."""
+    """Reports a call's progress to the caller of a task. Reports that come too fast are left out."""
 
     def __init__(self, run: Run, name: str) -> None:
         self._run = run
@@ -148,12 +148,12 @@ class _Telling:
         self._news = asyncio.Event()
 
     def hear(self, progress: Progress) -> None:
-        """Something to tell of."""
+        """Take the newest progress."""
         self._newest = progress
         self._news.set()
 
     async def told(self) -> None:
-        """Tell of it, for ever."""
+        """Report progress until canceled."""
         while True:
             await self._news.wait()
             self._news.clear()
@@ -165,6 +165,6 @@ class _Telling:
 
 
 def _tool(name: str, offer: Offer) -> Tool:
-    """As a model is told of it: its API wants an object with properties, even if there are none, or refuses all."""
+    """Describe a tool to the model. The API requires an object with properties, even if there are none."""
     schema = {"properties": {}, **offer.schema, "type": "object"}
     return Tool(name=name, description=offer.description, parameters=schema, repeatable=offer.repeatable)

@@ -1,7 +1,7 @@
 """WorkerAgent: an agent whose work is done by worker processes, which take its tasks and report on them.
 
-Invariant: what a worker says reaches its task through the run's own coroutine, in the order in which it was said, and
-only as long as the run lives.
+Invariant: a worker's words reach the task through the run's own coroutine, in the order in which they were sent, and
+only while the run lives.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ QUESTIONS = {
     TaskState.INPUT_REQUIRED: "More input is needed.",
     TaskState.AUTH_REQUIRED: "Authentication is needed.",
 }
-"""What is asked when a worker names the state only."""
+"""The question when a worker sends only the state."""
 
 
 class WorkerAgent:
     """A card whose tasks are leased by workers. Satisfies `Runner`, `Reported` and `Dependent`.
 
-    With `queues` tasks are taken in while no worker is there; without, they are refused (`offline`).
+    With `queues`, tasks are accepted while no worker is there; without, they are refused (`offline`).
     """
 
     def __init__(
@@ -52,23 +52,23 @@ class WorkerAgent:
 
     @property
     def offline(self) -> bool:
-        """Whether sends are refused, since no worker has been seen lately."""
+        """Whether sends are refused, because no worker has been seen lately."""
         return not (self._queues or self.leases.seen)
 
     @property
     def degraded(self) -> str | None:
-        """Whether there is nobody to give work to."""
+        """Why tasks wait: no worker has been seen lately. Else None."""
         return None if self.leases.seen else NO_WORKER
 
     async def check(self) -> AsyncIterator[Finding]:
-        """Whether its worker works is to be seen only where it runs, or on the server that it asks for work."""
+        """Say how to start a worker. Whether one works shows only where it runs, or on the server that it calls."""
         runs = "dragoman worker MODULE:OBJECT --server URL"
         yield Finding(True, f"worker processes do its tasks: {runs}, where the object has the id {self.profile.id}")
         if not self._queues:
             yield Finding(True, 'while none is there, sends are refused (offline = "queue" would keep them)')
 
     def succeed(self, former: "WorkerAgent") -> None:
-        """Take the place of an agent of the same id: with its workers, its leases and its tasks."""
+        """Replace an agent with the same id, and take over its workers, leases and tasks."""
         former.leases.lease_s = self.leases.lease_s
         self.leases = former.leases
 
@@ -79,7 +79,7 @@ class WorkerAgent:
         canceled = True
         try:
             async with asyncio.TaskGroup() as questions:
-                ended = await self._served(offer, questions)
+                ended = await self._serve(offer, questions)
                 for handed in offer.handed.values():
                     handed.cancel()  # the task ends with this one
             canceled = False
@@ -93,14 +93,14 @@ class WorkerAgent:
             case _:
                 raise ended
 
-    async def _served(self, offer: Offer, questions: asyncio.TaskGroup) -> End | Lost | Exception:
-        """Do what workers say, one after the other, until the run is over."""
+    async def _serve(self, offer: Offer, questions: asyncio.TaskGroup) -> End | Lost | Exception:
+        """Carry out the workers' words, one after the other, until the run is over."""
         while True:
             told = await offer.inbox.get()
             if not isinstance(told, Told):
                 return told
             try:
-                ends = await self._taken(offer, told, questions)
+                ends = await self._carry_out(offer, told, questions)
             except InvalidParams as fault:
                 if not told.taken.done():
                     told.taken.set_exception(fault)
@@ -114,10 +114,10 @@ class WorkerAgent:
             if ends is not None:
                 return ends
 
-    async def _taken(self, offer: Offer, told: Told, questions: asyncio.TaskGroup) -> End | None:
+    async def _carry_out(self, offer: Offer, told: Told, questions: asyncio.TaskGroup) -> End | None:
         run, word, lease = offer.run, told.word, offer.lease
         if lease is not None and 0 < told.number <= lease.reported:
-            return None  # it has come before; the answer was lost
+            return None  # a repeated word: its answer was lost
         if offer.asked is not None:
             if isinstance(word, Ask) and word.parts == offer.asked:
                 return None
@@ -135,11 +135,11 @@ class WorkerAgent:
             case Give(artifact, append, last_chunk):
                 await run.artifact(artifact, append=append, last_chunk=last_chunk)
             case Ask(_, _, number) if lease is not None and 0 < number <= len(lease.answers):
-                pass  # its answer came while it was asked again
+                pass  # the answer arrived while the question was repeated
             case Ask():
                 offer.asked = word.parts
                 questions.create_task(self._ask(offer, word))
-                await asyncio.sleep(0)  # it has begun, and put the question
+                await asyncio.sleep(0)  # lets `_ask` begin and put the question
                 await run.written()
             case Hand(order):
                 if order.number not in offer.handed:
@@ -153,7 +153,7 @@ class WorkerAgent:
         return None
 
     async def _ask(self, offer: Offer, question: Ask) -> None:
-        """Wait for the caller's answer, for the worker's next heartbeat; if there is no worker, the run is over."""
+        """Wait for the caller's answer, and give it to the worker's next heartbeat. Without a worker the run ends."""
         try:
             if question.note:
                 offer.run.note(**question.note)
@@ -180,9 +180,9 @@ class WorkerAgent:
     # -- for workers -------------------------------------------------------------------------------------------------
 
     async def tell(self, offer: Offer, word: Word, *, usage: Usage | None = None, number: int = 0) -> None:
-        """Hand a worker's word to the run; returns when it was taken.
+        """Hand a worker's word to the run. Returns once the run has taken it.
 
-        A word whose `number` is not greater than that of an earlier one of the same lease is that word, come again.
+        A word whose `number` is not greater than that of an earlier one of the same lease is a repetition of that word.
         Raises InvalidParams, or LeaseLost if the run ended first.
         """
         told = Told(word, usage, number, asyncio.get_running_loop().create_future())
@@ -190,9 +190,9 @@ class WorkerAgent:
         await told.taken
 
     async def ask(self, token: str, question: Ask, number: int, wait_s: float) -> Message | None:
-        """Ask the lease's question of that number (0: the next one), and wait for its answer.
+        """Ask the lease's question with that number (0: the next one), and wait for the answer.
 
-        None when it has not come within `wait_s`: ask again with the same number. Raises InvalidParams, or LeaseLost.
+        None if no answer comes within `wait_s`: ask again with the same number. Raises InvalidParams, or LeaseLost.
         """
         offer = self.leases.held(token)
         answered = 0 if offer.lease is None else len(offer.lease.answers)
@@ -207,9 +207,9 @@ class WorkerAgent:
         return beat.answers[0] if beat.answers else None
 
     async def delegate(self, token: str, order: Delegation, wait_s: float) -> Delegated | None:
-        """Give the lease's order of that number (0: the next one) to another agent, and wait for what it comes to.
+        """Give the lease's order with that number (0: the next one) to another agent, and wait for the outcome.
 
-        None when it has come to nothing within `wait_s`: ask again with the same number. Raises LeaseLost.
+        None if there is none within `wait_s`: ask again with the same number. Raises LeaseLost.
         """
         offer = self.leases.held(token)
         number = order.number or len(offer.handed) + 1
@@ -236,7 +236,7 @@ class WorkerAgent:
 
 
 def word_of(report: CompleteTask | UpdateStatus) -> Word:
-    """What a report by BeeOS' methods says. Raises InvalidParams."""
+    """Convert a report by BeeOS' methods to a word. Raises InvalidParams."""
     if isinstance(report, CompleteTask):
         return End(TaskState.COMPLETED, artifacts=artifacts_of(report.artifacts))
     parts = sound_parts(report.parts, "status.message")
@@ -253,7 +253,7 @@ def word_of(report: CompleteTask | UpdateStatus) -> Word:
 
 
 def artifacts_of(given: Sequence[Artifact]) -> tuple[Artifact, ...]:
-    """The artifacts that a worker gives, checked; those without an id get one. Raises InvalidParams."""
+    """Check the artifacts that a worker gives. Those without an id get one. Raises InvalidParams."""
     made: list[Artifact] = []
     for index, artifact in enumerate(given):
         named = replace(artifact, artifact_id=artifact.artifact_id or new_id(), parts=_unbound(artifact.parts))
@@ -265,7 +265,7 @@ def artifacts_of(given: Sequence[Artifact]) -> tuple[Artifact, ...]:
 
 
 def sound_parts(parts: Sequence[Part], field: str) -> tuple[Part, ...]:
-    """The parts, checked. Raises InvalidParams."""
+    """Check the parts. Raises InvalidParams."""
     try:
         return parts_of(_unbound(parts)) if parts else ()
     except (TypeError, ValueError) as error:
@@ -273,19 +273,19 @@ def sound_parts(parts: Sequence[Part], field: str) -> tuple[Part, ...]:
 
 
 def _unbound(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """The parts without what only the store may say: which of its files they are."""
+    """The parts without the fields that only the store may set: which of its files they are."""
     return tuple(
         part if part.blob is None and part.file is None else replace(part, blob=None, file=None) for part in parts
     )
 
 
 def _says(word: Say) -> bool:
-    """Whether the report says anything."""
+    """Whether the report has any content."""
     return bool(word.parts) or word.progress is not None or word.metadata is not None
 
 
 def _adds(run: Run, word: Say) -> bool:
-    """Whether the report says anything that the task does not say already."""
+    """Whether the report adds anything to what the task already says."""
     record = run.record
     said = record.status.message.parts if record.status.message is not None else ()
     at = None if record.progress is None else (record.progress.current, record.progress.total)

@@ -1,6 +1,6 @@
 """Offers and leases: which worker has which of an agent's tasks, and for how long.
 
-Invariant: a task is with at most one worker; a lease that ran out, was given back or was canceled never counts again.
+Invariant: at most one worker has a task. A lease that ran out, was given back or was canceled never counts again.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import TaskState, Usage
 
 LEASE_S = 30.0
-"""How long a worker may be silent before its task goes to another."""
+"""Seconds that a worker may be silent before its task goes to another."""
 
 SEEN_S = 30.0
-"""How long after the last word of a worker its agent counts as online (DESIGN §6)."""
+"""Seconds after the last word of a worker during which its agent counts as online (DESIGN §6)."""
 
 ENDED_KEPT = 4096
-"""Most leases that are remembered after their task ended, for what their workers still say within the lease's time."""
+"""Most leases remembered after their task ended, to answer calls that their workers still make."""
 
 
 class Say(Struct, frozen=True):
-    """A report from within `working`; with nothing in it, it only brings the usage along."""
+    """A report while `working`; an empty one only carries the usage."""
 
     parts: tuple[Part, ...] = ()
     progress: tuple[int, int] | None = None
@@ -44,7 +44,7 @@ class Give(Struct, frozen=True):
 
 
 class Ask(Struct, frozen=True):
-    """A question to the caller; `number` counts those of a lease, 0: it is a new one. `note` is kept with it."""
+    """A question to the caller. `number` counts those of a lease, 0: a new one. `note` is stored with it."""
 
     parts: tuple[Part, ...]
     auth: bool = False
@@ -53,13 +53,13 @@ class Ask(Struct, frozen=True):
 
 
 class Hand(Struct, frozen=True):
-    """A task for another agent of the server; its number is that of the order."""
+    """A task for another agent of the server. Its number is that of the order."""
 
     order: Delegation
 
 
 class End(Struct, frozen=True):
-    """How the task ended, with what it gave."""
+    """The end of the task, with its last artifacts."""
 
     state: TaskState
     parts: tuple[Part, ...] = ()
@@ -74,7 +74,7 @@ Word = Say | Give | Ask | Hand | End
 
 
 class Told(Struct, eq=False):
-    """A worker's word on its way to the run, and where the worker waits to hear that it was taken."""
+    """A worker's word on its way to the run. `taken` is done when the run has taken it; the worker waits for that."""
 
     word: Word
     usage: Usage | None
@@ -89,12 +89,12 @@ class Lease(Struct, eq=False):
     worker: str
     expiry: asyncio.TimerHandle | None = None
     reported: int = 0
-    answers: list[Message] = []  # msgspec makes an empty default anew for each
+    answers: list[Message] = []  # msgspec creates an empty default anew for each instance
     waiting: list["asyncio.Future[None]"] = []
     over: bool = False
 
     def wake(self) -> None:
-        """There is news: a heartbeat that waits is answered."""
+        """Answer the waiting heartbeats, because there is news."""
         waiting, self.waiting = self.waiting, []
         for future in waiting:
             if not future.done():
@@ -102,7 +102,7 @@ class Lease(Struct, eq=False):
 
 
 class Offer:
-    """A run that workers may take: its lease, if one has it, and what is told of it.
+    """A run that workers may take: its lease, if a worker has it, and the worker's words.
 
     `first`: nobody has worked on the task before. `leased`: a worker has had it since the run began.
     """
@@ -114,17 +114,17 @@ class Offer:
         self.first = run.epoch <= 1
         self.leased = False
         self.replays = False
-        """Whether the worker asks its questions again in the same order, as `dragoman worker` does."""
+        """Whether the worker repeats its questions in the same order, as `dragoman worker` does."""
         self.lease: Lease | None = None
         self.asked: Sequence[Part] | None = None
-        """The question that is open."""
+        """The open question."""
         self.handed: dict[int, asyncio.Task[Delegated | None]] = {}
-        """What was given to other agents, by number; None: it does not fit what had been given before."""
+        """The tasks given to other agents, by number. A result of None: the order differs from the recorded one."""
         self.inbox: asyncio.Queue[Told | Lost | Exception] = asyncio.Queue()  # a worker waits for each of its words
 
 
 class Beat(Struct, frozen=True):
-    """What a heartbeat is answered with. `answers` are those that the worker has not seen."""
+    """The answer to a heartbeat. `answers` are those that the worker has not seen."""
 
     cancel: bool
     answers: tuple[Message, ...] = ()
@@ -146,13 +146,13 @@ class Leases:
 
     @property
     def seen(self) -> bool:
-        """Whether a worker waits for work, or has been heard of lately."""
+        """Whether a worker waits for work, or has called lately."""
         if self._idle:
             return True
         return self._seen_at is not None and _now() - self._seen_at <= self._seen_s
 
     def saw(self) -> None:
-        """A worker was heard of."""
+        """Record that a worker has called."""
         self._seen_at = _now()
 
     def open(self) -> None:
@@ -160,7 +160,7 @@ class Leases:
         self._closed = False
 
     def close(self) -> None:
-        """Give out no more work, since the server is stopping; what nobody works on is left to the next start."""
+        """Give out no more work, since the server is stopping. Tasks without a worker are left to the next start."""
         self._closed = True
         for offer in tuple(self._waiting):
             offer.inbox.put_nowait(Lost())
@@ -174,7 +174,7 @@ class Leases:
     # -- for the agent -----------------------------------------------------------------------------------------------
 
     def add(self, offer: Offer) -> None:
-        """Offer a run to whoever asks first."""
+        """Offer a run to the first worker that asks."""
         self._offers[offer.run.head.id] = offer
         if self._closed:
             offer.inbox.put_nowait(Lost())
@@ -183,7 +183,7 @@ class Leases:
         self._wake_one()
 
     def remove(self, offer: Offer, *, canceled: bool) -> None:
-        """The run is over. With `canceled` its worker hears of it at its next heartbeat."""
+        """Withdraw the offer of a run that is over. With `canceled`, its worker learns of it at its next heartbeat."""
         if self._offers.get(offer.run.head.id) is offer:
             del self._offers[offer.run.head.id]
         if offer in self._waiting:
@@ -202,7 +202,7 @@ class Leases:
     # -- for workers -------------------------------------------------------------------------------------------------
 
     async def take(self, worker: str, wait_s: float, *, replays: bool = False) -> Offer | None:
-        """Lease the task that has waited longest; None if there was none for `wait_s`.
+        """Lease the task that has waited longest; None if there is none for `wait_s`.
 
         Raises Unavailable when the server is stopping.
         """
@@ -234,14 +234,14 @@ class Leases:
         return offer
 
     async def beat(self, token: str, wait_s: float, known: int) -> Beat:
-        """Renew a lease; wait up to `wait_s` for news: a cancel, or an answer beyond the `known` ones.
+        """Renew a lease, and wait up to `wait_s` for news: a cancel, or an answer beyond the `known` ones.
 
         Raises LeaseLost.
         """
         self.saw()
         if self._was_canceled(token):
             return Beat(cancel=True)
-        offer, lease = self._held(token)
+        offer, lease = self._find(token)
         self._renew(offer, lease)
         if not lease.over and len(lease.answers) <= known and wait_s > 0 and not self._closed:
             news: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -262,35 +262,35 @@ class Leases:
         return Beat(cancel=False, answers=tuple(lease.answers[known:]))
 
     def release(self, token: str) -> None:
-        """Give a task back: it goes to another worker at once. Raises LeaseLost."""
+        """Give a task back, so that another worker gets it at once. Raises LeaseLost."""
         self.saw()
-        offer, _ = self._held(token)
+        offer, _ = self._find(token)
         self._lose(offer)
 
     def held(self, token: str) -> Offer:
-        """The offer that a lease is for. Raises LeaseLost."""
+        """The offer that a lease belongs to. Raises LeaseLost."""
         self.saw()
-        return self._held(token)[0]
+        return self._find(token)[0]
 
     def holds(self, token: str) -> bool:
         """Whether the lease is in force."""
         return token in self._leases
 
     def task_of(self, token: str) -> str:
-        """The id of the task that a lease is or was for, if its worker was the last to have it. Raises LeaseLost."""
+        """The id of the lease's task. An ended lease counts if its worker was the last. Raises LeaseLost."""
         self.saw()
         if token in self._ended and not self._was_canceled(token):
             return self._ended[token][0]
-        return self._held(token)[0].run.head.id
+        return self._find(token)[0].run.head.id
 
     def offered(self, task_id: str, token: str | None) -> Offer | None:
-        """The offer that a report is for; None if nothing is offered of the task now.
+        """The offer that a report belongs to; None if the task is not offered now.
 
-        Without a lease only as long as at most one worker can have it. Raises LeaseLost, or InvalidParams.
+        A report may omit the lease only while at most one worker can have it. Raises LeaseLost, or InvalidParams.
         """
         self.saw()
         if token is not None:
-            offer, _ = self._held(token)
+            offer, _ = self._find(token)
             if offer.run.head.id != task_id:
                 raise LeaseLost
             return offer
@@ -315,7 +315,7 @@ class Leases:
                 idle.set_result(None)
                 return
 
-    def _held(self, token: str) -> tuple[Offer, Lease]:
+    def _find(self, token: str) -> tuple[Offer, Lease]:
         held = self._leases.get(token)
         if held is None:
             raise LeaseLost
@@ -329,7 +329,7 @@ class Leases:
         lease.expiry = asyncio.get_running_loop().call_later(self.lease_s, self._lose, offer)
 
     def _lose(self, offer: Offer) -> None:
-        """Its worker has the task no longer. While a question is open, nobody needs it."""
+        """Take the task away from its worker. While a question is open, no other worker is needed."""
         lease = self._end_lease(offer)
         if lease is not None:
             lease.wake()

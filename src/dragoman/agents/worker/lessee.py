@@ -1,6 +1,6 @@
 """Lessee: takes an agent's tasks from a server and runs the agent on them, in this process.
 
-Invariant: a task that is canceled, or whose lease is over, is not worked on for longer than its agent takes to stop.
+Invariant: a task that is canceled, or whose lease is over, is worked on only as long as its agent takes to stop.
 """
 
 import asyncio
@@ -19,23 +19,23 @@ from dragoman.net.errors import EgressError
 log = logging.getLogger("dragoman.worker")
 
 RETRY_S_MAX = 5.0
-"""Longest pause before a server that was not reached is tried again."""
+"""Longest pause before the next call to a server that was not reached."""
 
 BEAT_S_MIN = 0.2
-"""Shortest time between two heartbeats, should the server answer at once."""
+"""Shortest time between two heartbeats, if the server answers at once."""
 
 LEAVE_S = 5.0
-"""How long an agent that was canceled may clean up before it is left behind."""
+"""How long a canceled agent may clean up before it is left behind."""
 
 LEAVE_AT_STOP_S = 1.5
-"""The same when the worker stops, which is soon to be over."""
+"""The same when the worker stops, which is to be over soon."""
 
 GIVE_BACK_S = 1.0
-"""How long a server may take to hear that a task is given back; else the lease runs out."""
+"""How long a server may take to accept a task that is given back; after that, its lease runs out."""
 
 
 class Lessee:
-    """A worker for one agent: at most `tasks` at once. `name` is what the server is told of this worker."""
+    """A worker for one agent, with at most `tasks` at once. `name` identifies this worker to the server."""
 
     def __init__(self, agent: Runner, server: Server, *, name: str, tasks: int) -> None:
         self._agent = agent
@@ -45,7 +45,7 @@ class Lessee:
         self._slots = asyncio.Semaphore(tasks)
 
     async def work(self, stop: asyncio.Event, grace_s: float) -> None:
-        """Take tasks until `stop`; then give those that do not end within `grace_s` back."""
+        """Take tasks until `stop`; then give those back that do not end within `grace_s`."""
         stopping = asyncio.ensure_future(stop.wait())
         running: set[asyncio.Task[None]] = set()
         try:
@@ -75,7 +75,7 @@ class Lessee:
                 await asyncio.wait(running)
 
     async def _take(self) -> wire.Delivery:
-        """The next task, however long it takes to come."""
+        """Wait for the next task, however long it takes."""
         pause_s = RETRY_S
         request = wire.TakeRequest(self._name, wait_s=wire.WAIT_S_MAX, replays=True)
         while True:
@@ -93,7 +93,7 @@ class Lessee:
                 return delivery
 
     async def _run(self, delivery: wire.Delivery) -> None:
-        """Do one task; returns when it has ended, or was canceled or lost."""
+        """Do one task. Returns when it has ended, or was canceled or lost."""
         run = RemoteRun(self._server, delivery)
         doing = asyncio.create_task(self._do(run))
         beating = asyncio.create_task(self._beat(run))
@@ -139,9 +139,9 @@ class Lessee:
             log.warning("task %s: its end was refused: %s", run.head.id, refused)
 
     async def _beat(self, run: RemoteRun) -> None:
-        """Keep the lease; returns when the task is canceled or lost."""
+        """Keep the lease. Returns when the task is canceled or lost."""
         wait_s = min(run.expires_s / 2, wire.WAIT_S_MAX)
-        request = wire.Heartbeat(run.lease, wait_s, answers=1 << 30)  # they come by `ask`
+        request = wire.Heartbeat(run.lease, wait_s, answers=1 << 30)  # answers come by `ask` instead
         heard = time.monotonic()
         while True:
             began = time.monotonic()
@@ -164,7 +164,7 @@ class Lessee:
             await asyncio.sleep(max(0.0, BEAT_S_MIN - (time.monotonic() - began)))
 
     async def _give_back(self, run: RemoteRun) -> None:
-        """Another worker may have the task at once; one that was canceled or lost is not ours to give."""
+        """Let another worker have the task at once. The server refuses this for one that was canceled or lost."""
         try:
             async with asyncio.timeout(GIVE_BACK_S):
                 await self._server.call("release", wire.Release(run.lease), wire.Nothing)

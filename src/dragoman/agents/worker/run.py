@@ -1,7 +1,7 @@
-"""RemoteRun: a run whose task lives on a server; what the agent here says goes there over the worker API.
+"""RemoteRun: a run whose task lives on a server. The agent here reports to it over the worker API.
 
-Invariant: reports reach the server in the order in which they were made, each once: an answer that was lost is asked
-for again under the same number.
+Invariant: reports reach the server in the order in which they were made, each once. A call whose answer was lost is
+repeated under the same number.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ from dragoman.net.errors import EgressError
 T = TypeVar("T")
 
 RETRY_S = 0.5
-"""Pause before a call is made again that did not reach the server, or that it could not take."""
+"""Pause before a call is repeated that did not reach the server, or that the server could not take."""
 
 CALL_S = 30.0
 """How long a call may take beyond the time for which it asks to wait."""
@@ -45,7 +45,7 @@ class Refused(Exception):
 
 
 class Server:
-    """The worker API of one agent on one server. What says who is working is a `key`, or other `credentials`."""
+    """The worker API of one agent on one server. The worker authenticates by a `key`, or by other `credentials`."""
 
     def __init__(
         self, egress: Egress, url: str, agent: str, key: str | None = None, credentials: Credentials | None = None
@@ -56,7 +56,7 @@ class Server:
         self._headers = {"Content-Type": "application/json"} | ({"x-api-key": key} if key else {})
 
     async def call(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
-        """One call; None when there is nothing to answer. Raises Refused, or EgressError if there is no answer."""
+        """Make one call; None if the answer is empty. Raises Refused, or EgressError if there is no answer."""
         try:
             reply = await self._way.request(
                 "POST",
@@ -90,9 +90,9 @@ class RemoteRun:
         self.lineage = delivery.lineage
         self.epoch = 1
         self.ending = False
-        """Whether the end of the task is on its way: with it the lease ends."""
+        """Whether the end of the task is on its way. The lease ends with it."""
         self.over = False
-        """Whether the server said that the lease is over."""
+        """Whether the server has said that the lease is over."""
         self.head = TaskHead(
             id=task.id,
             context_id=task.context_id,
@@ -117,21 +117,21 @@ class RemoteRun:
 
     @property
     def record(self) -> Record:
-        """The task as it was leased, with what was said since."""
+        """The task as it was leased, plus what was reported since."""
         return self._fold.record()
 
     async def status(
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Report from within `working`."""
+        """Report while `working`."""
         async with self._turn:
             update = wire.Update(
                 self.lease,
                 message=wire.Said(tuple(parts)) if parts else None,
                 progress=None if progress is None else wire.Steps(*progress),
                 metadata=metadata,
-                usage=self._spent(),
-                number=self._number(),
+                usage=self._take_usage(),
+                number=self._next(),
             )
             await self.tell("update", update, wire.Nothing)
             said = self._message(parts) if parts else None
@@ -139,28 +139,28 @@ class RemoteRun:
             self._add(StatusChanged(TaskState.WORKING, self.head.created_at, said, at))
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Give out an artifact or a chunk of one."""
+        """Emit an artifact or a chunk of one."""
         async with self._turn:
             chunk = wire.Chunk(
                 self.lease,
                 wire.given(artifact),
                 append=append,
                 last_chunk=last_chunk,
-                usage=self._spent(),
-                number=self._number(),
+                usage=self._take_usage(),
+                number=self._next(),
             )
             await self.tell("artifact", chunk, wire.Nothing)
             self._add(ArtifactChunk(artifact, append, last_chunk))
 
     def usage(self, usage: Usage) -> None:
-        """Add to the tokens used; sent with the next report."""
+        """Add to the tokens used. They are sent with the next report."""
         self._used = (self._used or Usage()) + usage
 
     async def written(self) -> None:
-        """What was told was taken; the server writes it."""
+        """Return at once: the server has taken all reports, and writes them."""
 
     def landing(self, done: "asyncio.Future[None]") -> None:
-        """Nothing is."""
+        """Complete `done` at once: no write is in progress here."""
         if not done.done():
             done.set_result(None)
 
@@ -168,36 +168,36 @@ class RemoteRun:
     shown = None
 
     def note(self, **note: str) -> None:
-        """It is kept on the server from the next question on."""
+        """Write notes down. The server stores them with the next question."""
         self._notes |= note
         self._add(Noted(note))
 
     async def noted(self) -> dict[str, str]:
-        """Nothing is."""
+        """Return no notes: earlier tasks of the conversation are not known here."""
         return {}
 
     async def read(self, part: Part) -> bytes:
-        """The bytes of a file part, fetched from here: see `engine.api.Run.read`."""
+        """Return the bytes of a file part, fetched from here: see `engine.api.Run.read`."""
         return await read_here(part)
 
     def caught_up(self) -> None:
-        """The server replays."""
+        """Do nothing: the server replays."""
 
     def working(self) -> None:
-        """It is said at the beginning."""
+        """Do nothing: the server has been told at the beginning."""
 
     def waiting(self, parts: Sequence[Part]) -> None:
-        """Nobody is there to be told."""
+        """Do nothing: nobody is there to be told."""
 
     def goes_on(self) -> None:
-        """What an earlier run gave out is on the server, which has it replaced."""
+        """Do nothing: the server has the output of earlier runs, and lets it be replaced."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
         async with self._turn:
             if self._used is not None:
                 await self.tell(
-                    "update", wire.Update(self.lease, usage=self._spent(), number=self._number()), wire.Nothing
+                    "update", wire.Update(self.lease, usage=self._take_usage(), number=self._next()), wire.Nothing
                 )
             self._questions += 1
             wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
@@ -209,7 +209,7 @@ class RemoteRun:
                     return reply.answer
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
-        """Give a task to another agent of the server; what it gives out is heard when it is whole."""
+        """Give a task to another agent of the server. `hear` gets each artifact only when it is whole."""
         self._orders += 1
         wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
         told = wire.Order(
@@ -239,28 +239,28 @@ class RemoteRun:
         return came_to(delegated, order)
 
     async def references(self) -> tuple[Record, ...]:
-        """The tasks that the message names, those of them that are the caller's."""
+        """The tasks that the message names, as far as they are the caller's."""
         found = await self.tell("references", wire.PastRequest(self.lease), wire.Tasks)
         return () if found is None else tuple(_record(_head(self.head, task), task) for task in found.tasks)
 
     async def history(self, limit: int) -> tuple[Message, ...]:
-        """The newest `limit` messages of the context, oldest first, this run's own not."""
+        """The newest `limit` messages of the context before this run, oldest first."""
         found = await self.tell("history", wire.PastRequest(self.lease, limit), wire.Messages)
         return () if found is None else found.messages
 
     async def end(self, state: TaskState, parts: Sequence[Part] = ()) -> None:
-        """Say how the task ended."""
+        """Report how the task ended."""
         async with self._turn:
             self.ending = True
             said = wire.Said(tuple(parts)) if parts else None
             if state is TaskState.COMPLETED and said is None:
-                await self.tell("complete", wire.Completion(self.lease, usage=self._spent()), wire.Nothing)
+                await self.tell("complete", wire.Completion(self.lease, usage=self._take_usage()), wire.Nothing)
             else:
-                update = wire.Update(self.lease, state=state.value, message=said, usage=self._spent())
+                update = wire.Update(self.lease, state=state.value, message=said, usage=self._take_usage())
                 await self.tell("update", update, wire.Nothing)
 
     async def tell(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
-        """A call under the lease, made again until it is answered.
+        """Make a call under the lease, repeated until it is answered.
 
         Raises Refused, or CancelledError if the lease is over.
         """
@@ -277,11 +277,11 @@ class RemoteRun:
                     raise
                 await asyncio.sleep(RETRY_S)
 
-    def _number(self) -> int:
+    def _next(self) -> int:
         self._numbers += 1
         return self._numbers
 
-    def _spent(self) -> wire.Tokens | None:
+    def _take_usage(self) -> wire.Tokens | None:
         used, self._used = self._used, None
         return None if used is None else wire.Tokens(used.input_tokens, used.output_tokens, used.total_tokens)
 

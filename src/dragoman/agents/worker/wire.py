@@ -1,4 +1,4 @@
-"""What workers and the server say to each other, as JSON (docs/workers.md).
+"""The messages between workers and the server, as JSON (docs/workers.md).
 
 Invariant: messages, artifacts and tasks are those of A2A 1.0; the keys around them are in snake case. Unknown keys are
 ignored, so that either side may be newer.
@@ -12,7 +12,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import Task, TaskState, Usage
 
 WAIT_S_MAX = 30.0
-"""Longest that a call may wait for news: proxies cut what is silent for 60 s."""
+"""Longest that a call may wait for news: proxies close connections that are silent for 60 s."""
 
 Seconds = Annotated[float, Meta(ge=0, le=WAIT_S_MAX)]
 Count = Annotated[int, Meta(ge=0)]
@@ -26,12 +26,12 @@ class Tokens(Struct, omit_defaults=True):
     total: Count | None = None
 
     def usage(self) -> Usage:
-        """The same in the model; `total` is the sum unless given."""
+        """Convert to the model's Usage; `total` defaults to the sum."""
         return Usage(self.input, self.output, self.input + self.output if self.total is None else self.total)
 
 
 class Said(Struct):
-    """What is said, as parts; a plain string stands for one text part."""
+    """A text or message, as parts. On the wire, a plain string stands for one text part."""
 
     parts: tuple[Part, ...]
 
@@ -42,11 +42,11 @@ STATES = {
     **{state.value: state for state in TaskState},
     **{state.removeprefix("TASK_STATE_").lower().replace("_", "-"): state for state in TaskState},
 }
-"""States as A2A 1.0 names them, and as everybody else does: `input-required`."""
+"""States by the names of A2A 1.0, and by their common names: `input-required`."""
 
 
 def parts_in(words: Words) -> tuple[Part, ...]:
-    """The parts of what is said."""
+    """The parts that the words stand for."""
     if words is None:
         return ()
     return (Part(text=words),) if isinstance(words, str) else words.parts
@@ -55,7 +55,7 @@ def parts_in(words: Words) -> tuple[Part, ...]:
 class TakeRequest(Struct, omit_defaults=True):
     """`lease`: give me a task. `history`: how many earlier messages of its context to send along.
 
-    `replays`: I ask my questions again, from the first, and expect the recorded answers.
+    `replays`: I repeat my questions from the first, and expect the recorded answers.
     """
 
     worker: str = ""
@@ -65,9 +65,10 @@ class TakeRequest(Struct, omit_defaults=True):
 
 
 class Delivery(Struct):
-    """The answer to `lease`: a task, and what came with it.
+    """The answer to `lease`: a task and the request that created it.
 
-    `message` is the one that made the task; `metadata` is that of its request. `note` is what earlier workers noted.
+    `message` is the one that created the task; `metadata` is that of its request. `note` holds the notes of earlier
+    workers.
     """
 
     lease: str
@@ -86,7 +87,7 @@ class Delivery(Struct):
 
 
 class Heartbeat(Struct, omit_defaults=True):
-    """`heartbeat`: I have the task still. `answers`: how many answers I have seen."""
+    """`heartbeat`: I still have the task. `answers`: how many answers I have seen."""
 
     lease: str
     wait_s: Seconds = 0.0
@@ -94,7 +95,7 @@ class Heartbeat(Struct, omit_defaults=True):
 
 
 class Pulse(Struct):
-    """The answer to `heartbeat`. With `cancel` the worker stops; `answers` are those it has not seen."""
+    """The answer to `heartbeat`. With `cancel`, the worker stops; `answers` are those it has not seen."""
 
     cancel: bool
     expires_s: float
@@ -102,14 +103,14 @@ class Pulse(Struct):
 
 
 class Steps(Struct):
-    """How far the work is."""
+    """The progress of the work."""
 
     current: int
     total: int
 
 
 class Update(Struct, omit_defaults=True):
-    """`update`: a report. `number` counts a lease's updates and artifacts, so that one sent twice counts once."""
+    """`update`: a report. `number` counts a lease's updates and artifacts, so that a repeated one counts once."""
 
     lease: str
     state: str = "working"
@@ -131,7 +132,7 @@ class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
     extensions: tuple[str, ...] = ()
 
     def artifact(self) -> Artifact:
-        """The same in the model."""
+        """Convert to the model's Artifact."""
         return Artifact(
             artifact_id=self.artifact_id,
             parts=self.parts,
@@ -143,7 +144,7 @@ class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
 
 
 def given(artifact: Artifact) -> GivenArtifact:
-    """An artifact of the model, to be sent."""
+    """Convert an artifact of the model, to be sent."""
     return GivenArtifact(
         parts=artifact.parts,
         artifact_id=artifact.artifact_id,
@@ -155,7 +156,7 @@ def given(artifact: Artifact) -> GivenArtifact:
 
 
 class Chunk(Struct, omit_defaults=True):
-    """`artifact`: an artifact, or with `append` what goes to its end. `number` as in `update`."""
+    """`artifact`: an artifact or, with `append`, an addition to its end. `number` as in `update`."""
 
     lease: str
     artifact: GivenArtifact
@@ -168,7 +169,7 @@ class Chunk(Struct, omit_defaults=True):
 class Question(Struct, omit_defaults=True):
     """`ask`: put a question to the caller and wait for the answer. `question` counts a lease's questions from 1.
 
-    `note` is kept for a later worker of the task; what is noted under a name replaces what was.
+    `note` is stored for a later worker of the task; a note replaces an earlier one with the same name.
     """
 
     lease: str
@@ -180,14 +181,14 @@ class Question(Struct, omit_defaults=True):
 
 
 class Reply(Struct):
-    """The answer to `ask`; None when the caller has not answered yet."""
+    """The answer to `ask`; None while the caller has not answered."""
 
     answer: Message | None
     expires_s: float
 
 
 class Order(Struct, omit_defaults=True):
-    """`delegate`: give a task to another agent of the server. `delegation` counts a lease's from 1."""
+    """`delegate`: give a task to another agent of the server. `delegation` counts a lease's delegations from 1."""
 
     lease: str
     agent: str
@@ -203,7 +204,7 @@ class Order(Struct, omit_defaults=True):
 
 
 class Outcome(Struct, omit_defaults=True):
-    """What a delegation came to: `state` completed, or how it went wrong. No `task_id`: no task was made."""
+    """The outcome of a delegation: `state` completed, or how it failed. No `task_id`: no task was created."""
 
     agent: str
     task_id: str
@@ -215,7 +216,7 @@ class Outcome(Struct, omit_defaults=True):
 
 
 class Handed(Struct):
-    """The answer to `delegate`; None when it has not come to anything yet."""
+    """The answer to `delegate`; None while there is no outcome."""
 
     outcome: Outcome | None
     expires_s: float
@@ -263,4 +264,4 @@ class Tasks(Struct):
 
 
 class Nothing(Struct):
-    """An answer that says no more than that the call was taken."""
+    """An empty answer: the call was accepted."""
