@@ -1,7 +1,7 @@
-"""Agents of other frameworks behind a card: recognised by where their classes are defined, without importing any.
+"""Agents of other frameworks behind a card, recognised by the modules of their classes, without any import.
 
-Invariant: none of them is a dependency; the adapter of a framework is loaded when an object of it is met, and it
-imports of the framework what that object's program has imported already.
+Invariant: no framework is a dependency. The adapter of a framework is loaded when one of its objects is met, and
+imports only what the object's program has already imported of the framework.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from dragoman.agents.python.agent import Agent
 
 
 class Framework(Struct, frozen=True):
-    """A framework: the package that its classes come from, its name for people, and our module that adapts them."""
+    """A framework: the package of its classes, its name for people, and our module that adapts it."""
 
     package: str
     name: str
@@ -39,19 +39,19 @@ FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
 
 
 class Adapter(Protocol):
-    """What the module of a framework has."""
+    """The interface of a framework's adapter module."""
 
     def adapts(self, value: object) -> bool:
-        """Whether the object can be an agent. It is one of the framework's."""
+        """Whether the object, which is one of the framework's, can be an agent."""
         ...
 
     def adapted(self, value: object, agent_id: str) -> Agent:
-        """The object behind a card; the card says what the object says of itself."""
+        """Put the object behind a card, which says what the object says about itself."""
         ...
 
 
 def framework_of(value: object) -> Framework | None:
-    """The framework whose object this is."""
+    """The framework that the object belongs to; None if it belongs to none."""
     return None if isinstance(value, type) else _of_class(type(value))
 
 
@@ -71,13 +71,13 @@ def adaptable(value: object) -> bool:
 
 
 def adapted(value: object, agent_id: str) -> Agent | None:
-    """The object as an agent; None if it is of no framework, or cannot be an agent."""
+    """The object as an agent; None if it belongs to no framework, or cannot be an agent."""
     adapter = _adapter(value)
     return adapter.adapted(value, agent_id) if adapter is not None and adapter.adapts(value) else None
 
 
 def advice(value: object) -> str:
-    """What to do with an object that cannot be an agent, for its author; empty if nothing is known of it."""
+    """Advice for the author of an object that cannot be an agent; empty if there is none."""
     if isinstance(value, type):
         framework = _of_class(value)
         if framework is not None or callable(getattr(value, "run", None)) or callable(getattr(value, "crew", None)):
@@ -91,7 +91,7 @@ def advice(value: object) -> str:
         return "name its crew: crew = …().crew()" if crew else ""
     if callable(getattr(value, "compile", None)):
         return "it is not compiled: name what its .compile() returns"
-    return f"of {framework.name} only agents can be served, and what is run like one"
+    return f"of {framework.name}, only agents and objects that run like one can be served"
 
 
 def _adapter(value: object) -> Adapter | None:

@@ -1,7 +1,8 @@
-"""What a run of Google's ADK asks of the user, by calls of functions that it has names for: how that is asked of the
-caller, and what the answer is as the function's response.
+"""Requests of a run of Google's ADK to the user, made as calls of functions with fixed names: turns each into a
+question for the caller, and the answer into the function's response.
 
-Invariant: pure; a call is `{"name", "args"}`, and `response` if its tool has answered already, with something for now.
+Invariant: pure. A call is `{"name", "args"}`, plus `response` if its tool has already answered with a provisional
+value.
 """
 
 import json
@@ -12,11 +13,11 @@ from dragoman.agents.frameworks.pauses import Question
 from dragoman.agents.python.facts import Answer
 
 SPECIAL = frozenset({"adk_request_confirmation", "adk_request_credential", "adk_request_input"})
-"""The names (google.adk.utils._function_call_names) of what is asked; other calls that wait are of tools."""
+"""Function names of requests (google.adk.utils._function_call_names); other calls that wait belong to tools."""
 
 
 def subject_of(call: Any) -> str | None:
-    """The id of the tool's call on account of which it is asked."""
+    """The id of the tool call that is the reason for the request; None if there is none."""
     args = call["args"]
     match call["name"]:
         case "adk_request_confirmation":
@@ -28,7 +29,7 @@ def subject_of(call: Any) -> str | None:
 
 
 def question_of(call: Any) -> Question:
-    """What the caller is asked."""
+    """The question for the caller."""
     args = call["args"]
     match call["name"]:
         case "adk_request_confirmation":
@@ -40,7 +41,7 @@ def question_of(call: Any) -> Question:
             return _sign_in(args["authConfig"])
         case "adk_request_input":
             wanted = {"payload": args.get("payload"), "schema": args.get("response_schema")}
-            return Question(args.get("message") or "What shall it be?", {"input": wanted})
+            return Question(args.get("message") or "What should it be?", {"input": wanted})
         case name:
             shown = json.dumps(args, ensure_ascii=False)
             data = {"call": {"tool": name, "arguments": args}}
@@ -50,7 +51,7 @@ def question_of(call: Any) -> Question:
 
 
 def answered(call: Any, answer: Answer) -> dict[str, Any]:
-    """The answer as the response of the function."""
+    """The answer as the function's response."""
     data = answer.data
     match call["name"]:
         case "adk_request_confirmation":
@@ -63,7 +64,7 @@ def answered(call: Any, answer: Answer) -> dict[str, Any]:
 
 
 def _hint(hint: str) -> str:
-    """The hint of a tool; the one that ADK makes up tells a program what to send, which approvals say better."""
+    """The hint of a tool. ADK's default hint tells a program what to send; the approval's own text says it better."""
     return "" if hint.startswith("Please approve or reject the tool call") else hint
 
 
@@ -78,9 +79,9 @@ def _sign_in(config: Any) -> Question:
 
 
 def _credential(config: Any, answer: Answer) -> dict[str, Any]:
-    """The configuration with what the caller gave: a whole credential, fields of its OAuth 2 part, or just the words.
+    """The configuration with the caller's input: a whole credential, fields of its OAuth 2 part, or just a text.
 
-    Nothing else of it is the caller's to say: where the client's secret goes is the tool's own.
+    The caller sets nothing else in it: the tool alone decides where the client's secret goes.
     """
     data = answer.data
     if _has(data, "exchangedAuthCredential"):

@@ -1,6 +1,6 @@
 """Agents and teams of Agno (3.x) behind a card.
 
-Invariant: every task is run by a copy of the object; what Agno keeps in a database of its own it keeps by caller and
+Invariant: a copy of the object runs each task. If Agno has a database of its own, it keeps its data there by caller and
 conversation.
 """
 
@@ -28,16 +28,16 @@ REFUSALS = frozenset({"input_check_error", "output_check_error"})
 """Types of errors by which guardrails refuse (InputCheckError, OutputCheckError)."""
 
 MEDIA = ("images", "videos", "audio", "files", "response_audio")
-"""Where the end of a run has what the model or its tools made."""
+"""Fields of a finished run that hold media from the model or its tools."""
 
 
 def adapts(value: object) -> bool:
-    """Whether it is an agent or a team; a workflow is neither."""
+    """Whether the object is an agent or a team; a workflow is neither."""
     return callable(getattr(value, "acontinue_run", None)) and callable(getattr(value, "deep_copy", None))
 
 
 def adapted(value: Any, agent_id: str) -> Agent:
-    """The agent or team behind a card."""
+    """Put the agent or team behind a card."""
     instructions = value.instructions if isinstance(value.instructions, str) else ""
     return made(
         agent_id,
@@ -50,7 +50,7 @@ def adapted(value: Any, agent_id: str) -> Agent:
 
 
 class Conversation(Pausing):
-    """One task's run. Its state at a pause is what Agno has of the run; that of a team lives only in this process."""
+    """One task's run. Its state at a pause is Agno's own form of the run; a team's lives only in this process."""
 
     def __init__(self, origin: Any, ctx: Context) -> None:
         self._runner = origin.deep_copy()
@@ -62,27 +62,27 @@ class Conversation(Pausing):
         self._waiting: Any = None
 
     async def holds(self, state: str) -> bool:
-        """The state is all there is."""
+        """Whether there is a state; nothing else is needed."""
         return bool(state)
 
     def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message, and with what was said before unless Agno remembers it."""
-        return self._run(self._begun)
+        """Run with the message, and with the earlier conversation unless Agno remembers it."""
+        return self._run(self._begin)
 
     def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Go on with what the caller said to the requirements of the run."""
-        return self._run(lambda: self._resumed(state, answers))
+        """Continue with the caller's answers to the run's requirements."""
+        return self._run(lambda: self._resume(state, answers))
 
-    async def _begun(self) -> Any:
+    async def _begin(self) -> Any:
         remembers = self._runner.db is not None and self._runner.add_history_to_context
         past = () if remembers else await history(self._ctx)
-        prompt: Any = [self._spoken(words) for words in (*past, await message(self._ctx))]
+        prompt: Any = [self._to_message(words) for words in (*past, await message(self._ctx))]
         if self._runner.input_schema is not None and self._ctx.data is not None:
             prompt = self._ctx.data
         return self._runner.arun(prompt, **self._given)
 
-    async def _resumed(self, state: str, answers: Sequence[Answer]) -> Any:
-        output = self._waiting if self._waiting is not None else _restored(state)
+    async def _resume(self, state: str, answers: Sequence[Answer]) -> Any:
+        output = self._waiting if self._waiting is not None else _restore(state)
         given = iter(answers)
         for requirement in output.active_requirements:
             _satisfy(requirement, given)
@@ -121,7 +121,7 @@ class Conversation(Pausing):
                         output = event
                     elif name.endswith(("ToolCallStarted", "ToolCallCompleted")):
                         gap = spoken
-                        await self._told(event.tool, name.endswith("Completed"))
+                        await self._report(event.tool, name.endswith("Completed"))
                     elif name.endswith("ModelRequestCompleted"):
                         self._ctx.usage(input=event.input_tokens or 0, output=event.output_tokens or 0)
                     elif name == completed:
@@ -138,7 +138,7 @@ class Conversation(Pausing):
                 yield piece
 
     def _result(self, ended: Any, spoken: bool) -> Iterator[object]:
-        """What the run ends with and has not been streamed."""
+        """The parts of the run's result that have not been streamed."""
         if not isinstance(ended.content, str):
             if ended.content is not None:
                 yield Part(data=json_of(ended.content))
@@ -154,7 +154,7 @@ class Conversation(Pausing):
                 elif medium.url:
                     yield Part(url=medium.url, media_type=medium.mime_type)
 
-    async def _told(self, tool: Any, done: bool) -> None:
+    async def _report(self, tool: Any, done: bool) -> None:
         if not done:
             await self._calls.began(tool.tool_call_id, tool.tool_name, tool.tool_args)
         elif tool.tool_call_error:
@@ -168,7 +168,7 @@ class Conversation(Pausing):
         questions = [each for requirement in output.active_requirements for each in _questions(requirement)]
         return Pause(tuple(questions), state)
 
-    def _spoken(self, words: Said) -> Any:
+    def _to_message(self, words: Said) -> Any:
         media: dict[str, list[Any]] = {}
         for file in words.files:
             if (found := self._medium(file)) is not None:
@@ -181,7 +181,7 @@ class Conversation(Pausing):
         return self._message(role="assistant" if words.agent else "user", content="\n".join(shown), **media)
 
     def _medium(self, file: File) -> tuple[str, Any] | None:
-        """The file as Agno takes it, and among which; a URL that a stranger named is not fetched by us."""
+        """The file in Agno's form, with the name of its list. A URL that a stranger named is not fetched by us."""
         if file.raw is None:
             return None
         match file.media_type.partition("/")[0]:
@@ -195,8 +195,8 @@ class Conversation(Pausing):
                 return "files", self._media.File(content=file.raw, mime_type=file.media_type, filename=file.name)
 
 
-def _restored(state: str) -> Any:
-    """A run as it was noted; its requirements hold the very calls that it holds, as Agno expects."""
+def _restore(state: str) -> Any:
+    """Restore a noted run. Its requirements refer to the run's own call objects, as Agno expects."""
     output = importlib.import_module("agno.run.agent").RunOutput.from_dict(json.loads(state))
     calls = {tool.tool_call_id: tool for tool in output.tools or () if tool.result is None}
     for requirement in output.requirements or ():
@@ -211,7 +211,7 @@ def _failure(event: Any) -> Exception:
 
 
 def _questions(requirement: Any) -> Iterator[Question]:
-    """What has to be asked for a requirement, in the order in which `_satisfy` takes the answers."""
+    """The questions for a requirement, in the order in which `_satisfy` takes the answers."""
     tool = requirement.tool_execution
     match requirement.pause_type:
         case "confirmation":
@@ -260,7 +260,7 @@ def _missing(requirement: Any) -> list[Any]:
 
 
 def _value(field: Any, answer: Answer) -> Any:
-    """The answer as the field's type has it, if it can be; the tool's own check comes after."""
+    """The answer converted to the field's type, if possible; the tool's own check comes after."""
     if answer.data is not None:
         return answer.data.get(field.name, answer.data) if isinstance(answer.data, dict) else answer.data
     if field.field_type is bool:

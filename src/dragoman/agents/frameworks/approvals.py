@@ -1,6 +1,6 @@
-"""Calls of tools that the caller has to allow: how that is asked, and how the answer is read.
+"""Tool calls that the caller has to allow: builds the question, and reads the answer.
 
-Invariant: only a clear yes allows; whatever else the caller says is a no, and its words go to the model.
+Invariant: only a clear yes allows a call. Any other answer is a no, and its words go to the model.
 """
 
 import json
@@ -11,14 +11,14 @@ from dragoman.agents.frameworks.pauses import Question
 from dragoman.agents.python.facts import Answer
 
 YES = frozenset({"y", "yes", "ok", "okay", "approve", "approved", "allow", "allowed", "confirm", "confirmed", "true"})
-"""Answers that allow, without regard to case and closing punctuation."""
+"""Answers that allow, regardless of case and closing punctuation."""
 
 ARGUMENTS_CHARS_MAX = 500
-"""As much of the arguments as the question shows; programs get them whole."""
+"""The longest text of arguments in a question; programs get them whole."""
 
 
 def approval_of(name: str, arguments: Any, *, hint: str = "") -> Question:
-    """The question whether a tool may be called so. `hint` is what the framework says about it."""
+    """The question whether a tool may be called with these arguments. `hint` is the framework's comment on it."""
     given = json_of(arguments_of(arguments))
     shown = "" if given in (None, {}, "") else json.dumps(given, ensure_ascii=False)
     if len(shown) > ARGUMENTS_CHARS_MAX:
@@ -39,7 +39,7 @@ def approved(answer: Answer) -> bool:
 
 
 def denial(answer: Answer) -> str:
-    """What the model is told of an answer that does not allow."""
+    """The text for the model when the answer does not allow the call."""
     words = answer.strip()
     if isinstance(answer.data, dict) and isinstance(reason := answer.data.get("message"), str):
         words = reason
@@ -48,7 +48,7 @@ def denial(answer: Answer) -> str:
 
 
 def arguments_of(arguments: Any) -> Any:
-    """The arguments of a call as they are, also when a model spelled them as JSON text."""
+    """The arguments of a call as values, even if a model wrote them as JSON text."""
     if not isinstance(arguments, str):
         return arguments
     try:

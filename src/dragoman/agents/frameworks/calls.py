@@ -1,6 +1,6 @@
-"""The tools that a framework's run calls, as its caller is told of them.
+"""Reports the tool calls of a framework's run to its caller.
 
-Invariant: every call that was told of as begun is told of as ended, once, whatever becomes of the run.
+Invariant: every call that was reported as begun is reported as ended, once, whatever happens to the run.
 """
 
 import logging
@@ -12,18 +12,18 @@ from dragoman.agents.frameworks.gathering import all_given
 from dragoman.agents.python.context import Context
 
 BROKEN = "it broke off"
-"""What callers are told of a call that an exception ended: its text is for the log."""
+"""The reason that callers read for a call that an exception ended: the exception's text is for the log."""
 
 FAILED = "the log says why"
-"""What callers are told of a call that failed, of which the framework made the exception's text the tool's answer."""
+"""The reason that callers read for a failed call whose answer the framework made from the exception's text."""
 
 log = logging.getLogger("dragoman.frameworks")
 
 
 class Calls:
-    """The calls of one run. What has no JSON form is shown as its text.
+    """The calls of one run. A value without a JSON form is shown as its text.
 
-    `open` are those that have begun and not ended, their names by their ids: what a pause has to remember.
+    `open` holds the calls that have begun and not ended, names by id: a pause has to remember them.
     """
 
     def __init__(self, ctx: Context) -> None:
@@ -31,32 +31,32 @@ class Calls:
         self._ctx = ctx
 
     async def began(self, id: str, name: str, arguments: Any = None) -> None:  # noqa: A002
-        """A tool is being called; `arguments` may be JSON text. Told once for each id."""
+        """Report a call that begins, once for each id. `arguments` may be JSON text."""
         if id not in self.open:
             self.open[id] = name
             await all_given()
-            await self._ctx.tool(name, id=id, arguments=_shown(arguments_of(arguments)))
+            await self._ctx.tool(name, id=id, arguments=_json_or_text(arguments_of(arguments)))
 
     async def ended(self, id: str, result: Any = None, *, error: str | None = None, name: str = "") -> None:  # noqa: A002
-        """A call has ended, with a result or an error. `name` is that of a call whose beginning was not seen."""
+        """Report the end of a call, with a result or an error. `name` is for a call whose beginning was not seen."""
         name = self.open.pop(id, name)
         if name:
             await all_given()
-            await self._ctx.tool(name, id=id, done=True, result=_shown(result), error=error)
+            await self._ctx.tool(name, id=id, done=True, result=_json_or_text(result), error=error)
 
     async def failed(self, id: str, why: str, *, name: str = "") -> None:  # noqa: A002
-        """A call has failed. The model knows why; for the caller it may be the text of an exception."""
+        """Report that a call failed. The model knows why; the caller does not: it may be the text of an exception."""
         name = self.open.get(id, name)
         log.warning("task %s: tool %s failed: %s", self._ctx.task_id, name, why)
         await self.ended(id, error=FAILED, name=name)
 
     async def broken(self) -> None:
-        """The run has failed: so have the calls that were still going on."""
+        """Report the open calls as failed, because the run has failed."""
         for open_id in tuple(self.open):
             await self.ended(open_id, error=BROKEN)
 
 
-def _shown(value: Any) -> Any:
+def _json_or_text(value: Any) -> Any:
     try:
         return json_of(value)
     except (TypeError, ValueError):

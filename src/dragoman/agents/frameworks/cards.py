@@ -1,6 +1,6 @@
 """The card of a framework's object, and the agent behind it.
 
-Invariant: the card says what the object says of itself, and no more; `[[agents]]` may say it better.
+Invariant: the card says what the object says about itself, and no more; `[[agents]]` may override it.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable
@@ -12,13 +12,13 @@ from dragoman.agents.python.context import Context
 from dragoman.agents.text_windows import Windows
 
 SKILL = "answer"
-"""The one skill that a framework's agent has: it takes a message and does what it does."""
+"""The one skill of a framework's agent: it takes any message."""
 
 COALESCE_S = 0.03
-"""For how long tokens are gathered into one chunk."""
+"""How long tokens are gathered into one chunk, in seconds."""
 
 DESCRIPTION_CHARS_MAX = 300
-"""Instructions that serve as description for want of one are cut: a card is no place for a prompt."""
+"""Instructions that replace a missing description are cut: a prompt does not belong on a card."""
 
 
 def made(
@@ -31,11 +31,11 @@ def made(
     input_modes: Iterable[str] = ("text/plain", "application/json", "image/*"),
     output_modes: Iterable[str] = ("text/plain", "application/json"),
 ) -> Agent:
-    """An agent whose tasks are each run by a new `pausing`. The tools become tags of its skill."""
+    """Make an agent that runs each task by a new `pausing`. The tools become tags of its skill."""
     agent = Agent(
         agent_id,
         name=name or agent_id,
-        description=_short(description) or name or agent_id,
+        description=_shorten(description) or name or agent_id,
         input_modes=input_modes,
         output_modes=output_modes,
     )
@@ -51,6 +51,6 @@ def made(
     return agent
 
 
-def _short(description: str) -> str:
+def _shorten(description: str) -> str:
     text = " ".join(description.split())
     return text if len(text) <= DESCRIPTION_CHARS_MAX else text[: DESCRIPTION_CHARS_MAX - 1] + "…"

@@ -1,6 +1,6 @@
-"""A task's message and what was said before it, in the plain pieces that every framework has a form for.
+"""A task's message and the earlier conversation, in plain pieces that every framework has a form for.
 
-Invariant: what cannot be given to a model is said to be there, never dropped in silence.
+Invariant: content that a model cannot be given is described to it, never dropped in silence.
 """
 
 import json
@@ -15,7 +15,7 @@ from dragoman.model.message import Message, Part, Role
 
 
 class File(Struct, frozen=True):
-    """A file of a message: its bytes, or a URL to get them from."""
+    """A file of a message: its bytes, or the URL where they are."""
 
     media_type: str
     raw: bytes | None = None
@@ -24,44 +24,44 @@ class File(Struct, frozen=True):
 
     @property
     def image(self) -> bool:
-        """Whether it is a picture."""
+        """Whether the file is a picture."""
         return self.media_type.startswith("image/")
 
     @property
     def described(self) -> str:
-        """What a model is told that cannot see it."""
+        """The description for a model that cannot see the file."""
         place = f" at {self.url}" if self.url else ""
         return f"[file {self.name or 'without a name'}, {self.media_type}{place}]"
 
 
 class Said(Struct, frozen=True):
-    """One message. `pieces` are texts and files in their order; data is text in JSON."""
+    """One message. `pieces` are texts and files in their order; data becomes JSON text."""
 
     agent: bool
     pieces: tuple[str | File, ...]
 
     @property
     def text(self) -> str:
-        """All of it as text; files are described."""
+        """The whole message as text; files are described."""
         return "\n".join(piece if isinstance(piece, str) else piece.described for piece in self.pieces)
 
     @property
     def files(self) -> tuple[File, ...]:
-        """Its files."""
+        """The files of the message."""
         return tuple(piece for piece in self.pieces if isinstance(piece, File))
 
 
 def said(parts: Sequence[Part], *, agent: bool = False) -> Said:
-    """The parts of a message as pieces."""
+    """Convert the parts of a message to pieces."""
     return Said(agent, tuple(piece for part in parts if (piece := _piece(part)) is not None))
 
 
 async def message(ctx: Context) -> Said:
-    """The task's message. Files that it links to are fetched, as far as the server's settings allow that."""
-    return said([await _fetched(ctx, part) for part in ctx.parts])
+    """The task's message. The files that it links to are fetched, as far as the server's settings allow."""
+    return said([await _fetch(ctx, part) for part in ctx.parts])
 
 
-async def _fetched(ctx: Context, part: Part) -> Part:
+async def _fetch(ctx: Context, part: Part) -> Part:
     if part.url is None:
         return part
     try:
@@ -71,7 +71,7 @@ async def _fetched(ctx: Context, part: Part) -> Part:
 
 
 async def history(ctx: Context) -> tuple[Said, ...]:
-    """What was said in the conversation before this task, oldest first, without messages that hold nothing."""
+    """The conversation before this task, oldest first, without empty messages."""
     return tuple(words for earlier in await ctx.history() if (words := _words(earlier)).pieces)
 
 

@@ -1,4 +1,4 @@
-"""What CrewAI tells of a run while it goes on, in its own threads, as what the caller is told.
+"""Translates the events of a CrewAI run, which arrive in its own threads, into reports to the caller.
 
 Invariant: only the answer is streamed: the text of the last task, without the thoughts of agents that think aloud.
 """
@@ -12,20 +12,20 @@ from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.python.context import Context
 
 Telling = Callable[[], Awaitable[None]]
-"""Something to be awaited on the event loop."""
+"""A report, to be awaited on the event loop."""
 
 THOUGHTS = ("Thought:", "Action:")
-"""How the words of a model begin that is asked to think aloud (ReAct)."""
+"""The first words of a model that is asked to think aloud (ReAct)."""
 
 ANSWER = "Final Answer:"
-"""What its answer comes after."""
+"""The marker before the answer of such a model."""
 
 
 class Hearing:
-    """A sink for the events of one run; it may be called in any thread. `post` takes texts and tellings.
+    """A sink for the events of one run. It may be called in any thread. `post` takes texts and reports.
 
-    `last` is the id of the task that makes the answer, None where there are no tasks; `total` is how many there are.
-    With `shaped` the answer is data, and no text is streamed.
+    `last` is the id of the task that makes the answer, None without tasks; `total` is the number of tasks. With
+    `shaped`, the answer is data, and no text is streamed.
     """
 
     def __init__(
@@ -46,39 +46,39 @@ class Hearing:
 
     @property
     def said(self) -> str:
-        """All that was streamed."""
+        """All the text that was streamed."""
         return "".join(self._texts)
 
     def __call__(self, source: Any, event: Any) -> None:
-        """An event of the run, as it happens."""
+        """Handle an event of the run."""
         match event.type:
             case "llm_stream_chunk":
-                if self._heard(event):
+                if self._streams(event):
                     self._say(self._speech.heard(event.chunk))
             case "llm_call_started":
                 self._speech = Speech()
             case "llm_call_completed":
-                if self._heard(event):
+                if self._streams(event):
                     self._say(self._speech.ended())
                 if event.usage:
-                    self._post(self._used(event.usage))
+                    self._post(self._report_usage(event.usage))
             case "tool_usage_started":
-                self._began(event)
+                self._begin(event)
             case "tool_usage_finished" | "tool_usage_error":
-                self._ended(event)
+                self._end(event)
             case "task_completed" if self._total > 1:
                 self._done += 1
-                self._post(self._reached(self._done, event.task_name or ""))
+                self._post(self._report_step(self._done, event.task_name or ""))
 
     def turn(self) -> None:
-        """The caller is asked: what is said after it is an artifact of its own."""
+        """Start a new artifact, because the caller is about to be asked."""
         self._gap = False
 
     async def broken(self) -> None:
-        """The run has failed."""
+        """Report that the run has failed."""
         await self._calls.broken()
 
-    def _heard(self, event: Any) -> bool:
+    def _streams(self, event: Any) -> bool:
         if self._shaped or (self._last is not None and event.task_id != self._last):
             return False
         kind = getattr(event, "call_type", None)
@@ -92,23 +92,23 @@ class Hearing:
             self._texts.append(text)
             self._post(text)
 
-    def _used(self, usage: dict[str, Any]) -> Telling:
+    def _report_usage(self, usage: dict[str, Any]) -> Telling:
         async def tell() -> None:
             self._ctx.usage(input=usage.get("prompt_tokens") or 0, output=usage.get("completion_tokens") or 0)
 
         return tell
 
-    def _reached(self, step: int, name: str) -> Telling:
+    def _report_step(self, step: int, name: str) -> Telling:
         return lambda: self._ctx.progress(step, self._total, name)
 
-    def _began(self, event: Any) -> None:
+    def _begin(self, event: Any) -> None:
         with self._lock:
-            self._open.setdefault(_spelled(event), []).append(event.event_id)
+            self._open.setdefault(_call_key(event), []).append(event.event_id)
         self._post(lambda: self._calls.began(event.event_id, event.tool_name, event.tool_args))
 
-    def _ended(self, event: Any) -> None:
+    def _end(self, event: Any) -> None:
         with self._lock:
-            waiting = self._open.get(_spelled(event))
+            waiting = self._open.get(_call_key(event))
             begun = waiting.pop(0) if waiting else None
         if begun is not None:
             if (failed := getattr(event, "error", None)) is None:
@@ -118,7 +118,7 @@ class Hearing:
 
 
 class Speech:
-    """The words of one call of a model, of which thoughts are left out."""
+    """The words of one model call, without its thoughts."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -126,7 +126,7 @@ class Speech:
         self.begun = False
 
     def heard(self, chunk: str) -> str:
-        """What of it can be said so far."""
+        """Add a chunk. Returns the text that can be streamed now."""
         if self._open:
             return chunk
         self._held += chunk
@@ -140,7 +140,7 @@ class Speech:
         return self._held
 
     def ended(self) -> str:
-        """What was held back although it was no thought."""
+        """End the call. Returns text that was held back although it was not a thought."""
         words = self._held.lstrip()
         if self._open or words.startswith(THOUGHTS):
             return ""
@@ -148,7 +148,7 @@ class Speech:
         return self._held
 
 
-def _spelled(event: Any) -> str:
-    """A call as its end is known again: CrewAI tells no id of it."""
+def _call_key(event: Any) -> str:
+    """A key by which the end of a call is matched to its beginning: CrewAI gives calls no id."""
     args = event.tool_args
     return f"{event.tool_name} {args if isinstance(args, str) else json.dumps(args, sort_keys=True, default=str)}"

@@ -1,4 +1,4 @@
-"""What a crew is given: the message, as the inputs that its tasks and agents have places for.
+"""The inputs of a crew: the message, in the places that the crew's tasks and agents have.
 
 Invariant: whatever places a crew has, the message reaches it.
 """
@@ -12,14 +12,15 @@ MESSAGE = "message"
 HISTORY = "history"
 
 UNPLACED = "crewai_trigger_payload"
-"""The input that CrewAI puts below the first task by itself."""
+"""The input that CrewAI itself puts below the first task."""
 
 
 def inputs_of(places: Iterable[str], words: Said, data: Any, past: Sequence[Said]) -> dict[str, Any]:
-    """The inputs. `{message}` and `{history}` are what they say; fields of data fill the places of their names.
+    """The inputs. `{message}` and `{history}` have their literal meaning; fields of data fill the places with their
+    names.
 
-    A single place that is left is filled with the text. Without any place, the text is the payload of a trigger, with
-    what was said before.
+    If a single place is left, the text fills it. Without any place, the text, with the earlier conversation, is the
+    payload of a trigger.
     """
     wanted = set(places)
     given: dict[str, Any] = dict(data) if isinstance(data, Mapping) else {}
@@ -33,7 +34,7 @@ def inputs_of(places: Iterable[str], words: Said, data: Any, past: Sequence[Said
 
 
 def missing(places: Iterable[str], given: Mapping[str, Any]) -> list[str]:
-    """The places that nothing is there for."""
+    """The places that have no input."""
     return sorted(set(places) - set(given))
 
 

@@ -1,7 +1,7 @@
-"""What crews and agents of CrewAI remember from one run to the next.
+"""The memories of CrewAI's crews and agents between runs.
 
-Invariant: what the run of one caller remembered is recalled in no other's. Views that the author made of a memory
-(`memory.scope(…)`, `memory.slice(…)`) are as the author made them.
+Invariant: what the run of one caller remembered is recalled in no other caller's. Views that the author made of a
+memory (`memory.scope(…)`, `memory.slice(…)`) stay as the author made them.
 """
 
 from collections.abc import Iterable
@@ -10,9 +10,9 @@ from typing import Any
 
 
 def keep_apart(crew: Any, agents: Iterable[Any], caller: str) -> None:
-    """Give copies of a crew, unless None, and of agents memories with a place for this caller."""
+    """Give the copies of a crew (None: no crew) and of agents memories with a separate place for this caller."""
     if crew is not None and crew._memory is not None:
-        crew._memory = crew.memory = _own(crew._memory, caller)  # a copy has in both what the crew has made
+        crew._memory = crew.memory = _own(crew._memory, caller)  # a copy has the crew's memory in both
     for agent in agents:
         agent.memory = _own(agent.memory, caller)
 
@@ -20,6 +20,6 @@ def keep_apart(crew: Any, agents: Iterable[Any], caller: str) -> None:
 def _own(memory: Any, caller: str) -> Any:
     if not hasattr(memory, "root_scope"):
         return memory
-    # CrewAI compares the beginnings of places: names of one length, so that none is the beginning of another.
+    # CrewAI matches places by prefix: names of one length, so that none is a prefix of another.
     place = f"{memory.root_scope or ''}/caller/{sha256(caller.encode()).hexdigest()}"
     return memory.model_copy(update={"root_scope": place})

@@ -1,7 +1,7 @@
 """Crews and agents of CrewAI (1.x) behind a card.
 
-Invariant: every task is run by a copy of the crew or agent, in a thread of its own, since CrewAI blocks; canceling the
-task ends the run at the next thing that it tells.
+Invariant: a copy of the crew or agent runs each task, in a thread of its own, since CrewAI blocks. Canceling the task
+ends the run at its next event.
 """
 
 import asyncio
@@ -30,33 +30,33 @@ from dragoman.engine.api import Reject
 from dragoman.model.message import Part
 
 WAITING_MAX = 1024
-"""How many things that a run tells wait for the caller before the run waits, too."""
+"""How many events of a run wait for the caller before the run waits, too."""
 
-REVIEW = "Is this what you want? Answer yes, or say what shall be different."
+REVIEW = "Is this what you want? Answer yes, or say what should be different."
 
 
 class Asked(Struct, eq=False):
-    """A question of the run's thread, and where it waits for the answer."""
+    """A question from the run's thread, and the future in which it waits for the answer."""
 
     question: Question
     answer: "asyncio.Future[Answer]"
 
 
 class Over(Struct):
-    """The run has ended; it tells nothing more."""
+    """The run has ended, and no event follows."""
 
 
 class Stopped(BaseException):
-    """Raised in the middle of a canceled run; no CancelledError, of which a loop in between would make another."""
+    """Raised in the middle of a canceled run. Not a CancelledError, which a nested event loop would convert."""
 
 
 def adapts(value: object) -> bool:
-    """Whether it is a crew or an agent; a flow is neither."""
+    """Whether the object is a crew or an agent; a flow is neither."""
     return callable(getattr(value, "kickoff", None)) and (hasattr(value, "tasks") or hasattr(value, "role"))
 
 
 def adapted(value: Any, agent_id: str) -> Agent:
-    """The crew or agent behind a card."""
+    """Put the crew or agent behind a card."""
     crew = hasattr(value, "tasks")
     tools = [tool.name for each in (value.agents if crew else (value,)) for tool in each.tools or ()]
     agent = made(
@@ -71,7 +71,7 @@ def adapted(value: Any, agent_id: str) -> Agent:
 
 
 class Conversation(Pausing):
-    """One task's run. It waits for the caller in its thread, which a restart ends: then the crew begins anew."""
+    """One task's run. It waits for the caller in its thread. A restart ends the thread, and the crew begins again."""
 
     def __init__(self, origin: Any, ctx: Context, threads: Threads) -> None:
         self._origin = origin
@@ -86,11 +86,11 @@ class Conversation(Pausing):
         self._hearing: Hearing | None = None
 
     async def holds(self, state: str) -> bool:
-        """There is no state."""
+        """False: there is no state."""
         return False
 
     async def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message; what was said before is `{history}`, or messages of the agent."""
+        """Run with the message. The earlier conversation is `{history}`, or messages of the agent."""
         past, words = await history(self._ctx), await message(self._ctx)
         if hasattr(self._origin, "tasks"):
             places = self._origin.fetch_inputs()
@@ -108,16 +108,16 @@ class Conversation(Pausing):
             yield piece
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Let the thread go on."""
+        """Let the thread continue."""
         if self._waiting is not None:
             self._waiting.answer.set_result(answers[0])
         async for piece in self._pieces():
             yield piece
 
     async def close(self) -> None:
-        """Leave the thread; it ends at the next thing that it tells."""
+        """Leave the thread. It ends at its next event."""
         if self._thread is not None and not self._thread.cancel() and not self._thread.cancelled():
-            self._thread.exception()  # it has been told, or nobody is left to be told
+            self._thread.exception()  # it has been raised, or nobody is left to read it
 
     def _start(self, work: Any) -> None:
         async def run() -> Any:
@@ -162,19 +162,19 @@ class Conversation(Pausing):
         for agent in agents:
             _stream(agent)
         keep_apart(crew, agents, self._ctx.principal.id)
-        with self._heard(crossing, last=str(last.id), total=len(crew.tasks), shaped=shaped):
+        with self._receive_events(crossing, last=str(last.id), total=len(crew.tasks), shaped=shaped):
             return crew.kickoff(inputs=inputs)
 
     def _agent(self, crossing: Crossing[Any], messages: list[dict[str, str]]) -> Any:
         agent = self._origin.copy()
         _stream(agent)
         keep_apart(None, (agent,), self._ctx.principal.id)
-        with self._heard(crossing, last=None, total=0, shaped=False):
+        with self._receive_events(crossing, last=None, total=0, shaped=False):
             return agent.kickoff(messages)
 
     @contextmanager
-    def _heard(self, crossing: Crossing[Any], *, last: str | None, total: int, shaped: bool) -> Any:
-        """Hear what the run tells, and answer for the user, in the block."""
+    def _receive_events(self, crossing: Crossing[Any], *, last: str | None, total: int, shaped: bool) -> Any:
+        """Receive the run's events, and answer for the user, within the block."""
         streams = importlib.import_module("crewai.events.stream_context")
         humans = importlib.import_module("crewai.core.providers.human_input")
 
@@ -186,14 +186,14 @@ class Conversation(Pausing):
                 self._awake = True
                 loop.call_soon_threadsafe(self._news.set)
             if len(self._told) >= WAITING_MAX:
-                crossing.call(self._drained)
+                crossing.call(self._drain)
 
         def ask(question: Question) -> Answer:
             hearing.turn()
-            return crossing.call(lambda: self._asked(question))
+            return crossing.call(lambda: self._ask_caller(question))
 
         hearing = self._hearing = Hearing(self._ctx, post, last=last, total=total, shaped=shaped)
-        sink = streams.add_stream_sink(_ending(hearing, crossing))
+        sink = streams.add_stream_sink(_guarded_sink(hearing, crossing))
         provider = humans.set_provider(Reviews(ask))
         try:
             yield
@@ -204,7 +204,7 @@ class Conversation(Pausing):
             humans.reset_provider(provider)
             streams.reset_stream_sinks(sink)
 
-    async def _asked(self, question: Question) -> Answer:
+    async def _ask_caller(self, question: Question) -> Answer:
         asked = Asked(question, asyncio.get_running_loop().create_future())
         self._put(asked)
         return await asked.answer
@@ -214,7 +214,7 @@ class Conversation(Pausing):
         self._news.set()
 
     async def _next(self) -> str | Telling | Asked | Over:
-        """What the run tells next. Its thread wakes the loop only if nothing is there that it has still to see."""
+        """Wait for the run's next event. Its thread wakes the loop only if the loop has no unread event."""
         while not self._told:
             self._room.set()
             self._awake = False
@@ -224,27 +224,27 @@ class Conversation(Pausing):
             self._awake = True
         return self._told.popleft()
 
-    async def _drained(self) -> None:
+    async def _drain(self) -> None:
         while self._told:
             self._room.clear()
             await self._room.wait()
 
 
 class Reviews:
-    """Asks the caller for what CrewAI would ask at the terminal: whether an answer is right (HumanInputProvider)."""
+    """Asks the caller what CrewAI would ask at the terminal: whether an answer is right (HumanInputProvider)."""
 
     def __init__(self, ask: Any) -> None:
         self._ask = ask
 
     def setup_messages(self, context: Any) -> bool:
-        """The messages are as usual."""
+        """False: the usual messages are set up."""
         return False
 
     def post_setup_messages(self, context: Any) -> None:
-        """They stay so."""
+        """Do nothing."""
 
     def handle_feedback(self, formatted_answer: Any, context: Any) -> Any:
-        """The answer that the caller is content with."""
+        """Return the answer that the caller accepts."""
         answer = formatted_answer
         while context.ask_for_human_input:
             if (feedback := self._feedback(answer)) is None:
@@ -255,7 +255,7 @@ class Reviews:
         return answer
 
     async def handle_feedback_async(self, formatted_answer: Any, context: Any) -> Any:
-        """As `handle_feedback`."""
+        """Like `handle_feedback`."""
         answer = formatted_answer
         while context.ask_for_human_input:
             if (feedback := await asyncio.to_thread(self._feedback, answer)) is None:
@@ -266,13 +266,13 @@ class Reviews:
         return answer
 
     def _feedback(self, answer: Any) -> str | None:
-        """What shall be different; None if nothing."""
+        """The changes that the caller wants; None if there are none."""
         draft = answer.output if isinstance(answer.output, str) else answer.output.model_dump_json()
         given: Answer = self._ask(Question(f"{draft}\n\n{REVIEW}", {"review": {"draft": draft}}))
         return None if not given.strip() or approved(given) else str(given)
 
 
-def _ending(hearing: Hearing, crossing: Crossing[Any]) -> Any:
+def _guarded_sink(hearing: Hearing, crossing: Crossing[Any]) -> Any:
     def sink(source: Any, event: Any) -> None:
         if crossing.canceled:
             raise Stopped
@@ -285,7 +285,7 @@ def _ending(hearing: Hearing, crossing: Crossing[Any]) -> Any:
 
 
 def _close_streams(stopped: Stopped) -> None:
-    """Close the answer of a model that the run was reading: CrewAI (1.15) leaves that to the garbage collector."""
+    """Close the model's answer that the run was reading: CrewAI (1.15) leaves that to the garbage collector."""
     for frame, _ in traceback.walk_tb(stopped.__traceback__):
         for value in tuple(frame.f_locals.values()):
             if type(value).__name__.endswith("Stream") and hasattr(value, "response"):
@@ -298,7 +298,7 @@ def _stream(agent: Any) -> None:
 
 
 def _result(output: Any, said: str) -> list[object]:
-    """What the run ends with and has not been streamed."""
+    """The run's result, if it has not been streamed."""
     if getattr(output, "pydantic", None) is not None:
         return [Part(data=json_of(output.pydantic))]
     if getattr(output, "json_dict", None) is not None:
@@ -310,7 +310,7 @@ def _result(output: Any, said: str) -> list[object]:
 
 
 def _refusal(error: BaseException) -> Reject | None:
-    """The error as a refusal, if it is one of hooks or guardrails."""
+    """The error as a refusal, if it came from a hook or a guardrail."""
     aborted = importlib.import_module("crewai.hooks").HookAborted
     text = str(error)
     refused = isinstance(error, aborted) or (text.startswith("Task failed guardrail") and " validation after " in text)
@@ -318,6 +318,6 @@ def _refusal(error: BaseException) -> Reject | None:
 
 
 def _name(value: Any, crew: bool) -> str | None:
-    """Its name; a crew that was given none is called `crew`, which says nothing."""
+    """The name. A crew without one is called `crew`, which says nothing."""
     name = (None if value.name == "crew" else value.name) if crew else value.role
     return str(name) if name else None

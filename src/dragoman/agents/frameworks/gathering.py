@@ -1,9 +1,9 @@
-"""Tokens of a framework's run, gathered: a chunk of an artifact costs the server more than the token in it.
+"""Gathers the tokens of a framework's run, since a chunk of an artifact costs the server more than the token in it.
 
-Invariant: the first text comes at once, and none waits longer than a window; order is kept, also among what is given
-out and what is reported.
+Invariant: the first text is emitted at once, and none waits longer than a window. Order is kept, also between output
+and reports.
 
-Texts can be yielded like all else; `saying` is the shorter way for a stream of tokens, where every step of every
+Texts can be yielded like everything else; `saying` is the shorter way for a stream of tokens, where every step of every
 token counts.
 """
 
@@ -15,13 +15,13 @@ from contextvars import ContextVar
 from dragoman.agents.text_windows import Windows
 
 PIECES_MAX = 1024
-"""As many pieces wait to be given out; then the framework does."""
+"""The most pieces that wait to be emitted; then the framework waits."""
 
 
 class Gathering:
-    """What waits to be given out, between the task in which the framework runs and the one that gives out.
+    """The output on its way from the task in which the framework runs to the task that emits it.
 
-    `_texts` come after `_pieces`; in these there are no two texts in a row.
+    `_texts` come after `_pieces`, which never hold two texts in a row.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Gathering:
         self._news, self._dry = asyncio.Event(), asyncio.Event()
 
     def say(self, text: str) -> bool:
-        """One more text; whether there is room for another piece."""
+        """Add a text. Returns whether there is room for another piece."""
         texts = self._texts
         if not texts:
             self._news.set()
@@ -41,7 +41,7 @@ class Gathering:
         return len(texts) < PIECES_MAX
 
     def add(self, piece: object) -> bool:
-        """One more of any kind; whether there is room for another."""
+        """Add a piece of any kind. Returns whether there is room for another."""
         if isinstance(piece, str):
             return self.say(piece)
         self._join()
@@ -50,11 +50,11 @@ class Gathering:
         return len(self._pieces) < PIECES_MAX
 
     def end(self) -> None:
-        """No more will come."""
+        """Note that no more pieces come."""
         self._news.set()
 
     async def drained(self) -> None:
-        """Returns when all has been given out, which is at once."""
+        """Have everything emitted at once, and return when that is done."""
         while self._texts or self._pieces or self._giving:
             self._dry.clear()
             self._hurries = True
@@ -63,7 +63,7 @@ class Gathering:
             await self._dry.wait()
 
     async def taken(self) -> Sequence[object]:
-        """What there is, as soon as there is something or the end; until `given` is called, it is not given out."""
+        """Wait for pieces or the end, and take them. They count as emitted only when `given` is called."""
         await self._news.wait()
         self._news.clear()
         self._join()
@@ -72,7 +72,7 @@ class Gathering:
         return pieces
 
     async def more(self, windows: Windows, pulling: asyncio.Task[None]) -> None:
-        """Returns after a window, or earlier if the run ends or waits for what it gave to be given out."""
+        """Wait for a window, or until the run ends or waits for its output to be emitted."""
         if not self._hurries:
             self._window = asyncio.get_running_loop().create_future()
             windows.begin(self._window)
@@ -80,7 +80,7 @@ class Gathering:
         self._hurries = False
 
     def given(self) -> None:
-        """What was taken has been given out."""
+        """Note that the taken pieces have been emitted."""
         self._giving = False
         if not (self._texts or self._pieces):
             self._dry.set()
@@ -92,28 +92,28 @@ class Gathering:
 
 
 _current: ContextVar[Gathering | None] = ContextVar("gathering", default=None)
-"""That of the run that the current task is in."""
+"""The Gathering of the run that the current task belongs to."""
 
 
 async def all_given() -> None:
-    """Returns when all that the current run has given so far is given out: what is reported now comes after it."""
+    """Return when everything from the current run so far is emitted, so that a report made now comes after it."""
     if (gathering := _current.get()) is not None:
         await gathering.drained()
 
 
 def saying() -> Callable[[str], bool]:
-    """Takes a text of the current run as a yield of it would, in a tenth of the steps; order is kept among both.
+    """A function that takes texts of the current run like a yield, in a tenth of the steps, in the same order.
 
-    Once the answer is False there is no room for more: `all_given` is to be awaited.
+    Once it returns False, there is no room for more: await `all_given`.
     """
     gathering = _current.get()
     if gathering is None:
-        raise LookupError("only a run that is gathered says anything")
+        raise LookupError("saying() works only within a gathered run")
     return gathering.say
 
 
 async def gathered(pieces: AsyncGenerator[object, None], windows: Windows) -> AsyncGenerator[object, None]:
-    """The same, with texts that come within a window as one. The run goes on in a task of its own, which ends here."""
+    """The same pieces, with the texts of a window joined. The run has a task of its own, which ends here."""
     gathering = Gathering()
 
     async def pull() -> None:

@@ -1,6 +1,6 @@
 """Agents, apps, workflows and runners of Google's Agent Development Kit (2.x) behind a card.
 
-Invariant: an agent's task has a session of its own, which begins with what was said before; a runner keeps its
+Invariant: an agent's task has a session of its own, which begins with the earlier conversation. A runner keeps its
 sessions itself, by caller and conversation.
 """
 
@@ -38,23 +38,23 @@ REFUSALS = frozenset(
         "JAILBREAK",
     }
 )
-"""Codes of errors by which the model, or what guards it, refuses (FinishReason, BlockedReason)."""
+"""Error codes by which the model, or its guard, refuses (FinishReason, BlockedReason)."""
 
 
 class Paused(Struct, frozen=True):
-    """A run as it is noted: the session, unless a runner keeps it, and the calls that wait for the caller, by id."""
+    """A noted run: the session, unless a runner keeps it, and the calls that wait for the caller, by id."""
 
     waiting: dict[str, Any]
     session: str = ""
 
 
 def adapts(value: object) -> bool:
-    """Whether it is an agent, an app, a workflow, or a runner of one."""
+    """Whether the object is an agent, an app, a workflow, or a runner of one."""
     return _root(value) is not None
 
 
 def adapted(value: Any, agent_id: str) -> Agent:
-    """It behind a card."""
+    """Put the object behind a card."""
     root = _root(value)
     runner = value if _is(value, "google.adk.runners", "Runner") else _runner(value, root)
     return made(
@@ -68,7 +68,7 @@ def adapted(value: Any, agent_id: str) -> Agent:
 
 
 class Conversation(Pausing):
-    """One task's run. `own`: its session is for this task, and part of its state at a pause."""
+    """One task's run. `own`: its session is for this task only, and part of its state at a pause."""
 
     def __init__(self, runner: Any, ctx: Context, *, own: bool) -> None:
         self._runner = _alone(runner) if own else runner
@@ -82,13 +82,13 @@ class Conversation(Pausing):
         self._session = ctx.task_id if own else ctx.context_id
 
     async def holds(self, state: str) -> bool:
-        """Whether the session is there, or part of the state."""
-        return bool(state) and (bool(_paused(state).session) or await self._found() is not None)
+        """Whether the session exists, or is part of the state."""
+        return bool(state) and (bool(_paused(state).session) or await self._load_session() is not None)
 
     async def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message; a session that is there goes on, a new one begins with what was said before."""
-        if await self._found() is None:
-            session = await self._made()
+        """Run with the message. An existing session continues; a new one begins with the earlier conversation."""
+        if await self._load_session() is None:
+            session = await self._create_session()
             for words in await history(self._ctx):
                 author = self._runner.agent.name if words.agent else "user"
                 await self._runner.session_service.append_event(
@@ -99,11 +99,11 @@ class Conversation(Pausing):
                 yield piece
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Go on with what the caller said to the calls that wait."""
+        """Continue with the caller's answers to the waiting calls."""
         paused = _paused(state)
-        if paused.session and await self._found() is None:
+        if paused.session and await self._load_session() is None:
             kept = importlib.import_module("google.adk.sessions").Session.model_validate_json(paused.session)
-            session = await self._made(kept.state)
+            session = await self._create_session(kept.state)
             for event in kept.events:
                 await self._runner.session_service.append_event(session, event)
         responses = [
@@ -134,8 +134,8 @@ class Conversation(Pausing):
                     for name, version in event.actions.artifact_delta.items():
                         yield await self._artifact(name, version)
                     if not event.partial:
-                        self._used(event.usage_metadata)
-                        await self._told(event, waiting)
+                        self._count(event.usage_metadata)
+                        await self._report(event, waiting)
             if failure is not None:
                 raise failure
         except Exception:
@@ -144,8 +144,8 @@ class Conversation(Pausing):
         if waiting:
             yield await self._pause(waiting)
 
-    async def _told(self, event: Any, waiting: dict[str, Any]) -> None:
-        """Tell of the tools that an event calls and of what came of them; keep what waits for the caller."""
+    async def _report(self, event: Any, waiting: dict[str, Any]) -> None:
+        """Report the tool calls and results of an event, and keep the calls that wait for the caller."""
         for call in event.get_function_calls():
             if call.id in (event.long_running_tool_ids or ()):
                 waiting[call.id] = json_of({"name": call.name, "args": call.args or {}})
@@ -162,28 +162,28 @@ class Conversation(Pausing):
                 shown = result["result"] if set(result) == {"result"} else result
                 await self._calls.ended(response.id, None if failed else shown, error=failed, name=response.name)
 
-    def _used(self, usage: Any) -> None:
+    def _count(self, usage: Any) -> None:
         if usage is not None:
             said, total = usage.prompt_token_count or 0, usage.total_token_count
             self._ctx.usage(input=said, output=usage.candidates_token_count or 0, total=total)
 
     async def _pause(self, waiting: dict[str, Any]) -> Pause:
-        session = (await self._found()).model_dump_json(by_alias=True) if self._own else ""
+        session = (await self._load_session()).model_dump_json(by_alias=True) if self._own else ""
         state = json.dumps({"waiting": waiting, "session": session})
         return Pause(tuple(question_of(call) for call in waiting.values()), state)
 
-    async def _found(self) -> Any:
+    async def _load_session(self) -> Any:
         return await self._runner.session_service.get_session(
             app_name=self._runner.app_name, user_id=self._user, session_id=self._session
         )
 
-    async def _made(self, state: Any = None) -> Any:
+    async def _create_session(self, state: Any = None) -> Any:
         return await self._runner.session_service.create_session(
             app_name=self._runner.app_name, user_id=self._user, session_id=self._session, state=state
         )
 
     async def _artifact(self, name: str, version: int) -> Part | None:
-        """A file that the run has saved."""
+        """Load a file that the run has saved."""
         kept = await self._runner.artifact_service.load_artifact(
             app_name=self._runner.app_name,
             user_id=self._user,
@@ -208,7 +208,7 @@ class Conversation(Pausing):
 
 
 class Text:
-    """The text of a run: what events repeat of what was streamed is left out. `shaped`: the end of it is data."""
+    """The text of a run, without what events repeat of streamed text. `shaped`: the final text is data."""
 
     def __init__(self, *, shaped: bool) -> None:
         self._shaped = shaped
@@ -216,20 +216,20 @@ class Text:
         self._said = self._gap = False
 
     def of(self, event: Any) -> list[object]:
-        """What an event adds."""
+        """The output that an event adds."""
         text = "".join(part.text for part in _parts(event) if part.text and not part.thought)
         key = (event.author, event.branch)
         if event.partial:
             if self._shaped or not text:
                 return []
             self._streamed[key] = self._streamed.get(key, "") + text
-            return self._spoken(text)
+            return self._join(text)
         before = self._streamed.pop(key, "")
-        pieces = self._spoken(text[len(before) :] if text.startswith(before) else "") if text else []
+        pieces = self._join(text[len(before) :] if text.startswith(before) else "") if text else []
         self._gap = self._said
         return [_shape(text)] if self._shaped and text and event.is_final_response() else pieces
 
-    def _spoken(self, text: str) -> list[object]:
+    def _join(self, text: str) -> list[object]:
         if not text:
             return []
         pieces: list[object] = ["\n\n", text] if self._gap else [text]
@@ -245,7 +245,7 @@ def _shape(text: str) -> object:
 
 
 def _made_by(event: Any) -> list[object]:
-    """The files that a model gives, and the output of a workflow as a whole."""
+    """The files from a model, and the output of a workflow as a whole."""
     if event.partial:
         return []
     made: list[object] = [
@@ -278,7 +278,7 @@ def _is(value: object, module: str, name: str) -> bool:
 
 
 def _root(value: Any) -> Any:
-    """The agent or workflow that it is, or that it runs."""
+    """The agent or workflow that the object is, or runs; None if it is neither."""
     if _is(value, "google.adk.runners", "Runner"):
         return value.agent
     if _is(value, "google.adk.apps", "App"):
@@ -288,7 +288,7 @@ def _root(value: Any) -> Any:
 
 
 def _runner(value: Any, root: Any) -> Any:
-    """A runner of which every task has a copy with services of its own."""
+    """A runner; each task gets a copy of it with services of its own."""
     runner = importlib.import_module("google.adk.runners").InMemoryRunner
     if value is not root:
         return runner(app=value)

@@ -1,4 +1,4 @@
-"""What a graph of LangGraph takes, and a message in that form.
+"""The input of a LangGraph graph, and a message converted to it.
 
 Invariant: a caller whose message does not fit is told what would: the task is rejected, not failed.
 """
@@ -14,7 +14,7 @@ MESSAGES = "messages"
 """The key of a state that holds a conversation, by LangGraph's own convention (MessagesState)."""
 
 OBJECT = ""
-"""The key under which `keys_of` has an input that is no object."""
+"""The key in the result of `keys_of` for an input that is not an object."""
 
 
 def keys_of(graph: Any) -> dict[str, Any]:
@@ -23,14 +23,14 @@ def keys_of(graph: Any) -> dict[str, Any]:
     schema = getattr(builder, "input_schema", None)
     try:
         keys = get_type_hints(schema)
-    except (TypeError, NameError):  # no class, or one that names what is not to be had here
+    except (TypeError, NameError):  # no class, or one with names that cannot be resolved here
         keys = {}
     channels = graph.input_channels
     return keys or ({OBJECT: object} if isinstance(channels, str) else dict.fromkeys(channels, object))
 
 
 def input_of(keys: dict[str, Any], words: Said, data: Any) -> Any:
-    """The input: a data part that is an object is taken as it is; text goes to `messages`, or to the only text key.
+    """The input. A data part that is an object is used as it is; text goes to `messages`, or to the only text key.
 
     Raises Reject if neither fits.
     """
@@ -49,7 +49,7 @@ def input_of(keys: dict[str, Any], words: Said, data: Any) -> Any:
 
 
 def message_of(words: Said) -> Any:
-    """A message of LangChain; images and files are in its content, as far as it has them."""
+    """A message of LangChain. Images and files go into its content if their bytes are known."""
     messages = importlib.import_module("langchain_core.messages")
     if words.agent:
         return messages.AIMessage(words.text)

@@ -1,6 +1,6 @@
-"""What an interrupt of LangGraph asks, and an answer in the form that the graph waits for.
+"""Converts an interrupt of LangGraph to a question, and the answer to the form that the graph waits for.
 
-Invariant: an answer that is data is given to the graph as it is.
+Invariant: an answer that is data is given to the graph unchanged.
 """
 
 from typing import Any
@@ -11,14 +11,14 @@ from dragoman.agents.frameworks.pauses import Question
 from dragoman.agents.python.facts import Answer
 
 TEXTS = ("question", "message", "query", "prompt", "description", "text", "task")
-"""Keys under which the value of an interrupt says its question."""
+"""Keys that may hold the question in the value of an interrupt."""
 
 ACTIONS = "action_requests"
-"""The key by which LangChain's HumanInTheLoopMiddleware asks whether tools may be called."""
+"""The key of tool approvals by LangChain's HumanInTheLoopMiddleware."""
 
 
 def asked(value: Any) -> Question:
-    """The question that the value of an interrupt puts: text is text; of anything else programs get all."""
+    """The question in the value of an interrupt. A text is a text; programs get any other value whole."""
     if isinstance(value, str):
         return Question(value)
     try:
@@ -36,7 +36,7 @@ def asked(value: Any) -> Question:
 
 
 def resumption(value: Any, answer: Answer) -> Any:
-    """What the graph is given for an answer to the question with that data."""
+    """The value for the graph from an answer to the question with that data."""
     if answer.data is not None:
         return answer.data
     actions = value.get(ACTIONS) if isinstance(value, dict) else None

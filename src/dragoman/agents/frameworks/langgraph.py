@@ -1,7 +1,7 @@
 """Compiled graphs of LangGraph (1.x) behind a card.
 
-Invariant: a thread belongs to one conversation of one caller with one agent; a task is never in a thread
-in which another one works or waits for its caller.
+Invariant: a thread belongs to one conversation of one caller with one agent. A task never uses a thread in which
+another one works or waits for its caller.
 """
 
 import importlib
@@ -29,16 +29,16 @@ MODES = ["messages", "updates", "values", "custom"]
 """What is streamed: tokens, what each node did, the state after each step, and what nodes write themselves."""
 
 STRUCTURED = "structured_response"
-"""Where LangChain's agents leave an answer that has a form."""
+"""The key under which LangChain's agents leave a structured answer."""
 
 
 def adapts(value: object) -> bool:
-    """Whether it is a compiled graph."""
+    """Whether the object is a compiled graph."""
     return callable(getattr(value, "astream", None)) and callable(getattr(value, "aget_state", None))
 
 
 def adapted(value: Any, agent_id: str) -> Agent:
-    """The graph behind a card. Without a checkpointer it gets one in memory, for the length of a task."""
+    """Put the graph behind a card. Without a checkpointer, it gets one in memory, for the length of a task."""
     remembers = value.checkpointer not in (None, False, True)
     if not remembers:
         saver = importlib.import_module("langgraph.checkpoint.memory").InMemorySaver()
@@ -53,12 +53,12 @@ def adapted(value: Any, agent_id: str) -> Agent:
         if MESSAGES in keys
         else ("text/plain", "application/json"),
     )
-    agent.checks = lambda: _checked(value, remembers=remembers)
+    agent.checks = lambda: _check(value, remembers=remembers)
     return agent
 
 
-async def _checked(graph: Any, *, remembers: bool) -> AsyncIterator[Finding]:
-    """Where its state is, and whether that can be had on the event loop."""
+async def _check(graph: Any, *, remembers: bool) -> AsyncIterator[Finding]:
+    """Check where the graph's state is, and whether it can be read on the event loop."""
     again = "a task that waits is run again from its start after a restart"
     saver = type(graph.checkpointer).__name__
     if not remembers:
@@ -73,15 +73,15 @@ async def _checked(graph: Any, *, remembers: bool) -> AsyncIterator[Finding]:
                 False, f"its checkpointer {saver} is not asynchronous", "compile the graph with its Async form"
             )
         except Exception as error:  # noqa: BLE001  whatever the user's database says
-            yield Finding(False, f"its checkpointer {saver} cannot be read: {error}", "see that its database is there")
+            yield Finding(False, f"its checkpointer {saver} cannot be read: {error}", "check that its database exists")
         else:
             yield Finding(True, f"its checkpointer {saver} can be read: a task that waits goes on after a restart")
 
 
 class Conversation(Pausing):
-    """One task's run. Its state at a pause is the thread; all else is with the checkpointer.
+    """One task's run. Its state at a pause is the thread's name; the checkpointer has the rest.
 
-    `busy` are the threads that tasks of this process are in.
+    `busy` are the threads in use by tasks of this process.
     """
 
     def __init__(
@@ -94,22 +94,22 @@ class Conversation(Pausing):
         self._remembers = remembers
         self._busy = busy
         self._taken = ""
-        self._own = f"{agent_id}//{ctx.task_id}"  # no session's: those begin with a caller
+        self._own = f"{agent_id}//{ctx.task_id}"  # differs from every session, as those begin with a caller
         self._shared = f"{agent_id}/{session_of(ctx)}"
         self._thread = self._own
         self._config = _config(self._own)
 
     async def holds(self, state: str) -> bool:
-        """Whether the checkpointer still has the thread, and it waits."""
+        """Whether the checkpointer still has the thread, and the thread waits."""
         thread = json.loads(state)["thread"]
         return bool((await self._graph.aget_state(_config(thread))).interrupts)
 
     def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message, in the thread of the conversation if there is one."""
+        """Run with the message, in the conversation's thread if there is one."""
         return self._run(self._input)
 
     def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Go on in the thread with the answers."""
+        """Continue the thread with the answers."""
         return self._run(lambda: self._command(state, answers))
 
     async def _input(self) -> Any:
@@ -128,9 +128,9 @@ class Conversation(Pausing):
         return given
 
     async def _whole(self, snapshot: Any) -> Any:
-        """The thread as its last run left it that came to its end; None if none did.
+        """The thread's state after its last complete run; None if there is none.
 
-        A run that broke off may have left calls of tools without results, which providers of models refuse ever after.
+        A run that broke off may have left tool calls without results, which model providers refuse from then on.
         """
         if not snapshot.next:
             return snapshot
@@ -148,7 +148,7 @@ class Conversation(Pausing):
         return command(resume=given)
 
     async def close(self) -> None:
-        """Let go of the thread; that of a graph that remembers nothing is forgotten."""
+        """Release the thread. The thread of a graph without a memory is deleted."""
         self._busy.discard(self._taken)
         if not self._remembers:
             await self._graph.checkpointer.adelete_thread(self._own)
@@ -172,11 +172,11 @@ class Conversation(Pausing):
                             if not say(text):
                                 await all_given()
                         elif event[0].type == "tool":
-                            await self._ended(event[0])
+                            await self._report_result(event[0])
                     elif mode == "updates":
                         for interrupt in event.get("__interrupt__", ()):
                             interrupts[interrupt.id] = interrupt.value
-                        await self._began(event)
+                        await self._report_calls(event)
                     elif mode == "values":
                         values = event
                     else:
@@ -196,7 +196,7 @@ class Conversation(Pausing):
         return Pause(questions, json.dumps({"thread": self._thread, "asked": values, "open": self._calls.open}))
 
     def _result(self, values: Any) -> object:
-        """What the graph ends with, as far as it was not streamed."""
+        """The graph's result, if it was not streamed."""
         if MESSAGES in self._keys:
             structured = values.get(STRUCTURED) if isinstance(values, dict) else None
             return None if structured is None else Part(data=json_of(structured))
@@ -208,7 +208,7 @@ class Conversation(Pausing):
                 (values,) = values.values()
         return values if isinstance(values, str) or values is None else Part(data=json_of(values))
 
-    async def _began(self, update: Any) -> None:
+    async def _report_calls(self, update: Any) -> None:
         for change in update.values():
             for each in change if isinstance(change, list) else [change]:
                 messages = each.get(MESSAGES, ()) if isinstance(each, dict) else ()
@@ -216,20 +216,20 @@ class Conversation(Pausing):
                     for call in getattr(said, "tool_calls", ()):
                         await self._calls.began(call["id"] or call["name"], call["name"], call["args"])
 
-    async def _ended(self, returned: Any) -> None:
+    async def _report_result(self, returned: Any) -> None:
         ended = self._calls.failed if returned.status == "error" else self._calls.ended
         await ended(returned.tool_call_id, plain(returned.content), name=returned.name or "tool")
 
 
 class Told:
-    """The messages of models as they come, token by token or whole."""
+    """The messages of models as they arrive, token by token or whole."""
 
     def __init__(self, ctx: Context) -> None:
         self._ctx = ctx
         self._last: str | None = None
 
     def text(self, said: Any) -> str:
-        """What a message adds to the answer, paragraphs between messages; its usage is counted."""
+        """The text that a message adds to the answer, with paragraphs between messages. Counts its usage."""
         if said.type not in ("AIMessageChunk", "ai"):
             return ""
         if used := said.usage_metadata:

@@ -1,6 +1,6 @@
 """Agents of the OpenAI Agents SDK behind a card.
 
-Invariant: the agent is run as its author made it: model, tools, handoffs and guardrails are its own.
+Invariant: the agent runs as its author made it: model, tools, handoffs and guardrails are its own.
 """
 
 import base64
@@ -24,12 +24,12 @@ from dragoman.model.message import Part
 
 
 def adapts(value: object) -> bool:
-    """Whether it is an agent, not one for voice."""
+    """Whether the object is an agent, but not one for voice."""
     return hasattr(value, "instructions") and hasattr(value, "handoffs") and hasattr(value, "output_type")
 
 
 def adapted(value: Any, agent_id: str) -> Agent:
-    """The agent behind a card."""
+    """Put the agent behind a card."""
     return made(
         agent_id,
         lambda ctx: Conversation(value, ctx),
@@ -40,7 +40,7 @@ def adapted(value: Any, agent_id: str) -> Agent:
 
 
 class Conversation(Pausing):
-    """One task's run. Its state at a pause is the SDK's own RunState, with the tokens that were used up to there."""
+    """One task's run. Its state at a pause is the SDK's own RunState, with the tokens used so far."""
 
     def __init__(self, agent: Any, ctx: Context) -> None:
         self._agent = agent
@@ -49,18 +49,18 @@ class Conversation(Pausing):
         self._sdk = importlib.import_module("agents")
 
     async def holds(self, state: str) -> bool:
-        """The state is all there is."""
+        """Whether there is a state; nothing else is needed."""
         return bool(state)
 
     async def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message, after what was said before in the conversation."""
+        """Run with the message, after the earlier conversation."""
         past = [_item(words) for words in await history(self._ctx)]
         async with aclosing(self._run([*past, _item(await message(self._ctx))], (0, 0))) as pieces:
             async for piece in pieces:
                 yield piece
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Go on with the calls allowed or not."""
+        """Continue with the calls allowed or denied."""
         noted = json.loads(state)
         self._calls.open |= noted["open"]
         run = await self._sdk.RunState.from_string(self._agent, noted["run"])
@@ -88,9 +88,9 @@ class Conversation(Pausing):
                         spoken = False
                         yield "\n\n"
                 elif event.type == "run_item_stream_event":
-                    await self._told(event)
+                    await self._report(event)
                 else:
-                    await self._handed(event.new_agent)
+                    await self._report_handoff(event.new_agent)
             ended = True
         except self._sdk.ModelRefusalError as refused:
             raise Reject(refused.refusal) from refused
@@ -111,7 +111,7 @@ class Conversation(Pausing):
         elif result.final_output and not spoken:
             yield result.final_output
 
-    async def _told(self, event: Any) -> None:
+    async def _report(self, event: Any) -> None:
         item = event.item
         if event.name == "tool_called":
             raw = item.raw_item
@@ -119,7 +119,7 @@ class Conversation(Pausing):
         elif event.name == "tool_output":
             await self._calls.ended(_of(item.raw_item, "call_id") or "", item.output)
 
-    async def _handed(self, agent: Any) -> None:
+    async def _report_handoff(self, agent: Any) -> None:
         if agent is not self._agent:
             await self._ctx.status(f"{agent.name} takes over")
 
@@ -138,7 +138,7 @@ class Conversation(Pausing):
 
 
 def _plain(agent: Any) -> bool:
-    """Whether what the agent's model says is its answer, not the JSON of one that has a form."""
+    """Whether the text of the agent's model is its answer, and not the JSON of a structured one."""
     return agent.output_type in (None, str)
 
 
@@ -157,7 +157,7 @@ def _refusal(tripped: Any) -> str:
 
 
 def _item(words: Said) -> dict[str, Any]:
-    """A message as the SDK takes it: an input item of the Responses API."""
+    """A message in the SDK's form: an input item of the Responses API."""
     if words.agent:
         return {"role": "assistant", "content": words.text}
     if not words.files:

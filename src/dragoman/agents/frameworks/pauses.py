@@ -1,7 +1,7 @@
-"""Runs of a framework that wait for their caller in between, and go on after a restart where they stood.
+"""Runs of a framework that wait for their caller, and continue after a restart where they were.
 
-Invariant: what a framework has done before a pause is not done again as long as its state is to be had: it is noted
-with the question, and a later run of the task begins with it.
+Invariant: what a framework has done before a pause is not repeated as long as its state can be restored: the state is
+noted with the question, and a later run of the task begins with it.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -21,13 +21,13 @@ NOTE = "pause"
 """The name under which pauses are noted."""
 
 REPLAYED = " "
-"""Stands for what was said before a pause: it counts the artifacts, and is dropped like all that a replay says."""
+"""Stands for the output before a pause: it keeps the count of artifacts, and is dropped like all output of a replay."""
 
 
 class Question(Struct, frozen=True):
-    """What the caller is asked: a text for people, and, unless None, the same as data for programs.
+    """A question to the caller: a text for people and, unless None, the same as data for programs.
 
-    With `auth` it is asked to authenticate (`auth-required`).
+    With `auth`, the caller is asked to authenticate (`auth-required`).
     """
 
     text: str
@@ -36,23 +36,23 @@ class Question(Struct, frozen=True):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The question as it is put."""
+        """The question as parts."""
         text = Part(text=self.text)
         return (text,) if self.data is None else (text, Part(data=self.data))
 
 
 class Pause(Struct, frozen=True):
-    """The last thing that a run gives when it waits: what it asks, and the state by which it goes on, as text."""
+    """The last item of a run that waits: its questions, and the state from which it continues, as text."""
 
     questions: tuple[Question, ...]
     state: str = ""
 
 
 class Pausing(Protocol):
-    """One task's run of a framework. What `begin` and `resume` give is yielded to the caller; a Pause comes last."""
+    """One task's run of a framework. The caller gets the items of `begin` and `resume`; a Pause comes last."""
 
     async def holds(self, state: str) -> bool:
-        """Whether a run can go on from a state that was noted; else it begins anew, and asks again."""
+        """Whether a run can continue from a noted state. If not, it begins again, and repeats its questions."""
         ...
 
     def begin(self) -> AsyncGenerator[object, None]:
@@ -60,16 +60,16 @@ class Pausing(Protocol):
         ...
 
     def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Go on from a state with the answers to its questions, in their order."""
+        """Continue from a state with the answers to its questions, in their order."""
         ...
 
     async def close(self) -> None:
-        """The run is over, or given up."""
+        """Release what the run holds: it is over, or given up."""
         return
 
 
 class _Past(Struct):
-    """A pause of this task as it is noted. `said`: whether anything had been said since the one before."""
+    """A noted pause of this task. `said`: whether there was output since the one before."""
 
     said: bool
     questions: tuple[Question, ...]
@@ -83,7 +83,7 @@ class _Noted(Struct):
 
 
 async def run_through(ctx: Context, pausing: Pausing, windows: Windows) -> AsyncGenerator[object, None]:
-    """All that a run gives, through its pauses, to its end; its texts are gathered in `windows`."""
+    """The items of a run, through its pauses to its end. Texts are gathered in `windows`."""
     try:
         async with aclosing(_run_through(ctx, pausing, windows)) as pieces:
             async for piece in pieces:
@@ -93,13 +93,13 @@ async def run_through(ctx: Context, pausing: Pausing, windows: Windows) -> Async
 
 
 async def _run_through(ctx: Context, pausing: Pausing, windows: Windows) -> AsyncGenerator[object, None]:
-    noted = _noted(ctx)
+    noted = _load(ctx)
     if noted is not None and await pausing.holds(noted.state):
         answers: list[Answer] = []
         for past in noted.pasts:
             if past.said:
                 yield REPLAYED
-            answers = [await _asked(ctx, question) for question in past.questions]
+            answers = [await _ask(ctx, question) for question in past.questions]
         pieces = pausing.resume(noted.state, answers)
     else:
         noted, pieces = _Noted([], ""), pausing.begin()
@@ -116,14 +116,14 @@ async def _run_through(ctx: Context, pausing: Pausing, windows: Windows) -> Asyn
             return
         noted = _Noted([*noted.pasts, _Past(said, pause.questions)], pause.state)
         ctx.note(NOTE, msgspec.json.encode(noted).decode())
-        answers = [await _asked(ctx, question) for question in pause.questions]
+        answers = [await _ask(ctx, question) for question in pause.questions]
         pieces = pausing.resume(pause.state, answers)
 
 
-async def _asked(ctx: Context, question: Question) -> Answer:
+async def _ask(ctx: Context, question: Question) -> Answer:
     return await (ctx.require_auth(question.parts) if question.auth else ctx.ask(question.parts))
 
 
-def _noted(ctx: Context) -> _Noted | None:
+def _load(ctx: Context) -> _Noted | None:
     text = ctx.noted(NOTE)
     return msgspec.json.decode(text, type=_Noted) if text else None

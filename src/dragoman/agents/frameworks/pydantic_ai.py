@@ -1,6 +1,6 @@
 """Agents of Pydantic AI (2.x) behind a card.
 
-Invariant: the agent is run as its author made it: model, tools, instructions and limits are its own.
+Invariant: the agent runs as its author made it: model, tools, instructions and limits are its own.
 """
 
 import importlib
@@ -22,16 +22,16 @@ from dragoman.engine.api import Reject
 from dragoman.model.message import Part
 
 FAILED = frozenset({"failed", "retried", "denied", "interrupted"})
-"""Outcomes of a tool's call (ToolReturnPart.outcome) other than success."""
+"""Outcomes of a tool call (ToolReturnPart.outcome) other than success."""
 
 
 def adapts(value: object) -> bool:
-    """Whether it is an agent."""
+    """Whether the object is an agent."""
     return callable(getattr(value, "run_stream_events", None))
 
 
 def adapted(value: Any, agent_id: str) -> Agent:
-    """The agent behind a card."""
+    """Put the agent behind a card."""
     return made(
         agent_id,
         lambda ctx: Conversation(value, ctx),
@@ -42,7 +42,7 @@ def adapted(value: Any, agent_id: str) -> Agent:
 
 
 class Conversation(Pausing):
-    """One task's run. Its state at a pause is its messages so far, with the ids of the calls that wait."""
+    """One task's run. Its state at a pause is its messages so far, with the ids of the waiting calls."""
 
     def __init__(self, agent: Any, ctx: Context) -> None:
         self._agent = agent
@@ -52,11 +52,11 @@ class Conversation(Pausing):
         self._messages = importlib.import_module("pydantic_ai.messages")
 
     async def holds(self, state: str) -> bool:
-        """The state is all there is."""
+        """Whether there is a state; nothing else is needed."""
         return bool(state)
 
     async def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message; what was said before in the conversation is the history."""
+        """Run with the message; the earlier conversation is the history."""
         past = [self._message(words) for words in await history(self._ctx)]
         prompt = [self._content(piece) for piece in (await message(self._ctx)).pieces]
         only_text = all(isinstance(piece, str) for piece in prompt)
@@ -66,7 +66,7 @@ class Conversation(Pausing):
                 yield piece
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Go on with the calls allowed or not, or with what came of them elsewhere."""
+        """Continue with the calls allowed or denied, or with their results from elsewhere."""
         noted = json.loads(state)
         self._calls.open |= noted["open"]
         past = self._messages.ModelMessagesTypeAdapter.validate_json(noted["messages"])
@@ -95,7 +95,7 @@ class Conversation(Pausing):
                         case "function_tool_call":
                             await self._calls.began(event.tool_call_id, event.part.tool_name, event.part.args)
                         case "function_tool_result":
-                            await self._ended(event)
+                            await self._report_result(event)
                         case "agent_run_result":
                             result = event.result
         except self._pydantic_ai.exceptions.ContentFilterError as refused:
@@ -110,14 +110,14 @@ class Conversation(Pausing):
         if isinstance(result.output, self._pydantic_ai.DeferredToolRequests):
             yield self._pause(result)
         elif isinstance(result.output, str):
-            if result.output != text:  # the agent made its output from something else than the text that was streamed
+            if result.output != text:  # the agent made its output from something other than the streamed text
                 yield result.output
         elif isinstance(result.output, self._pydantic_ai.BinaryContent):
             yield Part(raw=result.output.data, media_type=result.output.media_type)
         elif result.output is not None:
             yield Part(data=json_of(result.output))
 
-    async def _ended(self, event: Any) -> None:
+    async def _report_result(self, event: Any) -> None:
         part = event.part
         failed = getattr(part, "outcome", "failed") in FAILED
         content = part.model_response_str() if hasattr(part, "model_response_str") else str(part.content)

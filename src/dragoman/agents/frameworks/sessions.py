@@ -1,6 +1,6 @@
-"""The sessions that frameworks keep for the conversations of callers.
+"""The names of the sessions that frameworks keep for callers' conversations.
 
-Invariant: two callers never have the same session, whatever ids of contexts they choose.
+Invariant: two callers never have the same session, whatever context ids they choose.
 """
 
 from urllib.parse import quote
@@ -9,5 +9,5 @@ from dragoman.agents.python.context import Context
 
 
 def session_of(ctx: Context) -> str:
-    """The name of the session in which this conversation goes on: whose it is, and its context."""
+    """The name of this conversation's session: its caller and its context."""
     return f"{quote(ctx.principal.id, safe='')}/{ctx.context_id}"

@@ -1,7 +1,7 @@
 """Agents of Strands (1.x) behind a card.
 
-Invariant: every task is run by a twin of the agent, which has its tools, hooks and model, and messages, state and
-interrupts of its own: nothing of one conversation is seen in another, and any number run at once.
+Invariant: a twin of the agent runs each task. It has the agent's tools, hooks and model, but its own messages, state
+and interrupts. So no conversation sees another, and any number run at once.
 """
 
 import copy
@@ -26,10 +26,10 @@ from dragoman.engine.api import Reject
 from dragoman.model.message import Part
 
 REFUSALS = frozenset({"content_filtered", "guardrail_intervened"})
-"""Reasons to stop (StopReason) by which the model, or what guards it, refuses."""
+"""Stop reasons (StopReason) by which the model, or its guard, refuses."""
 
 IMAGES = frozenset({"png", "jpeg", "gif", "webp"})
-"""Formats of images (ImageFormat), as their media types end."""
+"""Formats of images (ImageFormat): the second part of their media types."""
 
 DOCUMENTS = {
     "application/pdf": "pdf",
@@ -38,16 +38,16 @@ DOCUMENTS = {
     "application/vnd.ms-excel": "xls",
     "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
 }
-"""Formats of documents (DocumentFormat) by media type; texts come as texts."""
+"""Formats of documents (DocumentFormat) by media type; texts are sent as texts."""
 
 
 def adapts(value: object) -> bool:
-    """Whether it is an agent; graphs and swarms are not."""
+    """Whether the object is an agent; graphs and swarms are not."""
     return callable(getattr(value, "stream_async", None)) and hasattr(value, "tool_registry")
 
 
 def adapted(value: Any, agent_id: str) -> Agent:
-    """The agent behind a card. Raises ValueError if its conversations cannot be kept apart."""
+    """Put the agent behind a card. Raises ValueError if its conversations cannot be kept apart."""
     if value._session_manager is not None:
         raise ValueError("the session manager keeps one conversation for all callers: leave it out, tasks have theirs")
     if value._background_tasks is not None:
@@ -72,24 +72,24 @@ class Conversation(Pausing):
         self._calls = Calls(ctx)
 
     async def holds(self, state: str) -> bool:
-        """The state is all there is."""
+        """Whether there is a state; nothing else is needed."""
         return bool(state)
 
     def begin(self) -> AsyncGenerator[object, None]:
-        """Run with the message; what was said before in the conversation comes after the agent's own messages."""
-        return self._run(self._begun)
+        """Run with the message. The earlier conversation comes after the agent's own messages."""
+        return self._run(self._begin)
 
     def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
-        """Go on with the answers to the interrupts."""
-        return self._run(lambda twin: self._resumed(twin, state, answers))
+        """Continue with the answers to the interrupts."""
+        return self._run(lambda twin: self._resume(twin, state, answers))
 
-    async def _begun(self, twin: Any) -> Any:
-        """Bring the twin to where it begins; the prompt."""
+    async def _begin(self, twin: Any) -> Any:
+        """Prepare the twin for a new run. Returns the prompt."""
         twin.messages.extend(_turns(await history(self._ctx)))
         return _content(await message(self._ctx))
 
-    async def _resumed(self, twin: Any, state: str, answers: Sequence[Answer]) -> Any:
-        """Bring the twin to where it was; the responses."""
+    async def _resume(self, twin: Any, state: str, answers: Sequence[Answer]) -> Any:
+        """Restore the twin's state. Returns the responses to its interrupts."""
         noted = importlib.import_module("strands.types.session").decode_bytes_values(json.loads(state))
         twin.load_snapshot(importlib.import_module("strands.types._snapshot").Snapshot.from_dict(noted["snapshot"]))
         return [
@@ -113,11 +113,11 @@ class Conversation(Pausing):
                         spoken = True
                         if not say(text):
                             await all_given()
-                    elif "event" in event:  # what the model streams, of which the rest is made
+                    elif "event" in event:  # the model's raw stream, from which the other events are made
                         continue
                     elif "message" in event:
                         gap = spoken
-                        await self._told(twin, event["message"], names)
+                        await self._report(twin, event["message"], names)
                     elif "result" in event:
                         result = event["result"]
         except Exception:
@@ -133,8 +133,8 @@ class Conversation(Pausing):
         elif result.structured_output is not None:
             yield Part(data=json_of(result.structured_output))
 
-    async def _told(self, twin: Any, message: Any, names: dict[str, str]) -> None:
-        """Tell of the tools that a message calls, or of what came of them; the one that shapes the output is none."""
+    async def _report(self, twin: Any, message: Any, names: dict[str, str]) -> None:
+        """Report the tools that a message calls, or their results, except the tool that shapes the output."""
         for use in _of([message], "toolUse"):
             if use["name"] in twin.tool_registry.registry:
                 names[use["toolUseId"]] = use["name"]
@@ -150,7 +150,7 @@ class Conversation(Pausing):
 
 
 def twin_of(agent: Any) -> Any:
-    """An agent that is as this one was made, with everything of its runs for itself."""
+    """A copy of the agent as it was made, with its own state for everything that a run changes."""
     twin = copy.copy(agent)
     vars(twin).update(own_of(agent))
     twin.tool_caller = type(agent.tool_caller)(twin)
@@ -162,8 +162,8 @@ def twin_of(agent: Any) -> Any:
 
 
 def own_of(agent: Any) -> dict[str, Any]:
-    """What an Agent object holds of the run it is in (1.62), as it is before one; all else is its author's."""
-    registry = type(agent.tool_registry)()  # without the providers of tools: they are the agent's to close
+    """The fields of an Agent object that belong to a run (1.62), as they are before one; the rest is its author's."""
+    registry = type(agent.tool_registry)()  # without the tool providers: closing them is up to the agent
     registry.registry = {name: _own(tool) for name, tool in agent.tool_registry.registry.items()}
     registry.dynamic_tools = dict(agent.tool_registry.dynamic_tools)
     return {
@@ -188,7 +188,7 @@ def own_of(agent: Any) -> dict[str, Any]:
 
 
 def _own(tool: Any) -> Any:
-    """The tool; one that is itself an agent is a twin, too."""
+    """The tool. One that is itself an agent gets a twin, too."""
     if not hasattr(tool, "agent") or not hasattr(tool.agent, "tool_registry"):
         return tool
     twin = copy.copy(tool)
@@ -222,7 +222,7 @@ def _response(answer: Answer) -> Any:
 
 
 def _turns(past: Iterable[Said]) -> list[dict[str, Any]]:
-    """The messages; several of one side in a row are one, since models want the sides to take turns."""
+    """The messages, with neighbours of one side joined, since models expect the sides to take turns."""
     turns: list[dict[str, Any]] = []
     for words in past:
         role = "assistant" if words.agent else "user"
@@ -248,7 +248,7 @@ def _file(file: File) -> dict[str, Any]:
 
 
 def _plain(name: str) -> str:
-    """A name as models take it for a document: letters, digits, spaces and hyphens."""
+    """The name in the form that models accept for a document: letters, digits, spaces and hyphens."""
     return "".join(letter if letter.isalnum() or letter in " -" else "-" for letter in name)
 
 
