@@ -1,6 +1,6 @@
 """Agents to look at and to try: `dragoman serve examples/agents.py`.
 
-Each shows one thing an agent can do. The first is the one that answers at `/`.
+Each shows one thing that an agent can do. The first one answers at `/`.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 from dragoman import Agent, Artifact, Context, Part, Reject
 
-# Returns something: what is returned becomes an artifact, and the task is completed.
+# Returns: the return value becomes an artifact, and the task is completed.
 echo = Agent("echo", description="Gives back what it gets")
 
 
@@ -22,7 +22,7 @@ async def give_back(ctx: Context) -> tuple[Part, ...]:
     return ctx.parts
 
 
-# Yields: every chunk reaches the caller at once. Canceling the task stops it where it waits.
+# Yields: every chunk reaches the caller at once. Canceling the task stops the function where it waits.
 countdown = Agent("countdown", description="Counts down, one step a second")
 
 
@@ -38,7 +38,7 @@ async def count_down(ctx: Context) -> AsyncIterator[str]:
         yield f"{total - step + 1}\n"
 
 
-# Asks: the task waits for its caller, across a restart of the server if need be.
+# Asks: the task waits for its caller, even across a restart of the server.
 trip = Agent("trip", description="Books a trip, and asks for what it must know")
 
 
@@ -65,7 +65,7 @@ async def give_files(ctx: Context) -> AsyncIterator[Artifact]:
         yield Artifact(artifact_id=f"file-{number}", name=file.filename, parts=(file, Part(data=facts)))
 
 
-# Asks for authentication, out of band; any next message goes on.
+# Asks for authentication, out of band; any next message resumes the task.
 login = Agent("login", description="Works only for those who have logged in")
 
 

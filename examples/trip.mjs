@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// An agent in Node: plans a trip, and asks for what it has not been told. Its input stays open for the answers.
+// An agent in Node: plans a trip, and asks for missing details. Its input stays open for the answers.
 //
 //   [[agents]]
 //   id = "trip"

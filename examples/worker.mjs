@@ -2,7 +2,7 @@
 //
 //     node examples/worker.mjs http://127.0.0.1:7870 greeter
 //
-// Set DRAGOMAN_API_KEY if the agent has a key. docs/workers.md tells what the calls mean.
+// Set DRAGOMAN_API_KEY if the agent has a key. docs/workers.md explains the calls.
 
 const [server, agent] = process.argv.slice(2);
 const key = process.env.DRAGOMAN_API_KEY;

@@ -2,7 +2,7 @@
 
     python examples/worker.py http://127.0.0.1:7870 words
 
-Set DRAGOMAN_API_KEY if the agent has a key. docs/workers.md tells what the calls mean.
+Set DRAGOMAN_API_KEY if the agent has a key. docs/workers.md explains the calls.
 """
 
 import json
@@ -26,7 +26,7 @@ class Refused(Exception):
 
 
 def call(action: str, **body: Any) -> Any:
-    """One call of the worker API; None when there is nothing to answer."""
+    """Make one call of the worker API; None if the answer is empty."""
     headers = {"Content-Type": "application/json"} | ({"x-api-key": KEY} if KEY else {})
     url = f"{SERVER.rstrip('/')}/workers/{AGENT}/{action}"
     request = urllib.request.Request(url, json.dumps(body).encode(), headers)

@@ -6,7 +6,7 @@ It needs no key: the model is a stand-in. Write `llm="openai/gpt-5-mini"` or any
 import os
 from typing import Any
 
-os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")  # before CrewAI is imported: it tells its maker of runs
+os.environ.setdefault("CREWAI_DISABLE_TELEMETRY", "true")  # set before CrewAI is imported: it reports runs to its maker
 os.environ.setdefault("CREWAI_TRACING_ENABLED", "false")
 
 from crewai import Agent, BaseLLM, Crew, Task
@@ -24,7 +24,7 @@ class StandIn(BaseLLM):
 
 
 def made() -> Crew:
-    """A crew whose second task goes on with what the first has found."""
+    """A crew whose second task continues with the result of the first."""
     writer = Agent(role="Writer", goal="Write", backstory="You write.", llm=StandIn(model="stand-in"))
     look = Task(name="look", description="Look at {topic}", expected_output="A note", agent=writer)
     praise = Task(name="praise", description="Praise what was found.", expected_output="A line", agent=writer)

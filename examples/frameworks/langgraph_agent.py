@@ -22,5 +22,5 @@ builder.add_node("book", book)
 builder.add_edge(START, "book")
 builder.add_edge("book", END)
 
-# In memory: a restart of the server makes a run that waits again. A durable one, as AsyncSqliteSaver, goes on.
+# In memory: after a restart of the server, a waiting run begins again. With a durable one, it continues.
 graph = builder.compile(checkpointer=InMemorySaver(), name="Booking")

@@ -23,5 +23,5 @@ agent = Agent(
     instructions="You answer questions about the weather. Use the tool.",
     tools=[forecast],
     model=OpenAIChatCompletionsModel(os.environ.get("MODEL", "gpt-5-mini"), client),
-    model_settings=ModelSettings(include_usage=True),  # or streams tell nothing of the tokens used
+    model_settings=ModelSettings(include_usage=True),  # without it, streams do not report the tokens used
 )

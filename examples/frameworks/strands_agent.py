@@ -15,14 +15,14 @@ class StandIn(Model):
     """Wants to delete a file, then says what came of it."""
 
     def update_config(self, **model_config: Any) -> None:
-        """It has none."""
+        """Do nothing: there is no configuration."""
 
     def get_config(self) -> dict[str, Any]:
-        """It has none."""
+        """The configuration, which is empty."""
         return {}
 
     async def structured_output(self, *_: Any, **__: Any) -> AsyncGenerator[dict[str, Any], None]:
-        """It gives none."""
+        """Not supported."""
         raise NotImplementedError
         yield {}
 

@@ -4,7 +4,7 @@
 #   dragoman serve --config examples/frameworks/dragoman.toml
 #   examples/frameworks/workers.sh http://127.0.0.1:7870
 #
-# `make test-frameworks` makes the environments; those that are not there are left out. Ctrl-C ends them all.
+# `make test-frameworks` creates the environments; missing ones are left out. Ctrl-C ends all workers.
 set -eu
 server=${1:-http://127.0.0.1:7870}
 cd "$(dirname "$0")/../.."

@@ -1,4 +1,4 @@
-"""What an agent holds open as long as it is served (connections, watches, programs), and whether it works.
+"""Opens what agents need while they are served (connections, watches, programs), and tells whether it works.
 
 Invariant: an agent that cannot be opened does not stop its server from starting; it reports the fault when asked.
 """

@@ -26,7 +26,7 @@ from dragoman.agents.python.facts import Answer
 from dragoman.model.message import Part
 
 MODES = ["messages", "updates", "values", "custom"]
-"""What is streamed: tokens, what each node did, the state after each step, and what nodes write themselves."""
+"""The streamed events: tokens, what each node did, the state after each step, and what nodes write themselves."""
 
 STRUCTURED = "structured_response"
 """The key under which LangChain's agents leave a structured answer."""

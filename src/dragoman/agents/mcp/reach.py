@@ -75,7 +75,7 @@ class ProgramReach:
 
 
 class Grant(Struct, frozen=True, kw_only=True):
-    """What a model may do with a server: call the tools in `allow`, all if it is None.
+    """The permissions of a model on a server: it may call the tools in `allow`, all if that is None.
 
     `approve` names the tools whose calls the caller of a task must approve first.
     """

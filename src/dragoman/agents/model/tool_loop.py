@@ -16,7 +16,7 @@ from dragoman.agents.tools import Tool, Tools
 from dragoman.engine.api import Run
 from dragoman.model.message import Artifact
 
-CUT = "It is unknown whether this call was carried out: the server stopped meanwhile. It was not made again."
+CUT = "It is not known whether this call was carried out: the server stopped meanwhile. It was not made again."
 UNREAD = "The arguments are not a JSON object: nothing was called."
 
 

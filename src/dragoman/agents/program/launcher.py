@@ -55,7 +55,7 @@ class Child:
         self._launcher.tell(signal=self.number, number=number)
 
     def stop(self, grace_s: float) -> None:
-        """End the program: SIGTERM, and SIGKILL after `grace_s`. What remains in its process group is killed."""
+        """End the program: SIGTERM, and SIGKILL after `grace_s`. The rest of its process group is killed."""
         if self.ended.done() or not self.started.done():
             self._drop()
         elif self._stopping is None:

@@ -30,7 +30,7 @@ def order_of(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
 
 
 class Heard:
-    """What has been heard of one artifact. If its agent is run again, the artifact begins again and repeats itself."""
+    """The content heard of one artifact. If its agent is run again, the artifact begins again and repeats itself."""
 
     __slots__ = ("_again", "_at", "_files", "_texts")
 

@@ -48,7 +48,7 @@ class Fault(Struct, frozen=True):
 
 
 async def ask(connection: Connection) -> Fault | None:
-    """Ask over A2A for a task that does not exist. Returns what speaks against sends; None if it answers properly."""
+    """Ask over A2A for a task that does not exist. Returns the fault, None if it answers properly."""
     try:
         await connection.get(new_id())
     except (NoAnswer, PeerError, A2AError) as error:
@@ -57,7 +57,7 @@ async def ask(connection: Connection) -> Fault | None:
 
 
 async def reach(connection: Connection) -> Fault | None:
-    """Only open a connection, and ask nothing. Returns what speaks against sends."""
+    """Only open a connection, and ask nothing. Returns the fault, None if there is none."""
     try:
         await connection.reach()
     except NoAnswer as error:
@@ -90,7 +90,7 @@ def _fault(error: NoAnswer | PeerError | A2AError, *, rpc: bool) -> Fault | None
 
 
 async def ask_for_chat(way: Requester, base_url: str, *, timeout_s: float) -> Fault | None:
-    """What speaks against chat completions below that URL. GET asks for its models, else for the path itself.
+    """The fault of chat completions below that URL, else None. GET asks for its models, else for the path.
 
     A path that takes POST only answers 405 to GET, an absent one 404.
     """

@@ -1,7 +1,7 @@
 """Passes an upstream's updates of its task on to our task.
 
-Invariant: chunks stay chunks, of the artifacts that the upstream names. Tokens are counted once. What the upstream
-repeats after a lost connection or server is not passed on again. No secret that the upstream was sent is passed on.
+Invariant: chunks stay chunks, of the artifacts that the upstream names. Tokens are counted once. Content that is
+repeated after a lost connection or server is not passed on again. No secret that the upstream was sent is passed on.
 """
 
 from collections.abc import Sequence

@@ -309,7 +309,7 @@ class UpstreamWay:
         return True
 
     async def _endpoint_fault(self) -> Fault | None:
-        """What speaks against calls although the card is there: the endpoint may be on another server, or missing."""
+        """The reason why calls fail although the card is there: the endpoint may be on another server, or missing."""
         connection = self._connection
         if connection is None:
             return await self._ask_for_chat()
