@@ -47,7 +47,7 @@ def parts_of(content: object, *, media_type: str | None = None, filename: str | 
             parts = (Part(data=json_of(content)),)
     if media_type is None and filename is None:
         return parts
-    return tuple(_labelled(part, media_type, filename) for part in parts)
+    return tuple(_label(part, media_type, filename) for part in parts)
 
 
 def sound_artifact(artifact: Artifact) -> Artifact:
@@ -120,7 +120,7 @@ def _whole_characters(text: str) -> str:
     return text
 
 
-def _labelled(part: Part, media_type: str | None, filename: str | None) -> Part:
+def _label(part: Part, media_type: str | None, filename: str | None) -> Part:
     if part.raw is None and part.url is None:
         filename = None
     return replace(part, media_type=part.media_type or media_type, filename=part.filename or filename)

@@ -46,20 +46,20 @@ class ToolCall(Struct, frozen=True, kw_only=True):
             case "completed":
                 return f"{self.name} is done"
             case _:
-                return f"{self.name} failed: {_shortened(self.error)}"
+                return f"{self.name} failed: {_shorten(self.error)}"
 
     def _metadata(self) -> dict[str, Any]:
         said: dict[str, Any] = {"toolCallId": self.id, "name": self.name, "phase": self.phase}
         if self.arguments is not None:
             said["args"] = json_of(self.arguments)
         if self.result is not None:
-            said["result"] = _shortened(json_of(self.result))
+            said["result"] = _shorten(json_of(self.result))
         if self.error is not None:
-            said["error"] = _shortened(self.error)
+            said["error"] = _shorten(self.error)
         return said
 
 
-def _shortened(result: Any) -> Any:
+def _shorten(result: Any) -> Any:
     if isinstance(result, str) and len(result) > RESULT_CHARS_MAX:
         return result[:RESULT_CHARS_MAX] + "…"
     return result

@@ -77,9 +77,9 @@ class FileReading:
             if reply.ok:
                 return reply.body
             if reply.status not in REDIRECTS or "location" not in reply.headers:
-                raise Unreadable(f"{_shown(url)} answers {reply.status}: the file is not there")
+                raise Unreadable(f"{_redact(url)} answers {reply.status}: the file is not there")
             url = _redirect_target(url, reply.headers["location"])
-        raise Unreadable(f"{_shown(url)}: more than {REDIRECTS_MAX} redirects")
+        raise Unreadable(f"{_redact(url)}: more than {REDIRECTS_MAX} redirects")
 
     async def _request(self, url: str, timeout_s: float) -> Reply:
         """Return one answer. The host of a redirect is checked like the first one."""
@@ -126,9 +126,9 @@ def _redirect_target(url: str, location: str) -> str:
     try:
         further = urljoin(url, location)
     except ValueError as error:
-        raise Unreadable(f"{_shown(url)} redirects to something that is not a URL") from error
+        raise Unreadable(f"{_redact(url)} redirects to something that is not a URL") from error
     if url.lower().startswith("https:") and not further.lower().startswith("https:"):
-        raise Unreadable(f"{_shown(url)} leads from https to {urlsplit(further).scheme or 'nothing'}: not followed")
+        raise Unreadable(f"{_redact(url)} leads from https to {urlsplit(further).scheme or 'nothing'}: not followed")
     return further
 
 
@@ -139,7 +139,7 @@ def _inline(url: str, max_bytes: int) -> bytes:
         raise Unreadable("a data url needs a comma before its data")
     if len(content) > max_bytes * 4:
         raise Unreadable(f"a data url of more than the {max_bytes} bytes allowed (fetch_max_bytes)")
-    found = b"".join(_unescaped(content.encode("utf-8", "replace")))
+    found = b"".join(_unescape(content.encode("utf-8", "replace")))
     if head.lower().endswith(";base64"):
         try:
             found = found.translate(None, WHITE_SPACE)
@@ -151,7 +151,7 @@ def _inline(url: str, max_bytes: int) -> bytes:
     return found
 
 
-def _unescaped(content: bytes) -> Iterator[bytes]:
+def _unescape(content: bytes) -> Iterator[bytes]:
     """Percent-decoded pieces of `content`. A percent sign that encodes nothing stays (WHATWG URL §1.3).
 
     Quoted-printable is the same encoding with another sign, and Python decodes it in C. The speed matters, since a
@@ -167,7 +167,7 @@ def _unescaped(content: bytes) -> Iterator[bytes]:
         start = stop
 
 
-def _shown(url: str) -> str:
+def _redact(url: str) -> str:
     """A URL as errors may show it: without its query and credentials, which may be secret."""
     try:
         parts = urlsplit(url)

@@ -79,17 +79,17 @@ class Conversation(Pausing):
         prompt: Any = [self._to_message(words) for words in (*past, await message(self._ctx))]
         if self._runner.input_schema is not None and self._ctx.data is not None:
             prompt = self._ctx.data
-        return self._runner.arun(prompt, **self._given)
+        return self._runner.arun(prompt, **self._options)
 
     async def _resume(self, state: str, answers: Sequence[Answer]) -> Any:
         output = self._waiting if self._waiting is not None else _restore(state)
         given = iter(answers)
         for requirement in output.active_requirements:
             _satisfy(requirement, given)
-        return self._runner.acontinue_run(run_response=output, requirements=output.requirements, **self._given)
+        return self._runner.acontinue_run(run_response=output, requirements=output.requirements, **self._options)
 
     @property
-    def _given(self) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         return {
             "stream": True,
             "stream_events": True,

@@ -83,7 +83,7 @@ class Conversation(Pausing):
 
     async def holds(self, state: str) -> bool:
         """Whether the session exists, or is part of the state."""
-        return bool(state) and (bool(_paused(state).session) or await self._load_session() is not None)
+        return bool(state) and (bool(_load_paused(state).session) or await self._load_session() is not None)
 
     async def begin(self) -> AsyncGenerator[object, None]:
         """Run with the message. An existing session continues; a new one begins with the earlier conversation."""
@@ -100,7 +100,7 @@ class Conversation(Pausing):
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
         """Continue with the caller's answers to the waiting calls."""
-        paused = _paused(state)
+        paused = _load_paused(state)
         if paused.session and await self._load_session() is None:
             kept = importlib.import_module("google.adk.sessions").Session.model_validate_json(paused.session)
             session = await self._create_session(kept.state)
@@ -269,7 +269,7 @@ def _failure(event: Any) -> Exception:
     return Reject(f"The model refused: {text}") if code in REFUSALS else RuntimeError(f"{code}: {text}")
 
 
-def _paused(state: str) -> Paused:
+def _load_paused(state: str) -> Paused:
     return Paused(**json.loads(state))
 
 

@@ -35,10 +35,10 @@ async def looked_at(grant: Grant) -> list[Finding]:
                 await server.close()
     except TimeoutError:
         return [Finding(False, f"{what}: no answer within {CHECK_S:g} s", FIX)]
-    return [_listed(f"{what}: {says}" if says else what, grant, offers), *_missing(grant, offers)]
+    return [_list_tools(f"{what}: {says}" if says else what, grant, offers), *_missing(grant, offers)]
 
 
-def _listed(what: str, grant: Grant, offers: tuple[Offer, ...]) -> Finding:
+def _list_tools(what: str, grant: Grant, offers: tuple[Offer, ...]) -> Finding:
     allowed = [offer.name for offer in offers if grant.allows(offer.name)]
     if not allowed:
         fix = "fix `allow`" if offers else "it needs tools to be of use"

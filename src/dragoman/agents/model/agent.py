@@ -199,7 +199,7 @@ class ChatAgent:
 
     async def _emit_data(self, run: Run, text: str) -> None:
         """Emit an answer with a schema, as data."""
-        said = _unfenced(text).encode()
+        said = _strip_fence(text).encode()
         try:
             json_bounds.check(said)
             data = msgspec.json.decode(said)
@@ -209,7 +209,7 @@ class ChatAgent:
         await run.artifact(artifact, append=False, last_chunk=True)
 
 
-def _unfenced(text: str) -> str:
+def _strip_fence(text: str) -> str:
     """The JSON without the code fence that smaller models put around it."""
     text = text.strip()
     if text.startswith("```") and text.endswith("```") and len(text) > 6:

@@ -33,7 +33,7 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
     where = endpoint.place
     try:
         reply = await endpoint.models()
-        let_in = reply.status not in (401, 403) and not _refused(await endpoint.look())
+        let_in = reply.status not in (401, 403) and not _refuses(await endpoint.look())
     except EgressError as error:
         yield Finding(False, str(error), f"is the endpoint running, and is {where} the right address?")
         return
@@ -51,7 +51,7 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
         yield Finding(False, f"{where} takes no requests at present (status {reply.status})", fix)
         return
     yield Finding(True, f"{where} answers")
-    listed = _listed(reply.body) if reply.ok else None
+    listed = _model_names(reply.body) if reply.ok else None
     if listed is None:
         if reply.ok and reply.body.lstrip().startswith(b"<"):
             yield Finding(False, f"{models_url(where)} is a page, not a list of models", endpoint.hint)
@@ -68,7 +68,7 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
     yield Finding(False, f"it has no model {model}", f"set model to one of {named or 'those it has: it has none yet'}")
 
 
-def _refused(reply: Reply) -> bool:
+def _refuses(reply: Reply) -> bool:
     """Whether the endpoint refuses completions to this caller. Many endpoints list their models for everybody.
 
     A key that may call completions and nothing else gets a 401 for this request, too, but one that names what it lacks
@@ -77,7 +77,7 @@ def _refused(reply: Reply) -> bool:
     return reply.status == 401 and b"scope" not in reply.body.lower()
 
 
-def _listed(body: bytes) -> set[str] | None:
+def _model_names(body: bytes) -> set[str] | None:
     """The names of the models; None if the body is not a list of models."""
     try:
         found: Any = msgspec.json.decode(body, type=_List | list[_Named])

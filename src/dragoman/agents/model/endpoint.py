@@ -49,7 +49,7 @@ class Endpoint:
 
     def asked(self, body: bytes, traceparent: str | None) -> AbstractAsyncContextManager[Flow]:
         """Request a completion. Raises EgressError."""
-        headers = {**self._shown, "Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
+        headers = {**self._headers, "Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
         if traceparent:
             headers["traceparent"] = traceparent
         return self._out.stream(
@@ -81,7 +81,7 @@ class Endpoint:
     async def _get(self, url: str) -> Reply:
         egress = Egress()
         try:
-            return await egress.request("GET", url, timeout_s=LOOK_S, headers=self._shown)
+            return await egress.request("GET", url, timeout_s=LOOK_S, headers=self._headers)
         finally:
             await egress.close()
 
@@ -112,7 +112,7 @@ class Endpoint:
         return self._egress
 
     @property
-    def _shown(self) -> dict[str, str]:
+    def _headers(self) -> dict[str, str]:
         address = self._address
         if not address.key:
             return {}
