@@ -167,8 +167,7 @@ class Reading:
         self._hold(rest)
 
     def end(self) -> None:
-        """Note that the stream has ended. Raises Unreadable, or Faulted. If the answer is not `whole` then, it was cut
-        off.
+        """Parse the rest of the stream. Raises Unreadable, or Faulted. If the answer is not `whole` now, it was cut off.
 
         Bytes that do not begin like a stream of events, and contain none, are not a truncated answer but no answer at
         all: for instance an HTML page, which a wrong URL usually serves.

@@ -1,4 +1,4 @@
-"""How a task ends that its upstream did not carry out: in which state, and in what words.
+"""The end of a task that its upstream did not carry out: its state, and the words for the caller.
 
 Invariant: pure. The caller reads the upstream's name and the upstream's own words. It reads no address and no text of a
 connection's exception.

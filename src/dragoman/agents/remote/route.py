@@ -394,7 +394,7 @@ class UpstreamWay:
         self._told(self.said.masking.any(whole))
 
     def _set_fault(self, fault: str, told: str = "", *, known: bool = False) -> None:
-        """Record that the agent cannot be called. `known`: its card was read, so the fault replaces any state."""
+        """Record that the agent cannot be called. `known`: its card was read, and the fault holds all the same."""
         if fault != self.fault:
             log.warning("upstream %s: %s%s", self.name, fault, f": {told}" if told else "")
         if self._connection is None or fault == NOT_SIGNED or known:

@@ -48,7 +48,7 @@ QUESTIONS = {
 """The question when an upstream sends only the state."""
 
 NO_CHAT = frozenset({401, 403, 429})
-"""Statuses that show that a server does have A2A."""
+"""Statuses that do not mean that a server lacks A2A."""
 
 MOVES_MAX = 2
 """How often a message follows an agent whose card has moved its address."""
