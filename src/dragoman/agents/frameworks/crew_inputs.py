@@ -16,8 +16,7 @@ UNPLACED = "crewai_trigger_payload"
 
 
 def inputs_of(places: Iterable[str], words: Said, data: Any, past: Sequence[Said]) -> dict[str, Any]:
-    """The inputs. `{message}` and `{history}` have their literal meaning; fields of data fill the places with their
-    names.
+    """The inputs. `{message}` and `{history}` have their literal meaning; fields of data fill the places they name.
 
     If a single place is left, the text fills it. Without any place, the text, with the earlier conversation, is the
     payload of a trigger.

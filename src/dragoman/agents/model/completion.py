@@ -167,7 +167,7 @@ class Reading:
         self._hold(rest)
 
     def end(self) -> None:
-        """Parse the rest of the stream. Raises Unreadable, or Faulted. If the answer is not `whole` now, it was cut off.
+        """Parse the rest of the stream. Raises Unreadable, or Faulted. An answer that is not `whole` now was cut off.
 
         Bytes that do not begin like a stream of events, and contain none, are not a truncated answer but no answer at
         all: for instance an HTML page, which a wrong URL usually serves.

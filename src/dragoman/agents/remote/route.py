@@ -56,8 +56,7 @@ CONNECTIONS_MAX = 4000
 
 
 class UpstreamWay:
-    """The connection to `address`. `told` is called with each card that was read. Belongs to the event loop that opens
-    it.
+    """The connection to `address`. `told` is called with each card that was read. Belongs to the loop that opens it.
 
     `fault` says why the agent cannot be called, as far as is known; None if it can.
     """
