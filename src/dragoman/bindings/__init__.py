@@ -1,4 +1,4 @@
 """Transports: JSON-RPC and HTTP+JSON with SSE over raw ASGI, cards, health.
 
-Invariant: bytes in, Handler, bytes out; a binding knows no store and no run.
+Invariant: a binding decodes bytes, calls a Handler and encodes the result. It knows no store and no run.
 """

@@ -1,6 +1,6 @@
 """The ASGI application: one callable that routes, answers, and lets no error out.
 
-Invariant: whatever comes in, one proper answer goes out, and nothing of an exception's text with it.
+Invariant: every request gets exactly one proper answer, and no answer contains an exception's text.
 """
 
 import asyncio
@@ -32,11 +32,14 @@ from dragoman.model.ids import new_id
 log = logging.getLogger(__name__)
 
 ASKED = frozenset({"rpc", "rest", "chat", "models", "mcp", "workers", "metrics"})
-"""Endpoints whose callers are asked who they are; what the others tell is public."""
+"""Endpoints that authenticate their callers. All others are public."""
 
 
 class App:
-    """The server's HTTP side. `default` is the agent that answers at the root; `streams` are those of the server."""
+    """The server's HTTP side. `default` is the agent that answers at the root.
+
+    `streams` is shared by all applications of the server, so that a reload keeps the count of open streams.
+    """
 
     def __init__(
         self,
@@ -88,7 +91,7 @@ class App:
                 send = self._cors.sending(request, send)
             answer = await self._answer(request)
             streams, unread, caller, held = self.streams, self._unread, request.principal.id, request.held
-            del self, request  # a stream may stay open for hours, and another application answer meanwhile
+            del self, request  # a stream may stay open for hours, while a reload replaces this application
             if isinstance(answer, Answer):
                 try:
                     await http.respond(answer, receive, send)
@@ -103,7 +106,7 @@ class App:
             return
 
     async def _answer(self, request: Request) -> Answer | Pieces | Streaming:
-        """The one door for errors: those that A2A knows are told, all others only logged."""
+        """The one place that catches errors: A2AErrors are sent to the caller, all others are only logged."""
         try:
             answer = await self._routed(request)
             if isinstance(answer, Answer) and len(answer.body) > SMALL_BYTES:
@@ -122,7 +125,7 @@ class App:
             request.release()
 
     def _take(self, request: Request, answer: Answer) -> None:
-        """Have room for a large answer until its reader has it. Raises TooManyRequests or Unavailable."""
+        """Reserve room for a large answer until its reader has it. Raises TooManyRequests or Unavailable."""
         size = len(answer.body)
         try:
             self._unread.take(request.principal.id, size)
@@ -142,13 +145,13 @@ class App:
         route = request.route = self._routes.find(scope.get("raw_path") or scope["path"].encode())
         if route.agent and route.agent not in self._profiles:
             if route.endpoint == "workers" and self._workers is not None and self._workers.serves(route.agent):
-                pass  # it is served no more, and what was begun is done
+                pass  # the agent is no longer served, but its workers may finish their tasks
             elif route.endpoint != "rpc":
                 raise AgentNotFound(route.agent)
             if request.method not in route.methods and mount_of(route.mount) is Mount.TENANT:
                 request.route = http.NOWHERE
-                raise NotFound(self._routes.not_here)  # any path at all looks like an agent's there
-            # over JSON-RPC it is said with the caller's id
+                raise NotFound(self._routes.not_here)  # at a tenant mount, any path looks like an agent's
+            # JSON-RPC raises AgentNotFound itself, so that the error carries the caller's id
         if request.method not in route.methods:
             allowed = [*route.methods, "OPTIONS"]
             if request.method != "OPTIONS":
@@ -157,7 +160,7 @@ class App:
                 )
             return Answer(204, [(b"allow", ", ".join(allowed).encode())], b"")
         headers = request.headers
-        # MCP 2025-11-25, Transports, Security Warning: every request to its endpoint.
+        # MCP 2025-11-25, Transports, Security Warning: check Origin on every request to its endpoint.
         if (b"origin" in headers or b"sec-fetch-site" in headers) and (
             request.method not in READS or route.endpoint == "mcp"
         ):

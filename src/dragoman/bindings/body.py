@@ -1,6 +1,6 @@
 """The request's body: counted while it is read, and JSON by its Content-Type.
 
-Invariant: never more than `max_body_bytes`, and one piece, is held; a web form's content types are refused unread.
+Invariant: at most `max_body_bytes` and one piece are held. The content types of web forms are refused unread.
 """
 
 import asyncio
@@ -20,12 +20,12 @@ PLAIN_JSON = frozenset({b"application/json", b"application/a2a+json", b"applicat
 
 
 async def read_json(request: Request, limits: Limits, *, empty_allowed: bool) -> bytes:
-    """The body of a POST; with `empty_allowed` there need not be one, and then any type but a form's is taken.
+    """Read the body of a POST. With `empty_allowed` the body may be empty; then any type except a form's is accepted.
 
-    Raises UnsupportedMediaType unless its Content-Type is JSON (so no web form can post: a page of another origin can
-    send such a type only after a CORS preflight), PayloadTooLarge over `max_body_bytes`, Unavailable if too many are
-    on their way, RequestTimeout if nothing of it comes for `body_pause_s`, or if it takes longer than that and comes at
-    less than `SLOWEST_BYTES_PER_S` on average, Gone if the client leaves.
+    Raises UnsupportedMediaType unless its Content-Type is JSON. So no web form can post: a page of another origin can
+    send a JSON type only after a CORS preflight. Raises PayloadTooLarge if the body exceeds `max_body_bytes`,
+    Unavailable if too many bodies are arriving, RequestTimeout if nothing arrives for `body_pause_s`, or if the body
+    takes longer than that and arrives at less than `SLOWEST_BYTES_PER_S` on average, Gone if the client leaves.
     """
     content_type = request.headers.get(b"content-type", b"")
     json = content_type in PLAIN_JSON or is_json(content_type)
@@ -42,9 +42,10 @@ async def read_json(request: Request, limits: Limits, *, empty_allowed: bool) ->
 
 
 async def decode_body(request: Request, limits: Limits, job: Callable[[], T]) -> T:
-    """What `job` makes of the request's body; that of a large one on the thread, until when it counts as on its way.
+    """Run `job`, which decodes the request's body, and return its result.
 
-    Raises Unavailable if too many are, and what `job` raises.
+    A large body is decoded on the thread and counts as arriving until that is done. Raises Unavailable if too many
+    bodies are arriving, and whatever `job` raises.
     """
     size = request.size
     if size < LARGE_BYTES:
@@ -70,7 +71,7 @@ def is_json(content_type: bytes) -> bool:
 
 
 def _from_a_form(content_type: bytes) -> bool:
-    """Whether a page of another origin can send the type without being asked (Fetch standard, CORS-safelisted)."""
+    """Whether a page of another origin can send the type without a preflight (Fetch standard, CORS-safelisted)."""
     kind = content_type.partition(b";")[0].strip().lower()
     return kind in (b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain")
 
@@ -86,7 +87,7 @@ async def _read(request: Request, limits: Limits) -> bytes:
 
 
 async def _read_on(request: Request, limits: Limits, first: bytes) -> bytes:
-    """The body that goes on after its first piece."""
+    """Read the rest of a body that has more than one piece."""
     pieces, size, taken, began_s = [first], len(first), 0, request.loop.time()
     try:
         while True:
@@ -108,7 +109,10 @@ async def _read_on(request: Request, limits: Limits, first: bytes) -> bytes:
 
 
 async def _within(wait_s: float, request: Request, pause_s: float) -> Message:
-    """What `asyncio.timeout` does, which costs a sixth of a short request."""
+    """Receive one message within `wait_s`. Raises RequestTimeout.
+
+    It does by hand what `asyncio.timeout` does, because that costs a sixth of a short request.
+    """
     loop = request.loop
     task = asyncio.current_task(loop)
     assert task is not None
@@ -117,7 +121,7 @@ async def _within(wait_s: float, request: Request, pause_s: float) -> Message:
         return await request.receive()
     except asyncio.CancelledError as error:
         if error.args != (STALLED,) or task.uncancel() > 0:
-            raise  # somebody else wants this to end
+            raise  # the cancellation came from elsewhere
         raise RequestTimeout(
             f"the body stopped arriving for {pause_s:g} s, or came at less than {SLOWEST_BYTES_PER_S} bytes a second: "
             "send it again"

@@ -1,6 +1,6 @@
-"""Who is calling: asked of every request that reaches an agent, before its body is read.
+"""Authentication of callers: every request that reaches an agent is checked before its body is read.
 
-Invariant: who may not use the agent that the path names learns nothing of it that its card does not say.
+Invariant: a caller that may not use the agent in the path learns nothing about it that its card does not say.
 """
 
 from collections.abc import Callable, Collection
@@ -14,19 +14,19 @@ from dragoman.model.errors import A2AError, Forbidden, Unauthorized
 from dragoman.model.principal import ANONYMOUS, Principal, Role
 
 HOSTS_REMEMBERED = 1000
-"""Values of `Host` that were looked at; a flood of ever new ones only makes them be looked at again."""
+"""How many checked values of `Host` are remembered. A flood of new values only makes them be checked again."""
 
 HOST_BYTES_MAX = 300
-"""Longest that is remembered; a name of DNS has 253 characters (RFC 1035)."""
+"""Longest value that is remembered; a DNS name has at most 253 characters (RFC 1035)."""
 
 SAY = "say who you are: send a key as x-api-key, or as a bearer token"
 
 
 class Hosts:
-    """The values of `Host` to which a server answers that asks nobody who they are: names of this machine only.
+    """The values of `Host` that a server without authentication accepts: names of this machine only.
 
-    Without this, any page that a browser on this machine shows could reach the server under a name of its own whose
-    address it changes to 127.0.0.1 (DNS rebinding).
+    Without this check, a page open in a browser on this machine could reach the server: its own domain could resolve
+    to 127.0.0.1 (DNS rebinding).
     """
 
     def __init__(self, own: Collection[str]) -> None:
@@ -35,11 +35,11 @@ class Hosts:
 
     @classmethod
     def of(cls, host: str, public_url: str | None) -> "Hosts":
-        """Those of a server that listens on `host`."""
+        """The accepted values for a server that listens on `host`."""
         return cls([host, *([urlsplit(public_url).hostname or ""] if public_url else [])])
 
     def known(self, host: bytes) -> bool:
-        """Whether it was looked at before, and is one."""
+        """Whether this value was checked before and accepted."""
         return host in self._seen
 
     def check(self, host: bytes) -> None:
@@ -67,14 +67,14 @@ def _is_address(name: str) -> bool:
     try:
         ip_address(name)
     except ValueError:
-        return name == ""  # HTTP/1.0 clients send none
+        return name == ""  # HTTP/1.0 clients send no Host
     return True
 
 
 class Callers:
-    """Asks the authenticator. `hosts` None: any name will do. `refused` is told of everybody who is turned away.
+    """Identifies callers and decides which agents they may use.
 
-    `origins` None: web pages of the server's own origin may call, and no others.
+    `hosts` None: any `Host` is accepted. `origins` None: only web pages of the server's own origin may call.
     """
 
     def __init__(
@@ -85,7 +85,10 @@ class Callers:
         agents: Collection[str] = (),
         origins: Origins | None = None,
     ) -> None:
-        """`refused` is told of whom, why, and which agent was wanted. `agents` are all that are served."""
+        """`refused` is called for every refusal, with the request, the error and the agent that was wanted.
+
+        `agents` are all agents that the server has.
+        """
         self._authenticator = authenticator
         self._hosts = hosts
         self._refused = refused
@@ -93,7 +96,7 @@ class Callers:
         self._origins = Origins() if origins is None else origins
 
     def known(self, request: Request) -> Principal | None:
-        """The caller, if it takes no waiting to tell who it is; else ask `identify`."""
+        """The caller, if it can be identified without waiting; None: `identify` has to decide."""
         client = request.scope.get("client")
         principal = self._authenticator.known(request.headers, client[0] if client else None)
         if principal is ANONYMOUS and not (self._hosts is None or self._hosts.known(request.headers.get(b"host", b""))):
@@ -112,9 +115,10 @@ class Callers:
             raise
 
     def admit(self, request: Request, agent: str) -> None:
-        """Raises Unauthorized if the agent wants to know who calls and the caller has not said, Forbidden if the caller
+        """Check that the caller may use the agent.
 
-        is known and may not use it.
+        Raises Unauthorized if the agent requires authentication and the caller is anonymous, Forbidden if the caller
+        is known and may not use the agent.
         """
         principal = request.principal
         error: A2AError
@@ -130,12 +134,12 @@ class Callers:
         raise error
 
     def admits(self, request: Request, agent: str) -> bool:
-        """Whether the caller may use the agent; nobody is told."""
+        """Whether the caller may use the agent. A refusal is not reported."""
         principal = request.principal
         return not self._authenticator.required_for(agent) if principal is ANONYMOUS else principal.reaches(agent)
 
     def admit_page(self, request: Request) -> None:
-        """Raises Forbidden if a web page sent the request that may not."""
+        """Raises Forbidden if the request comes from a web page that may not call."""
         try:
             self._origins.check(request)
         except Forbidden as error:
@@ -143,7 +147,7 @@ class Callers:
             raise
 
     def admit_any(self, request: Request) -> None:
-        """Raises Unauthorized if all agents want to know who calls and the caller has not said."""
+        """Raises Unauthorized if every agent requires authentication and the caller is anonymous."""
         if request.principal is ANONYMOUS and self._asks_all:
             error = Unauthorized(SAY, missing=True)
             self._refused(request, error, "")
@@ -157,7 +161,7 @@ class Callers:
             raise error
 
     def admit_operator(self, request: Request) -> None:
-        """Raises Unauthorized or Forbidden unless the caller is the server's operator, if all callers are asked."""
+        """Check that the caller is an admin, if every caller must authenticate. Raises Unauthorized or Forbidden."""
         if not self._asks_all:
             return
         error: A2AError
@@ -172,6 +176,6 @@ class Callers:
 
     @property
     def _asks_all(self) -> bool:
-        """Whether all callers must say who they are, be it because each agent has a key of its own."""
+        """Whether every caller must authenticate, globally or because each agent has its own key."""
         required_for = self._authenticator.required_for
         return self._authenticator.required or (bool(self._agents) and all(map(required_for, self._agents)))

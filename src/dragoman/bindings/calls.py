@@ -1,4 +1,4 @@
-"""What comes around an operation: which agent, which extensions, whose trace. The same for every binding.
+"""What a call needs besides its operation: the agent, the extensions, the trace. Shared by all bindings.
 
 Invariant: a tenant is an agent id in every binding; below an agent's own mount it is empty or that agent (DESIGN §4).
 """
@@ -27,23 +27,23 @@ from dragoman.model.principal import Principal
 Op = TypeVar("Op", bound=Operation)
 
 EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
-"""The name of 1.0 (§3.2.6), and that of 0.3."""
+"""The header's name in 1.0 (§3.2.6), and its name in 0.3."""
 
 SHOWN = ("authorization", "x-api-key")
-"""Headers that are passed on to upstreams that want them."""
+"""Headers that are forwarded to upstreams configured to receive them."""
 
 WHOLE = ("/", "/a2a")
-"""Mounts whose path names no agent: whoever sends there sends to the server as a whole."""
+"""Mounts whose path names no agent: messages there go to the server as a whole."""
 
 TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
 
 
 class Reception(Struct, frozen=True):
-    """What every binding needs to make a call of a request: the agents, who may call them, and the limits.
+    """What every binding needs to turn a request into a call: the agents, who may call them, and the limits.
 
-    `forwards`: some agent passes on what callers show, and any other may hand a task on to it. `base` says under which
-    URL a request reached the server, where answers lead back to it. `extensions` are those of each mount, beside its
-    agents' own.
+    `forwards`: at least one agent forwards its callers' credentials, and any other agent may delegate a task to it.
+    `base` returns the URL under which a request reached the server, for links in answers; None: answers have no links.
+    `extensions` are those of each mount, in addition to the agents' own.
     """
 
     profiles: Mapping[str, Profile]
@@ -67,13 +67,13 @@ def version(request: Request) -> str | None:
 
 
 def call_of(request: Request, operation: Operation, dialect: Dialect, reception: Reception, handler: Handler) -> Call:
-    """The operation as a call.
+    """Make a call of the operation.
 
     Raises Unauthorized or Forbidden for an agent that the caller may not use, AgentNotFound or InvalidParams for a
     tenant that is not this mount's, VersionNotSupported for an agent that is not served in the call's version,
-    ExtensionSupportRequired for what goes to the agent without an extension that it requires (A2A 1.0 §3.3.4),
-    InvalidParams for parts that are too many or too long (in a large body they have been `checked`), or for a
-    `Last-Event-ID` that is none.
+    ExtensionSupportRequired if the agent requires an extension that the caller has not declared (A2A 1.0 §3.3.4),
+    InvalidParams for parts that are too many or too long (`checked` has checked those of a large body), or for a
+    malformed `Last-Event-ID`.
     """
     profiles, limits = reception.profiles, reception.limits
     agent = _agent(request, operation, profiles, handler)
@@ -87,7 +87,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
         declared += request.values(name)
     after = request.text(b"last-event-id") or None
     if isinstance(operation, SendMessage | Subscribe):
-        for extension in profiles[agent].extensions:  # those of a mount are never required
+        for extension in profiles[agent].extensions:  # a mount's extensions are never required
             if extension.required and extension.uri not in declared:
                 raise ExtensionSupportRequired(extension.uri)
     if isinstance(operation, StreamMessage | Subscribe):
@@ -115,8 +115,10 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
 
 
 def checked(decoding: Callable[[], Op], limits: Limits) -> Op:
-    """What `decoding` gives, if it is within the limits: for bodies of `LARGE_BYTES` and more, of which `call_of` looks
-    at nothing. Raises InvalidParams for parts that are too many or too long.
+    """Run `decoding`, and check its result against the limits.
+
+    Used for bodies of `LARGE_BYTES` and more, which `call_of` does not check. Raises InvalidParams for parts that are
+    too many or too long.
     """
     operation = decoding()
     if isinstance(operation, SendMessage):
@@ -125,13 +127,13 @@ def checked(decoding: Callable[[], Op], limits: Limits) -> Op:
 
 
 def _shown(request: Request) -> Shown | None:
-    """What the caller shows to say who it is."""
+    """The caller's credentials, as request headers."""
     shown = {name: value for name in SHOWN if (value := request.text(name.encode()))}
     return Shown(shown) if shown else None
 
 
 def _named_after(request: Request, operation: StreamMessage | Subscribe) -> str | None:
-    """The last event seen as the query or the params name it, for clients that cannot set a header."""
+    """The last event seen, from the query or the params, for clients that cannot set a header."""
     if request.scope["query_string"]:
         query = request.query()
         if (named := query.get("since", query.get("fromSeq"))) is not None:
@@ -140,7 +142,7 @@ def _named_after(request: Request, operation: StreamMessage | Subscribe) -> str 
 
 
 def _traceparent(request: Request) -> str | None:
-    """W3C Trace Context §3.2; one that is malformed is as good as none (§4.3)."""
+    """The trace that the caller continues (W3C Trace Context §3.2); a malformed header is ignored (§4.3)."""
     sent = request.text(b"traceparent")
     return sent if sent is not None and TRACEPARENT.fullmatch(sent) else None
 
@@ -165,10 +167,10 @@ def _agent(request: Request, operation: Operation, profiles: Mapping[str, Profil
 
 
 def whose(request: Request, task_id: str, handler: Handler) -> str:
-    """The agent that a call about a task is for which names no other.
+    """The agent for a call about a task, if the call names no tenant.
 
-    At a mount that names none that is the task's own, if this caller made it there: a message that names a skill goes
-    to the agent that has it, and its caller goes on under the URL that it knows.
+    At a mount whose path names no agent, this is the agent that owns the task, if this caller made the task there. A
+    message with a skill may have gone to another agent than the default one, and its caller only knows this URL.
     """
     agent, mount = None, request.route.mount
     if mount in WHOLE:
@@ -177,9 +179,9 @@ def whose(request: Request, task_id: str, handler: Handler) -> str:
 
 
 def _able(skill: str, default: str, principal: Principal, profiles: Mapping[str, Profile]) -> str:
-    """The agent for a message to the server as a whole that names a skill: the default one, unless only another has it.
+    """The agent for a message with a skill, sent to the server as a whole: the default, unless only another has it.
 
-    Raises InvalidParams if several others have it.
+    Raises InvalidParams if the default agent lacks the skill and several others have it.
     """
     mine = profiles[default]
     if any(known.id == skill for known in (*mine.skills, *mine.extended_skills)):
@@ -195,9 +197,9 @@ def _able(skill: str, default: str, principal: Principal, profiles: Mapping[str,
 
 
 def activated(request: Request, call: Call, dialect: Dialect, reception: Reception) -> list[Header]:
-    """The header that says which extensions are active: those requested that the card lists (A2A 1.0 §3.2.6).
+    """The header with the active extensions: the requested ones that the card lists (A2A 1.0 §3.2.6).
 
-    The card is that of the call's agent at the request's mount; the header has the name that the dialect gives it.
+    The card is the one of the call's agent at the request's mount. The dialect determines the header's name.
     """
     if not call.extensions:
         return []

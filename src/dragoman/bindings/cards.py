@@ -1,7 +1,7 @@
 """Cards at their well-known paths (A2A 1.0 §8.2), and the list of agents.
 
-Invariant: a card is the same bytes, and so has the same ETag, as long as the agent, the base URL, the `A2A-Version` and
-what callers are asked are the same; it names only endpoints of the mount it was asked at.
+Invariant: a card keeps the same bytes, and so the same ETag, as long as the agent, the base URL, the `A2A-Version` and
+the authentication schemes are the same. It names only endpoints of the mount at which it is served.
 """
 
 from collections.abc import Mapping, Sequence
@@ -24,19 +24,19 @@ from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterf
 from dragoman.model.errors import AgentNotFound, NotFound
 
 JWKS_PATH = "/.well-known/jwks.json"
-"""Where the server's public keys are."""
+"""Path of the server's public keys."""
 
 VARY = (b"vary", b"A2A-Version")
-"""Caches keep one card for each version that callers name (RFC 9110 §12.5.5)."""
+"""Caches must keep one card for each version that callers send (RFC 9110 §12.5.5)."""
 
 KEPT = 256
-"""Documents kept encoded; whoever sends ever new Host headers only makes them be encoded again."""
+"""How many documents are kept encoded. A flood of new Host headers only makes them be encoded again."""
 
 
 class Document(Struct, frozen=True):
-    """What is served, with its headers: those of a 200, and those of a 304.
+    """A body with its headers: `headers` for a 200, `unchanged` for a 304.
 
-    `asks`: the ways to say who one is; `of`: the profile that it was made of.
+    `asks` are the authentication schemes, and `of` the profile, from which it was made.
     """
 
     body: bytes
@@ -48,7 +48,7 @@ class Document(Struct, frozen=True):
 
 
 class Cards:
-    """Cards and the list of agents. `public_url` None: the base URL is what the request says it came to."""
+    """Cards and the list of agents. `public_url` None: the base URL is taken from the request."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Cards:
         extensions: Mapping[Mount, tuple[AgentExtension, ...]] | None = None,
     ) -> None:
         """`root` is the mount that the card at the root describes. `signing` None: cards are not signed. `keys` are
-        published; None: nothing is signed here.
+        published; None: this server signs nothing.
 
-        `tasks` False: the server makes none, so that it neither streams nor calls webhooks nor has an extended card.
-        `tenants`: agents are at `/{id}`, too, so that a card may be asked for by `?id=`. `extensions` are those of
-        each mount, beside its agents' own.
+        `tasks` False: the server makes no tasks, so it has no streams, no webhooks and no extended card. `tenants`:
+        agents are also served at `/{id}`, so `?id=` may select a card. `extensions` are those of each mount, in
+        addition to the agents' own.
         """
         self._profiles = profiles
         self._authenticator = authenticator
@@ -90,29 +90,29 @@ class Cards:
         self._documents: dict[tuple[str, str, str], Document] = {}
 
     async def card(self, request: Request) -> Answer:
-        """The card of the mount, in the form of the `A2A-Version` that the caller names."""
+        """The card of the mount, in the form for the caller's `A2A-Version`."""
         base, mount, agent = reached(request, self._public_url), request.route.mount, request.route.agent
         if mount == "/":
             mount = self._root.replace("{id}", agent)
-            if self._tenants and (named := request.query().get("id")) is not None:  # how BeeOS's first clients asked
+            if self._tenants and (named := request.query().get("id")) is not None:  # as BeeOS's first clients ask
                 mount, agent = f"/{named}", named
                 if agent not in self._profiles:
                     raise AgentNotFound(agent)
         signer = None if self._signing is None else await self._signing.signer()
-        # From here on nothing waits: of several who ask first, all are given the same signatures.
+        # Nothing awaits from here on, so that concurrent first requests all get the same signatures.
         place = (mount, base, cards.form_of(version(request)))
         document = self._documents.get(place)
         asks, profile = tuple(self._authenticator.schemes(agent)), self._profiles[agent]
-        if document is None or document.asks != asks or document.of is not profile:  # the first key; another card
+        if document is None or document.asks != asks or document.of is not profile:  # a first key or a new card
             body, signed = self._encode(*place, profile, signer)
             document = self._document(body, signed, asks, profile, vary=True)
             self._keep(place, document)
         return _answer(request, document)
 
     async def extended(self, request: Request, profile: Profile) -> AgentCard:
-        """The card for callers who have said who they are (A2A 1.0 §3.1.11), of the mount they asked at."""
+        """The card for authenticated callers (A2A 1.0 §3.1.11), for the mount of the request."""
         base, mount = reached(request, self._public_url), request.route.mount
-        if profile.id != request.route.agent:  # the tenant named another agent than the one at the root
+        if profile.id != request.route.agent:  # the tenant names another agent than the one at the root
             mount = f"/agents/{profile.id}"
         offer = self._offer(mount, profile.id)
         card = cards.extended_card(profile, interfaces(base, mount, profile.versions), offer)
@@ -130,7 +130,7 @@ class Cards:
         return Answer(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
 
     def _encode(self, mount: str, base: str, form: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
-        """The card without signatures, and as it is served: signed for every verifier of this form."""
+        """The card without signatures, and the card as served: signed for every verifier of this form."""
         at, offer = interfaces(base, mount, profile.versions), self._offer(mount, profile.id)
         card = cards.well_known(cards.card(profile, at, offer), form, offer)
         body = msgspec.json.encode(card.document)
@@ -152,7 +152,10 @@ class Cards:
         )
 
     def directory(self, request: Request) -> Answer:
-        """`GET /agents`: who is here, and where their cards are; as the query asks. Raises InvalidParams."""
+        """Answer `GET /agents`: a page of the agents that match the query, with their cards' URLs.
+
+        Raises InvalidParams.
+        """
         base, search = reached(request, self._public_url), search_of(request.query())
         found = matching(self._profiles.values(), search)
         page = [entry(base, profile) for profile in found[search.offset :][: search.limit]]
@@ -163,7 +166,7 @@ class Cards:
     def _document(
         self, body: bytes, served: bytes, asks: tuple[str, ...] = (), of: Profile | None = None, *, vary: bool = False
     ) -> Document:
-        # Of the unsigned bytes, and weak: a signature of the same is another each time it is made.
+        # A signed card has a weak ETag over the unsigned bytes, because each signing gives another signature.
         etag = (b'"' if served is body else b'W/"') + sha256(body).hexdigest()[:32].encode() + b'"'
         unchanged = [(b"etag", etag), (b"cache-control", b"public, max-age=%d" % self._max_age_s)]
         if vary:
@@ -178,9 +181,10 @@ class Cards:
 
 
 def interfaces(base: str, mount: str, versions: Sequence[str] = VERSIONS) -> tuple[AgentInterface, ...]:
-    """The endpoints of a mount, of the versions that hold for every call there, and that the agent is served in.
+    """The endpoints of a mount, in the versions that both the mount and the agent support.
 
-    Cards of protoAgent and Evo AI stay as their clients read them: an agent of one version speaks both all the same.
+    The mounts of protoAgent and Evo AI ignore the agent's versions: their cards stay as their clients expect them, and
+    an agent configured for one version speaks both there.
     """
     kind = mount_of(mount)
     served = SERVED[kind]

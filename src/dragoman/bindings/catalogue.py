@@ -1,6 +1,6 @@
-"""The catalogue: which of the agents here can do what.
+"""The catalogue: search of the agents by what they can do.
 
-Invariant: pure. It shows and searches what the cards show to everybody, and nothing else.
+Invariant: pure. It shows and searches only what the public cards show.
 """
 
 from collections.abc import Iterable, Mapping
@@ -12,15 +12,15 @@ from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import InvalidParams
 
 LIMIT = 100
-"""How many agents a page has, unless told otherwise."""
+"""How many agents a page has by default."""
 
 LIMIT_MAX = 1000
 WORDS_MAX = 32
-"""How many words a search may have; nobody types more."""
+"""How many words a search may have; nobody types more than that."""
 
 
 class Search(Struct, frozen=True):
-    """What is looked for: words that one skill must have all of, words that the agent must have all of, and a page."""
+    """A search: one skill must have all of `skill`, the agent and its skills all of `words`; then the page."""
 
     skill: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
@@ -29,19 +29,19 @@ class Search(Struct, frozen=True):
 
 
 def search_of(query: Mapping[str, str]) -> Search:
-    """What the query of `GET /agents` asks for. Raises InvalidParams."""
+    """Parse the query of `GET /agents`. Raises InvalidParams."""
     return Search(
         _words(query, "skill"), _words(query, "q"), _number(query, "limit", LIMIT, 1), _number(query, "offset", 0, 0)
     )
 
 
 def matching(profiles: Iterable[Profile], search: Search) -> list[Profile]:
-    """The agents that fit, in their order."""
+    """The agents that match the search, in their original order."""
     return [profile for profile in profiles if _fits(profile, search)]
 
 
 def entry(base: str, profile: Profile) -> dict[str, object]:
-    """An agent as the catalogue shows it."""
+    """An agent's entry in the catalogue."""
     url = f"{base}/agents/{profile.id}"
     return {
         "id": profile.id,

@@ -1,7 +1,7 @@
-"""Large results written as JSON: beside the loop, and within what may wait for readers.
+"""Encoding of large results: on a thread, and only with room reserved in `Unread`.
 
-Invariant: a result of some size has its room in `Unread` before it is written, and a large task before it is read, so
-that results that nobody reads do not pile up on their way to the encoder.
+Invariant: a large result has room in `Unread` before it is encoded, and a large task before it is read, so that results
+that nobody reads do not pile up in front of the encoder.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from dragoman.model.operations import Result, TaskPage
 from dragoman.model.task import Record
 
 HEAVY_BYTES = 512 * 1024
-"""A result of that many bytes in texts and files is written on the thread: it takes half a millisecond or more."""
+"""Results with at least this many bytes of texts and files are encoded on the thread: it takes 0.5 ms or more."""
 
 
 def weigh(result: Answered | Result) -> int:
-    """About how many bytes of texts and files are in a result; data is not counted."""
+    """Estimate the bytes of texts and files in a result; data parts are not counted."""
     if isinstance(result, Record):
         return _weight_of(result)
     if isinstance(result, TaskPage):
@@ -48,10 +48,10 @@ def _weight_in(parts: tuple[Part, ...]) -> int:
 
 
 async def compose(request: Request, limits: Limits, result: Answered | Result, encode: Callable[[], bytes]) -> bytes:
-    """What `encode` makes of `result`. Raises TooManyRequests or Unavailable if there is no room for it."""
+    """Return `encode()`, run on the thread if `result` is large. Raises TooManyRequests or Unavailable without room."""
     weight = weigh(result)
     if weight < HEAVY_BYTES:
         return encode()
-    if not request.reserved and not isinstance(result, TaskPage):  # which has its room: see `Unread.listing`
+    if not request.reserved and not isinstance(result, TaskPage):  # a page has its room: see `Unread.listing`
         request.reserve(weight)
     return await limits.offload.run(encode)

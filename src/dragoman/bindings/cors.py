@@ -1,7 +1,7 @@
-"""Which web pages may call the server: those of its own origin, and those of the configured ones.
+"""Which web pages may call the server: pages of its own origin and of configured origins.
 
 CORS lets pages of configured origins read answers (Fetch standard §3.2); without configured origins it is off. The
-check of origins keeps all other pages from changing anything, whether they could read the answer or not.
+check of origins keeps all other pages from changing anything, even blindly.
 
 Invariant: no answer names an origin that is not configured, and credentials are never allowed.
 """
@@ -33,11 +33,11 @@ READS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({b"same-origin", b"none"})
 """Values of `Sec-Fetch-Site` for a page of the server's own origin, and for no page at all (Fetch Metadata §2.1).
 
-`same-site` is not among them: whoever serves localhost:3000 does not own localhost:7870."""
+`same-site` is missing on purpose: the owner of localhost:3000 need not be the owner of localhost:7870."""
 
 
 class Cors:
-    """Says to browsers what `origins` may do; `*` among them lets every page call."""
+    """Answers preflights and adds the CORS headers for `origins`; a `*` among them allows every page."""
 
     def __init__(self, origins: Sequence[str]) -> None:
         self._any = "*" in origins
@@ -65,7 +65,7 @@ class Cors:
         return Answer(204, headers, b"")
 
     def sending(self, request: Request, send: Send) -> Send:
-        """`send`, with what the page's browser must be told."""
+        """Wrap `send` so that it adds the CORS headers to the answer."""
         headers = [*self._headers(request.headers.get(b"origin")), (b"access-control-expose-headers", EXPOSED_HEADERS)]
 
         async def tell(message: Message) -> None:
@@ -77,11 +77,11 @@ class Cors:
 
 
 class Origins:
-    """The pages that may have the server do something: its own, and those of the `allowed` origins; `*` is all.
+    """The web pages whose requests may change something: the server's own, and those of `allowed` origins (`*`: all).
 
-    A browser can be made to send a POST without asking first, and on a server that asks for no key, or knows callers by
-    the certificate of their browser, that alone would do (cross-site request forgery). Programs send neither of the two
-    headers and are not affected. `public_url` is where callers reach the server behind a proxy.
+    A page can make a browser send a POST without a preflight. On a server that asks for no key, or identifies callers
+    by a client certificate, that POST would already take effect (cross-site request forgery). Programs send neither
+    `Origin` nor `Sec-Fetch-Site`, so the check does not affect them. `public_url` is the server's URL behind a proxy.
     """
 
     def __init__(self, allowed: Sequence[str] = (), public_url: str | None = None) -> None:
@@ -94,8 +94,8 @@ class Origins:
     def check(self, request: Request) -> None:
         """Raises Forbidden if a page of another origin sent the request.
 
-        The browser's own word counts first: a proxy may change Host. Browsers say nothing to addresses without TLS
-        other than localhost, and old ones never do; then the origin must be where the request came to.
+        `Sec-Fetch-Site` counts first, because a proxy may change Host. Browsers omit it for addresses without TLS other
+        than localhost, and old browsers always do; then `Origin` must match the Host of the request.
         """
         origin = request.headers.get(b"origin")
         if self._any or origin in self._allowed:
@@ -112,7 +112,7 @@ class Origins:
         if origin == self._public:
             return True
         scheme, _, place = origin.partition(b"://")
-        # The scheme is known only where public_url names it: a proxy may have ended TLS.
+        # Only public_url tells the scheme: a proxy may have ended TLS.
         return place == host != b"" and scheme in (b"http", b"https") and place != self._public_host
 
 

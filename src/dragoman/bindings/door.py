@@ -1,6 +1,6 @@
-"""Door: where requests come in, whichever application answers them at the time.
+"""The door: passes each request to the application that is current when it arrives.
 
-Invariant: one request is answered by one application, from its first byte to its last.
+Invariant: one application answers a request from its first byte to its last.
 """
 
 from collections.abc import Coroutine
@@ -11,7 +11,7 @@ from dragoman.bindings.http import Receive, Scope, Send
 
 
 class Door:
-    """An ASGI application: `app`, which may be replaced at any time for the requests to come."""
+    """An ASGI application that forwards to `app`. `app` may be replaced at any time; later requests go to the new one."""
 
     __slots__ = ("app",)
 

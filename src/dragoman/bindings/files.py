@@ -1,7 +1,7 @@
 """Large files by their links: `GET /files/{task}/{digest}?…&expires=…&signature=…`.
 
-Invariant: nothing is looked up before the signature fits, and nothing that is served here runs here: to a browser it is
-a download, of no origin.
+Invariant: nothing is looked up before the signature is verified, and no file runs under the server's origin: browsers
+treat it as a download without an origin.
 """
 
 import logging
@@ -22,10 +22,10 @@ MEDIA_TYPE = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,100}(; ?[\w.-]{1,40}=[\w.:+-]{
 ANY_TYPE = "application/octet-stream"
 
 RANGE = re.compile(r"bytes=([0-9]{0,18})-([0-9]{0,18})", re.ASCII)
-"""One range; of several all is sent, which RFC 9110 §14.2 allows."""
+"""One range. A request for several ranges gets the whole file, which RFC 9110 §14.2 allows."""
 
 REDIRECT_S = 60.0
-"""How long the bucket's own URL holds: the reader goes there at once."""
+"""How long the bucket's own URL is valid; the reader follows the redirect at once."""
 
 SAFE: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
@@ -36,7 +36,7 @@ SAFE: tuple[Header, ...] = (
 
 
 class FileDoor:
-    """Serves the bytes that links lead to. `redirects`: from the blob store itself, where it can."""
+    """Serves the files behind links. `redirects`: send readers to the blob store itself, if it has URLs."""
 
     def __init__(self, blobs: BlobStore, links: Links, *, redirects: bool) -> None:
         self._blobs = blobs
@@ -90,18 +90,21 @@ class FileDoor:
         return Pieces(status, headers, self._read(claim, start, stop))
 
     async def _read(self, claim: Claim, start: int, stop: int) -> AsyncGenerator[bytes, None]:
-        """The bytes. If they cannot be read to their end, the answer breaks off: its reader knows how long it is."""
+        """Read the bytes. If that fails midway, the answer breaks off; Content-Length tells the reader."""
         async with aclosing(self._blobs.pieces(claim.place, start, stop)) as pieces:
             try:
                 async for piece in pieces:
                     yield piece
             except StoreError as error:
-                log.warning("a download breaks off: %s", error)
+                log.warning("a download broke off: %s", error)
                 raise Gone from error
 
 
 def _asked(request: Request, etag: bytes, size: int) -> tuple[int, int] | None:
-    """From where up to where the reader wants it (RFC 9110 §14.1.2), nothing if there is none of it; None: all."""
+    """The range that the reader asks for, as start and stop (RFC 9110 §14.1.2). None: the whole file.
+
+    A range outside of the file has a start that is not below its stop.
+    """
     said = request.text(b"range")
     if said is None or request.method != "GET" or request.headers.get(b"if-range", etag) != etag:
         return None
@@ -118,7 +121,7 @@ def _asked(request: Request, etag: bytes, size: int) -> tuple[int, int] | None:
 
 
 def _names(known: bytes | None, etag: bytes) -> bool:
-    """Whether If-None-Match names it (RFC 9110 §13.1.2)."""
+    """Whether If-None-Match contains the ETag (RFC 9110 §13.1.2)."""
     return known is not None and any(each.strip().removeprefix(b"W/") in (etag, b"*") for each in known.split(b","))
 
 
@@ -127,7 +130,7 @@ def _media_type(said: str) -> bytes:
 
 
 def _disposition(name: str) -> bytes:
-    """A download, under its name (RFC 6266 §4; RFC 8187): plain for old readers, whole for the others."""
+    """`attachment` with the file's name (RFC 6266 §4; RFC 8187): ASCII for old clients, complete for the others."""
     name = "".join(character for character in name.replace("\\", "/").rpartition("/")[2] if character.isprintable())
     if not name.strip(". "):
         return b"attachment"

@@ -1,6 +1,6 @@
-"""`/health`: the process answers. `/ready`: it can take work, because its store can write and it is not stopping.
+"""`/health`: the process answers. `/ready`: the server can take work: its store can write, and it is not stopping.
 
-Invariant: neither waits longer than `PROBE_TIMEOUT_S`, and the store is probed at most once in `FRESH_MS`.
+Invariant: neither waits longer than `PROBE_TIMEOUT_S`, and the store is probed at most once per `FRESH_MS`.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ NO_STORE: Header = (b"cache-control", b"no-store")
 
 
 class Writable(Protocol):
-    """What is asked of the store: whether writes fail, when it last wrote, and to try."""
+    """The part of the store that is probed: whether writes fail, when it last wrote, and a trial write."""
 
     @property
     def outage(self) -> Outage | None: ...
@@ -34,8 +34,8 @@ class Writable(Protocol):
 class Health:
     """Whether the server is alive, and whether it is ready.
 
-    `unready` gives a reason of the server's own (it is stopping, all threads are taken), or None. `degraded` says which
-    agents of other servers cannot be called, and why: the server is ready nevertheless.
+    `unready` returns a reason why the server itself cannot take work (it is stopping, all threads are taken), or None.
+    `degraded` returns the agents that cannot do all of their work, with the reason; the server is ready nevertheless.
     """
 
     def __init__(
@@ -54,11 +54,11 @@ class Health:
         self._probing = asyncio.Lock()
 
     def alive(self) -> Answer:
-        """The answer of `/health`."""
+        """Answer `/health`."""
         return plain(200, b'{"status":"ok"}', NO_STORE)
 
     async def ready(self) -> Answer:
-        """The answer of `/ready`: 200, or 503 with the reason."""
+        """Answer `/ready`: 200, or 503 with the reason."""
         reason = self._unready() or await self._store_fault()
         if reason is None and not (degraded := self._degraded()):
             return plain(200, b'{"status":"ready"}', NO_STORE)
@@ -78,7 +78,7 @@ class Health:
         return self._fault if outage is None else _words(outage)
 
     def _fresh(self, at_ms: int) -> bool:
-        """Whether it was lately; what is to come, because the clock was set back, was not."""
+        """Whether a time is at most `FRESH_MS` ago. A time in the future, after the clock was set back, is not."""
         return 0 <= self._clock.now_ms() - at_ms <= FRESH_MS
 
     async def _probe(self, probe: Awaitable[None]) -> str | None:
@@ -92,6 +92,6 @@ class Health:
 
 
 def _words(outage: Outage) -> str:
-    """An outage as operators read it."""
+    """Describe an outage for operators."""
     failed = "1 write" if outage.writes == 1 else f"{outage.writes} writes"
     return f"the store cannot be written: {outage.reason}; {failed} failed since {timestamp(outage.since_ms)}"

@@ -1,7 +1,7 @@
 """The page at `/`, for people who open the server's address in a browser.
 
-Invariant: it shows what the cards show to everybody, and nothing that an agent says of itself becomes markup: there is
-no script, nothing is loaded, and the policy that comes with the page forbids both.
+Invariant: the page shows only what the public cards show, and no text of an agent becomes markup. It has no script and
+loads nothing, and its content security policy forbids both.
 """
 
 from base64 import b64encode
@@ -18,7 +18,7 @@ from dragoman.dialects.mounts import Mount
 from dragoman.model.card import Profile
 
 AGENTS_MAX = 100
-"""How many agents are shown; `GET /agents` has pages of as many."""
+"""How many agents are shown; a page of `GET /agents` has as many."""
 
 TEXT_MAX = 500
 """How much of a description is shown, in characters."""
@@ -42,7 +42,7 @@ dd { margin: 0; }
 
 
 class Home:
-    """The page of a server whose agents are `profiles`, of which `default` answers where a path names none."""
+    """The page of a server with the agents `profiles`; `default` answers where a path names no agent."""
 
     def __init__(
         self, profiles: Mapping[str, Profile], default: str, mounts: Collection[Mount], public_url: str | None
@@ -63,7 +63,7 @@ class Home:
         ]
 
     def page(self, request: Request) -> Answer | None:
-        """The page, if the request is for `/` and takes HTML, as browsers do; else None."""
+        """The page, if the request is for `/` and accepts HTML, as browsers do; else None."""
         if request.scope["path"] != "/" or request.method not in ("GET", "HEAD") or not _takes_html(request):
             return None
         body = self._html(reached(request, self._public_url)).encode()
@@ -127,7 +127,7 @@ def _link(url: str, text: str) -> str:
 
 
 def _takes_html(request: Request) -> bool:
-    """Whether HTML is among what the caller names: `*/*`, as curl sends it, does not name it."""
+    """Whether the caller names HTML in Accept; curl's `*/*` does not count."""
     for item in request.values(b"accept"):
         kind, *parameters = (part.strip().lower() for part in item.split(";"))
         if kind == "text/html":
@@ -136,6 +136,6 @@ def _takes_html(request: Request) -> bool:
 
 
 def _is_zero(parameter: str) -> bool:
-    """Whether a parameter is a weight of nothing, by which a type is refused (RFC 9110 §12.4.2)."""
+    """Whether a parameter is a weight of zero, which refuses the type (RFC 9110 §12.4.2)."""
     name, _, value = parameter.partition("=")
     return name == "q" and value.strip("0.") == ""

@@ -1,6 +1,7 @@
-"""What ASGI gives and takes, a request on its way through the bindings, and how an answer leaves.
+"""ASGI types, the request as the bindings pass it on, and the sending of answers.
 
-Invariant: an answer leaves as one start message and body messages of at most `SLICE_BYTES`, so that flow control holds.
+Invariant: an answer is sent as one start message and body messages of at most `SLICE_BYTES`, so that flow control
+works.
 """
 
 import asyncio
@@ -39,24 +40,24 @@ CLOSE: Header = (b"connection", b"close")
 NOT_SNIFFED: Header = (b"x-content-type-options", b"nosniff")
 
 SLICE_BYTES = 128 * 1024
-"""Twice uvicorn's high-water mark: a send waits once a slice is in the transport's buffer, and slices stay few."""
+"""Twice uvicorn's high-water mark: after a slice `send` waits until the buffer drains, and slices stay few."""
 
 LINGER_BYTES = 8 * 1024 * 1024
 LINGER_S = 2.0
-"""How much, and for how long, is read and thrown away after a refusal, so that the caller can read the answer first."""
+"""How much is read and discarded after a refusal, and for how long, so that the caller can read the answer first."""
 
 QUERY_FIELDS = 100
-"""More fields than this in a query are refused; ListTasks has nine."""
+"""Most fields that a query may have; ListTasks has nine."""
 
 
 class Gone(Exception):
-    """The client left before it was answered: there is nobody to answer."""
+    """The client left before it was answered."""
 
 
 class Answer(Struct, frozen=True):
-    """A plain answer. With `lingers` the rest of the request's body is read and thrown away while the answer leaves.
+    """A plain answer. With `lingers` the rest of the request's body is read and discarded while the answer is sent.
 
-    `refused` is called if there is no room for the answer to wait for its reader.
+    `refused` is called if the answer cannot be sent because `Unread` has no room for it.
     """
 
     status: int
@@ -67,7 +68,7 @@ class Answer(Struct, frozen=True):
 
 
 class Pieces(Struct, frozen=True):
-    """An answer whose body is read as it is sent; its headers say how long it is."""
+    """An answer whose body is read while it is sent. Its headers include the Content-Length."""
 
     status: int
     headers: list[Header]
@@ -75,9 +76,9 @@ class Pieces(Struct, frozen=True):
 
 
 class Streaming(Struct, frozen=True):
-    """An answer that goes on: the stream, how its items are spelled, and what the caller already has.
+    """An answer that is a stream: the stream, how its items are encoded, and what the caller has already seen.
 
-    `seen` is (seq, frame): of the event `seq` the frames up to that number were seen.
+    `seen` is (seq, frame): the caller has seen the frames of the event `seq` up to that number.
     """
 
     stream: Stream
@@ -89,11 +90,11 @@ class Streaming(Struct, frozen=True):
 
 
 class Request:
-    """A request on its way. `dialect` and `id` (the JSON-RPC id as it came) are filled in as they become known.
+    """A request. `dialect` and `id` (the JSON-RPC id as received) are set once they are known; errors are encoded with
+    them.
 
-    They say in whose words an error is told. `principal` is who sent it, once that was asked; `size` is that of its
-    body in bytes, once it was read; `held` is how much of its answer is counted as unread. `done`: what it asks for was
-    done, and only the answer is refused.
+    `principal` is set by authentication, `size` when the body was read, in bytes. `held` is how many bytes of the answer
+    are counted as unread. `done`: the operation was carried out, and only its answer is refused.
     """
 
     __slots__ = (
@@ -132,37 +133,37 @@ class Request:
         self.done = False
 
     def reserve(self, size: int) -> None:
-        """Have room for an answer of that size, until it is made. Raises TooManyRequests or Unavailable."""
+        """Reserve room for an answer of `size` bytes until it is made. Raises TooManyRequests or Unavailable."""
         if self.unread is not None:
             self.unread.take(self.principal.id, size)
             self.reserved += size
 
     def release(self) -> None:
-        """Give up what was reserved."""
+        """Release what `reserve` took."""
         if self.reserved and self.unread is not None:
             self.unread.release(self.principal.id, self.reserved)
             self.reserved = 0
 
     @property
     def peer(self) -> str:
-        """The address that it came from, without port."""
+        """The client's address, without port; empty if it is unknown."""
         client = self.scope.get("client")
         return client[0] if client else ""
 
     def text(self, name: bytes) -> str | None:
-        """A header's value; of one sent twice the last."""
+        """A header's value; the last one, if the header was sent twice."""
         value = self.headers.get(name)
         return None if value is None else value.decode("latin-1").strip()
 
     def values(self, name: bytes) -> tuple[str, ...]:
-        """The items of a comma list, from all headers of that name (RFC 9110 §5.3)."""
+        """The distinct items of a comma-separated list, from all headers of that name (RFC 9110 §5.3)."""
         if name not in self.headers:
             return ()
         joined = b",".join(value for key, value in self.scope["headers"] if key == name)
         return tuple(dict.fromkeys(item for part in joined.decode("latin-1").split(",") if (item := part.strip())))
 
     def query(self) -> dict[str, str]:
-        """The fields of the query; of one given twice the last. Raises InvalidParams if there are too many."""
+        """The fields of the query; the last value, if a field is repeated. Raises InvalidParams for too many fields."""
         raw = self.scope["query_string"]
         if not raw:
             return {}
@@ -174,12 +175,12 @@ class Request:
 
 
 def plain(status: int, body: bytes, *headers: Header) -> Answer:
-    """An answer of JSON with its length."""
+    """Make an answer of JSON with its Content-Length."""
     return Answer(status, [JSON, (b"content-length", b"%d" % len(body)), *headers], body)
 
 
 def refusal(error: A2AError, status: int, content_type: bytes, body: bytes) -> Answer:
-    """The answer for an error: its body as spelled by a dialect, and the headers that HTTP asks for with it."""
+    """Make the answer for an error: `body` is encoded by a dialect; HTTP's headers for the error are added here."""
     headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), NOT_SNIFFED]
     match error:
         case MethodNotAllowed():
@@ -190,7 +191,7 @@ def refusal(error: A2AError, status: int, content_type: bytes, body: bytes) -> A
         case Unavailable() | TooManyRequests():
             headers.append((b"retry-after", b"%d" % error.retry_after_s))
         case RequestTimeout():
-            headers.append(CLOSE)  # the rest of the request may still come, and belongs to no other
+            headers.append(CLOSE)  # the rest of this request may still arrive and must not be read as the next one
         case PayloadTooLarge():
             headers.append(CLOSE)
             return Answer(status, headers, body, lingers=True)
@@ -210,12 +211,12 @@ async def respond(answer: Answer, receive: Receive, send: Send) -> None:
     elif len(body) > SMALL_BYTES:
         for start in range(0, len(body), SLICE_BYTES):
             await send({"type": "http.response.body", "body": body[start : start + SLICE_BYTES], "more_body": True})
-        body = b""  # which is sent once all before it has gone
+        body = b""  # an empty last message ends the answer
     await send({"type": "http.response.body", "body": body})
 
 
 async def respond_in_pieces(answer: Pieces, receive: Receive, send: Send) -> None:
-    """Send an answer piece by piece, as fast as its reader takes it; one who left ends it."""
+    """Send an answer piece by piece, as fast as its reader takes it. It stops when the reader leaves."""
     gone = asyncio.ensure_future(_left(receive))
     try:
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
@@ -235,7 +236,10 @@ async def _left(receive: Receive) -> None:
 
 
 async def _linger(receive: Receive) -> None:
-    """Closing with unread bytes would reset the connection, and the caller might never see why (RFC 9112 §9.6)."""
+    """Read and discard the rest of the body, up to `LINGER_BYTES` and `LINGER_S`.
+
+    Closing with unread bytes would reset the connection, and the caller might never see the answer (RFC 9112 §9.6).
+    """
     left = LINGER_BYTES
     try:
         async with asyncio.timeout(LINGER_S):

@@ -1,7 +1,7 @@
 """JSON-RPC 2.0 over HTTP (A2A 1.0 §9): `POST /` and `POST /agents/{id}`.
 
-Invariant: every answer, also a refusal before the body was read, is a JSON-RPC response object; its id is the caller's
-id as it came, byte for byte, once that is known.
+Invariant: every answer, even a refusal before the body was read, is a JSON-RPC response object. Once the caller's id is
+known, the answer repeats it byte for byte.
 """
 
 from functools import partial
@@ -62,7 +62,7 @@ class JsonRpc:
         return Answer(200, headers, answer)
 
     async def _result(self, request: Request, dialect: Dialect, call: Call) -> bytes:
-        """The answer with what came of the call. Raises A2AError."""
+        """Make the call and encode its result as a response. Raises A2AError."""
         result = await self._handler.call(call)
         if isinstance(result, Profile):
             result = await self._cards.extended(request, result)
@@ -78,12 +78,12 @@ class JsonRpc:
         if isinstance(found, Dialect):
             return found
         agent = whose(request, found.id, self._handler)
-        self._reception.callers.admit(request, agent)  # else, nobody learns which dialect would answer
+        self._reception.callers.admit(request, agent)  # strangers must not learn the dialect of a task
         made = self._handler.dialect_of(found.id, request.principal, agent, route.mount)
         return found.stored.get(made or "", found.otherwise)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
-        """The answer for an error, in the caller's dialect as far as it is known."""
+        """Encode an error in the caller's dialect, as far as it is known."""
         dialect = request.dialect or resolve.of_nothing(request.text(b"a2a-version"), request.route.mount)
         if dialect.http_error is not None and (body := dialect.http_error(error)) is not None:
             return refusal(error, dialect.error_status(error), b"application/json", body)
@@ -93,7 +93,7 @@ class JsonRpc:
 
 
 def _opened(request: Request, body: bytes, limits: Limits) -> tuple[jsonrpc.Request, Dialect | resolve.ByTask]:
-    """The envelope, and in which dialect its params are, as far as they say so. Raises A2AError."""
+    """Decode the envelope, and find the dialect of its params, or the task that decides it. Raises A2AError."""
     try:
         rpc = jsonrpc.decode_request(body, limits.max_depth, limits.max_values)
     except A2AError:
