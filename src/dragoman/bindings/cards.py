@@ -184,7 +184,7 @@ def interfaces(base: str, mount: str, versions: Sequence[str] = VERSIONS) -> tup
     """The endpoints of a mount, in the versions that both the mount and the agent support.
 
     The mounts of protoAgent and Evo AI ignore the agent's versions: their cards stay as their clients expect them, and
-    an agent configured for one version speaks both there.
+    calls there are answered whatever the agent is configured for.
     """
     kind = mount_of(mount)
     served = SERVED[kind]

@@ -11,7 +11,7 @@ from dragoman.bindings.http import Receive, Scope, Send
 
 
 class Door:
-    """An ASGI application that forwards to `app`. `app` may be replaced at any time; later requests go to the new one."""
+    """An ASGI application that forwards to `app`, which may be replaced at any time for later requests."""
 
     __slots__ = ("app",)
 

@@ -93,8 +93,8 @@ class Request:
     """A request. `dialect` and `id` (the JSON-RPC id as received) are set once they are known; errors are encoded with
     them.
 
-    `principal` is set by authentication, `size` when the body was read, in bytes. `held` is how many bytes of the answer
-    are counted as unread. `done`: the operation was carried out, and only its answer is refused.
+    `principal` is set by authentication. `size` is the body's size in bytes, once it was read. `held` is how many bytes
+    of the answer are counted as unread. `done`: the operation was carried out, and only its answer is refused.
     """
 
     __slots__ = (

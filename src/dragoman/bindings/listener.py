@@ -1,7 +1,7 @@
-"""The listener: uvicorn on httptools, set up for what is served here.
+"""The listener: uvicorn on httptools, configured and hardened for this server.
 
-Invariant: the bytes of an answer leave in the order in which they were written, and none stays behind. Requests of one
-connection are answered one after the other, in the order in which they came.
+Invariant: the bytes of an answer are sent in the order in which they were written, and all of them are sent. Requests
+of one connection are answered one after the other, in the order in which they arrived.
 """
 
 import asyncio
@@ -33,22 +33,22 @@ HEAD_BYTES_MAX = 65_536
 as long: trailers, which are kept in memory, a chunk extension (RFC 9112 §7.1), empty lines before a request."""
 
 SLICE_BYTES = 8192
-"""The parser reads at most this much before it is asked whether requests wait for their turn: so at most some 300 do,
-of the shortest there are, which is 1 MB. A packet may have 256 KB (uvloop 0.23)."""
+"""The parser reads at most this much before the protocol checks whether requests are waiting. So at most some 300 of
+the shortest requests wait, which is 1 MB. A packet may have 256 KB (uvloop 0.23)."""
 
 READER_PAUSE_S = 60.0
-"""How long a reader may take nothing, unless a setting says otherwise."""
+"""How long a reader may take nothing, by default."""
 
 CUT_S = 0.3
-"""How long requests may still take whose connections were cut. uvicorn (0.54) looks every 0.1 s what is left."""
+"""How long requests may still run after their connections were cut. uvicorn (0.54) checks for them every 0.1 s."""
 
 JOINED_BYTES = 65_536
-"""Joining copies: what is longer than this goes out alone."""
+"""Data longer than this is written by itself, because joining copies it."""
 
 HOST = re.compile(
     rb"(?:[A-Za-z0-9._~!$&'()*+,;=%-]+|\[[0-9A-Fa-f:.]+(?:%[A-Za-z0-9._~%-]+)?\])(?::[0-9]{0,5})?", re.ASCII
 )
-"""`uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2), but not empty: every URL of this server has a host."""
+"""`uri-host [":" port]` (RFC 9110 §7.2, RFC 3986 §3.2.2). It may not be empty: every URL of this server has a host."""
 
 NO_HOST = "The request has no Host header: send the host of the URL (RFC 9112, section 3.2)."
 TWO_HOSTS = "The request has more than one Host header: send one (RFC 9112, section 3.2)."
@@ -62,18 +62,18 @@ TOO_SLOW = (
     b"HTTP/1.1 408 Request Timeout\r\ncontent-type: text/plain; charset=utf-8\r\ncontent-length: 40\r\n"
     b"connection: close\r\n\r\nThe head of the request came too slowly."
 )
-"""The answer to a head that did not come in time (RFC 9110 §15.5.9)."""
+"""The answer to a head that did not arrive in time (RFC 9110 §15.5.9)."""
 
 
 class Malformed(Exception):
-    """A request that HTTP forbids. The text is for its sender."""
+    """A request that breaks the rules of HTTP. The text is sent to the client."""
 
 
 class Corked:
-    """A transport that sends what is written in one turn of the loop with one system call, if that is little.
+    """A transport that sends the head and the body of a small answer with one system call.
 
-    uvicorn (0.54) writes the head of an answer and its body one by one, and uvloop (0.23) makes a system call of each,
-    which is a third of what a short answer costs.
+    uvicorn (0.54) writes them one by one, and uvloop (0.23) makes a system call for each write. The second call is a
+    third of the cost of a short answer.
     """
 
     __slots__ = (
@@ -95,36 +95,38 @@ class Corked:
         self._loop = loop
         self._held: bytes | None = None
         self.heading = False
-        """Whether the head of a request is under way, how much came since it began or since the last byte of a body
-        (`head_bytes`) and until when all of the head must have come (`head_until`), kept here because the protocol's
-        instances have as many attributes as Python stores compactly: one more costs 1.5 KB a connection."""
+        """Whether the head of a request is arriving. `head_bytes` counts the bytes since it began, or since the last byte
+        of a body; `head_until` is the deadline of the head.
+
+        They are kept here because the protocol's instances already have as many attributes as Python stores compactly:
+        one more would cost 1.5 KB a connection."""
         self.head_bytes = 0
         self.head_until = 0.0
         self.answered: RequestResponseCycle | None = None
-        """The request that is being answered, while later ones wait for their turn; else None, as it is the newest."""
+        """The request that is being answered, while later ones wait. None: the newest request is being answered."""
         self.hosts: list[bytes] | None = None
-        """The Host that the last request had."""
+        """The Host of the last request."""
         self.unread = b""
-        """Bytes that came behind the requests that wait. Nothing is read from the socket meanwhile."""
+        """Bytes that arrived after the waiting requests. Nothing is read from the socket meanwhile."""
         self.refusal = ""
-        """What is wrong with the bytes behind the requests that wait. It is told after their answers."""
+        """What is wrong with the bytes after the waiting requests. It is sent after their answers."""
         self.stalled: asyncio.TimerHandle | None = None
-        """Will look whether the reader has taken anything since; there while something waits for it."""
+        """Will check whether the reader has taken anything since; set while data waits for the reader."""
 
     def pause_reading(self) -> None:
-        """Read no more for now. uvloop raises if the connection is closed."""
+        """Stop reading for now. Without the check, uvloop raises on a closed connection."""
         if not self._transport.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read on, unless there are bytes that came and nobody has read."""
+        """Resume reading, unless bytes that arrived earlier are still unparsed."""
         if not self.unread and not self.refusal and not self._transport.is_closing():
             self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
-        """Send `data`; the head of an answer waits for what is written next, at most until the loop's next turn.
+        """Send `data`. The head of an answer is held for the next write, at most until the loop's next turn.
 
-        Nothing is sent once the connection is closing: uvloop (0.23) raises RuntimeError.
+        Nothing is sent once the connection is closing, because uvloop (0.23) raises RuntimeError then.
         """
         held = self._held
         if held is None and data.startswith(b"HTTP/1.1 "):
@@ -148,7 +150,7 @@ class Corked:
             self._transport.write(held)
 
     def is_closing(self) -> bool:
-        """Whether the connection is closed, or about to be."""
+        """Whether the connection is closed or closing."""
         return self._transport.is_closing()
 
     def abort(self) -> None:
@@ -156,7 +158,7 @@ class Corked:
         self._transport.abort()
 
     def close(self) -> None:
-        """Close after what was written is sent."""
+        """Close, after everything written has been sent."""
         self._flush()
         self._transport.close()
 
@@ -166,7 +168,7 @@ class Corked:
         return self._transport.get_write_buffer_size() == 0
 
     def unread_bytes(self) -> int:
-        """How much waits here, and in the system, for the reader to take it. On other systems than Linux only here."""
+        """How many bytes the reader has not taken: those buffered here and, on Linux, those in the kernel."""
         unread = self._transport.get_write_buffer_size()
         if sys.platform == "linux" and (found := self._transport.get_extra_info("socket")) is not None:
             with suppress(OSError):
@@ -178,31 +180,31 @@ class Corked:
 
 
 class ListenerConfig(uvicorn.Config):
-    """uvicorn's settings, and how long a reader may take nothing."""
+    """uvicorn's settings, plus how long a reader may take nothing."""
 
     reader_pause_s = READER_PAUSE_S
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """uvicorn's protocol on a corked transport, with the bounds and the rules of HTTP that it and httptools lack.
+    """uvicorn's protocol on a corked transport, plus the limits and HTTP rules that uvicorn and httptools lack.
 
-    The head of a request may have about `HEAD_BYTES_MAX`. One that takes longer than the keep-alive time must come at
-    `SLOWEST_BYTES_PER_S`, or is answered with 408; a client that connects and is silent for as long is cut. So is a
-    reader that takes nothing of what waits for it. A request has one Host. An offer to change the protocol is declined
-    by ignoring it. Pipelined requests wait in bounded memory.
+    The head of a request may have about `HEAD_BYTES_MAX`. A head that takes longer than the keep-alive time must arrive
+    at `SLOWEST_BYTES_PER_S`, or it is answered with 408. A client that connects and stays silent for the keep-alive
+    time is cut off, and so is a reader that takes nothing of the waiting data for `reader_pause_s`. A request has one
+    Host. An offer to change the protocol is ignored. Pipelined requests wait in bounded memory.
     """
 
-    transport: Corked  # type: ignore[assignment]  # all that uvicorn uses
+    transport: Corked  # type: ignore[assignment]  # has everything that uvicorn uses
     config: ListenerConfig
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
-        """A client connected."""
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
+        """Wrap the transport of a new client, and set the deadline for its first head."""
         super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
         self.transport.head_until = self.loop.time() + self.timeout_keep_alive
         self._expect_more()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client left. uvicorn tells only the newest request; an older one may be the one that is answered."""
+        """Tell the request that is being answered. uvicorn tells only the newest one."""
         transport = self.transport
         answered, transport.answered, transport.unread = transport.answered, None, b""
         self.pipeline.clear()
@@ -213,7 +215,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._expect_nothing()
 
     def on_message_begin(self) -> None:
-        """A request begins."""
+        """Set the deadline for the head of a request."""
         transport = self.transport
         transport.heading = True
         transport.head_bytes = 0
@@ -221,19 +223,19 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:
-        """Its head is complete. Raises Malformed."""
+        """Check the head of a request, then let uvicorn begin to answer it. Raises Malformed."""
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
                 raise Malformed(NO_PROXY)
-            return  # the head is read again without the offer: see _decline_upgrade
+            return  # the head is parsed again without the offer: see _decline_upgrade
         transport = self.transport
         hosts = [value for name, value in self.headers if name == b"host"]
-        if hosts != transport.hosts:  # mostly that of the connection's last request
+        if hosts != transport.hosts:  # usually they are those of the connection's last request
             transport.hosts = self._checked(hosts)
         transport.heading = False
         before = self.cycle
         super().on_headers_complete()
-        self.headers = []  # trailers come to on_header, too, and are no headers (RFC 9110 §6.5.1)
+        self.headers = []  # on_header also gets trailers, which are no headers (RFC 9110 §6.5.1)
         if self.pipeline and transport.answered is None:
             transport.answered = before
 
@@ -243,14 +245,17 @@ class GuardedProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """It is complete, unless httptools has skipped its body (see _decline_upgrade); else as uvicorn has it."""
+        """Mark the request's body as complete, as uvicorn does.
+
+        An offer to upgrade is skipped, because httptools has not read the body then (see _decline_upgrade).
+        """
         cycle = self.cycle
         if not self.parser.should_upgrade() and not cycle.response_complete:
             cycle.more_body = False
             cycle.message_event.set()
 
     def on_response_complete(self) -> None:
-        """It is answered: the next one's turn."""
+        """Go on to the next request of the connection."""
         transport = self.transport
         if transport.answered is not None:
             following = self.pipeline[-1][0]
@@ -262,7 +267,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._read_on()
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Parse the bytes, or keep them while earlier requests wait."""
         transport = self.transport
         if transport.refusal:
             return
@@ -273,7 +278,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self._read(data)
 
     def _read_on(self) -> None:
-        """Read the bytes that waited, or refuse what came instead of a request."""
+        """Parse the bytes that were kept, or send the refusal that waited."""
         transport = self.transport
         unread, transport.unread = transport.unread, b""
         if unread:
@@ -285,7 +290,7 @@ class GuardedProtocol(HttpToolsProtocol):
             self.send_400_response(transport.refusal)
 
     def _read(self, data: bytes) -> None:
-        """Parse the bytes up to the first request that has to wait."""
+        """Parse the bytes in slices, up to the first request that has to wait."""
         self._unset_keepalive_if_required()
         transport = self.transport
         if len(data) <= SLICE_BYTES:
@@ -302,11 +307,12 @@ class GuardedProtocol(HttpToolsProtocol):
                     return
         if self.cycle is None or self.cycle.response_complete:
             if not transport.heading:
-                transport.head_until = self.loop.time() + self.timeout_keep_alive  # line ends before a head begin none
+                # Empty lines before a head do not begin one, so the deadline starts anew here.
+                transport.head_until = self.loop.time() + self.timeout_keep_alive
             self._expect_more()
 
     def _parse(self, data: bytes | memoryview) -> bool:
-        """Parse some bytes; False if they are refused."""
+        """Parse some bytes. Returns False if they were refused."""
         transport = self.transport
         transport.head_bytes += len(data)
         if transport.heading:
@@ -325,29 +331,29 @@ class GuardedProtocol(HttpToolsProtocol):
             self._decline_upgrade()
         except httptools.HttpParserError as error:
             return self._refuse_malformed(error)
-        return self._parse(rest)  # not deep: a slice has some 130 such heads at most
+        return self._parse(rest)  # the recursion is bounded: a slice has at most some 130 such heads
 
     def _refuse_malformed(self, error: httptools.HttpParserError) -> Literal[False]:
-        wrong = error.__context__  # where httptools puts an exception of ours
+        wrong = error.__context__  # httptools keeps our exception here
         self._refuse(str(wrong) if isinstance(wrong, Malformed) else MALFORMED)
         return False
 
     def _decline_upgrade(self) -> None:
-        """Read the head again without its Upgrade header, with a new parser, which then reads the body.
+        """Parse the head again without its Upgrade header, with a new parser, which then reads the body.
 
         A server may ignore the offer (RFC 9110 §7.8); curl --http2 and Java's HttpClient make it with every request.
         httptools (0.9) stops at such a head and takes the body for another protocol's
-        (github.com/MagicStack/httptools/issues/124), so uvicorn loses it (github.com/Kludex/uvicorn/issues/2722). This
-        can go with a version of httptools that lets a protocol decline, or of uvicorn that delivers the body.
+        (github.com/MagicStack/httptools/issues/124), so uvicorn loses it (github.com/Kludex/uvicorn/issues/2722). The
+        workaround can go once httptools lets a protocol decline the offer, or uvicorn delivers the body.
         """
         head = [b"%s %s HTTP/%s\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
         head += [b"%s: %s\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
-        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn sets it
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as in uvicorn
         self.parser.feed_data(b"".join([*head, b"\r\n"]))
 
     def _checked(self, hosts: list[bytes]) -> list[bytes] | None:
-        """The one Host; None where HTTP/1.0 has none (RFC 9112 §3.2). Raises Malformed."""
+        """Check that there is one valid Host; None if HTTP/1.0 sent none (RFC 9112 §3.2). Raises Malformed."""
         if len(hosts) > 1:
             raise Malformed(TWO_HOSTS)
         if hosts:
@@ -359,13 +365,13 @@ class GuardedProtocol(HttpToolsProtocol):
         return None
 
     def _refuse(self, why: str) -> None:
-        """Answer 400 and close, after the requests that came before are answered."""
+        """Answer 400 and close, after all earlier requests are answered."""
         transport, newest = self.transport, self.cycle
         if newest is None or newest.response_complete:
             self.send_400_response(why)
         elif not newest.more_body:
             self._refuse_later(why)
-        elif transport.answered is not None:  # the body of one that waits is malformed
+        elif transport.answered is not None:  # the body of a waiting request is malformed
             self.pipeline.popleft()
             self.cycle = self.pipeline[0][0] if self.pipeline else transport.answered
             if not self.pipeline:
@@ -381,7 +387,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.pause_reading()
 
     def shutdown(self) -> None:
-        """The server stops: what is answered goes out. Nobody waits for the rest of a request.
+        """Stop: answers under way are completed, but a request whose body is incomplete is dropped.
 
         Its client sees the connection close before an answer, as with any server that restarts.
         """
@@ -393,7 +399,7 @@ class GuardedProtocol(HttpToolsProtocol):
             super().shutdown()
 
     def timeout_keep_alive_handler(self) -> None:
-        """Nothing came for too long, or not all of a head."""
+        """Close a connection that was idle for too long, or whose head did not arrive in time."""
         if self.transport.heading and not self.transport.is_closing():
             self.transport.write(TOO_SLOW)
         super().timeout_keep_alive_handler()
@@ -405,12 +411,12 @@ class GuardedProtocol(HttpToolsProtocol):
         self._expect_flush()
 
     def pause_writing(self) -> None:
-        """Enough waits for the reader."""
+        """Start to watch the reader, because the write buffer is full."""
         super().pause_writing()
         self._expect_reading(self.transport.unread_bytes())
 
     def resume_writing(self) -> None:
-        """The reader has taken most of it."""
+        """Stop watching the reader, because it has taken most of the buffer."""
         super().resume_writing()
         if not self.transport.is_closing():
             self._expect_nothing()
@@ -431,7 +437,7 @@ class GuardedProtocol(HttpToolsProtocol):
             timer.cancel()
 
     def _cut_unless_less_than(self, unread: int) -> None:
-        """Cut a reader that has taken nothing since so much waited for it: closing would wait for it for ever."""
+        """Cut off a reader if it has taken nothing since `unread` bytes waited. A normal close would wait for ever."""
         left = self.transport.unread_bytes()
         if left < unread:
             self._expect_reading(left)
@@ -444,7 +450,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
 
 def listener(app: Door, reader_pause_s: float = READER_PAUSE_S) -> uvicorn.Server:
-    """A server for sockets that are bound already. It takes no signals: whoever runs it drains first."""
+    """Make a server for sockets that are already bound. It handles no signals: its caller drains the engine first."""
     server = uvicorn.Server(
         config := ListenerConfig(
             app,
@@ -453,7 +459,7 @@ def listener(app: Door, reader_pause_s: float = READER_PAUSE_S) -> uvicorn.Serve
             lifespan="off",
             interface="asgi3",
             log_config=None,
-            log_level="error",  # its warnings are one line for every request of a scanner
+            log_level="error",  # it warns once for every request of a scanner
             access_log=False,
             proxy_headers=False,
             server_header=False,
@@ -468,7 +474,7 @@ def listener(app: Door, reader_pause_s: float = READER_PAUSE_S) -> uvicorn.Serve
 
 
 async def close_listener(server: uvicorn.Server, serving: "asyncio.Task[None]", within_s: float) -> None:
-    """Take no more connections, and wait for the answers that are under way; then cut their connections.
+    """Accept no more connections and wait for the answers under way; then cut the connections that are left.
 
     Returns within `within_s`, or after `2 * CUT_S` if that is longer.
     """
@@ -490,14 +496,14 @@ async def _wait(tasks: Collection["asyncio.Task[None]"], timeout_s: float) -> No
 
 
 def _is_no_cancel(record: logging.LogRecord) -> bool:
-    """A filter. Requests are canceled by the end of the server alone, and uvicorn (0.54) logs each with a traceback."""
+    """Filter out canceled requests: uvicorn (0.54) logs each with a traceback, but only a stop cancels requests."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
 def bound_socket(host: str, port: int) -> socket.socket:
-    """A socket that has the address, but does not listen yet. Raises OSError if it cannot have it."""
+    """Bind a socket to the address without listening yet. Raises OSError if that fails."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # asyncio sets TCP_NODELAY only where the protocol is named; without it answers wait 40 ms for a delayed ACK.
+    # asyncio sets TCP_NODELAY only if the protocol is given; without it answers wait 40 ms for a delayed ACK.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -62,12 +62,12 @@ DIALECT = Dialect(
     encode_result=_nothing,
     encode_snapshot=_nothing,
     encode_message=_nothing,
-    encode_event=lambda head, event, record: (),  # they come with the event: see Following
+    encode_event=lambda head, event, record: (),  # events bring their frames: see Following
     encode_error=lambda error: serve_telling.error(b"null", error),
     error_status=serve_telling.status,
     manners=Manners(answers_with_message=False, subscribes_to_ended=True),
 )
-"""What is stored with the tasks made here."""
+"""The dialect that is stored with the tasks made here."""
 
 
 def _no_operation() -> SendMessage:
@@ -75,7 +75,10 @@ def _no_operation() -> SendMessage:
 
 
 class Mcp:
-    """The endpoint. `wait_s` is how long an answer in one piece may take, `version` that of this program."""
+    """The endpoint `/mcp`.
+
+    `wait_s` is how long a call without a stream waits for its result; `version` is the version of this program.
+    """
 
     def __init__(
         self,
@@ -130,24 +133,27 @@ class Mcp:
         return Answer(202, [], b"")
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
-        """The answer for an error. One to a message that nobody answers is told by its status (Transports)."""
+        """Encode an error. If the message expects no response, the HTTP status tells the error (Transports)."""
         status = serve_telling.status(error)
         if status == 200 and request.id == b"null":
             status = 500 if isinstance(error, InternalError) else 400
         return refusal(error, status, b"application/json", serve_telling.error(request.id, error))
 
-    # -- who may -------------------------------------------------------------------------------------------------------
+    # -- access --------------------------------------------------------------------------------------------------------
 
     def _tools(self, request: Request) -> list[Tool]:
-        """Those of the agents that the caller may use."""
+        """The tools of the agents that the caller may use."""
         profiles, callers = self._reception.profiles, self._reception.callers
         usable = {agent: profile for agent, profile in profiles.items() if callers.admits(request, agent)}
         return serve_tools.tools(usable, extended=request.principal is not ANONYMOUS)
 
-    # -- what no call asked for ----------------------------------------------------------------------------------------
+    # -- the stream of a session ---------------------------------------------------------------------------------------
 
     def _listened(self, request: Request, place: Place) -> Answer | Streaming:
-        """The stream of a session. Without one nothing is told: older clients look for another transport here."""
+        """Open the stream of a session. Raises MethodNotAllowed without a session.
+
+        Older clients send GET without a session to detect another transport.
+        """
         owner, session_key = place
         if not session_key:
             raise MethodNotAllowed(("POST", "DELETE", "OPTIONS"))
@@ -159,7 +165,7 @@ class Mcp:
         wrong = InvalidRequest(f"Accept must have {kinds}")
         return refusal(wrong, 406, b"application/json", serve_telling.error(request_id, wrong))
 
-    # -- what is answered at once --------------------------------------------------------------------------------------
+    # -- requests that are answered at once ----------------------------------------------------------------------------
 
     def _asked(self, request: Request, place: Place, said: serve.Request) -> Answer:
         more: list[Header] = []
@@ -181,7 +187,7 @@ class Mcp:
         return plain(200, serve_telling.result(said.id, encoded), *more)
 
     async def _told(self, request: Request, place: Place, said: serve.Notification) -> None:
-        """A notification; what cannot be canceled any more is left alone (2025-11-25, Cancellation)."""
+        """Handle a notification. A call that cannot be canceled any more is left alone (2025-11-25, Cancellation)."""
         if said.method != names.CANCELLED:
             return
         call = self._underway.find(place, serve.cancelled(said.params))
@@ -196,13 +202,13 @@ class Mcp:
             call.canceled = False
 
     async def _replied(self, request: Request, place: Place, said: serve.Response) -> None:
-        """The answer to a question, or that there is none. Raises A2AError.
+        """Pass the user's answer to a question on to the task, or end the calls if the user declined. Raises A2AError.
 
-        What nobody waits for any more is left alone: official clients end their session when an answer is refused.
+        A late answer is ignored, because official clients end their session when an answer is refused.
         """
         task_id = serve_telling.task_of(said.id)
         if not task_id:
-            raise InvalidRequest("id is that of no request of this server")
+            raise InvalidRequest("this server sent no request with that id")
         reply = await decode_body(request, self._reception.limits, partial(serve.reply, said.result))
         if reply.text is None:
             for call in self._underway.of_task(place, task_id):
@@ -217,7 +223,7 @@ class Mcp:
         try:
             await self._handler.call(replace(self._call_of(request, send), idempotency_key=said.id))
         except (AgentNotFound, TaskNotFound, UnsupportedOperation) as error:
-            log.info("an answer was not wanted any more: %s", error.message)
+            log.info("an answer came too late: %s", error.message)
 
     # -- tools/call ----------------------------------------------------------------------------------------------------
 
@@ -246,7 +252,7 @@ class Mcp:
         tool: Tool,
         accepted: frozenset[str],
     ) -> Answer | Streaming:
-        """Send the message, or look after the task. Raises A2AError."""
+        """Send the message, or follow the task that the arguments name. Raises A2AError."""
         place = (request.principal.id, at.key)
         wants = await decode_body(request, self._reception.limits, partial(self._wanted, request, asked))
         level = self._underway.level(place)
@@ -286,14 +292,14 @@ class Mcp:
         return await self._waited(request, following)
 
     def _wanted(self, request: Request, asked: serve.ToolCall) -> serve_arguments.Asked:
-        """What a call wants, if it is within the limits. Raises InvalidParams."""
+        """Parse the arguments of a call, and check them against the limits. Raises InvalidParams."""
         wants, limits = serve_arguments.asked(asked.arguments, new_id()), self._reception.limits
         if wants.message is not None and request.size >= LARGE_BYTES:
             check_parts(wants.message, limits.max_parts, limits.max_text)
         return wants
 
     async def _waited(self, request: Request, following: Following) -> Answer:
-        """The result in one piece, at the latest after `wait_s`: how the task stands then."""
+        """Wait for the result, or after `wait_s` answer with the task's current state."""
         gone = asyncio.create_task(_close_when_gone(following, request))
         try:
             async with asyncio.timeout(self._wait_s):
@@ -310,7 +316,7 @@ class Mcp:
         return plain(200, result)
 
     async def _further(self, call: Call, task_id: str, seq: int) -> Stream:
-        """The task's stream behind an event, until the task ends."""
+        """Open the task's stream after the event `seq`, until the task ends."""
         further = Subscribe(id=task_id, tenant=call.agent)
         return await self._handler.stream(replace(call, operation=further, after=str(seq), idempotency_key=None))
 
@@ -331,7 +337,7 @@ def _begins(said: serve.Said) -> bool:
 
 
 def _accepted(request: Request) -> frozenset[str]:
-    """What of the media types that an answer can have the caller takes; one that says nothing takes JSON."""
+    """The media types of answers that the caller accepts; JSON if there is no Accept header."""
     sent = request.values(b"accept")
     if not sent:
         return frozenset({JSON})

@@ -1,4 +1,4 @@
-"""A tool's call as it goes on: a task's stream, told in messages of MCP, that ends with the result.
+"""A tool call in progress: a task's stream translated to MCP messages, ending with the result.
 
 Invariant: a call ends with exactly one result, unless its caller has left or has canceled it.
 """
@@ -17,16 +17,16 @@ from dragoman.model.lifecycle import Fold
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
 
 KEY = "mcp"
-"""Under which the frames are in what comes out, and the dialect's key."""
+"""The dialect's key, under which events carry their frames."""
 
 QUIET_MS = 5000
-"""After so long without a report it is told that the agent goes on writing."""
+"""After this long without a report, new output of the agent is reported as progress."""
 
 
 class Told(Struct, frozen=True):
-    """What the caller wants to hear: `request_id` and `token` are raw JSON; without a token there is no progress.
+    """What the caller wants to receive. `request_id` and `token` are raw JSON; without a token there is no progress.
 
-    `logs`: what the agent says of its work, as log messages. `version` is that of the protocol.
+    `logs`: the agent's status messages are sent as log messages. `version` is the protocol's version.
     """
 
     request_id: bytes
@@ -36,15 +36,15 @@ class Told(Struct, frozen=True):
 
 
 class Following:
-    """A stream of events without a seq, whose frames are messages: see `engine.handler.Stream`.
+    """A stream of events without a seq, whose frames are MCP messages: see `engine.handler.Stream`.
 
-    `asks` opens the task's stream anew behind an event and until the task ends; then the caller's user is asked what
-    the agent asks, and the answer comes another way. None: nobody can be asked, and a question ends the call.
+    `asks` reopens the task's stream after an event, until the task ends. It is used when the agent asks a question: the
+    caller's user gets the question, and the answer arrives in another request. None: a question ends the call.
     """
 
     base: Record | None = None
     retry = False
-    """A call that a stopping server cut has ended with a result that says how to go on."""
+    """A call that a stopping server cuts ends with a result that says how to continue, so no retry is needed."""
 
     def __init__(
         self,
@@ -56,13 +56,13 @@ class Following:
         ended: Callable[["Following"], None],
         until_terminal: bool,
     ) -> None:
-        """`ended` is called once. `until_terminal`: the stream goes on when the agent asks."""
+        """`ended` is called once, when the call ends. `until_terminal`: the stream goes on when the agent asks."""
         assert stream.head is not None  # without Manners.answers_with_message there is always a task
         self.head: TaskHead | None = stream.head
         self.task_id = stream.head.id
         self.agent = stream.head.agent
         self.canceled = False
-        """The caller has canceled the call, and wants no result."""
+        """The caller has canceled the call and expects no result."""
         self._stream = stream
         self._told = told
         self._clock = clock
@@ -76,7 +76,7 @@ class Following:
         self._quiet_until_ms = 0
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """What came since, as frames; see `engine.handler.Stream.next`."""
+        """Return what happened since, as frames; see `engine.handler.Stream.next`."""
         while not self._over:
             batch = await self._stream.next(wait_s)
             if batch is None:
@@ -95,17 +95,17 @@ class Following:
         return None
 
     def close(self) -> None:
-        """The caller has left: see `engine.handler.Stream.close`. The task goes on."""
+        """End the call because the caller has left: see `engine.handler.Stream.close`. The task goes on."""
         self._left = True
         self._end()
 
     def declined(self) -> None:
-        """The user has put the question away: the call ends, and the task still waits."""
+        """End the call because the user declined the question. The task still waits."""
         self._asks = None
         self._stream.close()
 
     def result(self) -> bytes | None:
-        """The answer with the task as it stands now; None if nothing has come yet."""
+        """The response with the task in its current state; None if no event has arrived yet."""
         if self._fold is None:
             return None
         encoded = serve_results.encode_task(self._fold.record(), self._told.version)
@@ -143,7 +143,7 @@ class Following:
                         return []
 
     async def _stood(self, state: TaskState) -> list[bytes]:
-        """What follows from the state that the task is in."""
+        """The messages for the state that the task has reached."""
         if state in TERMINAL:
             return self._finished()
         if state in INTERRUPTED:
@@ -151,7 +151,7 @@ class Following:
         return []
 
     async def _interrupted(self, state: TaskState) -> list[bytes]:
-        """The user is asked, if that can be; what is asked with `auth-required` is no matter for a form."""
+        """Ask the user, or end the call if that is impossible, as with `auth-required`: forms are not for credentials."""
         asks, fold = self._asks, self._fold
         assert fold is not None
         if asks is None or state is TaskState.AUTH_REQUIRED:
@@ -160,7 +160,7 @@ class Following:
             try:
                 further = await asks(self.task_id, fold.seq)
             except A2AError:
-                return self._finished()  # it may not follow, or the server is stopping
+                return self._finished()  # the caller may not follow the task, or the server is stopping
             self._stream.close()
             self._stream = further
             self._until_terminal = True
@@ -185,7 +185,7 @@ class Following:
         return frames
 
     def _wrote(self) -> list[bytes]:
-        """That the agent gives something out, told now and then: what it is, the result says."""
+        """Report at most once per `QUIET_MS` that the agent writes output. The output itself is in the result."""
         now_ms = self._clock.now_ms()
         if self._progress is None or now_ms < self._quiet_until_ms:
             return []
@@ -194,7 +194,7 @@ class Following:
 
 
 def _event(batch: Sequence[StreamItem] | None) -> Event:
-    """An event to carry the frames: it is not looked at."""
+    """An event to carry the frames; its content is not used."""
     for item in batch or ():
         if isinstance(item, Logged):
             return item.event

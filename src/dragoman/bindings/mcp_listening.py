@@ -1,6 +1,6 @@
-"""What sessions of MCP are told that no call of theirs asked for: that there are other tools.
+"""Notifications to MCP sessions outside of calls: the list of tools has changed.
 
-Invariant: a session that listens is told of every change since it began, once or more often.
+Invariant: a listening session is told of every change since it began, at least once.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.task import Record, TaskHead, TaskState
 
 RETRY_S = 60
-"""When a caller that listens too often shall try again: hosts listen for as long as they run."""
+"""Retry-After for a caller with too many open sessions: hosts listen for as long as they run."""
 
 
 class Listening:
-    """What one session is told, until it leaves or the server stops: see `engine.handler.Stream`."""
+    """The notifications to one session, until it leaves or the server stops: see `engine.handler.Stream`."""
 
     head: TaskHead | None = None
     base: Record | None = None
     retry = True
-    """It ends when the server does, and whoever listened shall come back."""
+    """The stream ends with the server, and the client should reconnect."""
 
     def __init__(self, listeners: "Listeners", owner: str, quiet_s: float) -> None:
         self._listeners = listeners
@@ -35,11 +35,11 @@ class Listening:
         self._over = False
 
     def tell(self) -> None:
-        """There are other tools."""
+        """Note that the tools have changed."""
         self._news.set()
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """That there are other tools, when there are; see `engine.handler.Stream.next`."""
+        """Wait for a change of the tools; see `engine.handler.Stream.next`."""
         try:
             async with asyncio.timeout(self._quiet_s if wait_s is None else wait_s):
                 await self._news.wait()
@@ -52,17 +52,20 @@ class Listening:
         return (Logged(0, unseen, 0, {KEY: (serve_telling.TOOLS_CHANGED,)}),)
 
     def close(self) -> None:
-        """Whoever listened has left."""
+        """End the stream because the client has left."""
         self._over = True
         self._news.set()
         self._listeners.left(self, self._owner)
 
 
 class Listeners:
-    """Who listens, by principal; whichever application answers. `most` is how many one principal may have; 0: any."""
+    """The open streams by principal, shared by all applications of the server.
+
+    `most` is how many streams one principal may have; 0: any number.
+    """
 
     def __init__(self, most: int, quiet_s: float) -> None:
-        """After `quiet_s` without news a stream shows that it is there."""
+        """`quiet_s`: how long a stream may be silent before it sends a keep-alive."""
         self._most = most
         self._quiet_s = quiet_s
         self._listening: dict[str, set[Listening]] = {}
@@ -71,7 +74,7 @@ class Listeners:
         self._stopped = False
 
     def listen(self, owner: str, session: str) -> Listening:
-        """A stream for the session with that key, which began before or after the tools were changed.
+        """Open a stream for the session with that key. A session older than the last change is told of it at once.
 
         Raises TooManyRequests.
         """
@@ -87,7 +90,7 @@ class Listeners:
         return stream
 
     def left(self, stream: Listening, owner: str) -> None:
-        """One listens no more."""
+        """Forget a stream that has ended."""
         theirs = self._listening.get(owner)
         if theirs is not None:
             theirs.discard(stream)
@@ -95,7 +98,7 @@ class Listeners:
                 del self._listening[owner]
 
     def serve(self, profiles: Mapping[str, Profile], now_ms: int) -> None:
-        """The agents from now on: if they are others than before, all who listen are told."""
+        """Set the agents that are served. If they differ from those before, all streams are told."""
         served = dict(profiles)
         if served == self._served:
             return
@@ -105,12 +108,12 @@ class Listeners:
                 stream.tell()
 
     def stop(self) -> None:
-        """The server stops: nobody is told any more."""
+        """End all streams, present and future, because the server stops."""
         self._stopped = True
         for stream in [stream for theirs in self._listening.values() for stream in theirs]:
             stream.close()
 
 
 def began_ms(session: str) -> int:
-    """When the session with that key began, in milliseconds since the epoch: its key is a UUID of version 7."""
+    """When the session began, in milliseconds since the epoch: its key is a UUID of version 7."""
     return UUID(session).int >> 80

@@ -1,6 +1,6 @@
-"""`/metrics`: what is counted, in the format that Prometheus scrapes.
+"""`/metrics`: the counters in Prometheus' format.
 
-Invariant: nothing is imported and nothing is built for it before the first scrape.
+Invariant: nothing is imported or built for it before the first scrape.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from dragoman.telemetry.counts import Counts
 
 
 class Exposition:
-    """The page. `writes` is asked how many writes the store was given, and how many of them failed."""
+    """The metrics page. `writes` returns how many writes the store was given, and how many of them failed."""
 
     def __init__(self, counts: Counts, prefix: str, version: str, writes: Callable[[], tuple[int, int]]) -> None:
         self._counts = counts
@@ -23,8 +23,8 @@ class Exposition:
         self._page: Any = None
 
     async def answer(self, request: Request, streams: int) -> Answer:
-        """The answer to a scrape; `streams` is how many are open."""
-        if self._page is None:  # importing takes a while, and the loop has other things to do
+        """Answer a scrape. `streams` is the number of open streams."""
+        if self._page is None:  # the import takes a while, so it runs beside the loop
             module = await asyncio.to_thread(importlib.import_module, "dragoman.telemetry.prometheus")
             self._page = module.Page(self._counts, self._prefix, self._version)
         accept = request.text(b"accept") or ""

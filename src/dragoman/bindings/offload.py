@@ -1,7 +1,7 @@
-"""Reading and writing of large JSON, on a thread beside the loop.
+"""Decoding and encoding of large JSON, on a thread beside the loop.
 
-Invariant: one such job is done at a time, and while it is the loop still gets its turns: each single call into the
-decoder or encoder is bounded by `max_body_bytes` and `max_values`, and between two calls the interpreter is given away.
+Invariant: one job runs at a time, and the loop still gets its turns meanwhile: each single call of the decoder or
+encoder is bounded by `max_body_bytes` and `max_values`, and between two calls the interpreter lock is released.
 """
 
 import asyncio
@@ -12,7 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LARGE_BYTES = 64 * 1024
-"""JSON of that size is read and written on the thread: it takes a millisecond, the way there and back 0.1 ms."""
+"""JSON of at least this size is handled on the thread: that takes a millisecond, the switch there and back 0.1 ms."""
 
 
 class Offload:
@@ -24,5 +24,5 @@ class Offload:
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="json")
 
     async def run(self, job: Callable[[], T]) -> T:
-        """What `job` returns. It goes on if nobody waits any more."""
+        """Run `job` on the thread and return its result. The job goes on even if the caller is canceled."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, job)

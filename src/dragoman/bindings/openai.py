@@ -1,7 +1,7 @@
 """OpenAI's chat completions over agents: `POST /v1/chat/completions` and `GET /v1/models`.
 
-Invariant: every answer, refusals included, has the shape that OpenAI's own clients read; a completion is a task like
-any other, and its id is in the answer's headers.
+Invariant: every answer, including a refusal, has the shape that OpenAI's own clients expect. A completion is a task
+like any other, and its id is in the answer's headers.
 """
 
 from collections.abc import Sequence
@@ -34,10 +34,10 @@ from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState
 
 TASK_ID = b"x-dragoman-task-id"
 CONTEXT_ID = b"x-dragoman-context-id"
-"""In an answer the task and its context; in a request the task to answer, the context to go on in."""
+"""In an answer: the task and its context. In a request: the task to answer, and the context to continue."""
 
 NO_RETRY: Header = (b"x-should-retry", b"false")
-"""OpenAI's official clients obey it; else they send again after a 5xx, and the agent would work twice."""
+"""OpenAI's official clients obey it. Without it they retry after a 5xx, and the agent would work twice."""
 
 
 def _nothing(*_: object) -> Any:
@@ -45,7 +45,7 @@ def _nothing(*_: object) -> Any:
 
 
 def _frames(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    return ()  # they come with the event: see Completion
+    return ()  # events bring their frames: see Completion
 
 
 DIALECT = Dialect(
@@ -62,12 +62,12 @@ DIALECT = Dialect(
     error_status=error_status,
     manners=Manners(late_is_error=True),
 )
-"""What is stored with the tasks made here, and how their errors are told. Frames need the chunks before them, so
-`Completion` makes them."""
+"""The dialect that is stored with the tasks made here, and that encodes errors. A frame depends on the chunks before
+it, so `Completion` makes the frames."""
 
 
 class OpenAi:
-    """Chat completions of all agents: the `model` is an agent's id, and without one the default agent answers."""
+    """Chat completions of all agents. `model` is an agent's id; without it the default agent answers."""
 
     def __init__(self, handler: Handler, reception: Reception, default: str, clock: Clock) -> None:
         self._handler = handler
@@ -103,7 +103,7 @@ class OpenAi:
         return plain(200, encoded, *_about(result.head))
 
     def models(self, request: Request) -> Answer:
-        """Answer `GET /v1/models`, with the agents that the caller may use, and `GET /v1/models/{id}`.
+        """Answer `GET /v1/models` with the agents that the caller may use, and `GET /v1/models/{id}` with one agent.
 
         Raises AgentNotFound, Unauthorized or Forbidden.
         """
@@ -130,7 +130,7 @@ class OpenAi:
         }
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
-        """The answer for an error."""
+        """Encode an error, and tell OpenAI's clients whether to retry."""
         answer = refusal(error, error_status(error), b"application/json", encode_error(error))
         if (task_id := task_of(error)) is not None:
             answer.headers.append((TASK_ID, task_id.encode()))
@@ -140,15 +140,15 @@ class OpenAi:
 
 
 class Completion:
-    """A task's stream with its frames made: see `engine.handler.Stream`.
+    """A task's stream, with each batch encoded as completion chunks: see `engine.handler.Stream`.
 
-    What it gives out are events without a seq, because OpenAI's streams cannot be resumed and have no `id:` lines; the
-    frames of a batch are on its first event.
+    Its events have no seq, because OpenAI's streams cannot be resumed and have no `id:` lines. The first event of a
+    batch carries all frames of the batch.
     """
 
     base: Record | None = None
     retry = False
-    """A stream that a stopping server cut has ended with an error, and there is nothing to come back to."""
+    """A stream that a stopping server cuts ends with an error, and cannot be resumed."""
 
     def __init__(self, stream: Stream, agent: str, clock: Clock, *, tells_usage: bool) -> None:
         self.head = stream.head
@@ -161,7 +161,7 @@ class Completion:
             self._chunks = self._begun(stream.head.id, encode.created_s(stream.head))
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """What came since, as frames; see `engine.handler.Stream.next`."""
+        """Return what happened since, as frames; see `engine.handler.Stream.next`."""
         while self._chunks is None or not self._chunks.over:
             batch = await self._stream.next(wait_s)
             if batch is None:
@@ -169,21 +169,21 @@ class Completion:
             if not batch:
                 return ()
             events = [event for item in batch for event in self._events(item)]
-            assert self._chunks is not None  # at the latest, a direct answer has made them
+            assert self._chunks is not None  # a direct answer has made them at the latest
             frames = [frame for event in events for frame in self._chunks.of(event)]
             if frames:
                 return (Logged(0, events[0], 0, {DIALECT.key: tuple(frames)}),)
         return None
 
     def close(self) -> None:
-        """The caller has left: see `engine.handler.Stream.close`."""
+        """End the stream because the caller has left: see `engine.handler.Stream.close`."""
         self._stream.close()
 
     def _begun(self, source: str, created: int) -> encode.Chunks:
         return encode.Chunks(source, created, self._agent, tells_usage=self._tells_usage)
 
     def _cut_off(self) -> Sequence[StreamItem] | None:
-        """The stream has ended before its task: the caller left, or the server is stopping."""
+        """The last frames of a stream that ended before its task: the caller left, or the server is stopping."""
         if self._chunks is None or not self._stream.retry:
             return None
         frames = self._chunks.failed(Unavailable("the server is stopping: the task goes on, ask for it by its id", 1))
@@ -204,7 +204,7 @@ class Completion:
 
 
 def _retold(record: Record) -> list[Event]:
-    """The events that make a reader's completion what it is where the stream begins."""
+    """The events that bring a reader's completion to the state in which the stream begins."""
     status = record.status
     chunks = [ArtifactChunk(artifact) for artifact in record.artifacts]
     return [*chunks, StatusChanged(status.state, status.timestamp, status.message, usage=record.usage)]
@@ -219,7 +219,7 @@ def _decoded(request: Request, body: bytes, limits: Limits) -> Chat:
 
 
 def _message_id(request: Request, body: bytes) -> str:
-    """Fresh, unless the caller says which calls are the same: then the same body gives the same message."""
+    """A new id, or with an Idempotency-Key a digest of the body: the same body is then the same message."""
     return blake2b(body, digest_size=16).hexdigest() if b"idempotency-key" in request.headers else new_id()
 
 

@@ -1,6 +1,6 @@
-"""Under which URL a request reached the server, for cards and links to lead back to it.
+"""The URL under which a request reached the server, for cards and links that lead back to it.
 
-Invariant: the operator's word counts first; a Host header counts only if it is spelled like one.
+Invariant: the operator's `public_url` counts first; a Host header counts only if it is well-formed.
 """
 
 import re
@@ -11,7 +11,7 @@ HOST = re.compile(rb"[A-Za-z0-9._-]{1,253}(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\]
 
 
 def reached(request: Request, public_url: str | None) -> str:
-    """The base URL, without a slash at the end: `public_url`, else what the request says it came to."""
+    """The base URL, without a slash at the end: `public_url`, else the URL that the request names."""
     if public_url is not None:
         return public_url
     scheme, host = request.scope.get("scheme", "http"), request.headers.get(b"host", b"")

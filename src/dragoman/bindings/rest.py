@@ -1,6 +1,6 @@
 """HTTP+JSON (A2A 1.0 §11; 0.3 below `/v1`).
 
-Invariant: the HTTP method and path say what is asked; a body that contradicts the path loses.
+Invariant: the HTTP method and path determine the operation; if the body contradicts the path, the path counts.
 """
 
 from functools import partial
@@ -63,7 +63,7 @@ class Rest:
         return Answer(200, headers, body)
 
     async def _result(self, request: Request, dialect: Dialect, call: Call) -> bytes:
-        """What came of the call, written down. Raises A2AError."""
+        """Make the call and encode its result. Raises A2AError."""
         result = await self._handler.call(call)
         if isinstance(result, Profile):
             result = await self._cards.extended(request, result)
@@ -71,7 +71,7 @@ class Rest:
         return await compose(request, self._reception.limits, result, encode)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
-        """The answer for an error, in the caller's dialect as far as it is known."""
+        """Encode an error in the caller's dialect, as far as it is known."""
         dialect = request.dialect or _dialect(request, request.text(b"a2a-version"))
         body = dialect.encode_error(error)
         return refusal(error, dialect.error_status(error), dialect.content_type.encode(), body)

@@ -1,7 +1,7 @@
-"""Which endpoint a path means: a table of the paths that are fixed, and a parse of those that hold an id.
+"""From a path to its endpoint: a table of the fixed paths, and a parser for paths that contain an id.
 
-Invariant: pure, and total: any bytes give a Route or raise NotFound. Segments are split before they are
-percent-decoded, so that an id may hold anything.
+Invariant: pure and total: any bytes give a Route or raise NotFound. Segments are split before they are
+percent-decoded, so that an id may contain any character.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -37,11 +37,11 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Route(Struct, frozen=True):
-    """Where a request goes. `mount` is the path under which `agent` is reached: `/`, `/agents/echo`, `/a2a` …
+    """The destination of a request. `mount` is the path under which `agent` is reached: `/`, `/agents/echo`, `/a2a` …
 
-    `agent` is as the path names it: nobody has looked yet whether there is such an agent. `methods` are the HTTP
-    methods allowed, and for `rest` what they mean: the A2A 1.0 method (§11.3). `ids` are those in the path. `legacy`
-    marks the paths below `/v1`, where 0.3's HTTP+JSON lives; `vendor` those that only the mount's own system has.
+    `agent` is the name in the path; there may be no such agent. `methods` are the HTTP methods allowed; for `rest` each
+    maps to its A2A 1.0 method (§11.3). `ids` are the ids in the path. `legacy` marks the paths below `/v1`, for 0.3's
+    HTTP+JSON; `vendor` marks paths that only the mount's own system has.
     """
 
     endpoint: EndpointName
@@ -55,7 +55,7 @@ class Route(Struct, frozen=True):
 
 READ: Methods = MappingProxyType({"GET": "", "HEAD": ""})
 CALL: Methods = MappingProxyType({"POST": ""})
-# MCP 2025-11-25, Transports: GET opens a stream of what no call asked for.
+# MCP 2025-11-25, Transports: GET opens a stream for messages outside of calls.
 TOOLS: Methods = MappingProxyType({"POST": "", "GET": "", "DELETE": ""})
 
 SEND: Methods = MappingProxyType({"POST": "SendMessage"})
@@ -64,7 +64,7 @@ LIST: Methods = MappingProxyType({"GET": "ListTasks", "HEAD": "ListTasks"})
 EXTENDED_CARD: Methods = MappingProxyType({"GET": "GetExtendedAgentCard", "HEAD": "GetExtendedAgentCard"})
 TASK: Methods = MappingProxyType({"GET": "GetTask", "HEAD": "GetTask"})
 CANCEL: Methods = MappingProxyType({"POST": "CancelTask"})
-# A2A 1.0 says GET in one place (§11.3.2) and POST in another (the proto); there are official clients of each kind.
+# A2A 1.0 says GET in one place (§11.3.2) and POST in another (the proto). There are official clients of both kinds.
 SUBSCRIBE: Methods = MappingProxyType({"GET": "SubscribeToTask", "POST": "SubscribeToTask"})
 PUSH_CONFIGS: Methods = MappingProxyType(
     {"GET": "ListTaskPushNotificationConfigs", "POST": "CreateTaskPushNotificationConfig"}
@@ -80,7 +80,7 @@ FIXED: Mapping[tuple[str, ...], Methods] = MappingProxyType(
 FIXED_LEGACY: Mapping[tuple[str, ...], Methods] = MappingProxyType(
     {("message:send",): SEND, ("message:stream",): STREAM, ("tasks",): LIST, ("card",): EXTENDED_CARD}
 )
-# protoAgent's aliases: the first two registers and lists (its text), the third is tasks/get.
+# protoAgent's alias of a task's push configs registers with POST and lists with GET, as its documentation says.
 ALIAS_PUSH: Methods = MappingProxyType(
     {"POST": "CreateTaskPushNotificationConfig", "GET": "ListTaskPushNotificationConfigs"}
 )
@@ -124,11 +124,11 @@ SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
 ONLY_WITH: Mapping[str, frozenset[Mount]] = MappingProxyType(
     {"agents": frozenset({Mount.AGENT}), "evoai-health": frozenset({Mount.EVOAI}), "mcp": ALL_MOUNTS}
 )
-"""Endpoints of the server that are there only with certain mounts."""
+"""Endpoints of the server that exist only with certain mounts."""
 
 
 class Routes:
-    """All paths of a server that serves `agents` under `mounts`; `default` answers where the path names none."""
+    """All paths of a server that serves `agents` under `mounts`. `default` answers where the path names no agent."""
 
     def __init__(self, agents: Iterable[str], default: str, mounts: Collection[Mount] = ALL_MOUNTS) -> None:
         self._agents = frozenset(agents)
@@ -139,7 +139,7 @@ class Routes:
             if Mount.AGENT in self._mounts
             else "the agent card names the endpoints: GET /.well-known/agent-card.json"
         )
-        """Where a caller learns which paths there are, for errors."""
+        """Tells a caller where to find the paths that exist; part of error texts."""
         self.not_here = f"no such path here: {self.where}"
         self._exact: dict[bytes, Route] = {}
         below = [(), *FIXED, *((".well-known", card) for card in CARDS), *(("v1", *path) for path in FIXED_LEGACY)]
@@ -148,11 +148,11 @@ class Routes:
         for segments in fixed:
             try:
                 self._exact[("/" + "/".join(segments)).encode()] = self._find(list(segments))
-            except NotFound:  # as /a2a/message:send, which is nothing of protoAgent
+            except NotFound:  # such as /a2a/message:send, which protoAgent does not have
                 continue
 
     def find(self, raw_path: bytes) -> Route:
-        """The route of a path as it came on the wire. Raises NotFound."""
+        """Find the route of a path as it was on the wire. Raises NotFound."""
         found = self._exact.get(raw_path)
         if found is not None:
             return found
@@ -160,7 +160,7 @@ class Routes:
         if segments[0] or len(segments) == 1:
             raise NotFound("no such path here: paths begin with /")
         if not segments[-1]:
-            segments.pop()  # one trailing slash, which clients add to interface URLs, means nothing
+            segments.pop()  # ignore one trailing slash: some clients add it to interface URLs
         return self._find(segments[1:])
 
     def _find(self, segments: list[str]) -> Route:

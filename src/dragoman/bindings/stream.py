@@ -1,7 +1,7 @@
-"""Streams as Server-Sent Events: each event encoded once per dialect, spliced into each subscriber's envelope.
+"""Streams as Server-Sent Events: each event is encoded once per dialect and spliced into each subscriber's envelope.
 
-Invariant: what one reader holds is bounded by `SLICE_BYTES` and the transport's buffer, however slowly it reads; what
-is encoded is shared by all that send it.
+Invariant: the memory for one reader is bounded by `SLICE_BYTES` and the transport's buffer, however slowly it reads.
+All readers share the encoded bytes.
 """
 
 import asyncio
@@ -18,22 +18,22 @@ from dragoman.model.task import TaskHead
 
 KEEPALIVE = sse.comment("keepalive")
 RETRY_MS = 1000
-"""When the reader of a stream that a stopping server cut shall come back: a restart takes about that long."""
+"""When the reader of a stream that a stopping server cut should reconnect: a restart takes about that long."""
 
 TURNS = 16
-"""Pieces sent in a row before the loop gets its turn: uvicorn's `send` to a client that left returns at once."""
+"""Pieces sent in a row before the loop gets a turn: uvicorn's `send` to a client that left returns at once."""
 
 FRAME_BYTES = 64
-"""About what SSE adds to a frame."""
+"""Roughly what SSE adds to a frame."""
 
 
 def seen(after: str | None) -> tuple[int, int]:
-    """The event and the frame of it that the caller saw last; of none it saw nothing. Raises InvalidParams."""
+    """The last event that the caller saw, and its last frame; (0, 0) if it saw none. Raises InvalidParams."""
     return (0, 0) if after is None else seq_and_frame(after)
 
 
 class Encoded:
-    """The JSON of a snapshot's frames, held by those that are sending it."""
+    """The JSON of a snapshot's frames. It lives as long as some stream is sending it."""
 
     __slots__ = ("__weakref__", "frames")
 
@@ -42,7 +42,7 @@ class Encoded:
 
 
 class Streams:
-    """Sends streams; `open` is how many there are. Readers that are given the same snapshot at once share its bytes."""
+    """Sends streams. `open` is the number of open streams. Readers of the same snapshot at one time share its bytes."""
 
     def __init__(self) -> None:
         self.open = 0
@@ -66,8 +66,8 @@ class Streams:
                         turns = 0
                         await asyncio.sleep(0)
                 if batch:
-                    seen_frame = 0  # only a stream that begins within an event leaves frames of it out
-                batch, piece = (), b""  # nothing of it is held while the stream is silent
+                    seen_frame = 0  # only the first event can have frames that the caller has seen
+                batch, piece = (), b""  # hold no bytes while the stream is silent
             await send({"type": "http.response.body", "body": sse.retry(RETRY_MS) if stream.retry else b""})
         finally:
             self.open -= 1
@@ -77,7 +77,7 @@ class Streams:
     def _pieces(
         self, answer: Streaming, batch: Sequence[StreamItem], seen_seq: int, seen_frame: int
     ) -> Iterator[bytes]:
-        """The SSE bytes of a batch, in pieces of about `SLICE_BYTES` at most."""
+        """Encode a batch as SSE, in pieces of at most about `SLICE_BYTES`."""
         dialect, prefix, suffix = answer.dialect, answer.prefix, answer.suffix
         head = answer.stream.head
         if seen_frame and not (isinstance(batch[0], Logged) and batch[0].seq == seen_seq):
@@ -137,7 +137,7 @@ def _encode(dialect: Dialect, head: TaskHead | None, item: Logged) -> tuple[byte
 
 
 def _sliced(event_id: str | None, json: bytes, prefix: bytes, suffix: bytes) -> Iterator[bytes]:
-    """A large frame, never copied as a whole: its readers share `json`."""
+    """Cut a large frame into pieces without ever copying it as a whole: all readers share `json`."""
     around = sse.frames(((event_id, b""),), prefix, suffix)
     cut = len(around) - len(suffix) - len(b"\n\n")
     yield around[:cut]
@@ -148,5 +148,5 @@ def _sliced(event_id: str | None, json: bytes, prefix: bytes, suffix: bytes) -> 
 
 async def _close_when_gone(stream: Stream, receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
-        pass  # the rest of a body that nobody reads
+        pass  # discard the rest of the request's body
     stream.close()

@@ -1,7 +1,7 @@
-"""Telling: a stream for dialects that say what a task amounts to rather than what has just been added to it.
+"""Telling: a stream for dialects whose events show the whole task rather than only what was added.
 
-Invariant: every event but the chunks of artifacts is told, in order; of chunks that come close together the newest is
-told, with the task as it stands there.
+Invariant: every event except artifact chunks is sent, in order. Of chunks in quick succession only the newest is sent,
+encoded with the task folded up to it.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from dragoman.model.lifecycle import SETTLED, Fold
 class Telling:
     """A stream whose events are encoded with the task folded up to them, as `dialect.folds` asks for.
 
-    With `dialect.coalesce_s` the chunks of artifacts are told at most that often, the first at once; what is still held
-    back when the task ends is in its end.
+    With `dialect.coalesce_s` artifact chunks are sent at most that often, the first one at once. A chunk still held
+    back when the task ends is not sent, because the final event includes it.
     """
 
     __slots__ = ("_dialect", "_due", "_fold", "_held", "_loop", "_stream", "base", "head")
@@ -34,15 +34,15 @@ class Telling:
 
     @property
     def retry(self) -> bool:
-        """As the stream says."""
+        """See `engine.handler.Stream.retry`."""
         return self._stream.retry
 
     def close(self) -> None:
-        """The caller has left."""
+        """End the stream because the caller has left."""
         self._stream.close()
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """The next batch, with the frames of its events made; `wait_s` counts for nothing here."""
+        """Return the next batch, with its events encoded. `wait_s` is ignored."""
         while True:
             left = None if self._held is None else self._due - self._loop.time()
             if left is not None and left <= 0:
@@ -51,7 +51,7 @@ class Telling:
             if batch is None:
                 return None if self._held is None else [self._release()]
             if not batch and self._held is None:
-                return ()  # nothing came for the keep-alive interval
+                return ()  # no event during the keep-alive interval
             told: list[StreamItem] = []
             for item in batch:
                 self._tell(item, told)
@@ -83,21 +83,21 @@ class Telling:
             told.append(self._release())
 
     def _release(self) -> Logged:
-        """The chunk that was held back; the fold stands where it does."""
+        """Encode the chunk that was held back. The fold stands exactly there."""
         item, self._held = self._held, None
         assert item is not None
         self._due = self._loop.time() + self._dialect.coalesce_s
         return self._encoded(item)
 
     def _wants_record(self, item: Logged) -> bool:
-        """Folding costs the task, so a report from within `working` goes without."""
+        """Whether to encode an event with the whole task. That costs as much as the task, so `working` does without."""
         event = item.event
         if isinstance(event, StatusChanged) and event.state not in SETTLED:
             return False
         return type(event) in self._dialect.folds
 
     def _replaces(self, event: Event) -> bool:
-        """Whether it begins an artifact anew, which in chunks not every dialect can say."""
+        """Whether an event starts an existing artifact anew, which not every dialect can express in chunks."""
         assert self._fold is not None
         return isinstance(event, ArtifactChunk) and not event.append and self._fold.holds(event.artifact.artifact_id)
 

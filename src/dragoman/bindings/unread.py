@@ -1,7 +1,7 @@
-"""Answers that their readers do not take: what of them is held in memory, and for whom.
+"""Accounting of large answers that wait in memory for their readers.
 
-Invariant: the bytes of large answers that wait for their readers are bounded, for each caller and for all together,
-however many connections ask. What is no larger than `SMALL_BYTES` fits into a connection's own buffer.
+Invariant: the bytes of large answers that wait are bounded, for each caller and for all together, however many
+connections there are. An answer of up to `SMALL_BYTES` fits into a connection's own buffer and is not counted.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from contextlib import asynccontextmanager
 from dragoman.model.errors import TooManyRequests, Unavailable
 
 SMALL_BYTES = 64 * 1024
-"""uvloop's high-water mark: an answer of that size is handed to the connection and done."""
+"""uvloop's high-water mark: an answer of up to this size is handed to the connection at once."""
 
 ALL = 2
-"""All callers together may have so many times as much waiting as one."""
+"""All callers together may have this many times as much waiting as one caller."""
 
 RETRY_S = 5
 
 
 class Unread:
-    """What is held of large answers, by caller. An answer of any size is taken if it is the only one.
+    """Counts the bytes of large answers by caller. A single answer is admitted whatever its size.
 
-    `page_bytes` is how large a page of tasks may be.
+    `max_bytes` is the limit of one caller, `page_bytes` the largest size of a page of tasks.
     """
 
     __slots__ = ("_held", "_listings", "_max_bytes", "_page_bytes", "bytes")
@@ -35,10 +35,10 @@ class Unread:
         self._listings: dict[str, tuple[asyncio.Lock, int]] = {}
 
     def take(self, caller: str, size: int) -> None:
-        """An answer of that size waits for `caller` to read it, until `release`.
+        """Count an answer of `size` bytes that waits for `caller` to read it, until `release`.
 
-        Raises, and takes nothing, TooManyRequests if the caller has too many that it does not read, Unavailable if all
-        callers together have.
+        Raises TooManyRequests if the caller's unread answers exceed its limit, Unavailable if those of all callers
+        exceed theirs. Nothing is counted then.
         """
         held = self._held.get(caller, 0)
         if held and held + size > self._max_bytes:
@@ -57,7 +57,7 @@ class Unread:
         self.bytes += size
 
     def release(self, caller: str, size: int) -> None:
-        """An answer of that size was read, or given up."""
+        """Stop counting an answer of `size` bytes: it was read, or given up."""
         self.bytes -= size
         left = self._held[caller] - size
         if left:
@@ -67,9 +67,9 @@ class Unread:
 
     @asynccontextmanager
     async def listing(self, caller: str) -> AsyncIterator[None]:
-        """While a page of tasks is read and written down: for each caller one at a time, so that callers take turns.
+        """Hold room for a page of tasks while it is read and encoded, for one page of each caller at a time.
 
-        Raises, before anything is read, what `take` does if there is no room for a page.
+        Raises as `take` does, before anything is read, if there is no room for a page.
         """
         turn, waiting = self._listings.get(caller) or (asyncio.Lock(), 0)
         self._listings[caller] = turn, waiting + 1

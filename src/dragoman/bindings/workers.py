@@ -1,6 +1,6 @@
-"""The worker API: `POST /workers/{agent}/{action}`, over which workers take an agent's tasks and report on them.
+"""The worker API `POST /workers/{agent}/{action}`: workers take an agent's tasks and report on them.
 
-Invariant: a lease is what entitles a worker; nothing is told of a task, or changed in it, without.
+Invariant: without a lease a worker can neither read nor change a task.
 """
 
 import asyncio
@@ -31,13 +31,13 @@ T = TypeVar("T")
 W = TypeVar("W", bound=Struct)
 
 DIALECT = "worker"
-"""What calls made here say they speak; no task is ever made here."""
+"""The dialect of the calls made here. No task is ever made here."""
 
 NO_CONTENT = Answer(204, [], b"")
 
 
 class Workers:
-    """The endpoint of all agents that workers serve: `agents` by id, which may come and go."""
+    """The endpoint of all agents that workers serve. `agents` is by id, and may change at any time."""
 
     def __init__(self, handler: Handler, agents: Mapping[str, WorkerAgent], limits: Limits) -> None:
         self._handler = handler
@@ -62,7 +62,7 @@ class Workers:
         return agent in self._agents
 
     async def answer(self, request: Request) -> Answer:
-        """Answer one call of a caller who may do the agent's tasks; the route's `ids` name the action.
+        """Answer one call. The caller must have been admitted as a worker; the route's `ids` name the action.
 
         Raises A2AError.
         """
@@ -78,7 +78,7 @@ class Workers:
         return await action(agent, request, body)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
-        """The answer for an error, as of A2A 1.0 over HTTP+JSON (§11.6)."""
+        """Encode an error, as A2A 1.0 does over HTTP+JSON (§11.6)."""
         return refusal(error, http_status(error), b"application/json", encode_http_error(error))
 
     # -- tasks -------------------------------------------------------------------------------------------------------
@@ -198,11 +198,11 @@ class Workers:
         return await self._reported(request, report)
 
     async def _read(self, request: Request, body: bytes, into: type[W]) -> W:
-        """The body as that wire struct. Raises A2AError."""
+        """Decode the body into a wire struct. Raises A2AError."""
         return await decode_body(request, self._limits, partial(json_fields.read, msgspec.json.Decoder(into), body))
 
     async def _reported(self, request: Request, report: CompleteTask | UpdateStatus) -> Answer:
-        """Through the handler, as by BeeOS' methods: it answers when it is committed."""
+        """Send a report through the handler, as BeeOS' methods do. It returns once the report is committed."""
         agent = request.route.agent
         call = Call(
             operation=report,
@@ -218,7 +218,7 @@ class Workers:
 
 
 async def _spend(agent: WorkerAgent, token: str, tokens: wire.Tokens | None) -> None:
-    """Count tokens before the report that they came with; one that repeats the end of a task counts nothing."""
+    """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
     if tokens is not None and agent.leases.holds(token):
         await agent.tell(agent.leases.held(token), Say(), usage=_usage(tokens))
 
@@ -257,7 +257,7 @@ def _json(value: Any) -> Answer:
 
 
 async def _unless_gone(work: Awaitable[T], request: Request) -> T:
-    """The result of `work`, which is canceled if the client leaves meanwhile. Raises Gone."""
+    """Await `work`, but cancel it if the client leaves meanwhile. Raises Gone."""
     working = asyncio.ensure_future(work)
     leaving = asyncio.ensure_future(_left(request))
     try:
