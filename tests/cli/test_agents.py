@@ -1,4 +1,4 @@
-"""`dragoman agents`: each agent is tried by itself, and what is wrong is said with what mends it."""
+"""`dragoman agents`: each agent is tried by itself, and each finding comes with its fix."""
 
 import json
 import sys
@@ -183,7 +183,7 @@ async def test_an_agent_of_another_server_is_looked_at_and_sent_nothing(cli: Cli
         Path("dragoman.toml").write_text(WORKER)
         result = await anyio.to_thread.run_sync(lambda: check(cli, "--json", "--server", url))
         assert wrong(result, "far") == [
-            (f"{url} says of it: no worker has asked for work lately", "start one: dragoman worker")
+            (f"{url} reports: no worker has asked for work lately", "start one: dragoman worker")
         ]
         result = await anyio.to_thread.run_sync(lambda: check(cli, "--server", "http://127.0.0.1:9"))
         assert result.exit_code == 1

@@ -106,11 +106,11 @@ def test_what_a_role_may_do_is_said_with_its_key(run: Run) -> None:
     assert "an agent's worker: every operation and the worker API, with the agent sum, until" in worker
     admin = run("keys", "create", "root", "--role", "admin").output
     assert "every operation and the worker API, with all agents, and /metrics, until" in admin
-    assert "no role sees what other callers have asked" in admin
+    assert "no role sees the tasks of other callers" in admin
 
 
 def test_the_first_key_says_that_it_hides_the_tasks_of_before(run: Run) -> None:
-    assert "Tasks that were made before it are hidden" in run("keys", "create", "ann").output
+    assert "Tasks made before it are hidden" in run("keys", "create", "ann").output
     assert "hidden" not in run("keys", "create", "bob").output
 
 
@@ -183,7 +183,7 @@ def test_a_key_past_its_time_is_shown_as_expired(run: Run) -> None:
 def test_a_key_is_revoked_by_its_id_or_by_itself(run: Run) -> None:
     first, second = (made(run("keys", "create", name, "--json")) for name in ("ann", "bob"))
     assert f"Key {first['id']} of ann is revoked" in run("keys", "revoke", first["id"]).output
-    assert "was revoked before" in run("keys", "revoke", first["id"]).output
+    assert "was already revoked" in run("keys", "revoke", first["id"]).output
     assert run("keys", "revoke", second["key"]).exit_code == 0
     assert all(key.revoked_ms is not None for key in keys())
 

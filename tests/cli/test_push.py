@@ -84,7 +84,7 @@ def filled(run: Run) -> Run:
 def test_nothing_owed_is_said(run: Run) -> None:
     kept(lambda store: store.audit.read(), "server")
     result = run("list")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "Nothing is owed.\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No deliveries.\n")
 
 
 def test_what_is_owed_is_shown_without_bodies_and_secrets(filled: Run) -> None:
@@ -150,14 +150,14 @@ def test_what_is_no_dead_letter_is_said(filled: Run) -> None:
     result = filled("retry", "2", "4", "99")
     assert result.exit_code == 1
     assert "1 dead letter to be sent again." in result.stdout
-    assert "of these numbers 2 are of no dead letter" in result.stderr
+    assert "2 of these numbers have no dead letter" in result.stderr
 
 
 def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
     assert filled("drop", "1", answer="n\n").exit_code == 1
     assert len(owed()) == 4
     assert filled("drop", "1", answer="y\n").exit_code == 0
-    assert filled("drop", "--all", "--yes").stdout == "2 dead letters forgotten.\n"
+    assert filled("drop", "--all", "--yes").stdout == "2 dead letters deleted.\n"
     assert [one.task_id for one in owed()] == ["t3"]
     assert [(entry.action, entry.subject) for entry in entries()] == [("push.drop", "1"), ("push.drop", "all, 2")]
 
@@ -165,11 +165,11 @@ def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
 def test_nothing_is_asked_about_dead_letters_that_are_not_there(filled: Run) -> None:
     gone = filled("drop", "99")
     assert (gone.exit_code, "Forget" in gone.output) == (1, False)
-    assert "of these numbers 1 are of no dead letter" in gone.stderr
-    assert "Forget 1 dead letter for good?" in filled("drop", "1", "99", answer="n\n").output
-    assert "Forget all 3 dead letters for good?" in filled("drop", "--all", answer="y\n").output
+    assert "1 of these numbers have no dead letter" in gone.stderr
+    assert "Delete 1 dead letter for good?" in filled("drop", "1", "99", answer="n\n").output
+    assert "Delete all 3 dead letters for good?" in filled("drop", "--all", answer="y\n").output
     none = filled("drop", "--all")
-    assert (none.exit_code, none.stdout) == (0, "0 dead letters forgotten.\n")
+    assert (none.exit_code, none.stdout) == (0, "0 dead letters deleted.\n")
 
 
 @pytest.mark.parametrize("command", ["retry", "drop"])

@@ -118,12 +118,12 @@ def test_no_agent_at_all_is_refused_with_what_to_write() -> None:
     ("reference", "said"),
     [
         ("forecast:weather", "no module 'forecast' in"),
-        ("docker:weather", "agents that are no Python are a2a:URL, openai:URL, command:PROGRAM or worker"),
+        ("docker:weather", "agents that are not Python are a2a:URL, openai:URL, command:PROGRAM or worker"),
         ("forecasts:Scripted", "it is a class: name an object of it, agent = Scripted(…)"),
         ("forecasts:scripted", "it is a function: name what it returns, agent = scripted(…)"),
         ("graphs:drawn", "it is not compiled: name what its .compile() returns"),
         ("graphs:StateGraph", "it is a class: name an object of it, agent = StateGraph(…)"),
-        ("graphs", "no agents in it; drawn: it is not compiled"),
+        ("graphs", "it has no agents; drawn: it is not compiled"),
         ("absent.py:weather", "no file absent.py in"),
         ("forecasts:wether", "did you mean weather?"),
         ("forecasts:zzz", "its agents are weather, tides"),
@@ -131,8 +131,8 @@ def test_no_agent_at_all_is_refused_with_what_to_write() -> None:
         ("forecasts:Scripted", "is of type StructMeta, not an Agent"),
         ("forecasts:", "must be MODULE:OBJECT"),
         (":weather", "must be MODULE:OBJECT"),
-        ("fore casts:weather", "is no module"),
-        ("json", "no agents in it"),
+        ("fore casts:weather", "is not a module"),
+        ("json", "it has no agents"),
     ],
 )
 def test_a_reference_that_leads_nowhere_is_named_with_the_fix(reference: str, said: str) -> None:

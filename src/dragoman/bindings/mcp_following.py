@@ -151,7 +151,7 @@ class Following:
         return []
 
     async def _interrupted(self, state: TaskState) -> list[bytes]:
-        """Ask the user, or end the call if that is impossible, as with `auth-required`: forms are not for credentials."""
+        """Ask the user, or end the call if that is impossible. `auth-required` ends it: a form is not for secrets."""
         asks, fold = self._asks, self._fold
         assert fold is not None
         if asks is None or state is TaskState.AUTH_REQUIRED:

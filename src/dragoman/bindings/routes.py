@@ -80,7 +80,7 @@ FIXED: Mapping[tuple[str, ...], Methods] = MappingProxyType(
 FIXED_LEGACY: Mapping[tuple[str, ...], Methods] = MappingProxyType(
     {("message:send",): SEND, ("message:stream",): STREAM, ("tasks",): LIST, ("card",): EXTENDED_CARD}
 )
-# protoAgent's alias of a task's push configs registers with POST and lists with GET, as its documentation says.
+# protoAgent's aliases: POST and GET of `pushNotificationConfig` register and list, GET of a task is tasks/get.
 ALIAS_PUSH: Methods = MappingProxyType(
     {"POST": "CreateTaskPushNotificationConfig", "GET": "ListTaskPushNotificationConfigs"}
 )

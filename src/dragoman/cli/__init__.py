@@ -1,6 +1,6 @@
-"""The command `dragoman`: one file for each of its commands.
+"""The command `dragoman`, with one module for each subcommand.
 
-Invariant: what a command needs is imported when it runs, so that `--help` answers at once.
+Invariant: a command imports what it needs when it runs, so that `--help` answers at once.
 """
 
 import click

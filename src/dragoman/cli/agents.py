@@ -1,4 +1,4 @@
-"""`dragoman agents`: which agents a server would have, and whether they work.
+"""`dragoman agents`: list the agents that a server would have, and check whether they work.
 
 Invariant: the configuration is read as `dragoman serve` reads it, from the same sources in the same order.
 """
@@ -23,11 +23,11 @@ STDOUT, STDERR = 1, 2
 
 @click.group()
 def agents() -> None:
-    """See which agents a server would have, and try them."""
+    """List the agents that a server would have, and check them."""
 
 
 def _reading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command` with what both commands take."""
+    """Add the options that both commands share."""
     usual = f"[{CONFIG_ENV}; default: {FILE} if it exists]"
     for flag in (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON array."),
@@ -41,12 +41,12 @@ def _reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @agents.command()
 @_reading
-@click.option("--server", metavar="URL", help="A server that runs: what it says of the agents counts, too.")
+@click.option("--server", metavar="URL", help="A running server, which is asked about the agents, too.")
 def check(named: tuple[str, ...], file: str | None, default: str | None, server: str | None, as_json: bool) -> None:
-    """Try each agent, and say what is wrong and how to mend it.
+    """Check each agent, and say what is wrong and how to fix it.
 
-    No task is made. With an ID, only the agent of that id is tried. MODULE:AGENT is an agent of the command line, as
-    for `serve`. Ends with 1 if anything is wrong.
+    No task is made. With an ID, only the agent with that id is checked. MODULE:AGENT is an agent of the command line,
+    as for `serve`. Exits with 1 if anything is wrong.
     """
     subjects = _subjects(named, file, default, tries=True, server=server)
     if as_json:
@@ -59,7 +59,7 @@ def check(named: tuple[str, ...], file: str | None, default: str | None, server:
 @agents.command("list")
 @_reading
 def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json: bool) -> None:
-    """List the agents: their ids, what runs them, and their skills, as far as nobody else has to be asked."""
+    """List the agents: their ids, what runs them, and their skills as far as they are known locally."""
     subjects = [subject for subject in _subjects(named, file, default, tries=False) if subject.id]
     if as_json:
         click.echo(_json([{**_found(subject), "skills": _skills(subject)} for subject in subjects]))
@@ -91,14 +91,14 @@ def _subjects(
             await ask(server, subjects)
         return subjects
 
-    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # what agents log of themselves is found, too
+    logging.getLogger("dragoman").addHandler(logging.NullHandler())  # the findings tell what agents would log
     with _elsewhere():
         return asyncio.run(found())
 
 
 @contextmanager
 def _elsewhere() -> Iterator[None]:
-    """What modules print when they are imported is not what was asked for, and goes where errors go, from C, too."""
+    """Send to stderr what modules print while they are imported, also from C, so that stdout has only the result."""
     sys.stdout.flush()
     kept = os.dup(STDOUT)
     try:
@@ -111,7 +111,7 @@ def _elsewhere() -> Iterator[None]:
 
 
 def _sorted_out(named: Sequence[str], apart: Apart) -> tuple[list[str], list[str]]:
-    """Which of the words are ids, and which references. A module may be called as an agent is: then it is the agent."""
+    """Split the words into ids and references. A word that names both an agent and a module is the agent's id."""
     declared = {table.id for table in apart.tables}
     references = [word for word in named if word not in declared and (":" in word or "/" in word or _is_module(word))]
     return [word for word in named if word not in references], references
@@ -137,7 +137,7 @@ def _sign(ok: bool) -> str:
 
 
 def _plain(text: str) -> str:
-    """On one line, without what moves the cursor: it may come from another server."""
+    """The text on one line, without control characters: it may come from another server."""
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 

@@ -1,6 +1,6 @@
-"""What a server that runs says of agents.
+"""What a running server reports about agents.
 
-Invariant: it is only looked at: two of its public pages are read.
+Invariant: only two of the server's public pages are read; nothing is changed.
 """
 
 from collections.abc import Iterable
@@ -18,13 +18,13 @@ ANSWER_S = 5.0
 
 
 async def ask(server: str, subjects: list[Subject]) -> None:
-    """Add what the server at that URL says of them."""
+    """Add what the server at that URL reports about the subjects to their findings."""
     base, egress = server.rstrip("/"), Egress()
     try:
         ready = await get_object(egress, f"{base}/ready", timeout_s=ANSWER_S, headers={})
         served = await get_object(egress, f"{base}/agents?limit=1000", timeout_s=ANSWER_S, headers={})
     except (EgressError, PeerError, A2AError) as error:
-        fix = "give the URL under which it listens; GET /ready says why a server is not ready"
+        fix = "give the URL on which it listens; GET /ready says why a server is not ready"
         subjects.append(Subject(SETTINGS, server, [Finding(False, f"the server cannot be asked: {error}", fix)]))
         return
     finally:
@@ -34,8 +34,8 @@ async def ask(server: str, subjects: list[Subject]) -> None:
         if subject.id in ids:
             why = degraded.get(subject.id) if isinstance(degraded, dict) else None
             if why:
-                fix = "start one: dragoman worker" if subject.run == "worker" else "its own log tells more"
-                subject.findings.append(Finding(False, f"{base} says of it: {why}", fix))
+                fix = "start one: dragoman worker" if subject.run == "worker" else "see its own log"
+                subject.findings.append(Finding(False, f"{base} reports: {why}", fix))
             else:
                 subject.findings.append(Finding(True, f"{base} serves it"))
         elif subject.id != SETTINGS:

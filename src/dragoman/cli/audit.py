@@ -1,4 +1,4 @@
-"""`dragoman audit`: who did what, when, and what was refused.
+"""`dragoman audit`: show who did what and when, and what was refused.
 
 Invariant: it only reads.
 """
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--principal", metavar="P", help="Only what this one did, as key:ann or operator:root.")
-@click.option("--refused", is_flag=True, help="Only what was refused.")
+@click.option("--principal", metavar="P", help="Only actions of this principal, such as key:ann or operator:root.")
+@click.option("--refused", is_flag=True, help="Only refused actions.")
 @click.option(
-    "--since", metavar="WHEN", help="Only from then on: an age as 1h or 7d, or a time as 2026-11-20T07:00 (UTC)."
+    "--since", metavar="WHEN", help="Only since then: an age like 1h or 7d, or a time like 2026-11-20T07:00 (UTC)."
 )
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="The newest so many.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show the newest N.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @with_store
 def audit(config: Config, principal: str | None, refused: bool, since: str | None, limit: int, as_json: bool) -> None:
     """Show who did what, oldest first, also while the server runs.
 
-    What is kept, and for how long, say the settings audit and audit_retention. docs/keys.md tells more.
+    The settings audit and audit_retention determine what is kept, and for how long. See docs/keys.md.
     """
     import msgspec
 
@@ -69,12 +69,12 @@ def audit(config: Config, principal: str | None, refused: bool, since: str | Non
 
 
 def _meant(config: Config, principal: str | None) -> str:
-    """A hint at the principals whose name was given without what they showed: `key:bob` for `bob`."""
+    """A hint, if the name of a principal lacks its prefix: `key:bob` for `bob`."""
     if principal is None or ":" in principal or principal == "anonymous":
         return ""
     meant = [f"{kind}:{principal}" for kind in ("key", "operator")]
     there = [name for name in meant if at_store(config, partial(_some, name))]
-    return f" Principals are named with what they showed: did you mean {' or '.join(there or meant[:1])}?"
+    return f" A principal's name begins with its kind: did you mean {' or '.join(there or meant[:1])}?"
 
 
 async def _some(principal: str, store: "Store") -> bool:
@@ -82,7 +82,7 @@ async def _some(principal: str, store: "Store") -> bool:
 
 
 def _fields(entry: "AuditEntry") -> dict[str, object]:
-    """The entry as JSON has it: what is empty is left out."""
+    """The entry's fields for JSON, without empty ones."""
     import msgspec
 
     said: dict[str, object] = msgspec.to_builtins(entry)
@@ -97,7 +97,7 @@ def _since_ms(text: str, now_ms: int) -> int:
         if age is not None:
             return now_ms - int(age.total_seconds() * 1000)
     except ValueError:
-        pass  # then it is a time
+        pass  # no age, so it must be a time
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Trying agents: each by itself, whatever is wrong with the others.
+"""Checks of agents, each by itself, whatever is wrong with the others.
 
-Invariant: every agent that is declared has findings in the end, in a bounded time; no task is made.
+Invariant: every declared agent gets its findings within a bounded time. No task is made.
 """
 
 import asyncio
@@ -21,16 +21,16 @@ IMPORT_S = 30.0
 """How long the import of an agent may take."""
 
 CHECK_S = 15.0
-"""How long a check may take; agents take less of their own accord."""
+"""How long a check may take; agents bound theirs to less."""
 
 SETTINGS = ""
-"""Under which id there is what is not one agent's."""
+"""The id of findings that concern no single agent."""
 
-AT_HOME = 'put what is not to be done at import below `if __name__ == "__main__":`'
+AT_HOME = 'move what must not run at import below `if __name__ == "__main__":`'
 
 
 class Subject(Struct):
-    """An agent, as far as it is there: `run` says what it is, `findings` what was found out so far."""
+    """An agent under check: `run` says what it is, `findings` what is known so far; `runner` is None until loaded."""
 
     id: str
     run: str
@@ -46,9 +46,9 @@ class Subject(Struct):
 async def subjects_of(
     apart: Apart, references: Sequence[str], chosen: Sequence[str] = (), *, tries: bool = True
 ) -> list[Subject]:
-    """The agents of the file, then those of `references`, of all these only the `chosen` ones, if there are any.
+    """Load the agents of the file, then those of `references`. If any ids are `chosen`, only these are returned.
 
-    With `tries` each is tried, all at once; they are made one after the other, as a server makes them.
+    Agents are made one after the other, as a server makes them. With `tries` all of them are checked at once.
     """
     look_in_working_directory()
     every = [Subject(SETTINGS, "", [_of_config(error)]) for error in apart.faults]
@@ -97,7 +97,7 @@ async def _referenced(reference: str, taken: set[str]) -> list[Subject]:
 
 
 def _of_all(apart: Apart, every: Sequence[Subject]) -> Iterable[Subject]:
-    """What is wrong with all of them together."""
+    """The findings about all agents together."""
     ids = [subject.id for subject in every if subject.id != SETTINGS]
     if not every:
         fix = "name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"
@@ -108,7 +108,7 @@ def _of_all(apart: Apart, every: Sequence[Subject]) -> Iterable[Subject]:
 
 
 async def _loaded(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
-    """What `made` makes, in a thread of its own: a user's module may do anything while it is imported, and for ever."""
+    """Call `made` in its own daemon thread, because a user's module may block for ever while it is imported."""
     loop = asyncio.get_running_loop()
     loading: asyncio.Future[list[Runner] | Finding] = loop.create_future()
 
@@ -118,7 +118,7 @@ async def _loaded(what: str, made: Callable[[], list[Runner]]) -> list[Runner] |
 
     def load() -> None:
         outcome = _made(what, made)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop is closed, so nobody waits for the outcome
             loop.call_soon_threadsafe(tell, outcome)
 
     threading.Thread(target=load, daemon=True, name=f"import {what}").start()
@@ -136,24 +136,24 @@ def _made(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding
         return _in_two(str(error))
     except ConfigError as error:
         return _of_config(error)
-    except Exception as error:  # noqa: BLE001  whatever an object of a user's does when it is looked at
-        return Finding(False, f"{what}: {type(error).__name__}: {error}", "its module has to be mended")
+    except Exception as error:  # noqa: BLE001  a user's object may raise anything when it is inspected
+        return Finding(False, f"{what}: {type(error).__name__}: {error}", "fix its module")
     except BaseException as error:  # noqa: BLE001  SystemExit, the panic of an extension …
         return Finding(False, f"{what}: importing it ends the process ({type(error).__name__})", AT_HOME)
 
 
 async def _try(subject: Subject, runner: Runner) -> None:
-    """Add what the agent finds out about itself."""
+    """Run the agent's own check, and add its findings."""
     if not isinstance(runner, Checkable):
-        subject.findings.append(Finding(True, "it can be served; there is nothing to try it with"))
+        subject.findings.append(Finding(True, "it can be served; it has no check of its own"))
         return
     try:
         async with asyncio.timeout(CHECK_S):
             async for finding in runner.check():
                 subject.findings.append(finding)
     except TimeoutError:
-        subject.findings.append(Finding(False, f"not all was found out within {CHECK_S:g} s", "try again"))
-    except Exception as error:  # noqa: BLE001  of an agent that the user's own class makes
+        subject.findings.append(Finding(False, f"the check did not finish within {CHECK_S:g} s", "try again"))
+    except Exception as error:  # noqa: BLE001  the agent may be of a user's own class
         fix = "its method `check` must raise nothing"
         subject.findings.append(Finding(False, f"its check failed with {type(error).__name__}: {error}", fix))
 
@@ -163,9 +163,9 @@ def _of_config(error: ConfigError) -> Finding:
 
 
 def _in_two(said: str) -> Finding:
-    """A message that names the thing and then, mostly, the fix."""
-    if " failed with " in said:  # what the user's module says has no such form
-        return Finding(False, said, "mend that in the module")
+    """Split a message into what is wrong and, if it has one, the fix."""
+    if " failed with " in said:  # an error text of the user's module has no such form
+        return Finding(False, said, "fix that in the module")
     for between, at_least in (("; ", 1), (": ", 2)):
         if said.count(between) >= at_least:
             what, _, fix = said.rpartition(between)

@@ -1,4 +1,4 @@
-"""What the commands share: the file with the settings, and the store that they name, opened beside its server.
+"""Shared by the commands: read the settings, and open the store that they name, beside its server.
 
 Invariant: a command finds the store as `dragoman serve` does, from the same sources in the same order.
 """
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def config_file(flag: str | None) -> Path | None:
-    """The file to read: a named one must exist, the usual one need not."""
+    """The file to read. A file that is named must exist, the default one need not."""
     named = flag or os.environ.get(CONFIG_ENV)
     if named:
         return Path(named)
@@ -31,7 +31,7 @@ def config_file(flag: str | None) -> Path | None:
 
 
 def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command` with the flags that say where the store is; it is given the `config` they lead to."""
+    """Add the flags that locate the store to `command`, which is called with the resulting `config`."""
 
     @wraps(command)
     def configured(file: str | None, store: str | None, **rest: Any) -> None:
@@ -48,9 +48,9 @@ def with_store(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: bool = False) -> T:
-    """What `work` returns, given the store, open beside a server that may be running.
+    """Run `work` with the store, opened beside a server that may be running, and return its result.
 
-    With `make` a store file that is not there yet is made. Ends the command if there is none, or it cannot be opened.
+    With `make` a missing store file is created. Ends the command if the store is missing or cannot be opened.
     """
     import asyncio
 
@@ -75,10 +75,10 @@ def at_store(config: Config, work: Callable[["Store"], Awaitable[T]], *, make: b
 
 
 def operator() -> str:
-    """The principal of whoever types the command, for the audit trail."""
+    """The principal of the user who runs the command, for the audit trail."""
     try:
         return f"operator:{getpass.getuser()}"
-    except (KeyError, OSError):  # a container whose user has no name; OSError from Python 3.13 on
+    except (KeyError, OSError):  # the user has no name, as in a container; OSError from Python 3.13 on
         return f"operator:{os.getuid()}"
 
 
@@ -94,7 +94,7 @@ def _check_place(url: str, make: bool) -> None:
     path = store_path(url)
     if path is None:
         raise click.UsageError(
-            "store 'memory:' is in its server's own memory, where no command reaches it: give the server a file "
+            "store 'memory:' is in its server's own memory, out of reach of commands: give the server a file "
             '(store = "sqlite:///data/dragoman.db"), or, for one key that all callers share, the setting api_key'
         )
     try:
@@ -106,5 +106,5 @@ def _check_place(url: str, make: bool) -> None:
     if not make and not there:
         raise click.UsageError(
             f"there is no store file {path} in {Path.cwd()}: run this where the server runs, or name its store with "
-            "--store; the server makes it at its first start, `dragoman keys create` too"
+            "--store; the server creates it at its first start, and so does `dragoman keys create`"
         )

@@ -1,6 +1,6 @@
-"""From a table `[[agents]]` of the file to its agent, for each kind of `run`.
+"""Make the agent of an `[[agents]]` table of the file, for each kind of `run`.
 
-Invariant: whatever cannot be served is an `AgentReferenceError` that names the agent and the fix.
+Invariant: an agent that cannot be served is an `AgentReferenceError` that names the agent and the fix.
 """
 
 import copy
@@ -33,7 +33,7 @@ R = TypeVar("R", bound=Runner)
 
 
 def declared(entry: AgentEntry) -> Runner:
-    """The agent of a table of the file. Raises AgentReferenceError."""
+    """Make the agent of a table of the file. Raises AgentReferenceError."""
     if entry.run == WORKER:
         return worker_agent(entry)
     if entry.upstream is not None:
@@ -46,14 +46,17 @@ def declared(entry: AgentEntry) -> Runner:
 
 
 def configured(agent: R, entry: AgentEntry) -> R:
-    """A copy of `agent` under the id of `entry`, whose card says what the table says in place of what the code says."""
+    """Copy `agent` under the id of `entry`. The table's fields override those of the code in its card."""
     served = copy.copy(agent)
     served.profile = said(agent.profile, entry)
     return served
 
 
 def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
-    """The profile with what the table says in place of what it says itself; `anew`: the table may add skills."""
+    """Override the profile's fields with those of the table. `anew`: the table may add skills.
+
+    Raises AgentReferenceError if the table names a skill that the profile lacks, unless `anew`.
+    """
     said: dict[str, Any] = {
         name: value
         for name in ("name", "description", "version", "icon_url", "documentation_url", "input_modes", "output_modes")
@@ -83,7 +86,7 @@ def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
 
 
 def worker_agent(entry: AgentEntry) -> WorkerAgent:
-    """An agent that worker processes serve: its card says what the table says, since its code is not here."""
+    """Make an agent that worker processes serve. Its card comes from the table, because its code is elsewhere."""
     skills = tuple(
         _skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill) for skill in entry.skills
     )
@@ -95,9 +98,9 @@ def worker_agent(entry: AgentEntry) -> WorkerAgent:
 
 
 def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, str]) -> UpstreamAgent:
-    """An agent of another server: its card is that of the other, but for what the table says.
+    """Make an agent of another server. Its card is the other server's, with the table's fields on top.
 
-    Raises AgentReferenceError if the environment has no credentials.
+    Raises AgentReferenceError if the environment lacks the credentials.
     """
     shown = upstream.credentials
     return UpstreamAgent(
@@ -125,9 +128,9 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
 
 
 def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> ChatAgent:
-    """A model: its card says what the table says, and, unless that names skills, has one, of the agent's own id.
+    """Make an agent from a model. Its card comes from the table; without skills it has one with the agent's id.
 
-    Raises AgentReferenceError if the environment has no key.
+    Raises AgentReferenceError if the environment lacks the key.
     """
     key = ""
     if (shown := model.credentials) is not None and not (key := environ.get(shown.env, "").strip()):
@@ -167,7 +170,7 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
 
 
 def _settings(model: Model) -> dict[str, Any]:
-    """What is the same in the body of every request."""
+    """The fields that are the same in the body of every request."""
     names = ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "reasoning_effort")
     settings: dict[str, Any] = {"model": model.model, "stream": True}
     if model.usage:
@@ -181,9 +184,9 @@ def _settings(model: Model) -> dict[str, Any]:
 
 
 def program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str]) -> ProgramAgent:
-    """A program: its card says what the table says, and, unless that names skills, has one, of the agent's own id.
+    """Make an agent from a program. Its card comes from the table; without skills it has one with the agent's id.
 
-    Raises AgentReferenceError if the program, its interpreter, its folder or one of its variables is not there.
+    Raises AgentReferenceError if the program, its interpreter, its folder or one of its variables is missing.
     """
     for finding in findings(program, environ):
         if not finding.ok:
@@ -192,7 +195,7 @@ def program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str
 
 
 def _named(entry: AgentEntry) -> Profile:
-    """The card of an agent that says nothing of itself here, without skills."""
+    """The card of an agent whose code is not here, without skills."""
     name = entry.name or entry.id
     version = entry.version or "1.0.0"
     return Profile(
@@ -210,14 +213,14 @@ def _versions(entry: AgentEntry) -> tuple[str, ...]:
 
 
 def _skilled(entry: AgentEntry) -> Profile:
-    """The same with one skill, of the agent's own id, unless the table names some."""
+    """The card with one skill that has the agent's id, unless the table names skills."""
     profile = _named(entry)
     skill = AgentSkill(id=profile.id, name=profile.name, description=profile.description, tags=())
     return profile if entry.skills else replace(profile, skills=(skill,))
 
 
 def _credentials(entry: AgentEntry, shown: UpstreamCredentials | None, environ: Mapping[str, str]) -> Made:
-    """What makes the credentials of an upstream, once there is a way out."""
+    """Return a function that makes the credentials of an upstream from the egress, which does not exist yet."""
     if shown is None or shown.forward:
         return lambda egress: None
     secret = environ.get(shown.env, "").strip()

@@ -1,6 +1,6 @@
-"""`dragoman keys`: make, list and revoke the keys by which callers say who they are.
+"""`dragoman keys`: make, list and revoke the keys that identify callers.
 
-Invariant: a key is printed once, by the command that makes it; what is kept is its hash.
+Invariant: a key is printed once, by the command that makes it. Only its hash is stored.
 """
 
 import re
@@ -21,26 +21,26 @@ if TYPE_CHECKING:
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
 
 EXPIRES_MAX = timedelta(days=36_525)
-"""What is longer than a century is a slip, and beyond what a date can say."""
+"""The longest validity. More than a century is a typing error, and may exceed what a date can express."""
 
 ROLES = ("caller", "agent", "admin")
 SCOPES = ("send", "read", "cancel", "push", "card")
-"""As `model.principal` has them; spelled here so that `--help` imports nothing."""
+"""The values of `model.principal`, repeated here so that `--help` imports nothing."""
 
 
 @click.group()
 def keys() -> None:
     """Make, list and revoke the keys of callers.
 
-    They work while the server runs, which sees a change within a second, and before its first start. From the first key
-    on, every caller must send one. docs/keys.md tells more.
+    These commands work before the server's first start, and while it runs: it sees a change within a second. Once there
+    is a key, every caller must send one. See docs/keys.md.
     """
 
 
 @keys.command()
 @click.argument("name")
 @click.option(
-    "--agent", "agents", multiple=True, metavar="ID", help="An agent it may reach; repeatable.  [default: all]"
+    "--agent", "agents", multiple=True, metavar="ID", help="An agent that it may use; repeatable.  [default: all]"
 )
 @click.option(
     "--scope",
@@ -55,9 +55,9 @@ def keys() -> None:
     type=click.Choice(ROLES),
     default="caller",
     show_default=True,
-    help="caller uses agents; agent also does their tasks, as a worker; admin also reads /metrics.",
+    help="caller uses agents; agent also runs their tasks, as a worker; admin also reads /metrics.",
 )
-@click.option("--expires", metavar="AGE", help="When it ends by itself, as 12h, 90d or 4w from now.  [default: never]")
+@click.option("--expires", metavar="AGE", help="How long it is valid, such as 12h, 90d or 4w.  [default: for ever]")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @with_store
 def create(
@@ -71,12 +71,12 @@ def create(
 ) -> None:
     """Make a key for NAME, and show it this once.
 
-    Keys of the same NAME are one caller: they own the same tasks. So a key is replaced by making a second one, giving
-    it out, and revoking the first.
+    All keys of one NAME are one caller: they own the same tasks. To replace a key, make a second one, hand it out, and
+    revoke the first.
     """
     if not NAME.fullmatch(name):
         raise click.UsageError(
-            f"NAME {name!r}: must be 1 to 64 letters, digits or . _ @ + - and begin with one of the first two"
+            f"NAME {name!r}: must be 1 to 64 letters, digits or . _ @ + - and begin with a letter or a digit"
         )
     _check_agents(config, agents)
     import secrets
@@ -110,7 +110,7 @@ def create(
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @with_store
 def list_(config: Config, as_json: bool) -> None:
-    """Show every key that was made, oldest first, without the keys themselves."""
+    """Show every key ever made, oldest first, but not the secrets."""
     import msgspec
 
     from dragoman.cli.tables import table
@@ -132,7 +132,7 @@ def list_(config: Config, as_json: bool) -> None:
 @click.argument("key_id", metavar="ID")
 @with_store
 def revoke(config: Config, key_id: str) -> None:
-    """Make the key of that ID worthless, for good. A running server refuses it within a second."""
+    """Revoke the key with that ID for good. A running server refuses it within a second."""
     from dragoman.auth.keys import id_of
 
     wanted = id_of(key_id) or key_id
@@ -142,11 +142,11 @@ def revoke(config: Config, key_id: str) -> None:
     if now_revoked:
         click.echo(f"Key {key.id} of {key.name} is revoked. A running server refuses it within a second.")
     else:
-        click.echo(f"Key {key.id} of {key.name} was revoked before.")
+        click.echo(f"Key {key.id} of {key.name} was already revoked.")
 
 
 async def _add(store: "Store", key: "ApiKey") -> "tuple[ApiKey, ...]":
-    """Keep a key; returns those that were there before."""
+    """Store a key, and return the keys that were there before."""
     import asyncio
 
     before = await store.keys.all()
@@ -155,7 +155,7 @@ async def _add(store: "Store", key: "ApiKey") -> "tuple[ApiKey, ...]":
 
 
 async def _revoke(store: "Store", key_id: str) -> "tuple[ApiKey | None, bool]":
-    """The key, if there is one, and whether it is this call that revoked it."""
+    """Revoke a key. Returns the key, if there is one, and whether this call revoked it."""
     from dragoman.model.ids import SystemClock
 
     key, now_ms = store.keys.find(key_id), SystemClock().now_ms()
@@ -172,7 +172,7 @@ def _act(action: str, key_id: str, now_ms: int) -> Any:
 
 
 def _check_agents(config: Config, agents: Sequence[str]) -> None:
-    """Agents can come from code that only the server knows, so one that is not in the file is a warning."""
+    """Check the ids of agents. An id that is not in the file is only a warning: the server may get it from code."""
     declared = [entry.id for entry in config.agents]
     for agent in agents:
         if fault := agent_id_fault(agent):
@@ -200,7 +200,7 @@ def _age_ms(text: str) -> int:
 
 
 def _shown(key: "ApiKey", now_ms: int) -> dict[str, Any]:
-    """What may be seen of a key."""
+    """The fields of a key that may be shown."""
     from dragoman.auth.keys import key_state
     from dragoman.cli.tables import moment
 
@@ -223,7 +223,7 @@ def _cell(column: str, value: Any) -> str:
 
 
 def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey]") -> str:
-    """What is said of a key that was just made."""
+    """Describe a key that was just made, and how to use it."""
     from dragoman.cli.tables import moment
 
     reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
@@ -235,11 +235,11 @@ def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey
     beside = ", and /metrics" if key.role.value == "admin" else ""
     lines = [
         f"Key {key.id} for {key.name}, {role}: {doing}, with {reach}{beside}, {until}.",
-        *(["It opens its own tasks: no role sees what other callers have asked."] if beside else []),
+        *(["It sees only its own tasks: no role sees the tasks of other callers."] if beside else []),
         "",
         f"    {new.text}",
         "",
-        f"It is not shown again: {config.store} has only its hash. It goes with every request:",
+        f"It is not shown again: {config.store} has only its hash. Send it with every request:",
         "",
         *(f"    {line}" for line in _uses(config, key, new.text)),
     ]
@@ -250,13 +250,13 @@ def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey
         lines += [
             "",
             "This is the first key: from now on every caller must send one. A running server asks within a second.",
-            "Tasks that were made before it are hidden: docs/keys.md says how to read them.",
+            "Tasks made before it are hidden: docs/keys.md says how to read them.",
         ]
     return "\n".join(lines)
 
 
 def _uses(config: Config, key: "ApiKey", text: str) -> list[str]:
-    """Commands to paste."""
+    """Commands that use the key, to paste into a shell."""
     from dragoman.cli.serve import base_url
     from dragoman.store.open import noted_server
 

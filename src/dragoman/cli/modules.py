@@ -1,7 +1,7 @@
-"""The user's own modules: which of those that are loaded they are, whether their files changed, and a fresh import.
+"""The user's own modules: which loaded modules they are, whether their files changed, and how to import them again.
 
-Invariant: what is installed, the standard library and Dragoman itself stay as they are; after an import that failed
-every name means the module that it meant before.
+Invariant: installed packages, the standard library and Dragoman itself are never reimported. After a failed import
+`sys.modules` has the same modules as before.
 """
 
 import importlib
@@ -16,14 +16,14 @@ from pathlib import Path
 from types import ModuleType
 
 INSTALLED = frozenset({"site-packages", "dist-packages"})
-"""Directories below which nothing is the user's own, wherever they are."""
+"""Names of directories with installed packages: modules below them are never the user's own."""
 
 Stamp = tuple[int, int, int]
-"""By what a file is known to have changed: when, its size, its inode."""
+"""Tells whether a file has changed: its modification time in ns, its size, its inode."""
 
 
 class Own:
-    """Modules from files below `roots`, as they are loaded now."""
+    """The loaded modules from files below `roots`."""
 
     def __init__(self, roots: Iterable[Path]) -> None:
         self._roots = tuple(dict.fromkeys(root.resolve() for root in roots))
@@ -34,19 +34,22 @@ class Own:
         )
 
     def modules(self) -> dict[str, ModuleType]:
-        """By name, with their packages."""
+        """The modules by name, including packages."""
         return {name: module for name, module in tuple(sys.modules.items()) if self._is_own(name, module)}
 
     def stamps(self) -> dict[str, Stamp | None]:
-        """What tells whether one changed, by file; None: the file is gone."""
+        """The stamp of each module's file; None: the file is gone."""
         files = {file for module in self.modules().values() if (file := getattr(module, "__file__", None))}
         return {file: _stamp(file) for file in sorted(files)}
 
     @contextmanager
     def fresh(self, changed: Iterable[str]) -> Iterator[None]:
-        """What is imported in this block is read from its files again, those that `changed` from their source."""
+        """Import the modules anew in this block; if it fails, the old modules are restored.
+
+        The bytecode of the files that `changed` is deleted, so that they are compiled again.
+        """
         old = self.modules()
-        for file in changed:  # what was compiled is known by the second, and edits come faster
+        for file in changed:  # bytecode is matched by a time in whole seconds, and edits may come faster
             with suppress(OSError, NotImplementedError):
                 os.unlink(importlib.util.cache_from_source(file))
         for name in old:
@@ -60,7 +63,7 @@ class Own:
             raise
 
     def restore(self, old: Mapping[str, ModuleType]) -> None:
-        """Have the modules `old` in place of what was imported since."""
+        """Put the modules `old` back in place of those imported since."""
         for name in self.modules():
             sys.modules.pop(name, None)
         sys.modules.update(old)
@@ -83,7 +86,11 @@ class Own:
 
 
 def roots_of(places: Iterable[str]) -> Iterator[Path]:
-    """Where the user's own modules are: the working directory, and beside the modules and files that agents name."""
+    """Yield where the user's own modules are.
+
+    These are the working directory, the directory of each file that agents name, and the package or file of each
+    module that they name.
+    """
     yield Path.cwd()
     for place in places:
         if place.endswith(".py") or "/" in place:

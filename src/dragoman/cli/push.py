@@ -1,6 +1,6 @@
-"""`dragoman push`: the webhook calls that are owed, and those that were given up.
+"""`dragoman push`: list pending webhook deliveries and dead letters, and retry or delete dead letters.
 
-Invariant: neither bodies nor secrets are shown; only what was given up can be sent again, or forgotten.
+Invariant: neither bodies nor secrets are shown. Only dead letters can be sent again or deleted.
 """
 
 from collections.abc import Awaitable, Callable, Collection
@@ -16,27 +16,27 @@ if TYPE_CHECKING:
     from dragoman.store.outbox import Owed
 
 NUMBERS_SHOWN = 10
-"""So many numbers are said in the audit trail; of more, only how many they were."""
+"""The audit trail lists up to this many numbers; beyond that, only their count."""
 
 
 @click.group()
 def push() -> None:
-    """See to the webhook calls that are owed.
+    """Manage pending webhook deliveries.
 
-    These commands work while the server runs. A call is tried eight times in seven hours; then it is a dead letter,
-    which can be sent again. docs/push.md tells more.
+    These commands work while the server runs. A delivery is tried eight times in seven hours; then it becomes a dead
+    letter, which can be sent again. See docs/push.md.
     """
 
 
 @push.command("list")
 @click.option("--dead", "which", flag_value="dead", help="Only dead letters.")
-@click.option("--waiting", "which", flag_value="waiting", help="Only calls that are still to be made.")
-@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="The oldest so many.")
-@click.option("--after", type=click.IntRange(0), default=0, metavar="NUMBER", help="Only those behind this number.")
+@click.option("--waiting", "which", flag_value="waiting", help="Only deliveries that will still be tried.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="Show the oldest N.")
+@click.option("--after", type=click.IntRange(0), default=0, metavar="NUMBER", help="Only those after this number.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON lines.")
 @with_store
 def list_(config: Config, which: str | None, limit: int, after: int, as_json: bool) -> None:
-    """Show calls that are owed, oldest first."""
+    """Show pending deliveries and dead letters, oldest first."""
     import msgspec
 
     from dragoman.cli.tables import moment, table
@@ -64,9 +64,9 @@ def list_(config: Config, which: str | None, limit: int, after: int, as_json: bo
         ]
         click.echo(table(head, rows))
         if len(found) == limit:
-            click.echo(f"There may be more: --after {found[-1].number} goes on.", err=True)
+            click.echo(f"There may be more: continue with --after {found[-1].number}.", err=True)
     else:
-        click.echo("Nothing is owed." if which is None else "None.", err=True)
+        click.echo("No deliveries." if which is None else "None.", err=True)
 
 
 @push.command()
@@ -76,8 +76,8 @@ def list_(config: Config, which: str | None, limit: int, after: int, as_json: bo
 def retry(config: Config, numbers: tuple[int, ...], everything: bool) -> None:
     """Send dead letters again, by the NUMBERs that `list` shows; a running server does so within seconds.
 
-    The calls have the webhook-id that they had before, and are tried as often as new ones. A receiver may get them
-    behind later ones of the same task: X-Dragoman-Seq tells.
+    They keep their webhook-id, and are tried as often as new deliveries. A receiver may get them after later deliveries
+    of the same task: X-Dragoman-Seq tells the order.
     """
     from dragoman.model.ids import SystemClock
 
@@ -94,26 +94,26 @@ def retry(config: Config, numbers: tuple[int, ...], everything: bool) -> None:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @with_store
 def drop(config: Config, numbers: tuple[int, ...], everything: bool, yes: bool) -> None:
-    """Forget dead letters for good, by the NUMBERs that `list` shows."""
+    """Delete dead letters for good, by the NUMBERs that `list` shows."""
     chosen = _chosen(numbers, everything)
     if not yes:
         there = at_store(config, lambda store: _dead(store, chosen))
         if there:
-            click.confirm(f"Forget {'all ' if chosen is None else ''}{_letters(there)} for good?", abort=True)
+            click.confirm(f"Delete {'all ' if chosen is None else ''}{_letters(there)} for good?", abort=True)
     count = _acted(config, "push.drop", chosen, lambda store: store.outbox.drop(chosen))
-    click.echo(f"{_letters(count)} forgotten.")
+    click.echo(f"{_letters(count)} deleted.")
     _unless_all(numbers, count)
 
 
 def _chosen(numbers: tuple[int, ...], everything: bool) -> Collection[int] | None:
     """The numbers, each once; None for all."""
     if everything == bool(numbers):
-        raise click.UsageError("say which: NUMBERs as `dragoman push list --dead` shows them, or --all")
+        raise click.UsageError("say which: NUMBERs from `dragoman push list --dead`, or --all")
     return None if everything else sorted(set(numbers))
 
 
 async def _dead(store: "Store", chosen: Collection[int] | None) -> int:
-    """How many of the dead letters are meant."""
+    """Count the dead letters among the chosen numbers."""
     if chosen is None:
         return (await store.outbox.owed_count())[1]
     numbers = sorted(chosen)
@@ -124,7 +124,7 @@ async def _dead(store: "Store", chosen: Collection[int] | None) -> int:
 def _acted(
     config: Config, action: str, chosen: Collection[int] | None, act: "Callable[[Store], Awaitable[int]]"
 ) -> int:
-    """How many there were; that it was done goes into the audit trail."""
+    """Run `act`, record it in the audit trail, and return how many dead letters it changed."""
     from dragoman.model.ids import SystemClock
     from dragoman.store.audit import AuditEntry
 
@@ -145,10 +145,10 @@ def _subject(chosen: Collection[int] | None, count: int) -> str:
 
 
 def _unless_all(numbers: tuple[int, ...], count: int) -> None:
-    """Say so, and end with 1, if some of the numbers are of no dead letter."""
+    """Report numbers without a dead letter, and exit with 1."""
     missing = len(set(numbers)) - count
     if missing > 0:
-        raise click.ClickException(f"of these numbers {missing} are of no dead letter: see `dragoman push list --dead`")
+        raise click.ClickException(f"{missing} of these numbers have no dead letter: see `dragoman push list --dead`")
 
 
 def _letters(count: int) -> str:
@@ -156,7 +156,7 @@ def _letters(count: int) -> str:
 
 
 def shown_url(url: str) -> str:
-    """Its host, and the first word of its path: in what follows there may be secrets."""
+    """The URL's host and the first segment of its path. The rest may contain secrets."""
     scheme, separator, rest = url.partition("?")[0].partition("#")[0].partition("://")
     host, *path = rest.split("/", 2)
     if len(path) > 1 and path[1]:
@@ -165,7 +165,7 @@ def shown_url(url: str) -> str:
 
 
 def _fields(owed: "Owed") -> dict[str, Any]:
-    """A call as JSON has it."""
+    """A delivery's fields for JSON."""
     from dragoman.model.ids import timestamp
 
     return {

@@ -1,6 +1,6 @@
-"""From `MODULE:OBJECT`, or `ID=MODULE:OBJECT`, to the agent that it names.
+"""Resolve `MODULE:OBJECT` or `ID=MODULE:OBJECT` to the agent that it names.
 
-Invariant: whatever is wrong with a reference, the result is an `AgentReferenceError` that names it and the fix.
+Invariant: any fault of a reference is an `AgentReferenceError` that names the reference and the fix.
 """
 
 import copy
@@ -21,7 +21,7 @@ from dragoman.agents.frameworks import adaptable, adapted, advice, framework_of
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
 
-OTHER_KINDS = "; agents that are no Python are a2a:URL, openai:URL, command:PROGRAM or worker, as `run` in the file"
+OTHER_KINDS = "; agents that are not Python are a2a:URL, openai:URL, command:PROGRAM or worker, as `run` in the file"
 
 
 class AgentReferenceError(Exception):
@@ -29,16 +29,17 @@ class AgentReferenceError(Exception):
 
 
 def referenced_as(reference: str, agent_id: str) -> Runner:
-    """The agent that a reference with an object names; an object of a framework becomes the agent `agent_id`."""
+    """The agent that a reference with an object names. A framework's object becomes the agent `agent_id`."""
     place, name = _split(reference)
     return _named(reference, _module(reference, place), name, agent_id)
 
 
 def referenced(reference: str) -> list[Runner]:
-    """The agent that `MODULE:OBJECT` or `file.py:OBJECT` names; without an object every agent in the module.
+    """The agent that `MODULE:OBJECT` or `file.py:OBJECT` names; without an object, every agent in the module.
 
-    With `ID=` before it there is one, and it is served under that id. An object of a framework has the name of its
-    variable as id otherwise; without an object, a module that has none of our agents is looked through for one.
+    With `ID=` in front there must be exactly one agent, which is served under that id. Otherwise a framework's object
+    gets the name of its variable as id. Without an object, a module without agents of ours is searched for one object
+    of a framework.
     """
     agent_id, place = _labelled(reference)
     place, name = _split(place)
@@ -48,7 +49,7 @@ def referenced(reference: str) -> list[Runner]:
     else:
         found = list(_agents_in(module).values()) or _adapted_in(reference, module, agent_id)
     if not found:
-        raise AgentReferenceError(f"{reference}: no agents in it; {_advice_on(module)}")
+        raise AgentReferenceError(f"{reference}: it has no agents; {_advice_on(module)}")
     if not agent_id:
         return found
     if len(found) > 1:
@@ -64,7 +65,7 @@ def place_of(reference: str) -> str:
 
 
 def _labelled(reference: str) -> tuple[str, str]:
-    """The id before `=`, or none, and the rest, without the `python:` that it may have as in the file."""
+    """Split off the id before `=`, if there is one, and the optional prefix `python:` that the file allows."""
     agent_id, equals, rest = reference.partition("=")
     labelled = bool(equals) and re.fullmatch(r"[\w.-]+", agent_id) is not None
     return (agent_id if labelled else "", (rest if labelled else reference).removeprefix("python:"))
@@ -78,7 +79,10 @@ def _under(agent: Runner, agent_id: str) -> Runner:
 
 
 def _adapted_in(reference: str, module: ModuleType, agent_id: str) -> list[Runner]:
-    """The one object of a framework in a module that can be an agent. Its sub-agents are objects, too: no guessing."""
+    """The only framework object in a module that can be an agent.
+
+    Raises AgentReferenceError for several: sub-agents are objects, too, so the choice is the user's.
+    """
     found: dict[str, Any] = {}
     for name, value in vars(module).items():
         if adaptable(value) and not any(value is other for other in found.values()):
@@ -91,7 +95,7 @@ def _adapted_in(reference: str, module: ModuleType, agent_id: str) -> list[Runne
 
 
 def _adapted(reference: str, value: object, agent_id: str) -> Runner | None:
-    """The object of a framework as an agent, None if it is none; what its adapter has against it is said."""
+    """Adapt a framework's object to an agent; None if it is no such object. Raises AgentReferenceError."""
     try:
         return adapted(value, agent_id)
     except ValueError as error:
@@ -111,7 +115,7 @@ def _module(reference: str, place: str) -> ModuleType:
     if place.endswith(".py") or "/" in place:
         return _file(reference, Path(place))
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", place):
-        raise AgentReferenceError(f"{reference}: {place!r} is no module; write MODULE:OBJECT or file.py:OBJECT")
+        raise AgentReferenceError(f"{reference}: {place!r} is not a module; write MODULE:OBJECT or file.py:OBJECT")
     try:
         return importlib.import_module(place)
     except ModuleNotFoundError as error:
@@ -132,7 +136,7 @@ def _module(reference: str, place: str) -> ModuleType:
 
 
 def _file(reference: str, path: Path) -> ModuleType:
-    """The module in the file `path`, loaded once; like a script, it finds its neighbours."""
+    """Load the module in the file `path`, once. Like a script, it can import its neighbours."""
     if not path.is_file():
         raise AgentReferenceError(f"{reference}: no file {path} in {Path.cwd()}")
     name = "dragoman_file_" + re.sub(r"\W", "_", str(path.resolve()))
@@ -140,7 +144,7 @@ def _file(reference: str, path: Path) -> ModuleType:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
-        raise AgentReferenceError(f"{reference}: {path} is no Python file")
+        raise AgentReferenceError(f"{reference}: {path} is not a Python file")
     if (neighbours := str(path.resolve().parent)) not in sys.path:
         sys.path.append(neighbours)
     module = importlib.util.module_from_spec(spec)
@@ -154,7 +158,7 @@ def _file(reference: str, path: Path) -> ModuleType:
 
 
 def _broken(reference: str, error: Exception) -> AgentReferenceError:
-    """The user's module raised: say what and where, as its author needs it."""
+    """Make an error for an exception in the user's module, with what its author needs: the exception and the place."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         package = str(frame.f_globals.get("__name__")).partition(".")[0]
@@ -190,7 +194,7 @@ def _choices(name: str, agents: Iterable[str]) -> str:
 
 
 def _advice_on(module: ModuleType) -> str:
-    """What to do about a module without agents: it may have the makings of one."""
+    """What to do about a module without agents, which may have an object that can become one."""
     for name, value in vars(module).items():
         if framework_of(value) is not None and (told := advice(value)):
             return f"{name}: {told}"
@@ -207,7 +211,7 @@ def _agents_in(module: ModuleType) -> dict[str, Runner]:
 
 
 def _names_in(module: ModuleType) -> list[str]:
-    """What could be named: its agents, and the objects of frameworks that can be agents."""
+    """The names that a reference can use: the module's agents, and framework objects that can be agents."""
     return [*_agents_in(module), *(name for name, value in vars(module).items() if adaptable(value))]
 
 

@@ -1,6 +1,6 @@
-"""`dragoman serve`: read the configuration, find the agents, run the server.
+"""`dragoman serve`: read the configuration, load the agents, run the server.
 
-Invariant: every setting has a flag here, made from its declaration; there is no second list.
+Invariant: every setting has a flag, made from the setting's declaration. There is no second list of settings.
 """
 
 import os
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`command` with a flag for every setting; what is given reaches it as text, to be read like any other source."""
+    """Add a flag for every setting to `command`. Values are passed on as text and parsed as any other source is."""
     for setting in reversed(settings()):
         source = f"[{setting.env}]" if not setting.default else f"[{setting.env}; default: {setting.default}]"
         name = f"{setting.flag}/--no-{setting.flag.removeprefix('--')}" if setting.default in ("true", "false") else ""
@@ -37,7 +37,7 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.command(
     epilog=f"Settings come from {FILE}, then from the environment, then from these flags; later ones win. Agents can "
-    "be declared in the file, too, as [[agents]] tables. docs/configuration.md tells more.",
+    "also be declared in the file, as [[agents]] tables. See docs/configuration.md.",
 )
 @click.argument("agents", nargs=-1, metavar="[MODULE:AGENT]...")
 @click.option(
@@ -76,7 +76,7 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
             raise ReloadError(str(error)) from error
         except Exception:
             raise
-        except BaseException as error:  # SystemExit, the panic of an extension …: nothing of it is meant for the server
+        except BaseException as error:  # SystemExit, the panic of an extension …: it must not end the server
             raise ReloadError(f"importing the modules ends the process ({type(error).__name__})") from error
         served = made.settled()
 
@@ -101,7 +101,7 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
 
 
 def _say(text: str) -> None:
-    """Print a text, if anybody reads it: without, the server serves all the same."""
+    """Print a text. If stdout is closed, the server runs nevertheless."""
     from dragoman.server.process import show_nothing
 
     try:
@@ -111,11 +111,11 @@ def _say(text: str) -> None:
 
 
 def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = False) -> str:
-    """What the server says once it listens: its agents, where they are, and three commands to paste.
+    """The text that the server prints once it listens: its agents, their URLs, and three commands to paste.
 
-    `asks_callers` is whether they must say who they are. `config.port` is the port it listens on; the first of `agents`
-    is the default. The sample of the stream goes to the second agent, if there is one; the texts are the agents' own
-    examples. Under a profile there is one sample, in that system's words.
+    `asks_callers`: every caller must authenticate. `config.port` is the port on which it listens; the first of `agents`
+    is the default. The streaming sample goes to the second agent, if there is one; the texts are the agents' own
+    examples. Under a profile there is one sample, in that system's format.
     """
     base = base_url(config)
     width = max(len(agent.profile.id) for agent in agents)
@@ -140,11 +140,11 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
 
 
 def _who(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]:
-    """Who may call, and how to make a key; a server in memory has nowhere to keep one."""
+    """Lines that say who may call, and how to make a key. A server in memory cannot store keys."""
     at = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
     make = "--api-key KEY" if config.store == "memory:" else f"dragoman keys create NAME{at}"
     if asks_callers:
-        return [f"Callers must say who they are: with {_shown(config, at)}."]
+        return [f"Callers must say who they are, with {_shown(config, at)}."]
     own = [entry.id for entry in config.agents if entry.api_key]
     nobody = f"Nobody but callers of {', '.join(own)}" if own else "Nobody"
     lines = [f"{nobody} is asked for a key. To ask everybody for one: {make}"]
@@ -156,17 +156,17 @@ def _who(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]
 
 
 def _shown(config: Config, at: str) -> str:
-    """What callers may show, and where keys come from."""
+    """The credentials that callers may send, and where keys come from."""
     ways = ["the key of the setting api_key"] if config.api_key else []
     if config.jwt_issuer or config.jwt_jwks_url:
         ways.append("a token of the issuer in Authorization: Bearer")
     if config.store != "memory:":
-        ways.append(f"a key that `dragoman keys create NAME{at}` makes (`dragoman keys list{at}`: whose there are)")
+        ways.append(f"a key made by `dragoman keys create NAME{at}` (`dragoman keys list{at}` shows all keys)")
     return ", or ".join(ways)
 
 
 def _path(profile: str, agent: "Runner", default: "Runner") -> str:
-    """Where a server that is one of the systems has the agent; empty if it has only the default one."""
+    """The agent's path under a profile; empty if the profile serves only the default agent."""
     from dragoman.dialects.mounts import OF_PROFILE
 
     pattern = OF_PROFILE[profile].value
@@ -174,7 +174,7 @@ def _path(profile: str, agent: "Runner", default: "Runner") -> str:
 
 
 def _call(config: Config, agent: "Runner", asks: bool) -> str:
-    """What curl needs to send the agent its first example, as that system's clients do."""
+    """The curl arguments that send the agent its first example, as the clients of the profile's system do."""
     import msgspec
 
     method = "SendMessage" if config.profile in ("beeos", "kaos") else "message/send"
@@ -186,7 +186,7 @@ def _call(config: Config, agent: "Runner", asks: bool) -> str:
 
 
 def base_url(config: Config) -> str:
-    """Where a caller reaches the server, without a slash at the end."""
+    """The server's URL for callers, without a slash at the end."""
     if config.public_url:
         return config.public_url
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(config.host, config.host)
@@ -194,13 +194,16 @@ def base_url(config: Config) -> str:
 
 
 def _key(config: Config, agent: "Runner", asks: bool) -> str:
-    """The header with the key that callers of the agent need, if they need one; the key itself is not printed."""
+    """The header for the agent's key, if callers need one. It has a placeholder instead of the key."""
     own = any(entry.api_key for entry in config.agents if entry.id == agent.profile.id)
     return "-H 'x-api-key: YOUR-KEY' " if own or asks else ""
 
 
 def _body(config: Config, agent: "Runner", asks: bool) -> str:
-    """What curl needs to send the agent its first example. The message id is no UUID, so no call is a repeat."""
+    """The curl arguments that send the agent its first example.
+
+    The message id is not a UUID, so that a second call is not taken for a retry.
+    """
     import msgspec
 
     message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": _example(agent)}]}

@@ -1,6 +1,6 @@
-"""All agents of a server: those of the file and those of the command line; and, later, what has become of them.
+"""All agents of a server, from the file and the command line, and how to load them again for a reload.
 
-Invariant: their ids differ and can be served, and there is one at least; else AgentReferenceError says what to do.
+Invariant: there is at least one agent, and the ids are valid and unique; else AgentReferenceError says what to do.
 """
 
 import sys
@@ -21,9 +21,10 @@ PYTHON = "python:"
 
 
 class Served(Struct, frozen=True):
-    """The agents, the one that answers at `/` first, and what they were made of, for whoever makes them again.
+    """The agents, the one that answers at `/` first, and what they were made from, for the next reload.
 
-    `stamps` are those of the user's modules as they were imported; `replaced` those that a fresh import replaced.
+    `stamps` are those of the user's modules when they were imported; `replaced` are the modules that a fresh import
+    replaced.
     """
 
     agents: tuple[Runner, ...]
@@ -34,19 +35,19 @@ class Served(Struct, frozen=True):
     replaced: Mapping[str, ModuleType] = {}
 
     def settled(self) -> "Served":
-        """The same, without a way back: what was replaced may be forgotten."""
+        """The same agents, without the replaced modules: they can no longer be undone."""
         return replace(self, replaced={})
 
     def undo(self) -> None:
-        """These are not to be served: the modules are those of before."""
+        """Put the replaced modules back, because these agents will not be served."""
         if self.replaced:
             self.own.restore(self.replaced)
 
 
 def load_agents(entries: Sequence[AgentEntry], references: Sequence[str], default: str | None) -> list[Runner]:
-    """The agents of the file, then those of the command line; the one that answers at `/` comes first.
+    """Load the agents of the file, then those of the command line; the one that answers at `/` comes first.
 
-    Modules are looked for in the working directory, too. Raises AgentReferenceError.
+    Modules are also searched for in the working directory. Raises AgentReferenceError.
     """
     return list(load_served(entries, references, default).agents)
 
@@ -54,10 +55,10 @@ def load_agents(entries: Sequence[AgentEntry], references: Sequence[str], defaul
 def load_served(
     entries: Sequence[AgentEntry], references: Sequence[str], default: str | None, before: Served | None = None
 ) -> Served:
-    """The same. What is as it was `before` is the same object.
+    """Load the agents as `load_agents` does. An agent that is unchanged since `before` is the same object.
 
-    If any of the user's modules has changed, all of them are imported again, and all agents in them are others. Raises
-    AgentReferenceError, and then nothing has changed.
+    If any of the user's modules has changed, all of them are imported again, and all agents in them are new objects.
+    Raises AgentReferenceError, and then nothing has changed.
     """
     look_in_working_directory()
     if before is None:
@@ -74,7 +75,7 @@ def load_served(
 
 
 def look_in_working_directory() -> None:
-    """Have modules be found in the working directory, too."""
+    """Make modules in the working directory importable."""
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
 
@@ -106,7 +107,7 @@ def _loaded(
 def _made(entry: AgentEntry, before: Served | None) -> Runner:
     kept = None if before is None else before.entries.get(entry.id)
     if kept is not None and replace(kept[0], api_key=None) == replace(entry, api_key=None):
-        return kept[1]  # a key is asked for before an agent hears of its caller
+        return kept[1]  # a new key needs no new agent: the authenticator checks keys
     return declared(entry)
 
 

@@ -1,6 +1,6 @@
-"""Rows for a terminal: columns as wide as what is in them.
+"""Tables for a terminal, with columns as wide as their contents.
 
-Invariant: what came from elsewhere is shown without control characters, so that no text moves the cursor.
+Invariant: cells are shown without control characters, so that no text moves the cursor.
 """
 
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from dragoman.model.ids import timestamp
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Lines of `rows` below `head`, without blanks at their ends."""
+    """Format `rows` below `head`, without trailing blanks."""
     lines = [head, *([_printable(cell) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     return "\n".join(
@@ -18,7 +18,7 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def moment(ms: int | None) -> str:
-    """A time to the second, UTC; `-` for none."""
+    """Format a time in UTC to the second; `-` for None."""
     return "-" if ms is None else timestamp(ms)[:19] + "Z"
 
 

@@ -1,6 +1,6 @@
-"""From `tools` of an agent's table to the tools that its model may call.
+"""Make the tools that an agent's model may call, from `tools` of the agent's table.
 
-Invariant: whatever cannot be used is an `AgentReferenceError` that names the agent and the fix.
+Invariant: a tool server that cannot be used is an `AgentReferenceError` that names the agent and the fix.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -13,13 +13,13 @@ from dragoman.config.mcp import McpEntry
 from dragoman.config.upstreams import UpstreamCredentials
 
 Credited = Callable[[UpstreamCredentials | None], Made]
-"""What makes credentials of a table of them; it raises AgentReferenceError if the environment lacks the secret."""
+"""Makes credentials from their table. Raises AgentReferenceError if the environment lacks the secret."""
 
 
 def tools_of(
     agent_id: str, entries: Sequence[McpEntry], environ: Mapping[str, str], credited: Credited
 ) -> McpTools | None:
-    """The tools of the servers in the file; None if it names none. Raises AgentReferenceError."""
+    """Make the tools of the servers in the table; None if it names none. Raises AgentReferenceError."""
     if not entries:
         return None
     return McpTools([_grant(agent_id, entry, environ, credited) for entry in entries])

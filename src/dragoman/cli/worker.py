@@ -1,6 +1,6 @@
 """`dragoman worker`: run Python agents in this process, on the tasks that a server has for them.
 
-Invariant: nothing listens here: the worker goes to the server, so it may stand behind any firewall.
+Invariant: nothing listens here. The worker calls the server, so it may run behind any firewall.
 """
 
 import os
@@ -20,7 +20,7 @@ KEY_ENV = "DRAGOMAN_API_KEY"
 SERVER_ENV = "DRAGOMAN_SERVER"
 
 ANSWER_BYTES_MAX = 512 * 1024 * 1024
-"""A task comes with its message, its conversation and its artifacts, files included."""
+"""Largest answer of the server: a task comes with its message, its conversation and its artifacts, files included."""
 
 
 CLOSING_S = 3.0
@@ -29,24 +29,24 @@ CLOSING_S = 3.0
 
 @click.command(
     epilog='The server declares each agent as [[agents]] with run = "worker" and the id that the agent has here. '
-    "docs/workers.md tells more.",
+    "See docs/workers.md.",
 )
 @click.argument("references", nargs=-1, metavar="[[ID=]MODULE:AGENT]...")
 @click.option(
-    "--agents", "more", multiple=True, metavar="[ID=]MODULE:AGENT", help="An agent to run; the same as above."
+    "--agents", "more", multiple=True, metavar="[ID=]MODULE:AGENT", help="An agent to run, as in the arguments."
 )
 @click.option("--server", required=True, envvar=SERVER_ENV, metavar="URL", help=f"The server's URL.  [{SERVER_ENV}]")
 @click.option("--key", envvar=KEY_ENV, metavar="KEY", help=f"The agents' api_key, if they have one.  [{KEY_ENV}]")
-@click.option("--name", metavar="NAME", help="What the server is told of this worker.  [default: host and process id]")
+@click.option("--name", metavar="NAME", help="This worker's name, for the server.  [default: host and process id]")
 @click.option(
-    "--tasks", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Most tasks at once, of each agent."
+    "--tasks", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Most tasks at once, for each agent."
 )
 @click.option(
     "--grace-s",
     type=click.FloatRange(0, 86_400),
     default=5.0,
     show_default=True,
-    help="How long tasks may go on after SIGTERM; then they are given back, and the process ends within 3 s.",
+    help="How long tasks may go on after SIGTERM. Then the server gets them back, and the process ends within 3 s.",
 )
 @click.option("--log-level", type=click.Choice(("debug", "info", "warning", "error")), default="info")
 @click.option("--log-format", type=click.Choice(("text", "json")), default="text")
@@ -61,7 +61,7 @@ def worker(
     log_level: str,
     log_format: str,
 ) -> None:
-    """Do the tasks of agents whose server is elsewhere.
+    """Run the tasks of agents whose server is elsewhere.
 
     An agent is MODULE:AGENT or path/to/file.py:AGENT, of Dragoman or of an agent framework; without :AGENT, every agent
     in the module is run. ID=MODULE:AGENT runs it as the server's agent ID. Any number of workers may run the same
@@ -111,7 +111,7 @@ async def _work(
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping)
-    egress = Egress(max_answer_bytes=ANSWER_BYTES_MAX, connections_max=0)  # each task has a call that waits for news
+    egress = Egress(max_answer_bytes=ANSWER_BYTES_MAX, connections_max=0)  # each task has a long-polling call
     try:
         living = [agent for agent in agents if isinstance(agent, Living)]
         async with asyncio.TaskGroup() as beside:

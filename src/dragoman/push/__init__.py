@@ -1,1 +1,1 @@
-"""Webhooks: what tasks owe to them, rendered, and the calls that are made until it has arrived (DESIGN §7)."""
+"""Webhooks: rendering of deliveries, and the calls that are repeated until a delivery has arrived (DESIGN §7)."""

@@ -1,6 +1,6 @@
-"""The announcer: from what happens to a task to the webhook calls that are owed for it (DESIGN §7).
+"""The announcer: turns the steps of a task into webhook deliveries (DESIGN §7).
 
-Invariant: what is told is rendered once for each dialect, when it happens: a delivery never changes after.
+Invariant: a step is rendered once for each dialect, when it happens. A delivery never changes afterwards.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -24,17 +24,17 @@ from dragoman.push.telling import Telling
 from dragoman.store.outbox import Delivery, Registration
 
 HTTPS_ONLY = frozenset({"evoai"})
-"""Dialects whose webhooks must be https, as Evo AI's are; a host that the operator allows may do without."""
+"""Dialects whose webhooks must be https, as in Evo AI; a host that the operator allows may use http."""
 
 ALLOWING = ". Whoever runs this server can allow it: push_allowed_hosts, push_allowed_cidrs"
-"""What is said of an address that is refused."""
+"""Added to the error for an address that is refused."""
 
 LONGER_S = 86_400
-"""How much longer the links in a body hold than others: it is sent as it is until the last attempt."""
+"""How much longer links in a body are valid than others: the body is sent unchanged until the last attempt."""
 
 
 class Announcer:
-    """See `engine.announcer.Announcer`. `forms` are the dialects' ways of telling, by name; `wake` is the courier's."""
+    """See `engine.announcer.Announcer`. `forms` are the dialects' push formats by name; `wake` is the courier's."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Announcer:
         self._files = files
 
     async def registration(self, config: PushConfig, field: str) -> Registration:
-        """See `engine.announcer.Announcer.registration`. Where it has no id, it gets one."""
+        """See `engine.announcer.Announcer.registration`. A configuration without an id gets one."""
         try:
             to = target(config.url)
             if config.dialect in HTTPS_ONLY and to.scheme != "https" and not self._allowed(to):
@@ -78,13 +78,13 @@ class Announcer:
         )
 
     def _allowed(self, to: Target) -> bool:
-        """Whether the operator has allowed the host by its name, or, of one written as an address, by its network."""
+        """Whether the operator has allowed the host by name, or by network if it is written as an address."""
         return self._guard.named(to.host) or (
             parsed(to.host) is not None and fault(to.host) is not None and self._guard(to.host) is None
         )
 
 
 def _linked(step: Step, links: LinksAt) -> Step:
-    """A step with links in place of large files."""
+    """Replace large files in a step by links."""
     stands = cache(lambda: links.record(step.stands()))
     return replace(step, event=None if step.event is None else links.event(step.event), stands=stands)

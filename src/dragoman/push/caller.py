@@ -1,6 +1,6 @@
-"""The caller: one attempt to deliver, from what was claimed to what became of it.
+"""The caller: one attempt at a delivery, from the claimed row to its outcome.
 
-Invariant: whatever goes wrong, here or there, costs that attempt and nothing else.
+Invariant: any failure, here or at the receiver, costs this attempt and nothing else.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class Caller:
-    """Calls webhooks; see `Courier` for what it is made of."""
+    """Calls webhooks. See `Courier` for its arguments."""
 
     def __init__(
         self,
@@ -46,19 +46,19 @@ class Caller:
         self._chance = chance
 
     async def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         await self._guarded.close()
         await self._unguarded.close()
 
     async def called(self, due: Due, host: Host, timeout_s: float) -> Settled:
-        """What became of a call, for which there is so much time.
+        """Make one call within `timeout_s`, and return its outcome.
 
-        A fault of ours costs that call, not the server, now and at every start.
+        A bug here costs this call. Otherwise it would end the server, again at every start.
         """
         try:
             return await self._tried(due, host, timeout_s)
-        except Exception as error:  # noqa: BLE001 — the door between what callers and receivers say and the server
-            # The text of the error is not logged: it may hold a secret.
+        except Exception as error:  # noqa: BLE001 — input of callers and receivers must not end the server
+            # The text of the error is not logged: it may contain a secret.
             log.error("webhook call %d failed in this server: %s", due.number, type(error).__name__)
             return verdict.faulty(due, self._schedule, self._clock.now_ms(), self._chance())
 

@@ -1,7 +1,7 @@
-"""The courier: takes deliveries that are due, calls webhooks, and writes down what became of it.
+"""The courier: claims due deliveries, calls webhooks, and records the outcomes.
 
-Invariant: whatever is not written down is called again: at least once, with the same `webhook-id`. Hosts that are slow,
-dead or unknown have slots of their own, so that they keep none from those that do well.
+Invariant: a delivery without a recorded outcome is sent again: at least once, with the same `webhook-id`. Slow, dead
+and unknown hosts have their own slots, so that they take none from healthy hosts.
 """
 
 import asyncio
@@ -33,36 +33,37 @@ from dragoman.telemetry.counts import Counts
 log = logging.getLogger(__name__)
 
 ATTEMPT_S = 10.0
-"""DESIGN §7: a receiver that takes longer than this to say that it has it, has to take it again."""
+"""The time for one attempt (DESIGN §7). A receiver that confirms later gets the delivery again."""
 
 CONNECT_S = 3.0
-"""Of that, for a connection."""
+"""The part of an attempt's time for connecting."""
 
 FIRST_S = 2.0
-"""All that a first call to a host has while many such calls have no answer: so a thousand hosts that keep silent keep a
-new one waiting for seconds. The second call has its full time, among those of hosts that fail."""
+"""The time for a first call to a host while many such calls are unanswered: so a thousand silent hosts delay a new one
+only by seconds. The second call has the full time, in the lane of failing hosts."""
 
 BATCH_MAX = 64
-"""Most deliveries in one claim: as many as can be begun without keeping the loop from others."""
+"""Most deliveries in one claim: as many as can be started without holding up the loop."""
 
 CLAIM_S = 60.0
-"""A claim outlasts an attempt, and the three that may be before it in the queue of a host that has become slow."""
+"""How long a claim lasts: longer than an attempt and the three that may precede it in the queue of a host that has
+become slow."""
 
 FOLLOWING_S = 1.0
-"""So long after a claim what is behind goes out without another; then it is the turn of those that have waited."""
+"""How long after a claim the deliveries behind it go out without a claim of their own; then others get their turn."""
 
 LOOK_S = 5.0
-"""How often the outbox is looked at although nobody said that anything is due: another process may have sent a dead
-letter again, and a claim may have run out."""
+"""How often the outbox is checked without a wake-up: another process may have revived a dead letter, or a claim may
+have expired."""
 
 
 def way_out(policy: Policy, resolver: Resolves) -> Poster:
-    """A Poster as a courier needs it; how many connections it has is for the lanes to bound."""
+    """Make a Poster for a courier. Its connections are not limited here, because the lanes limit the calls."""
     return Poster(policy, resolver, connect_timeout_s=CONNECT_S)
 
 
 class CourierSettings(Struct, frozen=True, kw_only=True):
-    """What tests set otherwise."""
+    """The courier's times; only tests change them."""
 
     schedule: Schedule = Schedule()
     attempt_s: float = ATTEMPT_S
@@ -73,9 +74,9 @@ class CourierSettings(Struct, frozen=True, kw_only=True):
 class Courier:
     """Delivers what the outbox holds, from `start` to `drain`.
 
-    `forms` are the dialects' ways of telling, by name. `guarded` and `unguarded` are two `way_out`s: the second for
-    hosts of which `named` says that the operator allows them whatever their address. With a `token` every call carries
-    a JWT.
+    `forms` are the dialects' push formats by name. `guarded` and `unguarded` come from `way_out`; the second is for
+    hosts for which `named` is true: the operator allows them whatever their address is. With a `token` every call
+    carries a JWT.
     """
 
     def __init__(
@@ -122,14 +123,14 @@ class Courier:
         self._running: asyncio.Task[None] | None = None
 
     def start(self, tasks: TaskGroup) -> None:
-        """Begin. What the process before had in flight is due at once."""
+        """Begin. Deliveries that the previous process had in flight are due at once."""
         self._tasks = tasks
         self._running = tasks.create_task(self._run(), name="courier")
 
     async def drain(self, grace_s: float) -> None:
-        """Stop: nothing more is claimed; calls under way get their time, then they are left to their claims.
+        """Stop: claim nothing more, and give calls under way `grace_s`. The rest is sent again after its claim expires.
 
-        Closes both ways out.
+        Closes both Posters.
         """
         self._stopping = self._receipts.stopping = True
         if self._running is not None:
@@ -146,7 +147,7 @@ class Courier:
         await self._caller.close()
 
     def wake(self) -> None:
-        """Deliveries were committed."""
+        """Look for due deliveries soon, because some were committed."""
         if len(self._asked) < len(Lane):
             self._asked.update(Lane)
             self._moved.set()
@@ -173,14 +174,14 @@ class Courier:
                 if look or not self._asked:
                     await self._foresee(look=look)
             except StoreError as error:
-                log.warning("webhooks wait %g s, as the store does not answer: %s", self._settings.look_s, error)
+                log.warning("webhooks wait %g s because the store fails: %s", self._settings.look_s, error)
                 self._asked.update(Lane)
                 await asyncio.sleep(self._settings.look_s)
                 continue
             await self._rest(look_at)
 
     async def _rest(self, look_at: float) -> None:
-        """Until something moves, or it is time for what was asked for, for the next delivery, or for a look."""
+        """Wait until something moves, or until a lane's next claim, the next delivery or the next look is due."""
         loop = asyncio.get_running_loop()
         until = min((self._not_before[lane] for lane in self._asked), default=look_at)
         if self._next_due_ms is not None:
@@ -195,16 +196,16 @@ class Courier:
     async def _foresee(self, *, look: bool) -> None:
         """Find out when the next delivery is due.
 
-        One that was due at the last claims already waits for a slot, or for its host: the end of a call is what it
-        waits for. A look does not rely on that.
+        A delivery that was already due at the last claims waits for a slot or for its host, so the end of a call will
+        wake it. A look does not rely on that.
         """
-        self._next_due_ms = None  # what is settled meanwhile may set it
+        self._next_due_ms = None  # an outcome recorded meanwhile may set it
         next_due_ms = await self._outbox.next_due_ms()
         if next_due_ms is not None and (look or next_due_ms > min(self._claimed_ms.values())):
             self._next_due_ms = min(next_due_ms, self._next_due_ms or next_due_ms)
 
     async def _claim(self, lane: Lane) -> bool:
-        """Take what a lane has room for, and begin with it; whether there may be more to take at once."""
+        """Claim what a lane has room for, and begin with it. Returns whether there may be more to claim at once."""
         self._claimed_ms[lane] = self._clock.now_ms()
         limit = min(BATCH_MAX, self._lanes.room(lane))
         if limit == 0:
@@ -216,7 +217,7 @@ class Courier:
         return found == limit or (found > 0 and await self._claim_more(limit - found, before))
 
     async def _claim_more(self, limit: int, before: Mapping[str, int]) -> bool:
-        """Of hosts that are quick, and that gave all they were asked for: as much as they have room for."""
+        """Claim more for hosts that are quick and had a full batch, up to the room that they have."""
         wide = {
             name: host.room
             for name, host in self._hosts.busy.items()
@@ -247,7 +248,7 @@ class Courier:
         return len(claimed)
 
     def _took(self, due: Due, lane: Lane, until_ms: int) -> None:
-        """Begin with what was claimed, or let it wait for its host."""
+        """Begin with a claimed delivery, or let it wait for its host."""
         host = self._hosts.busied(due.host)
         self._lanes.hold(lane, due.delivery.body)
         if host.in_flight < host.window:
@@ -265,9 +266,9 @@ class Courier:
         attempt.add_done_callback(self._attempts.discard)
 
     async def _attempt(self, due: Due, host: Host, slot: Slot, timeout_s: float) -> None:
-        """Call once, and on with what is behind as long as it arrives; write down what became of it.
+        """Send a delivery, then those behind it as long as they arrive, and record the outcomes.
 
-        If it was canceled, nothing is known of the last call: its claim runs out.
+        If this is canceled, the outcome of the last call is unknown, and its claim expires.
         """
         loop, lingers = asyncio.get_running_loop(), slot.lane in LINGERING
         leaving = loop.call_later(SLOW_S, self._linger, slot) if lingers else None
@@ -296,11 +297,11 @@ class Courier:
             self._ask(Lane.HEALTHY)
 
     def _owes(self, following: Due) -> bool:
-        """Whether it is to go out still; if the store does not say so, it waits for a claim of its own."""
+        """Whether a delivery is still pending. If the store fails, it waits for a claim of its own."""
         try:
             return self._outbox.owes(following)
         except StoreError as error:
-            log.warning("webhook call %d waits, as the store does not answer: %s", following.number, error)
+            log.warning("webhook call %d waits because the store fails: %s", following.number, error)
             return False
 
     def _linger(self, slot: Slot) -> None:
@@ -308,7 +309,7 @@ class Courier:
             self._ask(slot.lane)
 
     def _go_on(self, host: Host) -> None:
-        """Begin what waits for a host, as far as it has room and the claims have time for it."""
+        """Begin the waiting deliveries of a host, as far as it has room and their claims last long enough."""
         enough_ms = self._clock.now_ms() + round(self._settings.attempt_s * 1000)
         while host.waiting and not self._stopping and host.in_flight < host.window:
             due, lane, until_ms = host.waiting.popleft()
@@ -319,7 +320,7 @@ class Courier:
         self._hosts.settled(host)
 
     def _retries(self, due_ms: int) -> None:
-        """A call is to be made again then."""
+        """Note that a delivery is to be retried at `due_ms`."""
         if self._next_due_ms is None or due_ms < self._next_due_ms:
             self._next_due_ms = due_ms
             self._moved.set()

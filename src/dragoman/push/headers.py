@@ -1,7 +1,7 @@
 """The headers of one attempt.
 
-Invariant: `webhook-id` is the same in every attempt, `webhook-timestamp` is that of this one, and the signature, if the
-configuration has a secret, is over both (Standard Webhooks 1.0).
+Invariant: `webhook-id` is the same in every attempt, `webhook-timestamp` is the time of this attempt, and the signature
+covers both, if the configuration has a secret (Standard Webhooks 1.0).
 """
 
 import re
@@ -12,26 +12,26 @@ from dragoman.model.operations import PushConfig
 from dragoman.store.outbox import Due
 
 Token = Callable[[str, str, str, bytes], str | None]
-"""A JWT for one delivery: from the URL it goes to, the delivery's id, the task's, and the body. None: there is none."""
+"""Makes the JWT of a delivery from its URL, its id, the task's id and the body. None: the call has no JWT."""
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
-"""RFC 9110 §5.1."""
+"""A header's name (RFC 9110 §5.1)."""
 
 _OURS = frozenset(
     {"connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te"}
     | {"trailer", "transfer-encoding", "upgrade", "accept-encoding", "user-agent", "traceparent", "tracestate"}
     | {"webhook-id", "webhook-timestamp", "webhook-signature", "x-dragoman-seq", "x-dragoman-jwt"}
 )
-"""Headers that say how the call is made: they are not for whoever registers a webhook to choose."""
+"""Headers that the server sets itself. A caller that registers a webhook cannot choose them."""
 
 _UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
-"""What a header's value cannot hold (RFC 9110 §5.5); a line break would begin another header."""
+"""Characters that a header's value cannot contain (RFC 9110 §5.5); a line break would begin another header."""
 
 
 def of_attempt(due: Due, form: PushForm, theirs: PushForm, now_ms: int, token: Token | None) -> dict[str, str]:
-    """All headers of a call but those that HTTP itself needs. The names of headers are in lower case.
+    """All headers of a call except those that HTTP itself needs. Their names are in lower case.
 
-    `form` is that of the body. The tokens go where the dialect of the configuration has them: `theirs`.
+    `form` is the format of the body. `theirs` is the format of the configuration's dialect, which places the tokens.
     """
     delivery, config = due.delivery, due.config
     timestamp_s = now_ms // 1000
@@ -55,12 +55,12 @@ def of_attempt(due: Due, form: PushForm, theirs: PushForm, now_ms: int, token: T
 
 
 def fault(form: PushForm, config: PushConfig) -> str | None:
-    """What keeps the headers that a caller has a say in from being sent; None if nothing does."""
+    """Why the headers that a caller chose cannot be sent; None if they can."""
     for name, value in form.authorization(config):
         if _NAME.fullmatch(name) is None or name.lower() in _OURS:
             return "the header that authentication names cannot be set: use Authorization, or a name like X-API-Key"
         if _UNSENDABLE.search(value):
-            return f"what is to go into the header {name} has a line break or another control character: remove it"
+            return f"the value for the header {name} has a line break or another control character: remove it"
     return None
 
 

@@ -1,6 +1,6 @@
-"""How much a host takes at a time: its window opens while it is quick and closes when it is slow.
+"""How many deliveries a host gets at a time: its window opens while it is quick and closes when it is slow.
 
-Invariant: a host that is slow or has failed has few deliveries in flight, whatever is owed to it; others have the rest.
+Invariant: a host that is slow or has failed has few deliveries in flight, however many are pending for it.
 """
 
 from collections import deque
@@ -8,7 +8,7 @@ from collections import deque
 from dragoman.store.outbox import Due, Lane
 
 WINDOW_START = 4
-"""In flight to a host that has answered, before more is known of it."""
+"""Deliveries in flight to a host that has answered, before more is known about it."""
 
 WINDOW_MAX = 64
 QUICK_S = 0.1
@@ -18,14 +18,14 @@ SLOW_S = 1.0
 """A delivery that takes longer closes the window to half its size."""
 
 TOO_MANY = 429
-"""The one status below 500 with which a host asks for less (RFC 6585 §4)."""
+"""The only status below 500 with which a host asks for fewer calls (RFC 6585 §4)."""
 
 KNOWN_MAX = 4096
-"""Hosts that are remembered although nothing is in flight to them."""
+"""How many idle hosts are remembered."""
 
 
 class Host:
-    """One of them. `waiting` has been claimed, each with the time its claim ends, and is beyond the window."""
+    """A host. `waiting` are claimed deliveries beyond its window, each with its lane and the end of its claim in ms."""
 
     __slots__ = ("_quick", "in_flight", "name", "waiting", "window")
 
@@ -38,11 +38,11 @@ class Host:
 
     @property
     def room(self) -> int:
-        """How many more it may be given; none while some wait."""
+        """How many more deliveries it may get; zero while some wait."""
         return 0 if self.waiting else max(0, self.window - self.in_flight)
 
     def took(self, took_s: float) -> None:
-        """It took a delivery."""
+        """Adjust the window after the host took a delivery."""
         if took_s > SLOW_S:
             self._close()
         elif took_s < QUICK_S:
@@ -52,12 +52,12 @@ class Host:
                 self._quick = 0
 
     def refused(self, status: int, took_s: float) -> None:
-        """It did not take a delivery. Only what says how the host does closes the window, not how a webhook does."""
+        """Close the window if a refusal tells of a problem of the host, rather than of one webhook."""
         if took_s > SLOW_S or status == TOO_MANY or status >= 500:
             self._close()
 
     def failed(self) -> None:
-        """It did not answer."""
+        """Close the window to one, because the host did not answer."""
         self.window = 1
         self._quick = 0
 
@@ -67,7 +67,7 @@ class Host:
 
 
 class Hosts:
-    """Those that something is under way to, by name, and those that something was under way to lately."""
+    """The hosts with deliveries under way, by name, and those that were busy lately."""
 
     __slots__ = ("_idle", "busy")
 
@@ -79,7 +79,7 @@ class Hosts:
         return len(self.busy) + len(self._idle)
 
     def busied(self, name: str) -> Host:
-        """The host of that `scheme://host:port`, to which something is under way from now on."""
+        """The host named `scheme://host:port`, which counts as busy from now on."""
         host = self.busy.get(name)
         if host is None:
             host = self._idle.pop(name) if name in self._idle else Host(name)
@@ -87,7 +87,7 @@ class Hosts:
         return host
 
     def settled(self, host: Host) -> None:
-        """Something that was under way to it is no longer. Of the idle ones the longest idle are forgotten."""
+        """Make a host idle if nothing is under way to it any more. Beyond `KNOWN_MAX` the longest idle is forgotten."""
         if host.in_flight == 0 and not host.waiting:
             del self.busy[host.name]
             self._idle[host.name] = host
@@ -95,5 +95,5 @@ class Hosts:
                 del self._idle[next(iter(self._idle))]
 
     def under_way(self, room: int = WINDOW_MAX + 1) -> list[str]:
-        """Those that something is under way to, and that have less room than this."""
+        """The busy hosts that have less room than `room`."""
         return [name for name, host in self.busy.items() if host.room < room]

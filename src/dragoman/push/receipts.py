@@ -1,7 +1,7 @@
-"""Receipts: what became of calls, until it is written down.
+"""Receipts: the outcomes of calls, until they are written to the outbox.
 
-Invariant: what cannot be written is tried again, and then left to the claim, which runs out: a call is rather made
-twice than forgotten.
+Invariant: a failed write is repeated, and in the end left to the claim, which expires: a delivery is sent twice rather
+than lost.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from dragoman.telemetry.counts import Counts
 log = logging.getLogger(__name__)
 
 WRITES_MAX = 12
-"""So often more it is tried to write down what became of a call: until its claim runs out."""
+"""How often a failed write is repeated: until the claim has expired."""
 
 
 class Receipts:
-    """Those of one outbox. A write that failed is made again `again_s` later, unless `stopping`.
+    """The receipts of one outbox. A failed write is repeated `again_s` later, unless `stopping`.
 
-    `retries` is told when a call is to be made again, in milliseconds since the epoch; `waits` that there is something
-    to write.
+    `retries` is called with the time of a retry, in milliseconds since the epoch; `waits` is called when there is
+    something to write.
     """
 
     def __init__(
@@ -45,11 +45,11 @@ class Receipts:
         self._settling: set[Future[None]] = set()
 
     def add(self, settled: Settled, failed: int = 0) -> None:
-        """What became of calls; writing it has failed so often."""
+        """Add an outcome to write. `failed` is how often writing it has failed."""
         self._unwritten.append((settled, failed))
 
     def write(self) -> None:
-        """Write down what was added since the last time: together, and before the claims that build on it."""
+        """Write what was added since the last call: in one batch, before the claims that depend on it."""
         done, self._unwritten = self._unwritten, []
         for settled, failed in done:
             written = self._outbox.settle(settled)
@@ -57,7 +57,7 @@ class Receipts:
             written.add_done_callback(partial(self._settled, settled, failed))
 
     async def written(self) -> None:
-        """Wait until what is under way is written."""
+        """Wait until all writes under way have ended."""
         if self._settling:
             await asyncio.wait(self._settling)
 
@@ -69,7 +69,7 @@ class Receipts:
             if failed < WRITES_MAX and not self.stopping:
                 asyncio.get_running_loop().call_later(self._again_s, self._again, settled, failed + 1)
             else:
-                log.warning("a webhook call was made, and could not be written down; it is made again: %s", error)
+                log.warning("the outcome of a webhook call could not be stored, so it is made again: %s", error)
             return
         if settled.outcome == "retry":
             self._retries(settled.due_ms)

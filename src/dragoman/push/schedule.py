@@ -1,6 +1,6 @@
-"""When a delivery that failed is tried again.
+"""When a failed delivery is retried.
 
-Invariant: pure; what happens at random comes in as a number.
+Invariant: pure; randomness is passed in as a number.
 """
 
 from datetime import UTC, datetime
@@ -9,25 +9,25 @@ from email.utils import parsedate_to_datetime
 from msgspec import Struct
 
 DELAYS_S = (1.0, 5.0, 30.0, 120.0, 600.0, 3600.0, 21600.0)
-"""DESIGN §7: what is a short outage is over within a minute; what is not gets most of a day."""
+"""The delays before each retry (DESIGN §7). A short outage is over within a minute; longer ones have seven hours."""
 
 JITTER = 0.2
-"""How far a delay may be off, either way: what failed together does not come back together."""
+"""How much a delay varies, either way, so that deliveries that failed together are not retried together."""
 
 RETRY_AFTER_MAX_S = 21600.0
-"""As long as the longest delay of our own: a receiver cannot put its deliveries off for ever."""
+"""Most that `Retry-After` counts for: our own longest delay, so that a receiver cannot postpone deliveries for ever."""
 
 
 class Schedule(Struct, frozen=True):
-    """How long to wait after the first failure, the second, and so on; after the last of them there is no other try."""
+    """How long to wait after the first failure, the second, and so on. After the last delay comes the last attempt."""
 
     delays_s: tuple[float, ...] = DELAYS_S
     jitter: float = JITTER
 
     def delay_s(self, attempts: int, chance: float, retry_after_s: float | None = None) -> float | None:
-        """How long to wait, when `attempts` had failed before the one that has just failed; None: it is over.
+        """How long to wait after a failure that `attempts` failures preceded; None: no more attempts.
 
-        `chance` is from 0 to 1. What the receiver asks for in `retry_after_s` is waited for, up to six hours.
+        `chance` is from 0 to 1. The receiver's `retry_after_s` is honoured up to six hours.
         """
         if attempts >= len(self.delays_s):
             return None
@@ -36,7 +36,7 @@ class Schedule(Struct, frozen=True):
 
 
 def retry_after_s(value: str | None, now_ms: int) -> float | None:
-    """What a `Retry-After` header asks for, in seconds from now (RFC 9110 §10.2.3); None if it asks for nothing."""
+    """Parse a `Retry-After` header to seconds from now (RFC 9110 §10.2.3); None if it is missing or invalid."""
     if value is None:
         return None
     text = value.strip()
@@ -44,8 +44,8 @@ def retry_after_s(value: str | None, now_ms: int) -> float | None:
         return float(text[:9])
     try:
         at = parsedate_to_datetime(text)
-    except (ValueError, OverflowError):  # the latter for numbers of many digits, which a receiver may well write
+    except (ValueError, OverflowError):  # OverflowError: a number in the date has too many digits
         return None
-    if at.tzinfo is None:  # the date said -0000; HTTP dates are UTC
+    if at.tzinfo is None:  # the date has the zone -0000; HTTP dates are UTC
         at = at.replace(tzinfo=UTC)
     return max(0.0, (at - datetime.fromtimestamp(now_ms / 1000, UTC)).total_seconds())

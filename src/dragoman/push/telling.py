@@ -1,8 +1,8 @@
-"""Telling: what webhooks are told of one step of a task, rendered once for each dialect.
+"""Telling: the deliveries for one step of a task, rendered once for each dialect.
 
-Invariant: what is written of a task stays linear (invariant 8). A body that may be larger than the event it tells of,
-as it is all of the task, or an artifact that goes on after it was whole, is told each time only while it is small;
-then a change of the task's state tells it. What is known to be put off is not rendered.
+Invariant: the bytes written for a task stay linear in its size (invariant 8). Some bodies may be larger than their
+event: the whole task, or an artifact that grows after it was whole. They are sent for each event only while they are
+small; after that they are put off until the task's state changes. A body known to be put off is not rendered.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,12 +19,12 @@ from dragoman.model.task import TERMINAL, Record, TaskHead
 from dragoman.store.outbox import Delivery
 
 EACH_BYTES_MAX = 64 * 1024
-"""So large may a body be that tells more than its event, and each event still have one: some kilobytes are what a task
-amounts to that is watched step by step, and a thousand of these are what an event may cost at most."""
+"""The largest body that may be sent for each event although it contains more than the event. A task that is watched
+step by step amounts to some kilobytes. An event costs at most a thousand such bodies."""
 
 
 class Telling:
-    """One step, and what of the task is put off."""
+    """One step of a task, and what was put off in earlier steps."""
 
     __slots__ = ("_given", "_head", "_put_off", "_settles", "_step", "_wholes")
 
@@ -37,7 +37,7 @@ class Telling:
         self._given: set[str] = set()
 
     def deliveries(self, configs: Sequence[PushConfig], forms: Mapping[str, PushForm]) -> list[Delivery]:
-        """What is told to which of `configs`; `forms` are the dialects' ways of telling, by name."""
+        """Make the deliveries to `configs`. `forms` are the dialects' push formats by name."""
         deliveries: list[Delivery] = []
         news = self._news()
         for place, (told, name, late) in enumerate(news, 1):
@@ -65,7 +65,7 @@ class Telling:
         return deliveries
 
     def _news(self) -> list[tuple[Told, str, bool]]:
-        """What webhooks may be told, each with its name among a configuration's `events`, and whether it comes late.
+        """The news of the step, each with its name in a configuration's `events`, and whether it was put off before.
 
         Artifacts come before the status that closed them, so that nothing follows a terminal state.
         """
@@ -77,7 +77,7 @@ class Telling:
             waiting = sorted((put_off.artifacts | put_off.doubtful).difference(step.whole))
             news += [(_artifact(step.stands(), artifact_id), ARTIFACT, True) for artifact_id in waiting]
         match step.event:
-            case ArtifactChunk(artifact, append=False, last_chunk=True):  # that is all of it: nothing is to be folded
+            case ArtifactChunk(artifact, append=False, last_chunk=True):  # the chunk is the whole artifact: no fold
                 news.append((artifact, ARTIFACT, False))
             case _:
                 news += [(_artifact(step.stands(), artifact_id), ARTIFACT, False) for artifact_id in step.whole]
@@ -87,11 +87,11 @@ class Telling:
             case Submitted() | StatusChanged() as event:
                 news.append((event, SPELLED[step.state], False))
             case _:
-                pass  # a message of the caller's own, or a chunk
+                pass  # the caller's own message, or a chunk
         return news
 
     def _part(self, form: PushForm, told: Told, *, late: bool) -> bytes | None:
-        """What is told in a dialect whose bodies are no larger than what they tell of; None: nothing."""
+        """The body in a dialect that renders only the news, not the whole task; None: nothing is sent now."""
         waiting = self._put_off.artifacts
         again = told.artifact_id if self._step.again and isinstance(told, Artifact) else None
         if again in waiting:
@@ -102,11 +102,11 @@ class Telling:
             waiting.add(again)
             return None
         if late and small and isinstance(told, Artifact) and told.artifact_id not in waiting:
-            return None  # it was told when it was whole
+            return None  # it was sent when it was whole
         return body
 
     def _whole(self, config: PushConfig, form: PushForm, told: Told, name: str) -> bytes | None:
-        """All of the task, if a configuration is to be told it, and has not been in this step; None: it is not."""
+        """The body with the whole task, if a configuration wants it and has not got it in this step; else None."""
         step = self._step
         if config.id in self._given:
             return None
@@ -117,7 +117,7 @@ class Telling:
             self._wholes[config.dialect] = self._all(config.dialect, form, told)
         body = self._wholes[config.dialect]
         if body is None or not (wants or (len(body) > EACH_BYTES_MAX and step.stands().artifacts)):
-            return None  # the second: artifacts that it asked for were put off
+            return None  # unwanted news count only if they bring artifacts that were put off
         self._given.add(config.id)
         return body
 
@@ -133,7 +133,7 @@ class Telling:
         return body if changes else None
 
     def _delivery(self, config: PushConfig, body: bytes, part: int, *, alone: bool) -> Delivery:
-        """`part`: its place among what is told of the step. `alone`: nothing that follows tells this again."""
+        """Make a delivery. `part`: its place among the step's news. `alone`: no later delivery repeats its content."""
         return Delivery(
             id=f"msg_{new_id()}",
             config_id=config.id,
@@ -147,7 +147,7 @@ class Telling:
 
 
 def _wants(config: PushConfig, form: PushForm, told: Told, name: str, step: Step) -> bool:
-    """Whether a configuration is told that: what it asked for, or, if it did not say, what its dialect tells."""
+    """Whether a configuration wants the news: the events that it lists, or by default those of its dialect."""
     return name in config.events if config.events else form.told(told, step.stands)
 
 

@@ -1,6 +1,6 @@
-"""What an attempt amounts to: from an answer, or from none, to what the outbox is told.
+"""The outcome of an attempt, for the outbox: from the receiver's answer, or from the error.
 
-Invariant: a reason is a few words of ours. It holds no secret, no URL, and nothing of what the receiver wrote.
+Invariant: a reason is a few words of our own. It contains no secret, no URL, and no text of the receiver.
 """
 
 from dragoman.net.egress import Reply
@@ -9,14 +9,14 @@ from dragoman.push.schedule import Schedule, retry_after_s
 from dragoman.store.outbox import Due, Settled
 
 GONE = 410
-"""RFC 9110 §15.5.11: the receiver wants nothing more, ever."""
+"""The receiver wants no more deliveries, ever (RFC 9110 §15.5.11)."""
 
 ASKS_FOR_TIME = frozenset({429, 503})
 """The statuses whose `Retry-After` counts (RFC 6585 §4, RFC 9110 §15.6.4)."""
 
 
 def answered(due: Due, reply: Reply, schedule: Schedule, now_ms: int, chance: float) -> Settled:
-    """The receiver has answered. Any 2xx is a receipt; a redirect is not followed, and so a failure."""
+    """The outcome of an answer. Any 2xx is a receipt. A redirect is not followed, so it is a failure."""
     if reply.ok:
         return Settled(number=due.number, outcome="delivered")
     reason = f"HTTP {reply.status}"
@@ -29,17 +29,17 @@ def answered(due: Due, reply: Reply, schedule: Schedule, now_ms: int, chance: fl
 
 
 def unanswered(due: Due, error: EgressError, schedule: Schedule, now_ms: int, chance: float) -> Settled:
-    """There was no HTTP answer."""
+    """The outcome of a call without an HTTP answer."""
     return _failed(due, _reason(error), schedule.delay_s(due.attempts, chance), now_ms, reached=False)
 
 
 def unsendable(due: Due, reason: str) -> Settled:
-    """It cannot be sent as it is, now or later; that says nothing of its host."""
+    """The outcome of a delivery that can never be sent as it is. That says nothing about its host."""
     return Settled(number=due.number, outcome="dead", reason=reason)
 
 
 def faulty(due: Due, schedule: Schedule, now_ms: int, chance: float) -> Settled:
-    """Something failed in this server. That says nothing of the host, and may be over the next time."""
+    """The outcome of a failure in this server. It says nothing about the host, and may not happen the next time."""
     return _failed(
         due, "a fault in this server: see its log", schedule.delay_s(due.attempts, chance), now_ms, reached=True
     )
