@@ -292,7 +292,7 @@ async def test_a_broken_configuration_changes_nothing_and_the_log_says_why(
     house.word("two")
     break_it(house)
     line = await house.reload()
-    assert line.startswith("not reloaded, all stays as it is")
+    assert line.startswith("not reloaded, nothing has changed")
     assert said in house.log()
     assert text_of(await sent(http, house.url, message(skill="say"))) == "one"
     async with http.get(f"{house.url}/ready") as answer:

@@ -107,7 +107,7 @@ async def _work(
     def stopping() -> None:
         if not stop.is_set():
             stop.set()
-            leave_after(grace_s + CLOSING_S, "stopping: an agent does not let itself be canceled and is left behind")
+            leave_after(grace_s + CLOSING_S, "stopping: an agent ignores its cancellation and is left behind")
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping)

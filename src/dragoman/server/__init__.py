@@ -1,6 +1,6 @@
-"""The server: from a configuration and agents to something that listens, and back.
+"""The server: assembles a configuration and agents into a listening server, and shuts it down.
 
-Invariant: only here are things put together; everything else is given what it needs.
+Invariant: objects are assembled only here. Everything else gets its dependencies passed in.
 """
 
 from dragoman.server.errors import ReloadError, StartError

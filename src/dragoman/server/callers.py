@@ -1,4 +1,4 @@
-"""Who may call: the authenticator as it is configured, and the rule that nobody listens to the world without one.
+"""Authentication as configured, and the rule that a server without it must not listen to the world.
 
 Invariant: a configuration that would let strangers in is refused at start, with what to do instead.
 """
@@ -25,18 +25,18 @@ log = logging.getLogger(__name__)
 MEMORY = "memory:"
 
 KEYS_BYTES_MAX = 1 << 20
-"""Of a key set; a large issuer has some ten keys of 2 KB."""
+"""The largest key set that is read; a large issuer has some ten keys of 2 KB."""
 
 
 class Ways(Struct, frozen=True):
-    """The ways out to whoever issues tokens: to hosts that the operator named, and to those that these refer to."""
+    """Egress to token issuers. `named` dials hosts that the operator named, `guarded` the hosts that these refer to."""
 
     named: Egress
     guarded: Egress
 
     @classmethod
     def of(cls) -> "Ways":
-        """Ways that dial nothing before they are used."""
+        """Make both. They dial nothing before they are used."""
         return cls(
             Egress(operator_named, max_answer_bytes=KEYS_BYTES_MAX),
             Egress(Guard(), max_answer_bytes=KEYS_BYTES_MAX, resolver=Resolver()),
@@ -49,9 +49,9 @@ class Ways(Struct, frozen=True):
 
 
 def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock: Clock, ways: Ways) -> Authenticator:
-    """The authenticator. Raises StartError for settings that do not go together, and for a port open to the world.
+    """Make the authenticator. Raises StartError for contradictory settings, and for a port open to the world.
 
-    Raises StoreError if the store cannot say whether it has keys.
+    Raises StoreError if the store cannot tell whether it has keys.
     """
     known = frozenset(agents)
     own = agent_keys(config, known)
@@ -61,13 +61,13 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
         )
     if config.jwt_issuer is None and (config.jwt_audience or config.jwt_jwks_url):
         given = "jwt_audience" if config.jwt_audience else "jwt_jwks_url"
-        raise StartError(f"{given} is set and jwt_issuer is not: name the issuer of the tokens, or no token is taken")
+        raise StartError(f"{given} is set and jwt_issuer is not: name the issuer, or no token is accepted")
     if config.client_cert_header is not None and not config.trusted_proxies:
         raise StartError("client_cert_header is set and trusted_proxies is not: name the addresses of your proxies")
     if config.trusted_proxies and config.client_cert_header is None:
         raise StartError(
-            "trusted_proxies is set and client_cert_header is not, and of a proxy nothing else is believed: name the "
-            "header in which yours say whose certificate they verified, or leave trusted_proxies out"
+            "trusted_proxies is set and client_cert_header is not, and nothing else is taken from a proxy: name the "
+            "header in which your proxies send the verified client certificate, or leave trusted_proxies out"
         )
     tokens = certificates = None
     if config.jwt_issuer is not None and config.jwt_audience is not None:
@@ -107,25 +107,26 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
         evoai = config.profile == "evoai"
         asked = "profile evoai" if evoai else "authentication = 'required'"
         raise StartError(
-            f"{asked} asks every caller for a key, and a store in memory keeps none: set api_key"
+            f"{asked} asks every caller for a key, and a store in memory has none: set api_key"
             f"{' (EVO_AI_API_KEY)' if evoai else ''}, jwt_issuer, or a store that is a file"
         )
-    store.keys.any()  # raises what the authenticator takes for a key that may be there: no reason to open to the world
+    # The authenticator treats a failing store as one with keys. That must not open the port, so the error is raised.
+    store.keys.any()
     check_exposed(config, known, authenticator.required, own)
     return authenticator
 
 
 def agent_keys(config: Config, known: Collection[str]) -> dict[str, str]:
-    """The keys that agents have of their own, by id."""
+    """The agents' own keys, by agent id."""
     return {entry.id: entry.api_key for entry in config.agents if entry.api_key and entry.id in known}
 
 
 def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[str]) -> None:
-    """Warn if strangers can use agents: through a proxy, as whoever comes through it comes from loopback, or a page."""
+    """Warn if strangers can use agents, through a proxy (whose calls come from loopback) or through a web page."""
     host = urlsplit(config.public_url).hostname if config.public_url else None
     if host is not None and not loopback(host) and not authenticator.required:
         log.warning(
-            "public_url is %s and nobody is asked who they are: make a key (dragoman keys create NAME), or see to it "
+            "public_url is %s and nobody is asked who they are: make a key (dragoman keys create NAME), or make sure "
             "that the proxy asks",
             config.public_url,
         )
@@ -140,7 +141,7 @@ def warn_if_open(config: Config, authenticator: Authenticator, agents: Iterable[
 
 
 def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Collection[str]) -> None:
-    """Raises StartError for a port that is open to the world, unless all callers are asked, or all agents have keys."""
+    """Raises StartError if strangers could reach the port and use an agent that asks nobody for a key."""
     if required or loopback(config.host) or config.allow_unauthenticated:
         return
     open_to_all = [agent for agent in agents if agent not in own]
@@ -155,5 +156,5 @@ def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Co
 
 
 def hosts_of(config: Config) -> Hosts | None:
-    """The names by which a server is reached that asks nobody; None: any, where the operator opened it to all."""
+    """The accepted `Host` names of a server without authentication; None: any, because the port is open to all."""
     return Hosts.of(config.host, config.public_url) if loopback(config.host) else None

@@ -1,4 +1,4 @@
-"""Why a server cannot start, or cannot take new agents.
+"""Errors of starting and reloading a server.
 
 Invariant: the message names what to change.
 """
@@ -9,4 +9,4 @@ class StartError(Exception):
 
 
 class ReloadError(Exception):
-    """What is configured cannot be served: all stays as it is. The message names what to change."""
+    """The new configuration cannot be served, so nothing changes. The message names what to change."""

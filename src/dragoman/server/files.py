@@ -1,7 +1,7 @@
-"""Large files: the blob store, the links to it, who reads what strangers link to, and the sweep of what is left over.
+"""Large files: the blob store, the links to it, the reading of foreign links, and the sweep of leftovers.
 
-Invariant: bytes in the blob store go once their task is gone, and not before; what a crash left there that no task
-refers to goes too.
+Invariant: bytes in the blob store are deleted after their task, and not before. Bytes that a crash left without a task
+are deleted, too.
 """
 
 import asyncio
@@ -28,14 +28,14 @@ log = logging.getLogger(__name__)
 
 SWEEP_EVERY_S = 900.0
 SETTLED_MS = 3_600_000
-"""Bytes are written before their task is: younger ones may be those of a task that is about to be."""
+"""Bytes younger than this are kept: they are written before their task, which may be about to follow."""
 
 TURN = 100
-"""Tasks looked at before the loop gets its turn."""
+"""Tasks checked before the loop gets a turn."""
 
 
 class ServedFiles(Struct, frozen=True):
-    """What a server has to do with files. Without a blob store only `engine` and `reading` are there."""
+    """The parts of a server that handle files. Without a blob store there are only `engine` and `reading`."""
 
     engine: Files
     reading: FileReading
@@ -45,13 +45,13 @@ class ServedFiles(Struct, frozen=True):
     sweeps: bool = False
 
     def linked(self, behind: Handler) -> Handler:
-        """A handler whose answers have links in place of large files."""
+        """Wrap a handler so that its answers have links in place of large files."""
         return behind if self.links is None else FileLinks(behind, self.links)
 
     async def sweep(self, store: Store, clock: Clock) -> None:
-        """For ever delete the bytes of tasks that are gone.
+        """Delete the bytes of tasks that are gone, for ever, every `SWEEP_EVERY_S`.
 
-        A store in memory, which forgets its tasks, knows nothing of the bytes that are not its own, and deletes none.
+        A server with a store in memory deletes nothing: it cannot know whose bytes are in the blob store.
         """
         if self.blobs is None or not self.sweeps:
             return
@@ -59,7 +59,7 @@ class ServedFiles(Struct, frozen=True):
             try:
                 await sweep_once(self.blobs, store, clock.now_ms() - SETTLED_MS)
             except StoreError as error:
-                log.warning("the sweep of old files failed, the next is in %g s: %s", SWEEP_EVERY_S, error)
+                log.warning("the sweep of old files failed, the next one is in %g s: %s", SWEEP_EVERY_S, error)
             await asyncio.sleep(SWEEP_EVERY_S)
 
     async def close(self) -> None:
@@ -70,15 +70,15 @@ class ServedFiles(Struct, frozen=True):
 
 
 async def files_of(config: Config, store: Store, signing: SigningRoom, clock: Clock) -> ServedFiles:
-    """All of it, open. Raises StartError if nothing can be kept where the configuration says, StoreError."""
+    """Make and open all parts. Raises StartError if the blob store cannot be used, StoreError."""
     guard = Guard(config.fetch_allowed_hosts, config.fetch_allowed_cidrs)
     reading = FileReading(guard, max_bytes=config.fetch_max_bytes, timeout_s=config.fetch_timeout_s)
     if config.files is None:
         return ServedFiles(Files(reading=reading), reading)
     try:
-        await signing.signer()  # the first server on a store makes the key
+        await signing.signer()  # makes the key, on a new store
         key = await store.keys.signing_key()
-        assert key is not None  # it has just been made
+        assert key is not None  # the line above has made it
         lasts = store_path(config.store) is not None
         blobs = blob_store(config.files)
         await blobs.open(key.kid if lasts else "")
@@ -96,9 +96,9 @@ async def files_of(config: Config, store: Store, signing: SigningRoom, clock: Cl
 
 
 async def sweep_once(blobs: BlobStore, store: Store, before_ms: int) -> int:
-    """Delete the bytes kept before then whose task is gone; returns of how many tasks. Raises StoreError.
+    """Delete the bytes kept before `before_ms` whose task is gone. Returns the number of tasks. Raises StoreError.
 
-    Those that cannot be deleted keep no others from it.
+    A failed deletion is logged, and the others go on.
     """
     gone = looked = 0
     async for task_id in blobs.tasks(before_ms):

@@ -1,6 +1,6 @@
-"""What callers meet: the application with its cards, its limits and those who watch the door.
+"""Assembly of the application that callers meet: endpoints, cards, limits and authentication.
 
-Invariant: a card says what the server does, because both are made from one configuration.
+Invariant: a card matches what the server does, because both are made from one configuration.
 """
 
 from collections import ChainMap
@@ -61,10 +61,10 @@ def app_of(
     underway: Underway,
     files: FileDoor | None,
 ) -> App:
-    """The application. `a2a` answers A2A's calls, `handler` what else makes tasks: chat completions and workers.
+    """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
 
-    Workers go on with tasks of agents that are `leaving`. `streams` and `underway` are those of the server, whichever
-    application.
+    Workers may finish the tasks of agents that are `leaving`. `streams` and `underway` are shared by all applications
+    of the server.
     """
     profiles = Profiles(runners)
     default = config.default or next(iter(profiles))
@@ -148,9 +148,9 @@ def _forwards(runner: Runner) -> bool:
 
 
 def _noting(trail: Trail, clock: Clock, agents: Collection[str]) -> Callable[[Request, A2AError, str], None]:
-    """Writes down who was turned away at the door, where a path may say what is wanted, and a body does not yet.
+    """Return a function that records refused callers in the audit trail, by the path: no body has been read yet.
 
-    An agent that is not there is not named: a stranger would choose what is kept, and how much.
+    An unknown agent is not named, because a stranger would choose what is stored, and how much.
     """
 
     def note(request: Request, error: A2AError, agent: str) -> None:

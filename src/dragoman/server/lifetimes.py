@@ -1,6 +1,6 @@
-"""What agents have open, from the start of a server, or the reload that brought them, to their end.
+"""Opening and closing of agents, from the start of a server, or the reload that brought them, to their end.
 
-Invariant: none of them keeps the server from starting, or makes it unready. What was opened is closed once.
+Invariant: no agent keeps the server from starting or makes it unready. Each opened agent is closed once.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from dragoman.telemetry.counts import Counts
 
 
 class Lifetimes:
-    """The agents that are opened before they are served; `counts` is told of those that live on other servers."""
+    """Opens agents before they are served. `counts` gets the call counters of agents on other servers."""
 
     def __init__(self, counts: Counts | None) -> None:
         self._counts = counts
@@ -22,7 +22,7 @@ class Lifetimes:
         self._open: list[Living] = []
 
     def degraded(self) -> dict[str, str]:
-        """The agents that cannot do all of their work, by their ids, and why."""
+        """The agents that cannot do all of their work: the reason by agent id."""
         return {
             agent.profile.id: why
             for agent in self._served
@@ -30,13 +30,13 @@ class Lifetimes:
         }
 
     async def open(self, group: asyncio.TaskGroup, agents: Collection[Runner]) -> None:
-        """Open all at once, for a bounded time; what is not there then is tried again."""
+        """Open all agents at once. Each bounds its own time, and goes on trying in `group` if it is not ready then."""
         living = [agent for agent in agents if isinstance(agent, Living)]
         self._open += living
         await asyncio.gather(*(agent.open(group) for agent in living))
 
     def serve(self, agents: Sequence[Runner]) -> None:
-        """These are served from now on: their workers are given work."""
+        """Serve `agents` from now on, and give their workers work."""
         self._served = tuple(agents)
         for worker in self._workers:
             worker.leases.open()
@@ -45,16 +45,16 @@ class Lifetimes:
             self._counts.upstreams.update({agent.profile.id: agent.way.calls for agent in self._upstreams})
 
     def stop_work(self) -> None:
-        """Workers are given no more work."""
+        """Give workers no more work."""
         for worker in self._workers:
             worker.leases.close()
 
     async def let_go(self, agents: Collection[Runner]) -> None:
-        """Close those that are served no more, after the last of their tasks."""
+        """Close agents that are no longer served. Call it after the last of their tasks."""
         await self._close([agent for agent in agents if isinstance(agent, Living)])
 
     async def close(self) -> None:
-        """End what is open."""
+        """Close all open agents."""
         await self._close(self._open)
 
     async def _close(self, living: Collection[Living]) -> None:

@@ -1,6 +1,6 @@
-"""Who watches: counters, and OpenTelemetry where it is on.
+"""Observers: counters, and OpenTelemetry if it is on.
 
-Invariant: what is off is not imported.
+Invariant: an observer that is off is not imported.
 """
 
 import asyncio
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 
 
 def observer_of(counts: Counts | None, telemetry: "OpenTelemetry | None") -> Observer | None:
-    """Who is told what happens to tasks; None costs nothing."""
+    """The observer of what happens to tasks. None costs nothing."""
     if counts is not None and telemetry is not None:
         return Observers((counts, telemetry))
     return counts or telemetry
 
 
 def telemetry_of(config: Config) -> "OpenTelemetry | None":
-    """OpenTelemetry, which is imported only here and only if it is on: it is large, and not in every installation.
+    """Make the OpenTelemetry observer, if it is on. It is imported only here: it is large and not always installed.
 
-    Raises StartError if it is on and not there.
+    Raises StartError if it is on and not installed.
     """
     if not config.telemetry:
         return None

@@ -1,4 +1,4 @@
-"""The server as a process of its own: until it is signalled, with the interpreter set up for it.
+"""The server as a process of its own: it tunes the interpreter and runs until a signal.
 
 Invariant: the first signal drains, the second ends the process at once.
 """
@@ -26,26 +26,26 @@ from dragoman.telemetry.logs import log_to
 log = logging.getLogger(__name__)
 
 LEAVE_S = 0.5
-"""How long agents that were canceled, and threads, may still take once all else has ended."""
+"""How long canceled agents and threads may still take after everything else has ended."""
 
 SWITCH_INTERVAL_S = 0.0005
 """How long a thread may keep the interpreter while the event loop waits for it. With the default of 5 ms, an agent that
 computes in a thread delays every answer by up to 5 ms."""
 
 GC_THRESHOLDS = (50_000, 20, 100)
-"""Of the three generations. Collections of the young one find the cycles of finished requests; one of everything stands
-still for as long as there are streams open, so it is rare."""
+"""The thresholds of the three generations. Young collections find the cycles of finished requests. A full collection
+stops the loop for a time that grows with the open streams, so it is rare."""
 
 ARENAS = 1
-"""glibc's allocator gives each thread memory of its own, and keeps there what is freed: a task of 10 MB that passes the
-loop, the writer and a reader would be held three times. The threads hardly wait for one another's memory: mostly they
-wait for the interpreter."""
+"""The number of glibc's memory arenas. By default each thread has its own, which keeps freed memory: a task of 10 MB
+that passes the loop, the writer and a reader would be held three times. One arena costs little, because the threads
+mostly wait for the interpreter anyway."""
 
 FILES_MAX = 65_536
-"""Open files, mostly connections, that a server may want; at 25 KB a stream, more is for more than one process."""
+"""Most open files, mostly connections, that a server asks for. At 25 KB a stream, more need several processes."""
 
 M_ARENA_MAX = -8
-"""malloc.h of glibc."""
+"""The parameter's number in glibc's malloc.h."""
 
 
 def run(
@@ -53,9 +53,9 @@ def run(
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
 
-    On SIGHUP it serves what `again` reads; if that came because its terminal was closed, it is as SIGTERM.
+    On SIGHUP it serves what `again` reads. A SIGHUP because the terminal was closed acts as SIGTERM.
 
-    `on_ready` is told when it listens, and on which port. Exits with a message if the server cannot start.
+    `on_ready` is called once the server listens, with its port. Exits with a message if the server cannot start.
     """
     log_to(sys.stderr, config.log_level, config.log_format)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
@@ -66,7 +66,7 @@ def run(
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             serving = _until_signalled(config, agents, on_ready, again)
-            del agents  # nobody holds those that a reload has replaced
+            del agents  # so that agents that a reload replaces can be freed
             runner.run(serving)
         return
     except (StartError, StoreError) as error:
@@ -92,11 +92,11 @@ async def _until_signalled(
             signal.raise_signal(number)
         grace_s = config.shutdown_grace_s
         log.info(
-            "stopping: running tasks get %g s, the process ends within %g s; a second signal stops at once",
+            "stopping: running tasks have %g s, the process ends within %g s; a second signal stops at once",
             runs_s(grace_s),
             whole_s(grace_s),
         )
-        leave_after(whole_s(grace_s), "stopping: the grace period is over, what is under way is left behind")
+        leave_after(whole_s(grace_s), "stopping: the grace period is over, work under way is left behind")
         signalled.set()
 
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -122,12 +122,12 @@ async def _until_signalled(
         if asked.is_set():
             reload()
         gc.collect()
-        gc.freeze()  # what is there now stays: no collection need look at it again
+        gc.freeze()  # these objects stay for good, so that collections can skip them
         await signalled.wait()
 
 
 def _has_terminal() -> bool:
-    """Whether the process belongs to a terminal that is there."""
+    """Whether the process has a terminal that still exists."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
     except OSError:
@@ -136,7 +136,7 @@ def _has_terminal() -> bool:
 
 
 def show_nothing(numbers: Sequence[int]) -> None:
-    """What is written to these descriptors, or waits to be, is for nobody: whoever read it is gone."""
+    """Send everything written to these descriptors to the null device, because their reader is gone."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in numbers:
         os.dup2(nowhere, number)
@@ -144,7 +144,7 @@ def show_nothing(numbers: Sequence[int]) -> None:
 
 
 def _allow_connections() -> None:
-    """As many open files as the system lets this process have: each stream and each webhook call is one."""
+    """Raise the limit of open files as far as the system allows: each stream and each webhook call is a file."""
     try:
         import resource
     except ModuleNotFoundError:  # Windows has no such limit
@@ -153,17 +153,17 @@ def _allow_connections() -> None:
     if soft < hard or hard == resource.RLIM_INFINITY:
         wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
         if soft < wanted:
-            with suppress(ValueError, OSError):  # macOS allows less than it says
+            with suppress(ValueError, OSError):  # macOS allows less than its hard limit
                 resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _leave_agents_behind() -> None:
-    """End the process soon, whatever agents do: their tasks have ended, and the store is closed."""
-    leave_after(LEAVE_S, "stopping: an agent or a thread does not let itself be canceled and is left behind")
+    """End the process soon, whatever agents still do: their tasks have ended, and the store is closed."""
+    leave_after(LEAVE_S, "stopping: an agent or a thread ignores its cancellation and is left behind")
 
 
 def leave_after(delay_s: float, why: str) -> None:
-    """End the process then if it still runs. What is committed is on the disk by then, all else was never answered."""
+    """End the process after `delay_s` if it still runs. Nothing is lost: every answered write is on disk by then."""
 
     def leave() -> None:
         log.warning(why)

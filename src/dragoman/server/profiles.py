@@ -1,7 +1,7 @@
-"""Profiles: what the agents of the server say of themselves, now.
+"""The current profiles of the server's agents.
 
-Invariant: which agents there are never changes: other agents have another one of these. What an agent of another server
-says of itself may.
+Invariant: the set of agents never changes; a reload makes a new `Profiles`. The profile of an agent on another server
+may change.
 """
 
 from collections.abc import Iterator, Mapping
@@ -11,7 +11,7 @@ from dragoman.model.card import Profile
 
 
 class Profiles(Mapping[str, Profile]):
-    """The profiles by agent id, read off the agents whenever they are asked for."""
+    """The profiles by agent id, read from the agents at each access."""
 
     def __init__(self, runners: Mapping[str, Runner]) -> None:
         self._runners = runners

@@ -1,6 +1,6 @@
-"""Reloading: other agents, without a request, a stream or a task being lost.
+"""Reloading: replaces the agents without losing a request, a stream or a task.
 
-Invariant: what is served changes in one turn of the event loop, or not at all: no request meets something in between.
+Invariant: the agents change in one turn of the event loop, or not at all: no request sees a state in between.
 """
 
 import asyncio
@@ -30,15 +30,18 @@ log = logging.getLogger("dragoman.reload")
 SAME = "the agents are the same"
 
 LATE_S = 30.0
-"""When it is said that modules are still being imported: an import that never ends is the end of reloading, too."""
+"""After this long a warning says that modules are still being imported. An import that never ends ends reloading."""
 
 
 def nothing() -> None:
-    """Nothing is to be undone."""
+    """Do nothing: the default for callbacks."""
 
 
 class Loaded(Struct, frozen=True):
-    """What was read: an agent that is the same as before is the same object. `undo` is for who does not serve it."""
+    """A configuration and agents as read. An unchanged agent is the same object as before.
+
+    Call `undo` if they will not be served.
+    """
 
     config: Config
     agents: Sequence[Runner]
@@ -46,18 +49,18 @@ class Loaded(Struct, frozen=True):
 
 
 Again = Callable[[], Loaded]
-"""Reads all that is configured again, in a thread. Raises ReloadError."""
+"""Reads the whole configuration again, in a thread. Raises ReloadError."""
 
 COLLECT_AFTER_S = (0.0, 1.0, 10.0)
-"""Pauses before the replaced modules are collected, and looked for again: a request that is just being answered, or a
-thread that is just ending, may still hold them the first time."""
+"""Pauses before each collection of the replaced modules. At first, a request that is being answered or a thread that is
+ending may still hold them."""
 
 
 class Reloading:
-    """Serves `agents` from `serve` on, and others when it is asked to. Belongs to the event loop.
+    """Replaces the served `agents` when asked to. Belongs to the event loop.
 
-    `app_for` makes the application for a configuration and agents by id; `leaving` are the workers' agents that are not
-    served any more and still have tasks.
+    `app_for` makes the application for a configuration and agents by id. `leaving` are workers' agents that are no
+    longer served and still have tasks.
     """
 
     def __init__(
@@ -85,20 +88,20 @@ class Reloading:
         self._threads = threads
         self._leaving = leaving
         self._keys_leaving: dict[str, str] = {}
-        self._formers: list[WorkerAgent] = []  # whose runs are in the hands of who took their place
+        self._formers: list[WorkerAgent] = []  # their successors have taken over their runs
         self._asked = asyncio.Event()
         self._work: set[asyncio.Task[None]] = set()
 
     def start(self, group: asyncio.TaskGroup) -> None:
-        """From now on, reload when asked to."""
+        """Begin to reload when asked to."""
         self._add(group.create_task(self._whenever_asked(group), name="reload"))
 
     def ask(self) -> None:
-        """Reload soon; while one is under way, once more when it is done."""
+        """Reload soon. If a reload is under way, another one follows it."""
         self._asked.set()
 
     async def stop(self) -> None:
-        """Reload no more, give workers of agents that left no more work, and wait for none of these."""
+        """Stop reloading, give the workers of leaving agents no more work, and do not wait for their tasks."""
         for worker in self._leaving.values():
             worker.leases.close()
         for task in tuple(self._work):
@@ -117,14 +120,14 @@ class Reloading:
             try:
                 await self._reload(group)
             except ReloadError as error:
-                log.error("not reloaded, all stays as it is: %s", error)
-            except Exception:  # whatever the user's modules did to us, what is served goes on
-                log.exception("not reloaded, all stays as it is")
+                log.error("not reloaded, nothing has changed: %s", error)
+            except Exception:  # whatever the user's modules did, the server goes on
+                log.exception("not reloaded, nothing has changed")
 
     async def _reload(self, group: asyncio.TaskGroup) -> None:
         if self._again is None:
             raise ReloadError("these agents were given as objects: there is no file to read again")
-        late = asyncio.get_running_loop().call_later(LATE_S, log.warning, "still importing modules: %g s now", LATE_S)
+        late = asyncio.get_running_loop().call_later(LATE_S, log.warning, "still importing modules after %g s", LATE_S)
         try:
             loaded = await _in_thread(self._again)
         finally:
@@ -158,7 +161,7 @@ class Reloading:
             if name not in ("agents", "default") and getattr(loaded.config, name) != getattr(self._config, name)
         ]
         for name in ignored:
-            log.warning("%s has changed: restart the server to have that", name)
+            log.warning("%s has changed: restart the server to apply it", name)
         log.info("reloaded: %s", told)
 
     def _serve(
@@ -169,7 +172,7 @@ class Reloading:
         fresh: Sequence[Runner],
         left: Sequence[Runner],
     ) -> None:
-        """What nothing may come between: there is nothing here to wait for."""
+        """Switch to the new agents. This must not await, so that no request sees a state in between."""
         before = {agent.profile.id: agent for agent in self._agents}
         gone = {agent.profile.id: agent for agent in left if isinstance(agent, WorkerAgent)}
         gone = {agent_id: agent for agent_id, agent in gone.items() if not isinstance(now.get(agent_id), WorkerAgent)}
@@ -191,7 +194,7 @@ class Reloading:
             self._add(group.create_task(self._let_go(old, [*left, *formers]), name="agents that left"))
 
     async def _let_go(self, old: Generation, left: Sequence[Runner]) -> None:
-        """Close what left with `old`, once nothing is done with it any more."""
+        """Close the agents that left with `old`, once their last run has ended."""
         await self._engine.finished(old, left)
         self._formers = [agent for agent in self._formers if agent not in left]
         for agent in left:
@@ -201,26 +204,26 @@ class Reloading:
                 self._rekey()
         try:
             await self._lifetimes.let_go(left)
-        except Exception:  # one that cannot be closed is left open, and takes nobody with it
-            log.exception("an agent that was taken out could not be closed")
+        except Exception:  # an agent that cannot be closed is left open and does not end the server
+            log.exception("a removed agent could not be closed")
         python = any(isinstance(agent, Agent) for agent in left)
-        del old, left, agent  # or what is collected would be held from here
+        del old, left, agent  # these references would keep the modules from being collected
         if python:
             for pause_s in COLLECT_AFTER_S:
                 await asyncio.sleep(pause_s)
                 _collect()
 
     def _rekey(self) -> None:
-        """Workers of an agent that left go on saying who they are with its key."""
+        """Set the agents' keys. The key of a leaving agent stays valid, for its workers."""
         own = agent_keys(self._config, {agent.profile.id for agent in self._agents})
         self._authenticator.replace_agent_keys({**self._keys_leaving, **own})
 
 
 async def _in_thread(again: Again) -> Loaded:
-    """What `again` reads, of which the thread keeps nothing.
+    """Call `again` in a thread, without leaving a reference to the result there.
 
-    A thread that returns a result holds it until it is given the processor again, which may be after `_collect`; by
-    `undo` it would hold the modules of before.
+    A thread that returns a result holds it until it runs again, which may be after `_collect`. Through `undo` the
+    result holds the replaced modules.
     """
     read: list[Loaded] = []
     await asyncio.to_thread(lambda: read.append(again()))
@@ -228,8 +231,8 @@ async def _in_thread(again: Again) -> Loaded:
 
 
 def _collect() -> None:
-    """Free the modules that were imported before. They are cycles, and the collector rarely looks for such old ones."""
-    gc.unfreeze()  # those of the start, too: see `server.process`
+    """Free the replaced modules. They are cycles, and the collector rarely looks at such old objects."""
+    gc.unfreeze()  # also the objects of the start: see `server.process`
     gc.collect()
 
 

@@ -1,6 +1,6 @@
-"""What is too old goes: tasks, their logs, deliveries to nobody, the audit trail.
+"""Deletion of what has outlived its retention: tasks, their logs, deliveries to nobody, the audit trail.
 
-Invariant: writers are never behind more than one short batch of it.
+Invariant: a writer waits for at most one short batch of deletions.
 """
 
 import asyncio
@@ -15,11 +15,11 @@ log = logging.getLogger(__name__)
 
 SWEEP_EVERY_S = 60.0
 SWEEP_PAUSE_S = 0.05
-"""Between two batches of a sweep."""
+"""The pause between two batches of a sweep."""
 
 
 async def sweep(store: Store, clock: Clock, config: Config) -> None:
-    """Delete for ever what is older than its retention, in short batches with pauses."""
+    """Delete what is older than its retention, in short batches with pauses, until canceled."""
     ages = [_age_ms(age) for age in (config.task_retention, config.log_retention, config.waiting_retention)]
     audit_ms = _age_ms(config.audit_retention)
     while True:
@@ -29,7 +29,7 @@ async def sweep(store: Store, clock: Clock, config: Config) -> None:
             if audit_ms >= 0:
                 deleted += await store.audit.sweep(now_ms - audit_ms)
         except StoreError as error:
-            log.warning("the sweep of old tasks failed, the next is in %g s: %s", SWEEP_EVERY_S, error)
+            log.warning("the sweep of old tasks failed, the next one is in %g s: %s", SWEEP_EVERY_S, error)
             deleted = 0
         await asyncio.sleep(SWEEP_PAUSE_S if deleted else SWEEP_EVERY_S)
 

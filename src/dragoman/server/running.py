@@ -1,6 +1,6 @@
-"""Assembly: from a configuration and agents to a server that listens, and the order in which it starts and stops.
+"""Assembly of a listening server from a configuration and agents, and the order in which it starts and stops.
 
-Invariant: the listener opens last and what it serves ends first: no request meets a store that is not open.
+Invariant: the listener opens last, and the work that it serves ends first: no request meets a store that is not open.
 """
 
 import asyncio
@@ -53,16 +53,16 @@ from dragoman.telemetry.counts import Counts
 
 
 class Listening(Struct, frozen=True):
-    """A server that listens: its configuration, with the port it got, and whether it asks callers who they are."""
+    """A listening server: its configuration, with the actual port, and whether every caller must authenticate."""
 
     config: Config
     asks_callers: bool
     reload: Callable[[], None]
-    """Has what is configured read again, soon; the log says what became of it."""
+    """Reads the configuration again, soon. The log tells the outcome."""
 
     @property
     def url(self) -> str:
-        """Where it listens, without a slash at the end."""
+        """The URL on which it listens, without a slash at the end."""
         return _url(self.config)
 
 
@@ -70,9 +70,9 @@ class Listening(Struct, frozen=True):
 async def running(
     config: Config, agents: Sequence[Runner], on_drained: Callable[[], None] = nothing, again: Again | None = None
 ) -> AsyncIterator[Listening]:
-    """A server in the current event loop, listening until the block ends; then it drains. A reload serves `again`.
+    """Run a server in the current event loop until the block ends; then it drains. A reload serves what `again` reads.
 
-    `on_drained` is called when it has stopped and its store is closed. Agents that do not let themselves be canceled
+    `on_drained` is called when the server has stopped and its store is closed. Agents that ignore their cancellation
     may still run then. Raises StartError, or StoreError if the store cannot be opened.
     """
     clock = SystemClock()
@@ -80,7 +80,7 @@ async def running(
     runners = _sharing(threads, agents)
     store = open_store(config.store, clock)
     holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
-    await store.open(holder)  # migrates, before anybody can connect
+    await store.open(holder)  # migrates before anyone can connect
     try:
         ways = Ways.of()
         authenticator = authenticator_of(config, runners, store, clock, ways)
@@ -156,12 +156,12 @@ async def running(
                 bound.listen(BACKLOG)
                 listening = tasks.create_task(server.serve(sockets=[bound]), name="listener")
                 reloading.start(tasks)
-                del agents, runners  # nobody holds those that a reload has replaced
+                del agents, runners  # so that agents that a reload replaces can be freed
                 try:
                     yield Listening(bound_to, authenticator.required, reloading.ask)
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
-                    stopping.set()  # /ready says so
+                    stopping.set()  # makes /ready answer 503
                     await reloading.stop()
                     lifetimes.stop_work()
                     listeners.stop()
@@ -187,16 +187,16 @@ async def running(
 
 @asynccontextmanager
 async def serving(config: Config, agents: Sequence[Runner]) -> AsyncIterator[str]:
-    """The same for tests and notebooks: a real listener in the current loop; gives its base URL.
+    """Run a server as `running` does, for tests and notebooks; yields its base URL.
 
-    An agent that does not let itself be canceled is left behind in that loop, which will not close before it ends.
+    An agent that ignores its cancellation is left behind in the loop, which will not close before the agent ends.
     """
     async with running(config, agents) as listening:
         yield listening.url
 
 
 def _sharing(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
-    """The agents by id; the threads for plain functions are counted over all of them."""
+    """Return the agents by id, after giving them all the same threads for plain functions."""
     for agent in agents:
         if isinstance(agent, Agent):
             agent.threads = threads
@@ -217,7 +217,7 @@ def _unready(stopping: asyncio.Event, threads: Threads) -> str | None:
 
 
 def _name(config: Config, holder: str) -> str:
-    """What makes this server another than others, also after a restart; a server in memory has no earlier life."""
+    """A name that tells this server from others, also after a restart. In memory it differs at each start."""
     path = store_path(config.store)
     return holder if path is None else f"{socket.gethostname()}/{path.absolute()}"
 

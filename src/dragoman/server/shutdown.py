@@ -1,6 +1,6 @@
-"""The time that a stopping server has, and how it is shared: most of it is for the runs, the rest for closing.
+"""The time budget of a stop: most of it is for the runs, the rest for closing.
 
-Invariant: nothing that is closed within it keeps the server longer than its grace period.
+Invariant: nothing that is closed within the budget holds the server up longer than its grace period.
 """
 
 import asyncio
@@ -10,14 +10,14 @@ from collections.abc import Awaitable
 log = logging.getLogger(__name__)
 
 CLOSING_S = 3.0
-"""So much of the grace period is for what follows the runs. If all is well it takes less than 0.5 s. In the worst case
-agents that do not let themselves be canceled take 1 s of it, answers, webhook calls and programs another second."""
+"""The part of the grace period for everything after the runs. Normally that takes less than 0.5 s. In the worst case
+agents that ignore their cancellation take 1 s of it, and answers, webhook calls and programs another second."""
 
 REST_S = 0.8
-"""The part of that which is kept for the audit trail and for the connections that nothing uses any more."""
+"""The part of `CLOSING_S` that is reserved for the audit trail, the idle connections and the store."""
 
 STORE_S = 0.5
-"""The part of `REST_S` which only the store has. It closes within milliseconds on a healthy disk."""
+"""The part of `REST_S` that is reserved for the store. It closes within milliseconds on a healthy disk."""
 
 
 def runs_s(grace_s: float) -> float:
@@ -31,7 +31,7 @@ def whole_s(grace_s: float) -> float:
 
 
 class Shutdown:
-    """A stop that begins now, and has `grace_s` in all."""
+    """A stop that begins now and has `grace_s` in all."""
 
     def __init__(self, grace_s: float) -> None:
         self.runs_s = runs_s(grace_s)
@@ -42,15 +42,15 @@ class Shutdown:
 
     @property
     def answers_s(self) -> float:
-        """How much is left for what is under way."""
+        """How many seconds are left, less the reserved part."""
         return max(0.0, self._end - self._kept_s - self._loop.time())
 
     def spend_rest(self) -> None:
-        """Nothing is under way any more: all but the store's part may be used."""
+        """Release the reserve, except for the store's part, because nothing is under way any more."""
         self._kept_s = STORE_S
 
     async def within(self, name: str, closing: Awaitable[None]) -> None:
-        """Await `closing` as long as there is time, then cancel it and log that `name` was left behind."""
+        """Await `closing` while there is time, then cancel it and log that `name` was left behind."""
         try:
             async with asyncio.timeout(self.answers_s):
                 await closing

@@ -1,6 +1,6 @@
-"""Webhooks: the announcer and the courier, with the two ways out that they use.
+"""Assembly of webhooks: the announcer and the courier, with the two Posters that the courier uses.
 
-Invariant: hosts that the operator named have connections of their own; all others are checked as they are dialled.
+Invariant: hosts that the operator named have connections of their own. All others are checked when they are dialled.
 """
 
 from collections.abc import Mapping
@@ -26,18 +26,18 @@ from dragoman.telemetry.counts import Counts
 DIALECTS: tuple[Dialect, ...] = (v1.JSONRPC, v03.JSONRPC, beeos.JSONRPC, evoai.JSONRPC, protoagent.JSONRPC)
 
 LEAVE_S = 2.0
-"""How long a stopping server waits for receivers that were called just now."""
+"""How long a stopping server waits for calls to receivers that are under way."""
 
 
 class Webhooks(Struct, frozen=True):
-    """What tells webhooks: who writes down what is owed, and who brings it."""
+    """The announcer, which makes deliveries, and the courier, which sends them."""
 
     announcer: Announcer
     courier: Courier
     resolver: Resolver
 
     async def close(self) -> None:
-        """Stop: calls under way get a moment, what is cut off is called again when a server is there."""
+        """Stop. Calls under way get `LEAVE_S`; those cut off are repeated when a server runs again."""
         await self.courier.drain(LEAVE_S)
         await self.resolver.close()
 
@@ -45,7 +45,7 @@ class Webhooks(Struct, frozen=True):
 async def webhooks_of(
     config: Config, outbox: Outbox, clock: Clock, signing: SigningRoom, counts: Counts | None, files: Files
 ) -> Webhooks:
-    """Both, of one configuration. Raises StoreError if calls are to be signed and the key cannot be had."""
+    """Make both from one configuration. Raises StoreError if calls are signed and the key cannot be loaded."""
     guard, resolver = Guard(config.push_allowed_hosts, config.push_allowed_cidrs), Resolver()
     forms: Mapping[str, PushForm] = {each.name: each.push for each in DIALECTS if each.push is not None}
     courier = Courier(
@@ -62,7 +62,7 @@ async def webhooks_of(
 
 
 async def _token(config: Config, clock: Clock, signing: SigningRoom) -> Token:
-    """A JWT for each call: who sends it, whom it is for, and of which body it speaks."""
+    """Return a function that makes a JWT for a call, with its sender, its receiver and the digest of its body."""
     signer, issuer = await signing.signer(), config.public_url or "dragoman"
 
     def token(url: str, delivery_id: str, task_id: str, body: bytes) -> str:
