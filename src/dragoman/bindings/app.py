@@ -108,19 +108,19 @@ class App:
     async def _answer(self, request: Request) -> Answer | Pieces | Streaming:
         """The one place that catches errors: A2AErrors are sent to the caller, all others are only logged."""
         try:
-            answer = await self._routed(request)
+            answer = await self._dispatch(request)
             if isinstance(answer, Answer) and len(answer.body) > SMALL_BYTES:
                 request.release()
                 self._take(request, answer)
             return answer
         except A2AError as error:
-            return self._refused(request, error)
+            return self._refuse(request, error)
         except (Gone, asyncio.CancelledError):
             raise
         except Exception:
             reference = new_id()
             log.exception("%s %s failed: reference %s", request.method, request.scope["path"], reference)
-            return self._refused(request, InternalError(reference))
+            return self._refuse(request, InternalError(reference))
         finally:
             request.release()
 
@@ -136,7 +136,7 @@ class App:
                 answer.refused()
             raise
 
-    async def _routed(self, request: Request) -> Answer | Pieces | Streaming:
+    async def _dispatch(self, request: Request) -> Answer | Pieces | Streaming:
         if self._cors is not None and (preflight := self._cors.preflight(request)) is not None:
             return preflight
         if request.method != "POST" and (page := self._home.page(request)) is not None:
@@ -203,7 +203,7 @@ class App:
             case "chat" | "files" | "models" | "mcp" | "metrics":
                 raise NotFound("no such path here: this server was started without it")
 
-    def _refused(self, request: Request, error: A2AError) -> Answer:
+    def _refuse(self, request: Request, error: A2AError) -> Answer:
         binding: JsonRpc | Rest | OpenAi | Mcp | Workers = self._rest
         if request.route.endpoint == "rpc":
             binding = self._rpc

@@ -29,7 +29,7 @@ async def read_json(request: Request, limits: Limits, *, empty_allowed: bool) ->
     """
     content_type = request.headers.get(b"content-type", b"")
     json = content_type in PLAIN_JSON or is_json(content_type)
-    if not json and (not empty_allowed or _from_a_form(content_type)):
+    if not json and (not empty_allowed or _is_form_type(content_type)):
         raise UnsupportedMediaType(content_type.decode("latin-1"))
     declared = request.headers.get(b"content-length")
     if declared is not None and int(declared) > limits.max_body_bytes:
@@ -70,14 +70,14 @@ def is_json(content_type: bytes) -> bool:
     return True
 
 
-def _from_a_form(content_type: bytes) -> bool:
+def _is_form_type(content_type: bytes) -> bool:
     """Whether a page of another origin can send the type without a preflight (Fetch standard, CORS-safelisted)."""
     kind = content_type.partition(b";")[0].strip().lower()
     return kind in (b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain")
 
 
 async def _read(request: Request, limits: Limits) -> bytes:
-    message = await _within(limits.body_pause_s, request, limits.body_pause_s)
+    message = await _receive_within(limits.body_pause_s, request, limits.body_pause_s)
     if message["type"] != "http.request":
         raise Gone
     piece: bytes = message.get("body", b"")
@@ -94,7 +94,7 @@ async def _read_on(request: Request, limits: Limits, first: bytes) -> bytes:
             limits.arriving.take(size - taken)
             taken = size
             wait_s = began_s + limits.body_pause_s + size / SLOWEST_BYTES_PER_S - request.loop.time()
-            message = await _within(max(0.0, min(limits.body_pause_s, wait_s)), request, limits.body_pause_s)
+            message = await _receive_within(max(0.0, min(limits.body_pause_s, wait_s)), request, limits.body_pause_s)
             if message["type"] != "http.request":
                 raise Gone
             piece: bytes = message.get("body", b"")
@@ -108,7 +108,7 @@ async def _read_on(request: Request, limits: Limits, first: bytes) -> bytes:
         limits.arriving.release(taken)
 
 
-async def _within(wait_s: float, request: Request, pause_s: float) -> Message:
+async def _receive_within(wait_s: float, request: Request, pause_s: float) -> Message:
     """Receive one message within `wait_s`. Raises RequestTimeout.
 
     It does by hand what `asyncio.timeout` does, because that costs a sixth of a short request.

@@ -76,7 +76,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
     malformed `Last-Event-ID`.
     """
     profiles, limits = reception.profiles, reception.limits
-    agent = _agent(request, operation, profiles, handler)
+    agent = _resolve_agent(request, operation, profiles, handler)
     reception.callers.admit(request, agent)
     if dialect.name in VERSIONS and dialect.name not in profiles[agent].versions:
         raise VersionNotSupported(dialect.name, profiles[agent].versions)
@@ -92,7 +92,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
                 raise ExtensionSupportRequired(extension.uri)
     if isinstance(operation, StreamMessage | Subscribe):
         if after is None:
-            after = _named_after(request, operation)
+            after = _last_seen(request, operation)
         seen(after)
     return Call(
         operation=operation,
@@ -107,7 +107,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
         after=after,
         traceparent=_traceparent(request),
         peer=request.peer,
-        shown=_shown(request) if reception.forwards else None,
+        shown=_credentials(request) if reception.forwards else None,
         base="" if reception.base is None else reception.base(request),
         size=request.size,
         room=request.reserve,
@@ -126,13 +126,13 @@ def checked(decoding: Callable[[], Op], limits: Limits) -> Op:
     return operation
 
 
-def _shown(request: Request) -> Shown | None:
+def _credentials(request: Request) -> Shown | None:
     """The caller's credentials, as request headers."""
     shown = {name: value for name in SHOWN if (value := request.text(name.encode()))}
     return Shown(shown) if shown else None
 
 
-def _named_after(request: Request, operation: StreamMessage | Subscribe) -> str | None:
+def _last_seen(request: Request, operation: StreamMessage | Subscribe) -> str | None:
     """The last event seen, from the query or the params, for clients that cannot set a header."""
     if request.scope["query_string"]:
         query = request.query()
@@ -147,7 +147,7 @@ def _traceparent(request: Request) -> str | None:
     return sent if sent is not None and TRACEPARENT.fullmatch(sent) else None
 
 
-def _agent(request: Request, operation: Operation, profiles: Mapping[str, Profile], handler: Handler) -> str:
+def _resolve_agent(request: Request, operation: Operation, profiles: Mapping[str, Profile], handler: Handler) -> str:
     route, tenant = request.route, operation.tenant
     if tenant == route.agent:
         return route.agent
@@ -162,7 +162,7 @@ def _agent(request: Request, operation: Operation, profiles: Mapping[str, Profil
     if task_id := task_id_of(operation):
         return whose(request, task_id, handler)
     if isinstance(operation, SendMessage) and operation.skill is not None:
-        return _able(operation.skill, route.agent, request.principal, profiles)
+        return _resolve_skill(operation.skill, route.agent, request.principal, profiles)
     return route.agent
 
 
@@ -178,7 +178,7 @@ def whose(request: Request, task_id: str, handler: Handler) -> str:
     return agent or request.route.agent
 
 
-def _able(skill: str, default: str, principal: Principal, profiles: Mapping[str, Profile]) -> str:
+def _resolve_skill(skill: str, default: str, principal: Principal, profiles: Mapping[str, Profile]) -> str:
     """The agent for a message with a skill, sent to the server as a whole: the default, unless only another has it.
 
     Raises InvalidParams if the default agent lacks the skill and several others have it.

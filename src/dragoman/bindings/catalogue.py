@@ -56,14 +56,14 @@ def entry(base: str, profile: Profile) -> dict[str, object]:
 
 
 def _fits(profile: Profile, search: Search) -> bool:
-    skills = [_said(skill) for skill in profile.skills]
+    skills = [_search_text(skill) for skill in profile.skills]
     if search.skill and not any(all(word in said for word in search.skill) for said in skills):
         return False
     said = "\n".join((profile.id, profile.name, profile.description)).casefold()
     return all(word in said or any(word in skill for skill in skills) for word in search.words)
 
 
-def _said(skill: AgentSkill) -> str:
+def _search_text(skill: AgentSkill) -> str:
     return "\n".join((skill.id, skill.name, skill.description, *skill.tags)).casefold()
 
 

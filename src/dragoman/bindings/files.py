@@ -60,9 +60,9 @@ class FileDoor:
             raise NotFound("the file is gone: it is kept as long as its task") from error
         except StoreError as error:
             raise Unavailable("the files cannot be read now: try again", 5) from error
-        return self._whole_or_part(request, claim, size)
+        return self._respond(request, claim, size)
 
-    def _whole_or_part(self, request: Request, claim: Claim, size: int) -> Answer | Pieces:
+    def _respond(self, request: Request, claim: Claim, size: int) -> Answer | Pieces:
         etag = b'"%b"' % claim.place.digest.encode()
         headers: list[Header] = [
             (b"etag", etag),
@@ -70,10 +70,10 @@ class FileDoor:
             (b"accept-ranges", b"bytes"),
             *SAFE,
         ]
-        if _names(request.headers.get(b"if-none-match"), etag):
+        if _matches(request.headers.get(b"if-none-match"), etag):
             return Answer(304, headers, b"")
         start, stop, status = 0, size, 200
-        if (found := _asked(request, etag, size)) is not None:
+        if (found := _requested_range(request, etag, size)) is not None:
             start, stop = found
             if start >= stop:
                 refused: list[Header] = [(b"content-range", b"bytes */%d" % size), (b"content-length", b"0")]
@@ -100,7 +100,7 @@ class FileDoor:
                 raise Gone from error
 
 
-def _asked(request: Request, etag: bytes, size: int) -> tuple[int, int] | None:
+def _requested_range(request: Request, etag: bytes, size: int) -> tuple[int, int] | None:
     """The range that the reader asks for, as start and stop (RFC 9110 §14.1.2). None: the whole file.
 
     A range outside of the file has a start that is not below its stop.
@@ -120,7 +120,7 @@ def _asked(request: Request, etag: bytes, size: int) -> tuple[int, int] | None:
     return (first, min(size, last + 1)) if first <= last else None
 
 
-def _names(known: bytes | None, etag: bytes) -> bool:
+def _matches(known: bytes | None, etag: bytes) -> bool:
     """Whether If-None-Match contains the ETag (RFC 9110 §13.1.2)."""
     return known is not None and any(each.strip().removeprefix(b"W/") in (etag, b"*") for each in known.split(b","))
 

@@ -217,7 +217,7 @@ async def respond(answer: Answer, receive: Receive, send: Send) -> None:
 
 async def respond_in_pieces(answer: Pieces, receive: Receive, send: Send) -> None:
     """Send an answer piece by piece, as fast as its reader takes it. It stops when the reader leaves."""
-    gone = asyncio.ensure_future(_left(receive))
+    gone = asyncio.ensure_future(_wait_until_gone(receive))
     try:
         await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
         async with aclosing(answer.body) as pieces:
@@ -230,7 +230,7 @@ async def respond_in_pieces(answer: Pieces, receive: Receive, send: Send) -> Non
         gone.cancel()
 
 
-async def _left(receive: Receive) -> None:
+async def _wait_until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -35,11 +35,11 @@ class JsonRpc:
         reception, limits = self._reception, self._reception.limits
         body = await read_json(request, limits, empty_allowed=False)
         if len(body) < LARGE_BYTES:
-            rpc, found = _opened(request, body, limits)
+            rpc, found = _open_envelope(request, body, limits)
         else:
-            rpc, found = await decode_body(request, limits, partial(_opened, request, body, limits))
+            rpc, found = await decode_body(request, limits, partial(_open_envelope, request, body, limits))
         del body
-        dialect = request.dialect = self._dialect(request, found)
+        dialect = request.dialect = self._resolve_dialect(request, found)
         if request.route.agent not in reception.profiles:
             raise AgentNotFound(request.route.agent)
         if request.size < LARGE_BYTES:
@@ -55,13 +55,13 @@ class JsonRpc:
             return Streaming(stream, dialect, *dialect.around_frame(request.id), headers, seen(call.after))
         if isinstance(operation, ListTasks):
             async with limits.unread.listing(request.principal.id):
-                answer = await self._result(request, dialect, call)
+                answer = await self._call_and_encode(request, dialect, call)
         else:
-            answer = await self._result(request, dialect, call)
+            answer = await self._call_and_encode(request, dialect, call)
         headers = [JSON, (b"content-length", b"%d" % len(answer)), *more]
         return Answer(200, headers, answer)
 
-    async def _result(self, request: Request, dialect: Dialect, call: Call) -> bytes:
+    async def _call_and_encode(self, request: Request, dialect: Dialect, call: Call) -> bytes:
         """Make the call and encode its result as a response. Raises A2AError."""
         result = await self._handler.call(call)
         if isinstance(result, Profile):
@@ -73,7 +73,7 @@ class JsonRpc:
 
         return await compose(request, self._reception.limits, result, encode)
 
-    def _dialect(self, request: Request, found: Dialect | resolve.ByTask) -> Dialect:
+    def _resolve_dialect(self, request: Request, found: Dialect | resolve.ByTask) -> Dialect:
         route = request.route
         if isinstance(found, Dialect):
             return found
@@ -92,7 +92,7 @@ class JsonRpc:
         return refusal(error, dialect.error_status(error), b"application/json", body)
 
 
-def _opened(request: Request, body: bytes, limits: Limits) -> tuple[jsonrpc.Request, Dialect | resolve.ByTask]:
+def _open_envelope(request: Request, body: bytes, limits: Limits) -> tuple[jsonrpc.Request, Dialect | resolve.ByTask]:
     """Decode the envelope, and find the dialect of its params, or the task that decides it. Raises A2AError."""
     try:
         rpc = jsonrpc.decode_request(body, limits.max_depth, limits.max_values)

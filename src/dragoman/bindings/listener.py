@@ -231,7 +231,7 @@ class GuardedProtocol(HttpToolsProtocol):
         transport = self.transport
         hosts = [value for name, value in self.headers if name == b"host"]
         if hosts != transport.hosts:  # usually they are those of the connection's last request
-            transport.hosts = self._checked(hosts)
+            transport.hosts = self._check_host(hosts)
         transport.heading = False
         before = self.cycle
         super().on_headers_complete()
@@ -352,7 +352,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as in uvicorn
         self.parser.feed_data(b"".join([*head, b"\r\n"]))
 
-    def _checked(self, hosts: list[bytes]) -> list[bytes] | None:
+    def _check_host(self, hosts: list[bytes]) -> list[bytes] | None:
         """Check that there is one valid Host; None if HTTP/1.0 sent none (RFC 9112 §3.2). Raises Malformed."""
         if len(hosts) > 1:
             raise Malformed(TWO_HOSTS)

@@ -107,17 +107,17 @@ class Mcp:
             self._underway.forget(place)
             return Answer(204, [], b"")
         if request.method == "GET":
-            return self._listened(request, place)
+            return self._listen(request, place)
         limits = self._reception.limits
         body = await read_json(request, limits, empty_allowed=False)
-        decoding = partial(_decoded, request, body, limits)
+        decoding = partial(_decode, request, body, limits)
         del body
         said = await decode_body(request, limits, decoding)
         del decoding
         if isinstance(said, serve.Request):
             request.id = said.id
         named = request.text(VERSION)
-        if named is not None and named not in names.VERSIONS and not _begins(said):
+        if named is not None and named not in names.VERSIONS and not _is_initialize(said):
             raise InvalidRequest(
                 f"{names.VERSION_HEADER} {named[:20]!r} is not spoken here: use {' or '.join(names.VERSIONS)}"
             )
@@ -125,11 +125,11 @@ class Mcp:
             case serve.Request(method=names.TOOLS_CALL):
                 return await self._call(request, replace(at, version=named or at.version or names.UNSAID), said)
             case serve.Request():
-                return self._asked(request, place, said)
+                return self._answer_request(request, place, said)
             case serve.Notification():
-                await self._told(request, place, said)
+                await self._take_notification(request, place, said)
             case serve.Response():
-                await self._replied(request, place, said)
+                await self._take_response(request, place, said)
         return Answer(202, [], b"")
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
@@ -149,7 +149,7 @@ class Mcp:
 
     # -- the stream of a session ---------------------------------------------------------------------------------------
 
-    def _listened(self, request: Request, place: Place) -> Answer | Streaming:
+    def _listen(self, request: Request, place: Place) -> Answer | Streaming:
         """Open the stream of a session. Raises MethodNotAllowed without a session.
 
         Older clients send GET without a session to detect another transport.
@@ -157,7 +157,7 @@ class Mcp:
         owner, session_key = place
         if not session_key:
             raise MethodNotAllowed(("POST", "DELETE", "OPTIONS"))
-        if not _accepted(request) & {EVENTS, ANYTHING}:
+        if not _accepted_types(request) & {EVENTS, ANYTHING}:
             return self._not_acceptable(b"null", EVENTS)
         return Streaming(self._underway.listeners.listen(owner, session_key), DIALECT, b"", b"", list(STREAM_HEADERS))
 
@@ -167,7 +167,7 @@ class Mcp:
 
     # -- requests that are answered at once ----------------------------------------------------------------------------
 
-    def _asked(self, request: Request, place: Place, said: serve.Request) -> Answer:
+    def _answer_request(self, request: Request, place: Place, said: serve.Request) -> Answer:
         more: list[Header] = []
         match said.method:
             case names.INITIALIZE:
@@ -186,7 +186,7 @@ class Mcp:
                 raise MethodNotFound(method)
         return plain(200, serve_telling.result(said.id, encoded), *more)
 
-    async def _told(self, request: Request, place: Place, said: serve.Notification) -> None:
+    async def _take_notification(self, request: Request, place: Place, said: serve.Notification) -> None:
         """Handle a notification. A call that cannot be canceled any more is left alone (2025-11-25, Cancellation)."""
         if said.method != names.CANCELLED:
             return
@@ -201,7 +201,7 @@ class Mcp:
         except A2AError:
             call.canceled = False
 
-    async def _replied(self, request: Request, place: Place, said: serve.Response) -> None:
+    async def _take_response(self, request: Request, place: Place, said: serve.Response) -> None:
         """Pass the user's answer to a question on to the task, or end the calls if the user declined. Raises A2AError.
 
         A late answer is ignored, because official clients end their session when an answer is refused.
@@ -232,18 +232,18 @@ class Mcp:
         tool = next((tool for tool in self._tools(request) if tool.name == asked.name), None)
         if tool is None:
             raise InvalidParams("name", f"there is no tool {asked.name[:100]!r}: tools/list has those that you may use")
-        accepted = _accepted(request)
+        accepted = _accepted_types(request)
         if not accepted:
             return self._not_acceptable(said.id, f"{JSON} and {EVENTS}")
         try:
-            return await self._begun(request, at, said.id, asked, tool, accepted)
+            return await self._begin(request, at, said.id, asked, tool, accepted)
         except (Unauthorized, InternalError):
             raise
         except A2AError as error:
             told = serve_telling.result(said.id, serve_results.encode_refusal(error))
             return refusal(error, 200, b"application/json", told)
 
-    async def _begun(
+    async def _begin(
         self,
         request: Request,
         at: Session,
@@ -254,7 +254,7 @@ class Mcp:
     ) -> Answer | Streaming:
         """Send the message, or follow the task that the arguments name. Raises A2AError."""
         place = (request.principal.id, at.key)
-        wants = await decode_body(request, self._reception.limits, partial(self._wanted, request, asked))
+        wants = await decode_body(request, self._reception.limits, partial(self._parse_arguments, request, asked))
         level = self._underway.level(place)
         told = Told(request_id, at.version, asked.token, level is not None and serve.tells(level))
         streams = self._reception.profiles[tool.agent].streams
@@ -282,23 +282,23 @@ class Mcp:
             stream,
             told,
             self._clock,
-            asks=partial(self._further, call) if at.elicits and streamed else None,
+            asks=partial(self._reopen_stream, call) if at.elicits and streamed else None,
             ended=partial(self._underway.remove, place, request_id),
             until_terminal=isinstance(operation, Subscribe),
         )
         self._underway.add(place, request_id, following)
         if streamed:
             return Streaming(following, DIALECT, b"", b"", list(STREAM_HEADERS))
-        return await self._waited(request, following)
+        return await self._wait_for_result(request, following)
 
-    def _wanted(self, request: Request, asked: serve.ToolCall) -> serve_arguments.Asked:
+    def _parse_arguments(self, request: Request, asked: serve.ToolCall) -> serve_arguments.Asked:
         """Parse the arguments of a call, and check them against the limits. Raises InvalidParams."""
         wants, limits = serve_arguments.asked(asked.arguments, new_id()), self._reception.limits
         if wants.message is not None and request.size >= LARGE_BYTES:
             check_parts(wants.message, limits.max_parts, limits.max_text)
         return wants
 
-    async def _waited(self, request: Request, following: Following) -> Answer:
+    async def _wait_for_result(self, request: Request, following: Following) -> Answer:
         """Wait for the result, or after `wait_s` answer with the task's current state."""
         gone = asyncio.create_task(_close_when_gone(following, request))
         try:
@@ -315,7 +315,7 @@ class Mcp:
             raise Gone
         return plain(200, result)
 
-    async def _further(self, call: Call, task_id: str, seq: int) -> Stream:
+    async def _reopen_stream(self, call: Call, task_id: str, seq: int) -> Stream:
         """Open the task's stream after the event `seq`, until the task ends."""
         further = Subscribe(id=task_id, tenant=call.agent)
         return await self._handler.stream(replace(call, operation=further, after=str(seq), idempotency_key=None))
@@ -324,7 +324,7 @@ class Mcp:
         return replace(call_of(request, operation, DIALECT, self._reception, self._handler), after=None)
 
 
-def _decoded(request: Request, body: bytes, limits: Limits) -> serve.Said:
+def _decode(request: Request, body: bytes, limits: Limits) -> serve.Said:
     try:
         return serve.decode(body, limits.max_depth, limits.max_values)
     except A2AError:
@@ -332,11 +332,11 @@ def _decoded(request: Request, body: bytes, limits: Limits) -> serve.Said:
         raise
 
 
-def _begins(said: serve.Said) -> bool:
+def _is_initialize(said: serve.Said) -> bool:
     return isinstance(said, serve.Request) and said.method == names.INITIALIZE
 
 
-def _accepted(request: Request) -> frozenset[str]:
+def _accepted_types(request: Request) -> frozenset[str]:
     """The media types of answers that the caller accepts; JSON if there is no Accept header."""
     sent = request.values(b"accept")
     if not sent:

@@ -80,7 +80,7 @@ class Following:
         while not self._over:
             batch = await self._stream.next(wait_s)
             if batch is None:
-                frames = [] if self._left else self._finished()
+                frames = [] if self._left else self._finish()
                 self._end()
             elif not batch:
                 frames = [] if self._progress is None else [self._progress.told(None)]
@@ -89,9 +89,9 @@ class Following:
             else:
                 frames = []
                 for item in batch:
-                    frames += await self._heard(item)
+                    frames += await self._translate(item)
             if frames:
-                return (Logged(0, _event(batch), 0, {KEY: tuple(frames)}),)
+                return (Logged(0, _carrier_event(batch), 0, {KEY: tuple(frames)}),)
         return None
 
     def close(self) -> None:
@@ -117,12 +117,12 @@ class Following:
             self._stream.close()
             self._ended(self)
 
-    def _finished(self) -> list[bytes]:
+    def _finish(self) -> list[bytes]:
         self._end()
         result = None if self.canceled else self.result()
         return [] if result is None else [result]
 
-    async def _heard(self, item: StreamItem) -> list[bytes]:
+    async def _translate(self, item: StreamItem) -> list[bytes]:
         if self._over:
             return []
         match item:
@@ -130,37 +130,37 @@ class Following:
                 raise AssertionError("there is a task")
             case Snapshot(record=record):
                 self._fold = Fold(record.head, record)
-                return await self._stood(record.state)
+                return await self._enter_state(record.state)
             case Logged(event=event):
                 assert self._fold is not None  # a snapshot comes first
                 self._fold.add(item.seq, event)
                 match event:
                     case StatusChanged():
-                        return [*self._reported(event), *await self._stood(event.state)]
+                        return [*self._report_status(event), *await self._enter_state(event.state)]
                     case ArtifactChunk():
-                        return self._wrote()
+                        return self._report_output()
                     case _:
                         return []
 
-    async def _stood(self, state: TaskState) -> list[bytes]:
+    async def _enter_state(self, state: TaskState) -> list[bytes]:
         """The messages for the state that the task has reached."""
         if state in TERMINAL:
-            return self._finished()
+            return self._finish()
         if state in INTERRUPTED:
-            return await self._interrupted(state)
+            return await self._ask_user(state)
         return []
 
-    async def _interrupted(self, state: TaskState) -> list[bytes]:
+    async def _ask_user(self, state: TaskState) -> list[bytes]:
         """Ask the user, or end the call if that is impossible. `auth-required` ends it: a form is not for secrets."""
         asks, fold = self._asks, self._fold
         assert fold is not None
         if asks is None or state is TaskState.AUTH_REQUIRED:
-            return self._finished()
+            return self._finish()
         if not self._until_terminal:
             try:
                 further = await asks(self.task_id, fold.seq)
             except A2AError:
-                return self._finished()  # the caller may not follow the task, or the server is stopping
+                return self._finish()  # the caller may not follow the task, or the server is stopping
             self._stream.close()
             self._stream = further
             self._until_terminal = True
@@ -170,7 +170,7 @@ class Following:
         text = serve_results.text_of(message.parts) if message is not None else ""
         return [serve_telling.question(serve_telling.question_id(self.task_id, fold.seq), text)]
 
-    def _reported(self, event: StatusChanged) -> list[bytes]:
+    def _report_status(self, event: StatusChanged) -> list[bytes]:
         if event.state is not TaskState.WORKING:
             return []
         text = serve_results.text_of(event.message.parts) if event.message is not None else ""
@@ -184,7 +184,7 @@ class Following:
             frames.append(serve_telling.log(self.agent, text))
         return frames
 
-    def _wrote(self) -> list[bytes]:
+    def _report_output(self) -> list[bytes]:
         """Report at most once per `QUIET_MS` that the agent writes output. The output itself is in the result."""
         now_ms = self._clock.now_ms()
         if self._progress is None or now_ms < self._quiet_until_ms:
@@ -193,7 +193,7 @@ class Following:
         return [self._progress.told(None)]
 
 
-def _event(batch: Sequence[StreamItem] | None) -> Event:
+def _carrier_event(batch: Sequence[StreamItem] | None) -> Event:
     """An event to carry the frames; its content is not used."""
     for item in batch or ():
         if isinstance(item, Logged):

@@ -82,7 +82,7 @@ class OpenAi:
         limits = self._reception.limits
         request.dialect = DIALECT
         body = await read_json(request, limits, empty_allowed=False)
-        decoding = partial(_decoded, request, body, limits)
+        decoding = partial(_decode, request, body, limits)
         del body
         chat = await decode_body(request, limits, decoding)
         del decoding
@@ -91,7 +91,7 @@ class OpenAi:
         if chat.streams:
             stream = await self._handler.stream(call)
             completion = Completion(stream, call.agent, self._clock, tells_usage=chat.tells_usage)
-            return Streaming(completion, DIALECT, b"", b"", [*STREAM_HEADERS, *_about(stream.head)])
+            return Streaming(completion, DIALECT, b"", b"", [*STREAM_HEADERS, *_task_headers(stream.head)])
         result = await self._handler.call(call)
         if isinstance(result, Message):
             return plain(200, encode.encode_message(result, call.agent, self._clock.now_ms() // 1000))
@@ -100,7 +100,7 @@ class OpenAi:
             waited_ms = self._clock.now_ms() - timestamp_ms(result.head.created_at)
             raise TaskTimeout(result.head.id, round(waited_ms / 1000))
         encoded = await compose(request, limits, result, partial(encode.encode_record, result))
-        return plain(200, encoded, *_about(result.head))
+        return plain(200, encoded, *_task_headers(result.head))
 
     def models(self, request: Request) -> Answer:
         """Answer `GET /v1/models` with the agents that the caller may use, and `GET /v1/models/{id}` with one agent.
@@ -158,14 +158,14 @@ class Completion:
         self._tells_usage = tells_usage
         self._chunks: encode.Chunks | None = None
         if stream.head is not None:
-            self._chunks = self._begun(stream.head.id, encode.created_s(stream.head))
+            self._chunks = self._start_chunks(stream.head.id, encode.created_s(stream.head))
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """Return what happened since, as frames; see `engine.handler.Stream.next`."""
         while self._chunks is None or not self._chunks.over:
             batch = await self._stream.next(wait_s)
             if batch is None:
-                return self._cut_off()
+                return self._end_early()
             if not batch:
                 return ()
             events = [event for item in batch for event in self._events(item)]
@@ -179,10 +179,10 @@ class Completion:
         """End the stream because the caller has left: see `engine.handler.Stream.close`."""
         self._stream.close()
 
-    def _begun(self, source: str, created: int) -> encode.Chunks:
+    def _start_chunks(self, source: str, created: int) -> encode.Chunks:
         return encode.Chunks(source, created, self._agent, tells_usage=self._tells_usage)
 
-    def _cut_off(self) -> Sequence[StreamItem] | None:
+    def _end_early(self) -> Sequence[StreamItem] | None:
         """The last frames of a stream that ended before its task: the caller left, or the server is stopping."""
         if self._chunks is None or not self._stream.retry:
             return None
@@ -195,22 +195,22 @@ class Completion:
             case Logged(event=event):
                 return [event]
             case Snapshot(record=record):
-                return _retold(record)
+                return _replay(record)
             case Direct(message=message):
                 now_ms = self._clock.now_ms()
-                self._chunks = self._begun(message.message_id, now_ms // 1000)
+                self._chunks = self._start_chunks(message.message_id, now_ms // 1000)
                 whole = Artifact(artifact_id=message.message_id, parts=message.parts)
                 return [ArtifactChunk(whole), StatusChanged(TaskState.COMPLETED, timestamp(now_ms))]
 
 
-def _retold(record: Record) -> list[Event]:
+def _replay(record: Record) -> list[Event]:
     """The events that bring a reader's completion to the state in which the stream begins."""
     status = record.status
     chunks = [ArtifactChunk(artifact) for artifact in record.artifacts]
     return [*chunks, StatusChanged(status.state, status.timestamp, status.message, usage=record.usage)]
 
 
-def _decoded(request: Request, body: bytes, limits: Limits) -> Chat:
+def _decode(request: Request, body: bytes, limits: Limits) -> Chat:
     json_bounds.check(body, limits.max_depth, limits.max_values)
     chat = decode(body, _message_id(request, body), request.text(CONTEXT_ID), request.text(TASK_ID))
     if request.size >= LARGE_BYTES:
@@ -223,7 +223,7 @@ def _message_id(request: Request, body: bytes) -> str:
     return blake2b(body, digest_size=16).hexdigest() if b"idempotency-key" in request.headers else new_id()
 
 
-def _about(head: TaskHead | None) -> list[Header]:
+def _task_headers(head: TaskHead | None) -> list[Header]:
     if head is None:
         return []
     headers: list[Header] = [(TASK_ID, head.id.encode())]

@@ -33,16 +33,16 @@ class Rest:
         """Answer one request. Raises A2AError."""
         route, reception, limits = request.route, self._reception, self._reception.limits
         name = route.methods[request.method]
-        dialect = request.dialect = _dialect(request, version(request))
+        dialect = request.dialect = _resolve_dialect(request, version(request))
         body = b""
         if request.method == "POST":
             body = await read_json(request, limits, empty_allowed=bool(route.ids))
         rest = RestRequest(name, route.ids, request.query(), body)
         del body
         if request.size < LARGE_BYTES:
-            operation = _decoded(dialect, rest, limits)
+            operation = _decode(dialect, rest, limits)
         else:
-            decoding = partial(_decoded, dialect, rest, limits)
+            decoding = partial(_decode, dialect, rest, limits)
             operation = await decode_body(request, limits, partial(checked, decoding, limits))
         del rest
         call = call_of(request, operation, dialect, reception, self._handler)
@@ -52,9 +52,9 @@ class Rest:
             return Streaming(stream, dialect, b"", b"", [*dialect.stream_headers, *more], seen(call.after))
         if isinstance(operation, ListTasks):
             async with limits.unread.listing(request.principal.id):
-                body = await self._result(request, dialect, call)
+                body = await self._call_and_encode(request, dialect, call)
         else:
-            body = await self._result(request, dialect, call)
+            body = await self._call_and_encode(request, dialect, call)
         headers: list[Header] = [
             (b"content-type", dialect.content_type.encode()),
             (b"content-length", b"%d" % len(body)),
@@ -62,7 +62,7 @@ class Rest:
         ]
         return Answer(200, headers, body)
 
-    async def _result(self, request: Request, dialect: Dialect, call: Call) -> bytes:
+    async def _call_and_encode(self, request: Request, dialect: Dialect, call: Call) -> bytes:
         """Make the call and encode its result. Raises A2AError."""
         result = await self._handler.call(call)
         if isinstance(result, Profile):
@@ -72,19 +72,19 @@ class Rest:
 
     def refuse(self, request: Request, error: A2AError) -> Answer:
         """Encode an error in the caller's dialect, as far as it is known."""
-        dialect = request.dialect or _dialect(request, request.text(b"a2a-version"))
+        dialect = request.dialect or _resolve_dialect(request, request.text(b"a2a-version"))
         body = dialect.encode_error(error)
         return refusal(error, dialect.error_status(error), dialect.content_type.encode(), body)
 
 
-def _decoded(dialect: Dialect, rest: RestRequest, limits: Limits) -> Operation:
+def _decode(dialect: Dialect, rest: RestRequest, limits: Limits) -> Operation:
     assert dialect.decode_rest is not None
     if rest.body:
         json_bounds.check(rest.body, limits.max_depth, limits.max_values)
     return dialect.decode_rest(rest)
 
 
-def _dialect(request: Request, named: str | None) -> Dialect:
+def _resolve_dialect(request: Request, named: str | None) -> Dialect:
     route = request.route
     user_agent = request.text(b"user-agent") or ""
     return resolve.of_rest(

@@ -175,17 +175,17 @@ class Routes:
             case ["workers", agent, action] if agent and action in WORKER_ACTIONS:
                 return Route("workers", CALL, "/workers", agent, {"action": action})
             case ["agents", agent, *rest] if agent:
-                return self._below(Mount.AGENT, f"/agents/{agent}", agent, rest)
+                return self._find_below(Mount.AGENT, f"/agents/{agent}", agent, rest)
             case ["a2a", *rest]:
-                return self._below(Mount.PROTOAGENT, "/a2a", self._default, rest)
+                return self._find_below(Mount.PROTOAGENT, "/a2a", self._default, rest)
             case ["api", "v1", "a2a", agent, *rest] if agent:
-                return self._below(Mount.EVOAI, f"/api/v1/a2a/{agent}", agent, rest)
+                return self._find_below(Mount.EVOAI, f"/api/v1/a2a/{agent}", agent, rest)
             case [agent, *rest] if agent and agent not in RESERVED_AGENT_IDS:
-                return self._below(Mount.TENANT, f"/{agent}", agent, rest)
+                return self._find_below(Mount.TENANT, f"/{agent}", agent, rest)
             case _:
-                return self._below(Mount.ROOT, "/", self._default, segments)
+                return self._find_below(Mount.ROOT, "/", self._default, segments)
 
-    def _below(self, mount: Mount, path: str, agent: str, rest: list[str]) -> Route:
+    def _find_below(self, mount: Mount, path: str, agent: str, rest: list[str]) -> Route:
         match rest:
             case [".well-known", name] if name in CARDS and (mount in self._mounts or mount is Mount.ROOT):
                 return Route("card", READ, path, agent)

@@ -92,7 +92,7 @@ class Streams:
                     frames = _encode(dialect, head, item)
                 held = None
             else:
-                seq, held = self._whole(dialect, item)
+                seq, held = self._encode_whole(dialect, item)
                 frames = held.frames
             last = len(frames)
             for number, json in enumerate(frames, 1):
@@ -103,7 +103,7 @@ class Streams:
                     if ready:
                         yield sse.frames(ready, prefix, suffix)
                         ready, size = [], 0
-                    yield from _sliced(event_id, json, prefix, suffix)
+                    yield from _slice_frame(event_id, json, prefix, suffix)
                     continue
                 ready.append((event_id, json))
                 size += len(json) + len(prefix) + FRAME_BYTES
@@ -113,7 +113,7 @@ class Streams:
         if ready:
             yield sse.frames(ready, prefix, suffix)
 
-    def _whole(self, dialect: Dialect, item: Snapshot | Direct) -> tuple[int, Encoded]:
+    def _encode_whole(self, dialect: Dialect, item: Snapshot | Direct) -> tuple[int, Encoded]:
         if isinstance(item, Direct):
             return 0, Encoded(dialect.encode_message(item.message))
         record = item.record
@@ -136,7 +136,7 @@ def _encode(dialect: Dialect, head: TaskHead | None, item: Logged) -> tuple[byte
     return frames
 
 
-def _sliced(event_id: str | None, json: bytes, prefix: bytes, suffix: bytes) -> Iterator[bytes]:
+def _slice_frame(event_id: str | None, json: bytes, prefix: bytes, suffix: bytes) -> Iterator[bytes]:
     """Cut a large frame into pieces without ever copying it as a whole: all readers share `json`."""
     around = sse.frames(((event_id, b""),), prefix, suffix)
     cut = len(around) - len(suffix) - len(b"\n\n")

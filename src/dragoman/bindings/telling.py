@@ -76,7 +76,7 @@ class Telling:
         anew = self._replaces(item.event)
         self._fold.add(item.seq, item.event)
         if not (chunk and self._dialect.coalesce_s):
-            told.append(self._encoded(item, anew=anew))
+            told.append(self._encode_item(item, anew=anew))
             return
         self._held = item
         if self._loop.time() >= self._due:
@@ -87,7 +87,7 @@ class Telling:
         item, self._held = self._held, None
         assert item is not None
         self._due = self._loop.time() + self._dialect.coalesce_s
-        return self._encoded(item)
+        return self._encode_item(item)
 
     def _wants_record(self, item: Logged) -> bool:
         """Whether to encode an event with the whole task. That costs as much as the task, so `working` does without."""
@@ -101,7 +101,7 @@ class Telling:
         assert self._fold is not None
         return isinstance(event, ArtifactChunk) and not event.append and self._fold.holds(event.artifact.artifact_id)
 
-    def _encoded(self, item: Logged, *, anew: bool = False) -> Logged:
+    def _encode_item(self, item: Logged, *, anew: bool = False) -> Logged:
         dialect, fold = self._dialect, self._fold
         assert fold is not None
         assert self.head is not None

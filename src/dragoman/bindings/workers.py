@@ -142,9 +142,9 @@ class Workers:
             return _json(wire.Nothing())
         if state is None or state not in TERMINAL | INTERRUPTED:
             raise InvalidParams("state", "must be working, input-required, auth-required, or one that ends the task")
-        await _spend(agent, said.lease, said.usage)
+        await _count_tokens(agent, said.lease, said.usage)
         task_id = agent.leases.task_of(said.lease)
-        return await self._reported(request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease))
+        return await self._send_report(request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease))
 
     async def _artifact(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
         said = await self._read(request, body, wire.Chunk)
@@ -184,24 +184,24 @@ class Workers:
 
     async def _complete(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
         said = await self._read(request, body, wire.Completion)
-        await _spend(agent, said.lease, said.usage)
+        await _count_tokens(agent, said.lease, said.usage)
         artifacts = tuple(given.artifact() for given in said.artifacts)
         report = CompleteTask(id=agent.leases.task_of(said.lease), artifacts=artifacts, lease=said.lease)
-        return await self._reported(request, report)
+        return await self._send_report(request, report)
 
     async def _fail(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
         said = await self._read(request, body, wire.Failure)
-        await _spend(agent, said.lease, said.usage)
+        await _count_tokens(agent, said.lease, said.usage)
         parts = sound_parts(wire.parts_in(said.message), "message")
         task_id = agent.leases.task_of(said.lease)
         report = UpdateStatus(id=task_id, state=TaskState.FAILED, parts=parts, lease=said.lease)
-        return await self._reported(request, report)
+        return await self._send_report(request, report)
 
     async def _read(self, request: Request, body: bytes, into: type[W]) -> W:
         """Decode the body into a wire struct. Raises A2AError."""
         return await decode_body(request, self._limits, partial(json_fields.read, msgspec.json.Decoder(into), body))
 
-    async def _reported(self, request: Request, report: CompleteTask | UpdateStatus) -> Answer:
+    async def _send_report(self, request: Request, report: CompleteTask | UpdateStatus) -> Answer:
         """Send a report through the handler, as BeeOS' methods do. It returns once the report is committed."""
         agent = request.route.agent
         call = Call(
@@ -217,7 +217,7 @@ class Workers:
         return _json(_task(record))
 
 
-async def _spend(agent: WorkerAgent, token: str, tokens: wire.Tokens | None) -> None:
+async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.Tokens | None) -> None:
     """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
     if tokens is not None and agent.leases.holds(token):
         await agent.tell(agent.leases.held(token), Say(), usage=_usage(tokens))
@@ -259,7 +259,7 @@ def _json(value: Any) -> Answer:
 async def _unless_gone(work: Awaitable[T], request: Request) -> T:
     """Await `work`, but cancel it if the client leaves meanwhile. Raises Gone."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_left(request))
+    leaving = asyncio.ensure_future(_wait_until_gone(request))
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -270,6 +270,6 @@ async def _unless_gone(work: Awaitable[T], request: Request) -> T:
         working.cancel()
 
 
-async def _left(request: Request) -> None:
+async def _wait_until_gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass

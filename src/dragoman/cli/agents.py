@@ -26,7 +26,7 @@ def agents() -> None:
     """List the agents that a server would have, and check them."""
 
 
-def _reading(command: Callable[..., Any]) -> Callable[..., Any]:
+def _add_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options that both commands share."""
     usual = f"[{CONFIG_ENV}; default: {FILE} if it exists]"
     for flag in (
@@ -40,7 +40,7 @@ def _reading(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @agents.command()
-@_reading
+@_add_options
 @click.option("--server", metavar="URL", help="A running server, which is asked about the agents, too.")
 def check(named: tuple[str, ...], file: str | None, default: str | None, server: str | None, as_json: bool) -> None:
     """Check each agent, and say what is wrong and how to fix it.
@@ -48,21 +48,21 @@ def check(named: tuple[str, ...], file: str | None, default: str | None, server:
     No task is made. With an ID, only the agent with that id is checked. MODULE:AGENT is an agent of the command line,
     as for `serve`. Exits with 1 if anything is wrong.
     """
-    subjects = _subjects(named, file, default, tries=True, server=server)
+    subjects = _load_subjects(named, file, default, tries=True, server=server)
     if as_json:
-        click.echo(_json([_found(subject) for subject in subjects]))
+        click.echo(_json([_fields(subject) for subject in subjects]))
     else:
         click.echo("\n".join(line for subject in subjects for line in _lines(subject)))
     sys.exit(0 if all(subject.ok for subject in subjects) else 1)
 
 
 @agents.command("list")
-@_reading
+@_add_options
 def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json: bool) -> None:
     """List the agents: their ids, what runs them, and their skills as far as they are known locally."""
-    subjects = [subject for subject in _subjects(named, file, default, tries=False) if subject.id]
+    subjects = [subject for subject in _load_subjects(named, file, default, tries=False) if subject.id]
     if as_json:
-        click.echo(_json([{**_found(subject), "skills": _skills(subject)} for subject in subjects]))
+        click.echo(_json([{**_fields(subject), "skills": _skills(subject)} for subject in subjects]))
         return
     from dragoman.cli.tables import table
 
@@ -73,7 +73,7 @@ def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json
     click.echo(table(("ID", "RUN", "SKILLS"), rows))
 
 
-def _subjects(
+def _load_subjects(
     named: Sequence[str], file: str | None, default: str | None, *, tries: bool, server: str | None = None
 ) -> "list[Subject]":
     import asyncio
@@ -81,7 +81,7 @@ def _subjects(
     from dragoman.cli.checked import subjects_of
 
     apart = load_apart(config_file(file), os.environ, {} if default is None else {"default": default})
-    chosen, references = _sorted_out(named, apart)
+    chosen, references = _split_words(named, apart)
 
     async def found() -> "list[Subject]":
         subjects = await subjects_of(apart, references, chosen, tries=tries)
@@ -92,12 +92,12 @@ def _subjects(
         return subjects
 
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # the findings tell what agents would log
-    with _elsewhere():
+    with _stdout_to_stderr():
         return asyncio.run(found())
 
 
 @contextmanager
-def _elsewhere() -> Iterator[None]:
+def _stdout_to_stderr() -> Iterator[None]:
     """Send to stderr what modules print while they are imported, also from C, so that stdout has only the result."""
     sys.stdout.flush()
     kept = os.dup(STDOUT)
@@ -110,7 +110,7 @@ def _elsewhere() -> Iterator[None]:
         os.close(kept)
 
 
-def _sorted_out(named: Sequence[str], apart: Apart) -> tuple[list[str], list[str]]:
+def _split_words(named: Sequence[str], apart: Apart) -> tuple[list[str], list[str]]:
     """Split the words into ids and references. A word that names both an agent and a module is the agent's id."""
     declared = {table.id for table in apart.tables}
     references = [word for word in named if word not in declared and (":" in word or "/" in word or _is_module(word))]
@@ -141,7 +141,7 @@ def _plain(text: str) -> str:
     return "".join(sign if sign.isprintable() else " " for sign in text)
 
 
-def _found(subject: "Subject") -> dict[str, Any]:
+def _fields(subject: "Subject") -> dict[str, Any]:
     findings = [
         {"ok": finding.ok, "what": finding.what, **({"fix": finding.fix} if finding.fix else {})}
         for finding in subject.findings

@@ -65,19 +65,19 @@ def audit(config: Config, principal: str | None, refused: bool, since: str | Non
             )
         )
     else:
-        click.echo("No entries." + _meant(config, principal), err=True)
+        click.echo("No entries." + _hint(config, principal), err=True)
 
 
-def _meant(config: Config, principal: str | None) -> str:
+def _hint(config: Config, principal: str | None) -> str:
     """A hint, if the name of a principal lacks its prefix: `key:bob` for `bob`."""
     if principal is None or ":" in principal or principal == "anonymous":
         return ""
     meant = [f"{kind}:{principal}" for kind in ("key", "operator")]
-    there = [name for name in meant if at_store(config, partial(_some, name))]
+    there = [name for name in meant if at_store(config, partial(_has_entries, name))]
     return f" A principal's name begins with its kind: did you mean {' or '.join(there or meant[:1])}?"
 
 
-async def _some(principal: str, store: "Store") -> bool:
+async def _has_entries(principal: str, store: "Store") -> bool:
     return bool(await store.audit.read(principal=principal, limit=1))
 
 

@@ -51,15 +51,15 @@ async def subjects_of(
     Agents are made one after the other, as a server makes them. With `tries` all of them are checked at once.
     """
     look_in_working_directory()
-    every = [Subject(SETTINGS, "", [_of_config(error)]) for error in apart.faults]
+    every = [Subject(SETTINGS, "", [_config_finding(error)]) for error in apart.faults]
     for table in apart.tables:
         if not chosen or table.id in chosen:
-            every.append(await _declared(table))
+            every.append(await _load_declared(table))
     taken = {table.id for table in apart.tables}
     for reference in references:
-        every += await _referenced(reference, taken)
+        every += await _load_referenced(reference, taken)
     if not chosen:
-        every += _of_all(apart, every)
+        every += _check_together(apart, every)
     subjects = [subject for subject in every if not chosen or subject.id in (*chosen, SETTINGS)]
     ids = [subject.id for subject in every if subject.id != SETTINGS]
     there = ", ".join(dict.fromkeys([*(table.id for table in apart.tables), *ids])) or "none"
@@ -71,17 +71,17 @@ async def subjects_of(
     return subjects
 
 
-async def _declared(table: AgentEntry | Fault) -> Subject:
+async def _load_declared(table: AgentEntry | Fault) -> Subject:
     if isinstance(table, Fault):
-        return Subject(table.id, "", [_of_config(table.error)])
-    loaded = await _loaded(table.run, lambda: [declared(table)])
+        return Subject(table.id, "", [_config_finding(table.error)])
+    loaded = await _load_in_thread(table.run, lambda: [declared(table)])
     if isinstance(loaded, Finding):
         return Subject(table.id, table.run, [loaded])
     return Subject(table.id, table.run, [], loaded[0])
 
 
-async def _referenced(reference: str, taken: set[str]) -> list[Subject]:
-    made = await _loaded(reference, lambda: referenced(reference))
+async def _load_referenced(reference: str, taken: set[str]) -> list[Subject]:
+    made = await _load_in_thread(reference, lambda: referenced(reference))
     if isinstance(made, Finding):
         return [Subject(reference, reference, [made])]
     subjects = []
@@ -96,7 +96,7 @@ async def _referenced(reference: str, taken: set[str]) -> list[Subject]:
     return subjects
 
 
-def _of_all(apart: Apart, every: Sequence[Subject]) -> Iterable[Subject]:
+def _check_together(apart: Apart, every: Sequence[Subject]) -> Iterable[Subject]:
     """The findings about all agents together."""
     ids = [subject.id for subject in every if subject.id != SETTINGS]
     if not every:
@@ -107,7 +107,7 @@ def _of_all(apart: Apart, every: Sequence[Subject]) -> Iterable[Subject]:
         yield Subject(SETTINGS, "", [Finding(False, f"default = {default!r}: there is no such agent", fix)])
 
 
-async def _loaded(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
+async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
     """Call `made` in its own daemon thread, because a user's module may block for ever while it is imported."""
     loop = asyncio.get_running_loop()
     loading: asyncio.Future[list[Runner] | Finding] = loop.create_future()
@@ -117,7 +117,7 @@ async def _loaded(what: str, made: Callable[[], list[Runner]]) -> list[Runner] |
             loading.set_result(outcome)
 
     def load() -> None:
-        outcome = _made(what, made)
+        outcome = _load(what, made)
         with suppress(RuntimeError):  # the loop is closed, so nobody waits for the outcome
             loop.call_soon_threadsafe(tell, outcome)
 
@@ -129,13 +129,13 @@ async def _loaded(what: str, made: Callable[[], list[Runner]]) -> list[Runner] |
         return Finding(False, f"{what}: importing it takes longer than {IMPORT_S:g} s", AT_HOME)
 
 
-def _made(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
+def _load(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
     try:
         return made()
     except AgentReferenceError as error:
-        return _in_two(str(error))
+        return _split_message(str(error))
     except ConfigError as error:
-        return _of_config(error)
+        return _config_finding(error)
     except Exception as error:  # noqa: BLE001  a user's object may raise anything when it is inspected
         return Finding(False, f"{what}: {type(error).__name__}: {error}", "fix its module")
     except BaseException as error:  # noqa: BLE001  SystemExit, the panic of an extension …
@@ -158,11 +158,11 @@ async def _try(subject: Subject, runner: Runner) -> None:
         subject.findings.append(Finding(False, f"its check failed with {type(error).__name__}: {error}", fix))
 
 
-def _of_config(error: ConfigError) -> Finding:
+def _config_finding(error: ConfigError) -> Finding:
     return Finding(False, str(error).removesuffix(error.allowed).rstrip(": "), error.allowed)
 
 
-def _in_two(said: str) -> Finding:
+def _split_message(said: str) -> Finding:
     """Split a message into what is wrong and, if it has one, the fix."""
     if " failed with " in said:  # an error text of the user's module has no such form
         return Finding(False, said, "fix that in the module")

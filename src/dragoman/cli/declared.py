@@ -77,7 +77,7 @@ def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
             raise AgentReferenceError(
                 f"agent {entry.id!r}: skill {skill.id!r} is not in the code; there are {', '.join(skills) or 'none'}"
             )
-        skills[skill.id] = _skill(skills[skill.id], skill)
+        skills[skill.id] = _override_skill(skills[skill.id], skill)
         if skill.extended is not None:
             (extended.add if skill.extended else extended.discard)(skill.id)
     said["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
@@ -88,9 +88,10 @@ def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
 def worker_agent(entry: AgentEntry) -> WorkerAgent:
     """Make an agent that worker processes serve. Its card comes from the table, because its code is elsewhere."""
     skills = tuple(
-        _skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill) for skill in entry.skills
+        _override_skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill)
+        for skill in entry.skills
     )
-    profile = replace(_named(entry), skills=skills)
+    profile = replace(_bare_profile(entry), skills=skills)
     bare = WorkerAgent(
         profile, queues=entry.offline == "queue", lease_s=LEASE_S if entry.lease_s is None else entry.lease_s
     )
@@ -104,7 +105,7 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
     """
     shown = upstream.credentials
     return UpstreamAgent(
-        _named(entry),
+        _bare_profile(entry),
         Address(
             url=upstream.url,
             card=upstream.card,
@@ -119,7 +120,7 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
             timeouts=Timeouts(answer_s=upstream.answer_s, idle_s=upstream.idle_s, mend_s=upstream.wait_s),
         ),
         said=lambda profile: said(profile, entry, anew=True),
-        made=_credentials(entry, shown, environ),
+        made=_credentials_factory(entry, shown, environ),
         forwards=shown is not None and shown.forward,
         queues=entry.offline == "queue",
         failures=upstream.failures,
@@ -136,7 +137,7 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
     if (shown := model.credentials) is not None and not (key := environ.get(shown.env, "").strip()):
         raise AgentReferenceError(f"agent {entry.id!r}: credentials: the environment has no {shown.env}: set it")
     profile = replace(
-        _skilled(entry),
+        _profile_with_skill(entry),
         input_modes=input_modes(model.takes),
         output_modes=("text/plain",) if model.schema is None else ("application/json",),
     )
@@ -164,7 +165,7 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
         ),
         trying=Trying(retries=model.retries, wait_max_s=model.retry_wait_s),
         policy=Policy(on_refusal=model.on_refusal, on_length=model.on_length, tool_rounds=model.tool_rounds),
-        tools=tools_of(entry.id, model.tools, environ, lambda shown: _credentials(entry, shown, environ)),
+        tools=tools_of(entry.id, model.tools, environ, lambda shown: _credentials_factory(entry, shown, environ)),
         coalesce_s=model.coalesce_ms / 1000,
     )
 
@@ -191,10 +192,10 @@ def program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str
     for finding in findings(program, environ):
         if not finding.ok:
             raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
-    return ProgramAgent(said(_skilled(entry), entry, anew=True), program, environ)
+    return ProgramAgent(said(_profile_with_skill(entry), entry, anew=True), program, environ)
 
 
-def _named(entry: AgentEntry) -> Profile:
+def _bare_profile(entry: AgentEntry) -> Profile:
     """The card of an agent whose code is not here, without skills."""
     name = entry.name or entry.id
     version = entry.version or "1.0.0"
@@ -212,14 +213,14 @@ def _versions(entry: AgentEntry) -> tuple[str, ...]:
     return tuple(version for version in VERSIONS if entry.versions is None or version in entry.versions)
 
 
-def _skilled(entry: AgentEntry) -> Profile:
+def _profile_with_skill(entry: AgentEntry) -> Profile:
     """The card with one skill that has the agent's id, unless the table names skills."""
-    profile = _named(entry)
+    profile = _bare_profile(entry)
     skill = AgentSkill(id=profile.id, name=profile.name, description=profile.description, tags=())
     return profile if entry.skills else replace(profile, skills=(skill,))
 
 
-def _credentials(entry: AgentEntry, shown: UpstreamCredentials | None, environ: Mapping[str, str]) -> Made:
+def _credentials_factory(entry: AgentEntry, shown: UpstreamCredentials | None, environ: Mapping[str, str]) -> Made:
     """Return a function that makes the credentials of an upstream from the egress, which does not exist yet."""
     if shown is None or shown.forward:
         return lambda egress: None
@@ -240,7 +241,7 @@ def _credentials(entry: AgentEntry, shown: UpstreamCredentials | None, environ: 
     return lambda egress: BearerToken(secret) if shown.header is None else ApiKey(secret, shown.header)
 
 
-def _skill(skill: AgentSkill, entry: Any) -> AgentSkill:
+def _override_skill(skill: AgentSkill, entry: Any) -> AgentSkill:
     said = {
         name: value
         for name in AgentSkill.__struct_fields__

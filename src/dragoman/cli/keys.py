@@ -101,9 +101,9 @@ def create(
     )
     others = at_store(config, lambda store: _add(store, key), make=True)
     if as_json:
-        click.echo(msgspec.json.encode({"key": new.text, **_shown(key, now_ms)}).decode())
+        click.echo(msgspec.json.encode({"key": new.text, **_public_fields(key, now_ms)}).decode())
     else:
-        click.echo(_told(config, key, new, others))
+        click.echo(_describe(config, key, new, others))
 
 
 @keys.command("list")
@@ -117,7 +117,7 @@ def list_(config: Config, as_json: bool) -> None:
     from dragoman.model.ids import SystemClock
 
     now_ms = SystemClock().now_ms()
-    found = [_shown(key, now_ms) for key in at_store(config, lambda store: store.keys.all())]
+    found = [_public_fields(key, now_ms) for key in at_store(config, lambda store: store.keys.all())]
     if as_json:
         click.echo(msgspec.json.format(msgspec.json.encode(found)).decode())
     elif found:
@@ -150,7 +150,7 @@ async def _add(store: "Store", key: "ApiKey") -> "tuple[ApiKey, ...]":
     import asyncio
 
     before = await store.keys.all()
-    await asyncio.gather(store.keys.add(key), store.audit.write([_act("keys.create", key.id, key.made_ms)]))
+    await asyncio.gather(store.keys.add(key), store.audit.write([_audit_entry("keys.create", key.id, key.made_ms)]))
     return before
 
 
@@ -161,11 +161,11 @@ async def _revoke(store: "Store", key_id: str) -> "tuple[ApiKey | None, bool]":
     key, now_ms = store.keys.find(key_id), SystemClock().now_ms()
     if key is None or not await store.keys.revoke(key_id, now_ms):
         return key, False
-    await store.audit.write([_act("keys.revoke", key_id, now_ms)])
+    await store.audit.write([_audit_entry("keys.revoke", key_id, now_ms)])
     return key, True
 
 
-def _act(action: str, key_id: str, now_ms: int) -> Any:
+def _audit_entry(action: str, key_id: str, now_ms: int) -> Any:
     from dragoman.store.audit import AuditEntry
 
     return AuditEntry(at_ms=now_ms, principal=operator(), action=action, subject=key_id)
@@ -199,7 +199,7 @@ def _age_ms(text: str) -> int:
     return int(age.total_seconds() * 1000)
 
 
-def _shown(key: "ApiKey", now_ms: int) -> dict[str, Any]:
+def _public_fields(key: "ApiKey", now_ms: int) -> dict[str, Any]:
     """The fields of a key that may be shown."""
     from dragoman.auth.keys import key_state
     from dragoman.cli.tables import moment
@@ -222,7 +222,7 @@ def _cell(column: str, value: Any) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey]") -> str:
+def _describe(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey]") -> str:
     """Describe a key that was just made, and how to use it."""
     from dragoman.cli.tables import moment
 
@@ -241,7 +241,7 @@ def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey
         "",
         f"It is not shown again: {config.store} has only its hash. Send it with every request:",
         "",
-        *(f"    {line}" for line in _uses(config, key, new.text)),
+        *(f"    {line}" for line in _sample_commands(config, key, new.text)),
     ]
     same = [other.id for other in others if other.name == key.name and other.revoked_ms is None]
     if same:
@@ -255,7 +255,7 @@ def _told(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey
     return "\n".join(lines)
 
 
-def _uses(config: Config, key: "ApiKey", text: str) -> list[str]:
+def _sample_commands(config: Config, key: "ApiKey", text: str) -> list[str]:
     """Commands that use the key, to paste into a shell."""
     from dragoman.cli.serve import base_url
     from dragoman.store.open import noted_server

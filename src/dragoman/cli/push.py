@@ -81,11 +81,11 @@ def retry(config: Config, numbers: tuple[int, ...], everything: bool) -> None:
     """
     from dragoman.model.ids import SystemClock
 
-    chosen = _chosen(numbers, everything)
+    chosen = _parse_numbers(numbers, everything)
     now_ms = SystemClock().now_ms()
-    count = _acted(config, "push.retry", chosen, lambda store: store.outbox.revive(chosen, now_ms))
+    count = _run_audited(config, "push.retry", chosen, lambda store: store.outbox.revive(chosen, now_ms))
     click.echo(f"{_letters(count)} to be sent again.")
-    _unless_all(numbers, count)
+    _report_missing(numbers, count)
 
 
 @push.command()
@@ -95,24 +95,24 @@ def retry(config: Config, numbers: tuple[int, ...], everything: bool) -> None:
 @with_store
 def drop(config: Config, numbers: tuple[int, ...], everything: bool, yes: bool) -> None:
     """Delete dead letters for good, by the NUMBERs that `list` shows."""
-    chosen = _chosen(numbers, everything)
+    chosen = _parse_numbers(numbers, everything)
     if not yes:
-        there = at_store(config, lambda store: _dead(store, chosen))
+        there = at_store(config, lambda store: _count_dead(store, chosen))
         if there:
             click.confirm(f"Delete {'all ' if chosen is None else ''}{_letters(there)} for good?", abort=True)
-    count = _acted(config, "push.drop", chosen, lambda store: store.outbox.drop(chosen))
+    count = _run_audited(config, "push.drop", chosen, lambda store: store.outbox.drop(chosen))
     click.echo(f"{_letters(count)} deleted.")
-    _unless_all(numbers, count)
+    _report_missing(numbers, count)
 
 
-def _chosen(numbers: tuple[int, ...], everything: bool) -> Collection[int] | None:
+def _parse_numbers(numbers: tuple[int, ...], everything: bool) -> Collection[int] | None:
     """The numbers, each once; None for all."""
     if everything == bool(numbers):
         raise click.UsageError("say which: NUMBERs from `dragoman push list --dead`, or --all")
     return None if everything else sorted(set(numbers))
 
 
-async def _dead(store: "Store", chosen: Collection[int] | None) -> int:
+async def _count_dead(store: "Store", chosen: Collection[int] | None) -> int:
     """Count the dead letters among the chosen numbers."""
     if chosen is None:
         return (await store.outbox.owed_count())[1]
@@ -121,7 +121,7 @@ async def _dead(store: "Store", chosen: Collection[int] | None) -> int:
     return sum(bool(each) and each[0].number == number for each, number in zip(found, numbers, strict=True))
 
 
-def _acted(
+def _run_audited(
     config: Config, action: str, chosen: Collection[int] | None, act: "Callable[[Store], Awaitable[int]]"
 ) -> int:
     """Run `act`, record it in the audit trail, and return how many dead letters it changed."""
@@ -144,7 +144,7 @@ def _subject(chosen: Collection[int] | None, count: int) -> str:
     return ",".join(map(str, chosen)) if len(chosen) <= NUMBERS_SHOWN else f"{len(chosen)} chosen, {count}"
 
 
-def _unless_all(numbers: tuple[int, ...], count: int) -> None:
+def _report_missing(numbers: tuple[int, ...], count: int) -> None:
     """Report numbers without a dead letter, and exit with 1."""
     missing = len(set(numbers)) - count
     if missing > 0:

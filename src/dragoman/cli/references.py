@@ -31,7 +31,7 @@ class AgentReferenceError(Exception):
 def referenced_as(reference: str, agent_id: str) -> Runner:
     """The agent that a reference with an object names. A framework's object becomes the agent `agent_id`."""
     place, name = _split(reference)
-    return _named(reference, _module(reference, place), name, agent_id)
+    return _find_object(reference, _load_module(reference, place), name, agent_id)
 
 
 def referenced(reference: str) -> list[Runner]:
@@ -41,44 +41,44 @@ def referenced(reference: str) -> list[Runner]:
     gets the name of its variable as id. Without an object, a module without agents of ours is searched for one object
     of a framework.
     """
-    agent_id, place = _labelled(reference)
+    agent_id, place = _split_label(reference)
     place, name = _split(place)
-    module = _module(reference, place)
+    module = _load_module(reference, place)
     if name:
-        found = [_named(reference, module, name, agent_id)]
+        found = [_find_object(reference, module, name, agent_id)]
     else:
-        found = list(_agents_in(module).values()) or _adapted_in(reference, module, agent_id)
+        found = list(_agents_in(module).values()) or _find_adaptable(reference, module, agent_id)
     if not found:
         raise AgentReferenceError(f"{reference}: it has no agents; {_advice_on(module)}")
     if not agent_id:
         return found
     if len(found) > 1:
         raise AgentReferenceError(f"{reference}: has {len(found)} agents: write {agent_id}={place}:OBJECT")
-    return [_under(found[0], agent_id)]
+    return [_rename(found[0], agent_id)]
 
 
 def place_of(reference: str) -> str:
     """The module or file in which a reference looks."""
-    _, rest = _labelled(reference)
+    _, rest = _split_label(reference)
     place, colon, _ = rest.rpartition(":")
     return place if colon else rest
 
 
-def _labelled(reference: str) -> tuple[str, str]:
+def _split_label(reference: str) -> tuple[str, str]:
     """Split off the id before `=`, if there is one, and the optional prefix `python:` that the file allows."""
     agent_id, equals, rest = reference.partition("=")
     labelled = bool(equals) and re.fullmatch(r"[\w.-]+", agent_id) is not None
     return (agent_id if labelled else "", (rest if labelled else reference).removeprefix("python:"))
 
 
-def _under(agent: Runner, agent_id: str) -> Runner:
+def _rename(agent: Runner, agent_id: str) -> Runner:
     """The agent under another id."""
     served = copy.copy(agent)
     served.profile = replace(agent.profile, id=agent_id)
     return served
 
 
-def _adapted_in(reference: str, module: ModuleType, agent_id: str) -> list[Runner]:
+def _find_adaptable(reference: str, module: ModuleType, agent_id: str) -> list[Runner]:
     """The only framework object in a module that can be an agent.
 
     Raises AgentReferenceError for several: sub-agents are objects, too, so the choice is the user's.
@@ -89,12 +89,10 @@ def _adapted_in(reference: str, module: ModuleType, agent_id: str) -> list[Runne
             found[name] = value
     if len(found) > 1:
         raise AgentReferenceError(f"{reference}: has several agents: write one of them as :{', :'.join(found)}")
-    return [
-        agent for name, value in found.items() if (agent := _adapted(reference, value, agent_id or name)) is not None
-    ]
+    return [agent for name, value in found.items() if (agent := _adapt(reference, value, agent_id or name)) is not None]
 
 
-def _adapted(reference: str, value: object, agent_id: str) -> Runner | None:
+def _adapt(reference: str, value: object, agent_id: str) -> Runner | None:
     """Adapt a framework's object to an agent; None if it is no such object. Raises AgentReferenceError."""
     try:
         return adapted(value, agent_id)
@@ -111,9 +109,9 @@ def _split(reference: str) -> tuple[str, str]:
     return place, name
 
 
-def _module(reference: str, place: str) -> ModuleType:
+def _load_module(reference: str, place: str) -> ModuleType:
     if place.endswith(".py") or "/" in place:
-        return _file(reference, Path(place))
+        return _load_file(reference, Path(place))
     if not re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", place):
         raise AgentReferenceError(f"{reference}: {place!r} is not a module; write MODULE:OBJECT or file.py:OBJECT")
     try:
@@ -130,12 +128,12 @@ def _module(reference: str, place: str) -> ModuleType:
             raise AgentReferenceError(
                 f"{reference}: no module {error.name!r} in {Path.cwd()} or among the installed packages{hint}"
             ) from error
-        raise _broken(reference, error) from error
+        raise _import_error(reference, error) from error
     except Exception as error:
-        raise _broken(reference, error) from error
+        raise _import_error(reference, error) from error
 
 
-def _file(reference: str, path: Path) -> ModuleType:
+def _load_file(reference: str, path: Path) -> ModuleType:
     """Load the module in the file `path`, once. Like a script, it can import its neighbours."""
     if not path.is_file():
         raise AgentReferenceError(f"{reference}: no file {path} in {Path.cwd()}")
@@ -153,11 +151,11 @@ def _file(reference: str, path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[name]
-        raise _broken(reference, error) from error
+        raise _import_error(reference, error) from error
     return module
 
 
-def _broken(reference: str, error: Exception) -> AgentReferenceError:
+def _import_error(reference: str, error: Exception) -> AgentReferenceError:
     """Make an error for an exception in the user's module, with what its author needs: the exception and the place."""
     place = ""
     for frame, line in traceback.walk_tb(error.__traceback__):
@@ -170,14 +168,14 @@ def _broken(reference: str, error: Exception) -> AgentReferenceError:
     return AgentReferenceError(f"{reference}: importing it failed with {type(error).__name__}: {error}{place}{fix}")
 
 
-def _named(reference: str, module: ModuleType, name: str, agent_id: str = "") -> Runner:
+def _find_object(reference: str, module: ModuleType, name: str, agent_id: str = "") -> Runner:
     found: Any = module
     for step in name.split("."):
         if not hasattr(found, step):
             raise AgentReferenceError(f"{reference}: {step!r} is not in it; {_choices(step, _names_in(module))}")
         found = getattr(found, step)
     if not _is_agent(found):
-        if (theirs := _adapted(reference, found, agent_id or name.rpartition(".")[2])) is not None:
+        if (theirs := _adapt(reference, found, agent_id or name.rpartition(".")[2])) is not None:
             return theirs
         fix = advice(found) or _choices(name, _names_in(module))
         raise AgentReferenceError(f"{reference}: is of type {type(found).__name__}, not an Agent; {fix}")

@@ -89,7 +89,7 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
 
     def ready(listening: "Listening") -> None:
         note_server(listening.config.store, base_url(listening.config))
-        _say(banner(listening.config, served.agents, asks_callers=listening.asks_callers))
+        _print(banner(listening.config, served.agents, asks_callers=listening.asks_callers))
 
     log_to(sys.stderr, config.log_level, config.log_format)
     run(
@@ -100,7 +100,7 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
     )
 
 
-def _say(text: str) -> None:
+def _print(text: str) -> None:
     """Print a text. If stdout is closed, the server runs nevertheless."""
     from dragoman.server.process import show_nothing
 
@@ -127,24 +127,26 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
         for agent in agents:
             at_root = f"  (default: {base}/)" if agent is first else ""
             lines.append(f"  {agent.profile.id:<{width}}  {base}/agents/{agent.profile.id}{at_root}")
-        send = f"curl {base}/message:send {_body(config, first, asks_callers)}"
-        stream = f"curl -N {base}/agents/{second.profile.id}/message:stream {_body(config, second, asks_callers)}"
+        send = f"curl {base}/message:send {_rest_arguments(config, first, asks_callers)}"
+        stream = (
+            f"curl -N {base}/agents/{second.profile.id}/message:stream {_rest_arguments(config, second, asks_callers)}"
+        )
         samples = ["Send:    " + send, "Stream:  " + stream]
     else:
         paths = {agent.profile.id: _path(config.profile, agent, first) for agent in agents}
         lines += [f"  {agent_id:<{width}}  {base}{path}" for agent_id, path in paths.items() if path]
-        samples = ["Send:    " + f"curl {base}{paths[first.profile.id]} {_call(config, first, asks_callers)}"]
+        samples = ["Send:    " + f"curl {base}{paths[first.profile.id]} {_rpc_arguments(config, first, asks_callers)}"]
     card = f"curl {base}/.well-known/agent-card.json"
-    who = _who(config, [agent.profile.id for agent in agents], asks_callers)
+    who = _access_lines(config, [agent.profile.id for agent in agents], asks_callers)
     return "\n".join([*lines, "", "Card:    " + card, *samples, "", *who, "Ctrl-C stops it."])
 
 
-def _who(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]:
+def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]:
     """Lines that say who may call, and how to make a key. A server in memory cannot store keys."""
     at = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
     make = "--api-key KEY" if config.store == "memory:" else f"dragoman keys create NAME{at}"
     if asks_callers:
-        return [f"Callers must say who they are, with {_shown(config, at)}."]
+        return [f"Callers must say who they are, with {_credential_kinds(config, at)}."]
     own = [entry.id for entry in config.agents if entry.api_key]
     nobody = f"Nobody but callers of {', '.join(own)}" if own else "Nobody"
     lines = [f"{nobody} is asked for a key. To ask everybody for one: {make}"]
@@ -155,7 +157,7 @@ def _who(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]
     return lines
 
 
-def _shown(config: Config, at: str) -> str:
+def _credential_kinds(config: Config, at: str) -> str:
     """The credentials that callers may send, and where keys come from."""
     ways = ["the key of the setting api_key"] if config.api_key else []
     if config.jwt_issuer or config.jwt_jwks_url:
@@ -173,7 +175,7 @@ def _path(profile: str, agent: "Runner", default: "Runner") -> str:
     return pattern.replace("{id}", agent.profile.id) if "{id}" in pattern or agent is default else ""
 
 
-def _call(config: Config, agent: "Runner", asks: bool) -> str:
+def _rpc_arguments(config: Config, agent: "Runner", asks: bool) -> str:
     """The curl arguments that send the agent its first example, as the clients of the profile's system do."""
     import msgspec
 
@@ -182,7 +184,7 @@ def _call(config: Config, agent: "Runner", asks: bool) -> str:
     message = {"role": "user", "parts": [{**tag, "text": _example(agent)}]}
     call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
     body = shlex.quote(msgspec.json.encode(call).decode())
-    return f"{_key(config, agent, asks)}-H 'Content-Type: application/json' -d {body}"
+    return f"{_key_header(config, agent, asks)}-H 'Content-Type: application/json' -d {body}"
 
 
 def base_url(config: Config) -> str:
@@ -193,13 +195,13 @@ def base_url(config: Config) -> str:
     return f"http://[{host}]:{config.port}" if ":" in host else f"http://{host}:{config.port}"
 
 
-def _key(config: Config, agent: "Runner", asks: bool) -> str:
+def _key_header(config: Config, agent: "Runner", asks: bool) -> str:
     """The header for the agent's key, if callers need one. It has a placeholder instead of the key."""
     own = any(entry.api_key for entry in config.agents if entry.id == agent.profile.id)
     return "-H 'x-api-key: YOUR-KEY' " if own or asks else ""
 
 
-def _body(config: Config, agent: "Runner", asks: bool) -> str:
+def _rest_arguments(config: Config, agent: "Runner", asks: bool) -> str:
     """The curl arguments that send the agent its first example.
 
     The message id is not a UUID, so that a second call is not taken for a retry.
@@ -208,7 +210,7 @@ def _body(config: Config, agent: "Runner", asks: bool) -> str:
 
     message = {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": _example(agent)}]}
     body = shlex.quote(msgspec.json.encode({"message": message}).decode())
-    return f"-H 'A2A-Version: 1.0' {_key(config, agent, asks)}-H 'Content-Type: application/json' -d {body}"
+    return f"-H 'A2A-Version: 1.0' {_key_header(config, agent, asks)}-H 'Content-Type: application/json' -d {body}"
 
 
 def _example(agent: "Runner") -> str:

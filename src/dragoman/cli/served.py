@@ -62,15 +62,15 @@ def load_served(
     """
     look_in_working_directory()
     if before is None:
-        return _loaded(entries, references, default, None)
+        return _load(entries, references, default, None)
     now = before.own.stamps()
     changed = [file for file, stamp in now.items() if before.stamps.get(file) != stamp]
     if not changed:
-        return _loaded(entries, references, default, before)
+        return _load(entries, references, default, before)
     replaced = before.own.modules()
     with before.own.fresh(changed):
         unchanged = {agent_id: kept for agent_id, kept in before.entries.items() if not is_python(kept[0])}
-        loaded = _loaded(entries, references, default, replace(before, entries=unchanged, references={}))
+        loaded = _load(entries, references, default, replace(before, entries=unchanged, references={}))
     return replace(loaded, replaced=replaced)
 
 
@@ -85,10 +85,10 @@ def is_python(entry: AgentEntry) -> bool:
     return entry.upstream is None and entry.model is None and entry.program is None and ":" in entry.run
 
 
-def _loaded(
+def _load(
     entries: Sequence[AgentEntry], references: Sequence[str], default: str | None, before: Served | None
 ) -> Served:
-    made = {entry.id: (entry, _made(entry, before)) for entry in entries}
+    made = {entry.id: (entry, _load_entry(entry, before)) for entry in entries}
     given = {
         reference: before.references[reference]
         if before is not None and reference in before.references
@@ -98,20 +98,20 @@ def _loaded(
     agents = [runner for _, runner in made.values()] + [
         runner for reference in references for runner in given[reference]
     ]
-    served = _checked(agents, default)
+    served = _check_agents(agents, default)
     places = [entry.run.removeprefix(PYTHON).rpartition(":")[0] for entry in entries if is_python(entry)]
     own = Own(roots_of([*places, *(place_of(reference) for reference in references)]))
     return Served(served, made, given, own, own.stamps())
 
 
-def _made(entry: AgentEntry, before: Served | None) -> Runner:
+def _load_entry(entry: AgentEntry, before: Served | None) -> Runner:
     kept = None if before is None else before.entries.get(entry.id)
     if kept is not None and replace(kept[0], api_key=None) == replace(entry, api_key=None):
         return kept[1]  # a new key needs no new agent: the authenticator checks keys
     return declared(entry)
 
 
-def _checked(agents: Sequence[Runner], default: str | None) -> tuple[Runner, ...]:
+def _check_agents(agents: Sequence[Runner], default: str | None) -> tuple[Runner, ...]:
     if not agents:
         raise AgentReferenceError(
             "no agents: name one as MODULE:OBJECT or file.py:OBJECT, or in [[agents]] of the file"

@@ -72,7 +72,7 @@ class Announcer:
         """See `engine.announcer.Announcer.deliveries`."""
         links = None if self._files is None else self._files.links(LONGER_S)
         if links is not None:
-            steps = [_linked(step, links) for step in steps]
+            steps = [_link_files(step, links) for step in steps]
         return tuple(
             delivery for step in steps for delivery in Telling(head, step, put_off).deliveries(configs, self._forms)
         )
@@ -84,7 +84,7 @@ class Announcer:
         )
 
 
-def _linked(step: Step, links: LinksAt) -> Step:
+def _link_files(step: Step, links: LinksAt) -> Step:
     """Replace large files in a step by links."""
     stands = cache(lambda: links.record(step.stands()))
     return replace(step, event=None if step.event is None else links.event(step.event), stands=stands)

@@ -56,13 +56,13 @@ class Caller:
         A bug here costs this call. Otherwise it would end the server, again at every start.
         """
         try:
-            return await self._tried(due, host, timeout_s)
+            return await self._try(due, host, timeout_s)
         except Exception as error:  # noqa: BLE001 — input of callers and receivers must not end the server
             # The text of the error is not logged: it may contain a secret.
             log.error("webhook call %d failed in this server: %s", due.number, type(error).__name__)
             return verdict.faulty(due, self._schedule, self._clock.now_ms(), self._chance())
 
-    async def _tried(self, due: Due, host: Host, timeout_s: float) -> Settled:
+    async def _try(self, due: Due, host: Host, timeout_s: float) -> Settled:
         theirs = self._forms.get(due.config.dialect)
         form = self._forms.get(due.delivery.dialect) if due.delivery.dialect else theirs
         if form is None or theirs is None:

@@ -116,7 +116,7 @@ class Courier:
         self._moved = asyncio.Event()
         self._attempts: set[asyncio.Task[None]] = set()
         self._receipts = Receipts(
-            outbox, counts, settings.look_s, retries=self._retries, waits=partial(self._ask, Lane.HEALTHY)
+            outbox, counts, settings.look_s, retries=self._note_retry, waits=partial(self._ask, Lane.HEALTHY)
         )
         self._stopping = False
         self._tasks: TaskGroup | None = None
@@ -178,9 +178,9 @@ class Courier:
                 self._asked.update(Lane)
                 await asyncio.sleep(self._settings.look_s)
                 continue
-            await self._rest(look_at)
+            await self._wait(look_at)
 
-    async def _rest(self, look_at: float) -> None:
+    async def _wait(self, look_at: float) -> None:
         """Wait until something moves, or until a lane's next claim, the next delivery or the next look is due."""
         loop = asyncio.get_running_loop()
         until = min((self._not_before[lane] for lane in self._asked), default=look_at)
@@ -211,9 +211,9 @@ class Courier:
         if limit == 0:
             return False
         if lane is not Lane.HEALTHY:
-            return await self._claimed(lane, limit, 1, self._hosts.under_way()) == limit
+            return await self._claim_batch(lane, limit, 1, self._hosts.under_way()) == limit
         before = {name: host.in_flight for name, host in self._hosts.busy.items()}
-        found = await self._claimed(lane, limit, WINDOW_START, self._hosts.under_way(WINDOW_START))
+        found = await self._claim_batch(lane, limit, WINDOW_START, self._hosts.under_way(WINDOW_START))
         return found == limit or (found > 0 and await self._claim_more(limit - found, before))
 
     async def _claim_more(self, limit: int, before: Mapping[str, int]) -> bool:
@@ -226,9 +226,9 @@ class Courier:
         if not wide:
             return False
         others = [name for name in self._hosts.under_way() if name not in wide]
-        return await self._claimed(Lane.HEALTHY, limit, min(wide.values()), others) == limit
+        return await self._claim_batch(Lane.HEALTHY, limit, min(wide.values()), others) == limit
 
-    async def _claimed(self, lane: Lane, limit: int, per_host: int, busy: list[str]) -> int:
+    async def _claim_batch(self, lane: Lane, limit: int, per_host: int, busy: list[str]) -> int:
         now_ms = self._clock.now_ms()
         until_ms = now_ms + round(self._settings.claim_s * 1000)
         room = self._lanes.room_bytes(lane)
@@ -244,10 +244,10 @@ class Courier:
             with_behind=lane is Lane.HEALTHY,
         )
         for due in claimed:
-            self._took(due, lane, until_ms)
+            self._accept(due, lane, until_ms)
         return len(claimed)
 
-    def _took(self, due: Due, lane: Lane, until_ms: int) -> None:
+    def _accept(self, due: Due, lane: Lane, until_ms: int) -> None:
         """Begin with a claimed delivery, or let it wait for its host."""
         host = self._hosts.busied(due.host)
         self._lanes.hold(lane, due.delivery.body)
@@ -279,7 +279,7 @@ class Courier:
             for following in due.behind:
                 if self._stopping or done[-1].outcome != "delivered" or loop.time() > until_s:
                     break
-                if not self._owes(following):
+                if not self._is_pending(following):
                     break
                 done.append(await self._caller.called(following, host, self._settings.attempt_s))
         finally:
@@ -291,12 +291,12 @@ class Courier:
             if done:
                 *before, last = done
                 self._receipts.add(replace(last, before=tuple(one.number for one in before)))
-            self._go_on(host)
+            self._begin_waiting(host)
         self._ask(slot.lane)
         if done[-1].reached:
             self._ask(Lane.HEALTHY)
 
-    def _owes(self, following: Due) -> bool:
+    def _is_pending(self, following: Due) -> bool:
         """Whether a delivery is still pending. If the store fails, it waits for a claim of its own."""
         try:
             return self._outbox.owes(following)
@@ -308,7 +308,7 @@ class Courier:
         if self._lanes.linger(slot):
             self._ask(slot.lane)
 
-    def _go_on(self, host: Host) -> None:
+    def _begin_waiting(self, host: Host) -> None:
         """Begin the waiting deliveries of a host, as far as it has room and their claims last long enough."""
         enough_ms = self._clock.now_ms() + round(self._settings.attempt_s * 1000)
         while host.waiting and not self._stopping and host.in_flight < host.window:
@@ -319,7 +319,7 @@ class Courier:
                 self._lanes.let_go(lane, due.delivery.body)
         self._hosts.settled(host)
 
-    def _retries(self, due_ms: int) -> None:
+    def _note_retry(self, due_ms: int) -> None:
         """Note that a delivery is to be retried at `due_ms`."""
         if self._next_due_ms is None or due_ms < self._next_due_ms:
             self._next_due_ms = due_ms

@@ -54,20 +54,20 @@ class Receipts:
         for settled, failed in done:
             written = self._outbox.settle(settled)
             self._settling.add(written)
-            written.add_done_callback(partial(self._settled, settled, failed))
+            written.add_done_callback(partial(self._record_result, settled, failed))
 
     async def written(self) -> None:
         """Wait until all writes under way have ended."""
         if self._settling:
             await asyncio.wait(self._settling)
 
-    def _settled(self, settled: Settled, failed: int, written: "Future[None]") -> None:
+    def _record_result(self, settled: Settled, failed: int, written: "Future[None]") -> None:
         self._settling.discard(written)
         if written.cancelled():
             return
         if (error := written.exception()) is not None:
             if failed < WRITES_MAX and not self.stopping:
-                asyncio.get_running_loop().call_later(self._again_s, self._again, settled, failed + 1)
+                asyncio.get_running_loop().call_later(self._again_s, self._write_again, settled, failed + 1)
             else:
                 log.warning("the outcome of a webhook call could not be stored, so it is made again: %s", error)
             return
@@ -80,6 +80,6 @@ class Receipts:
                 self._counts.pushed("delivered")
             self._counts.pushed(settled.outcome)
 
-    def _again(self, settled: Settled, failed: int) -> None:
+    def _write_again(self, settled: Settled, failed: int) -> None:
         self.add(settled, failed)
         self._waits()

@@ -49,12 +49,12 @@ class Telling:
                 if form is None:
                     continue
                 if form.whole:
-                    body = None if late else self._whole(config, form, told, name)
+                    body = None if late else self._render_whole(config, form, told, name)
                 elif not _wants(config, form, told, name, self._step):
                     continue
                 else:
                     if dialect not in bodies:
-                        bodies[dialect] = self._part(form, told, late=late)
+                        bodies[dialect] = self._render_part(form, told, late=late)
                     body = bodies[dialect]
                 if body is not None:
                     alone = isinstance(told, Artifact) and not form.whole
@@ -90,7 +90,7 @@ class Telling:
                 pass  # the caller's own message, or a chunk
         return news
 
-    def _part(self, form: PushForm, told: Told, *, late: bool) -> bytes | None:
+    def _render_part(self, form: PushForm, told: Told, *, late: bool) -> bytes | None:
         """The body in a dialect that renders only the news, not the whole task; None: nothing is sent now."""
         waiting = self._put_off.artifacts
         again = told.artifact_id if self._step.again and isinstance(told, Artifact) else None
@@ -105,7 +105,7 @@ class Telling:
             return None  # it was sent when it was whole
         return body
 
-    def _whole(self, config: PushConfig, form: PushForm, told: Told, name: str) -> bytes | None:
+    def _render_whole(self, config: PushConfig, form: PushForm, told: Told, name: str) -> bytes | None:
         """The body with the whole task, if a configuration wants it and has not got it in this step; else None."""
         step = self._step
         if config.id in self._given:
@@ -114,14 +114,14 @@ class Telling:
         if not wants and not (step.changes and ARTIFACT in config.events):
             return None
         if config.dialect not in self._wholes:
-            self._wholes[config.dialect] = self._all(config.dialect, form, told)
+            self._wholes[config.dialect] = self._render_task(config.dialect, form, told)
         body = self._wholes[config.dialect]
         if body is None or not (wants or (len(body) > EACH_BYTES_MAX and step.stands().artifacts)):
             return None  # unwanted news count only if they bring artifacts that were put off
         self._given.add(config.id)
         return body
 
-    def _all(self, dialect: str, form: PushForm, told: Told) -> bytes | None:
+    def _render_task(self, dialect: str, form: PushForm, told: Told) -> bytes | None:
         large, changes = self._put_off.dialects, self._step.changes
         if dialect in large and not changes:
             return None

@@ -83,7 +83,7 @@ def app_of(
         max_page_bytes=config.max_page_bytes,
     )
     origins = Origins(config.cors_origins, config.public_url)
-    callers = Callers(authenticator, hosts_of(config), _noting(trail, clock, profiles), profiles, origins)
+    callers = Callers(authenticator, hosts_of(config), _refusal_recorder(trail, clock, profiles), profiles, origins)
     forwards = any(map(_forwards, runners.values()))
     base = None if files is None else partial(reached, public_url=config.public_url)
     extensions = _extensions(config)
@@ -147,7 +147,7 @@ def _forwards(runner: Runner) -> bool:
     return isinstance(runner, UpstreamAgent) and runner.forwards
 
 
-def _noting(trail: Trail, clock: Clock, agents: Collection[str]) -> Callable[[Request, A2AError, str], None]:
+def _refusal_recorder(trail: Trail, clock: Clock, agents: Collection[str]) -> Callable[[Request, A2AError, str], None]:
     """Return a function that records refused callers in the audit trail, by the path: no body has been read yet.
 
     An unknown agent is not named, because a stranger would choose what is stored, and how much.

@@ -94,7 +94,7 @@ class Reloading:
 
     def start(self, group: asyncio.TaskGroup) -> None:
         """Begin to reload when asked to."""
-        self._add(group.create_task(self._whenever_asked(group), name="reload"))
+        self._add(group.create_task(self._run(group), name="reload"))
 
     def ask(self) -> None:
         """Reload soon. If a reload is under way, another one follows it."""
@@ -113,7 +113,7 @@ class Reloading:
         self._work.add(task)
         task.add_done_callback(self._work.discard)
 
-    async def _whenever_asked(self, group: asyncio.TaskGroup) -> None:
+    async def _run(self, group: asyncio.TaskGroup) -> None:
         while True:
             await self._asked.wait()
             self._asked.clear()
@@ -129,7 +129,7 @@ class Reloading:
             raise ReloadError("these agents were given as objects: there is no file to read again")
         late = asyncio.get_running_loop().call_later(LATE_S, log.warning, "still importing modules after %g s", LATE_S)
         try:
-            loaded = await _in_thread(self._again)
+            loaded = await _read_in_thread(self._again)
         finally:
             late.cancel()
         before = {agent.profile.id: agent for agent in self._agents}
@@ -148,7 +148,7 @@ class Reloading:
                 agent.threads = self._threads
         try:
             await self._lifetimes.open(group, fresh)
-            told = _told(before, self._config, now, config)
+            told = _describe_changes(before, self._config, now, config)
             if told != SAME or list(now) != list(before) or config.default != self._config.default:
                 self._serve(group, config, now, fresh, left)
         except BaseException:
@@ -219,7 +219,7 @@ class Reloading:
         self._authenticator.replace_agent_keys({**self._keys_leaving, **own})
 
 
-async def _in_thread(again: Again) -> Loaded:
+async def _read_in_thread(again: Again) -> Loaded:
     """Call `again` in a thread, without leaving a reference to the result there.
 
     A thread that returns a result holds it until it runs again, which may be after `_collect`. Through `undo` the
@@ -236,7 +236,7 @@ def _collect() -> None:
     gc.collect()
 
 
-def _told(before: Mapping[str, Runner], old: Config, now: Mapping[str, Runner], new: Config) -> str:
+def _describe_changes(before: Mapping[str, Runner], old: Config, now: Mapping[str, Runner], new: Config) -> str:
     keys, others = agent_keys(old, before), agent_keys(new, now)
     added = [agent_id for agent_id in now if agent_id not in before]
     changed = [

@@ -77,7 +77,7 @@ async def running(
     """
     clock = SystemClock()
     threads = Threads(config.threads_max)
-    runners = _sharing(threads, agents)
+    runners = _share_threads(threads, agents)
     store = open_store(config.store, clock)
     holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
     await store.open(holder)  # migrates before anyone can connect
@@ -141,7 +141,7 @@ async def running(
             threads=threads,
             leaving=leaving,
         )
-        with _bound(config) as bound:
+        with _bind(config) as bound:
             bound_to = replace(config, port=bound.getsockname()[1])
             files.engine.base = config.public_url or _url(bound_to)
             async with asyncio.TaskGroup() as tasks:
@@ -195,7 +195,7 @@ async def serving(config: Config, agents: Sequence[Runner]) -> AsyncIterator[str
         yield listening.url
 
 
-def _sharing(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
+def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
     """Return the agents by id, after giving them all the same threads for plain functions."""
     for agent in agents:
         if isinstance(agent, Agent):
@@ -239,7 +239,7 @@ def _engine_settings(config: Config) -> EngineSettings:
     )
 
 
-def _bound(config: Config) -> socket.socket:
+def _bind(config: Config) -> socket.socket:
     try:
         return bound_socket(config.host, config.port)
     except OSError as error:
