@@ -156,7 +156,7 @@ class Callers:
     def admit_worker(self, request: Request, agent: str) -> None:
         """Raises Forbidden unless the caller may do the agent's tasks."""
         if not request.principal.works_for(agent):
-            error = Forbidden(f"this key or token may not work for {agent}: one of the role agent or admin may")
+            error = Forbidden(f"this key or token may not work for {agent}: use one with the role agent or admin")
             self._refused(request, error, agent)
             raise error
 
@@ -168,7 +168,7 @@ class Callers:
         if request.principal is ANONYMOUS:
             error = Unauthorized(SAY, missing=True)
         elif request.principal.role is not Role.ADMIN:
-            error = Forbidden("only a key of the role admin may see this (dragoman keys create NAME --role admin)")
+            error = Forbidden("only a key with the role admin may see this (dragoman keys create NAME --role admin)")
         else:
             return
         self._refused(request, error, "")

@@ -52,8 +52,8 @@ HOST = re.compile(
 
 NO_HOST = "The request has no Host header: send the host of the URL (RFC 9112, section 3.2)."
 TWO_HOSTS = "The request has more than one Host header: send one (RFC 9112, section 3.2)."
-WRONG_HOST = "The Host header is empty or malformed: send a host name or address, and a port where there is one."
-NO_PROXY = "CONNECT is not served here: this server is no proxy."
+WRONG_HOST = "The Host header is empty or malformed: send a host name or address, with a port if the URL has one."
+NO_PROXY = "CONNECT is not served here: this server is not a proxy."
 LONG_HEAD = "The head of the request is too large."
 LONG_REST = "The trailers, a chunk extension or the empty lines of the request are too large."
 MALFORMED = "Invalid HTTP request received."

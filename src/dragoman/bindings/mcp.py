@@ -50,7 +50,7 @@ EVENTS, JSON, ANYTHING = "text/event-stream", "application/json", "*/*"
 
 
 def _nothing(*_: object) -> bytes:
-    raise MethodNotFound("MCP is no A2A")
+    raise MethodNotFound("MCP is not A2A")
 
 
 DIALECT = Dialect(
@@ -71,7 +71,7 @@ DIALECT = Dialect(
 
 
 def _no_operation() -> SendMessage:
-    raise MethodNotFound("MCP is no A2A")
+    raise MethodNotFound("MCP is not A2A")
 
 
 class Mcp:
@@ -119,7 +119,7 @@ class Mcp:
         named = request.text(VERSION)
         if named is not None and named not in names.VERSIONS and not _is_initialize(said):
             raise InvalidRequest(
-                f"{names.VERSION_HEADER} {named[:20]!r} is not spoken here: use {' or '.join(names.VERSIONS)}"
+                f"{names.VERSION_HEADER} {named[:20]!r} is not supported here: use {' or '.join(names.VERSIONS)}"
             )
         match said:
             case serve.Request(method=names.TOOLS_CALL):

@@ -41,7 +41,7 @@ NO_RETRY: Header = (b"x-should-retry", b"false")
 
 
 def _nothing(*_: object) -> Any:
-    raise MethodNotFound("chat completions are no JSON-RPC")
+    raise MethodNotFound("chat completions are not JSON-RPC")
 
 
 def _frames(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:

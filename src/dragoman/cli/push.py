@@ -106,7 +106,7 @@ def drop(config: Config, numbers: tuple[int, ...], everything: bool, yes: bool) 
 
 
 def _parse_numbers(numbers: tuple[int, ...], everything: bool) -> Collection[int] | None:
-    """The numbers, each once; None for all."""
+    """Return the chosen numbers, each once; None for all."""
     if everything == bool(numbers):
         raise click.UsageError("say which: NUMBERs from `dragoman push list --dead`, or --all")
     return None if everything else sorted(set(numbers))

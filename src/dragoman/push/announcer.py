@@ -26,7 +26,7 @@ from dragoman.store.outbox import Delivery, Registration
 HTTPS_ONLY = frozenset({"evoai"})
 """Dialects whose webhooks must be https, as in Evo AI; a host that the operator allows may use http."""
 
-ALLOWING = ". Whoever runs this server can allow it: push_allowed_hosts, push_allowed_cidrs"
+ALLOWING = ". The operator of this server can allow it: push_allowed_hosts, push_allowed_cidrs"
 """Added to the error for an address that is refused."""
 
 LONGER_S = 86_400
