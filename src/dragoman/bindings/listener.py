@@ -95,8 +95,8 @@ class Corked:
         self._loop = loop
         self._held: bytes | None = None
         self.heading = False
-        """Whether the head of a request is arriving. `head_bytes` counts the bytes since it began, or since the last byte
-        of a body; `head_until` is the deadline of the head.
+        """Whether the head of a request is arriving. `head_bytes` counts the bytes since it began, or since the last
+        byte of a body; `head_until` is the deadline of the head.
 
         They are kept here because the protocol's instances already have as many attributes as Python stores compactly:
         one more would cost 1.5 KB a connection."""
