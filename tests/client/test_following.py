@@ -329,7 +329,7 @@ async def followed(peer: Peer, *, dialect: str = "1.0", dedupes: bool = False, *
 
 async def test_a_send_of_which_nothing_was_heard_is_not_repeated_where_it_may_count_twice(peer: Peer) -> None:
     peer.scripts["POST /"] = raw(HEAD + b"da")
-    with pytest.raises(CallBroken, match="message m-1 is not known") as caught:
+    with pytest.raises(CallBroken, match="not known whether the agent has received message m-1") as caught:
         await followed(peer)
     assert (caught.value.message_id, caught.value.sent, len(peer.asked)) == ("m-1", True, 1)
 

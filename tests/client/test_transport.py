@@ -493,7 +493,7 @@ async def test_what_the_card_does_not_offer_is_refused_with_what_it_does(peer: P
             pass
     assert str(refused.value).endswith(
         "the card names no endpoint over HTTP+JSON in version 1.0; it offers JSONRPC in version 1.0, HTTP+JSON in "
-        "version 0.3; give `dialect=` to do without it"
+        "version 0.3; pass `dialect=` to connect without a card"
     )
 
 
@@ -501,7 +501,7 @@ async def test_what_the_card_does_not_offer_is_refused_with_what_it_does(peer: P
     ("said", "fault"),
     [
         ({"version": "2.0"}, "version '2.0' is not known: use 1.0 or 0.3"),
-        ({"version": "1.0", "dialect": "1.0"}, "leave one of them out"),
+        ({"version": "1.0", "dialect": "1.0"}, "pass only one of them"),
         ({"binding": "carrier pigeon"}, "binding 'carrier pigeon' is not known"),
     ],
 )

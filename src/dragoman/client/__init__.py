@@ -1,4 +1,4 @@
-"""Our client: from a value to another agent, and its answer back as a value, in whatever dialect it speaks."""
+"""The client: it sends values of the model to another agent and returns its answers as values, whatever the dialect."""
 
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.card_cache import CardCache

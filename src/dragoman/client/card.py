@@ -1,6 +1,6 @@
-"""Another agent's card, as much of it as a caller needs.
+"""Another agent's card, with the fields that a caller needs.
 
-Invariant: a card is read leniently: what is missing or of another type is empty, whatever its version.
+Invariant: a card is read leniently. A field that is missing or has another type is empty, in every version.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from dragoman.model.card import AgentCard
 
 
 class RemoteCard(Struct, frozen=True, kw_only=True):
-    """What an agent says of itself. `supported_protocols` is KAOS's list; `whole` is the card as it came.
+    """An agent's description of itself. `supported_protocols` is KAOS's list; `whole` is the card as it came.
 
-    `streams` is false only if it says so.
+    `streams` is false only if the card says so.
     """
 
     name: str = ""
@@ -32,17 +32,17 @@ class RemoteCard(Struct, frozen=True, kw_only=True):
 
 
 def verify(whole: dict[str, Any], keys: Mapping[str, Any]) -> str:
-    """The id of the key of the JWK Set `keys` that signed the card, whole or as A2A 1.0 reads it.
+    """Verify the card's signature, over the whole card or over the part that A2A 1.0 defines.
 
-    Raises CardNotVerified.
+    Returns the id of the key of the JWK Set `keys` that signed it. Raises CardNotVerified.
     """
     return verify_card(whole, _readings(whole), keys, VERIFIABLE)
 
 
 def _readings(whole: dict[str, Any]) -> list[dict[str, Any]]:
-    """The card as 1.0 has it, for a signer who signed that part of it; none if it is no card of 1.0.
+    """Return the card as 1.0 defines it, for signers who signed only that part; empty if it is not a card of 1.0.
 
-    What a card for both versions says of security is in 0.3's spelling, so that it is read in 1.0's, too.
+    A card for both versions spells its security in the way of 0.3, so it is also read in the way of 1.0.
     """
     try:
         card = msgspec.convert({**whole, "signatures": []}, AgentCard)
@@ -57,7 +57,7 @@ def _readings(whole: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def read_card(whole: dict[str, Any]) -> RemoteCard:
-    """The card in a JSON object."""
+    """Read a card from a JSON object."""
     protocols = whole.get("supportedProtocols")
     capabilities = whole.get("capabilities")
     return RemoteCard(

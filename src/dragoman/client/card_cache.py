@@ -1,7 +1,7 @@
-"""Cards that were read before, kept by the rules of HTTP (RFC 9111), as a private cache keeps them.
+"""Fetched cards, kept by the rules of HTTP (RFC 9111) for a private cache.
 
-Invariant: a card that is given out is fresh, or its server said just now that it is the same; what came to one set of
-credentials goes to nobody with others.
+Invariant: a card that is returned is fresh, or its server has just confirmed it. A card fetched with one set of
+credentials is never given to a caller with others.
 """
 
 import asyncio
@@ -16,14 +16,14 @@ from msgspec import Struct
 
 CARDS_MAX = 256
 FRESH_S_MAX = 24 * 3600.0
-"""Longest that a card is used unasked, whatever its server says."""
+"""Longest time that a card is used without asking its server, whatever the server says."""
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})", re.IGNORECASE)
 _WORD = re.compile(r"[a-z-]+", re.IGNORECASE)
 
 
 class Kept(Struct, frozen=True):
-    """A card as it came, with what its server said of keeping it."""
+    """A card exactly as received, with what its server said about caching."""
 
     card: dict[str, Any]
     etag: str = ""
@@ -34,19 +34,20 @@ class Kept(Struct, frozen=True):
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The headers that ask whether it is still the same (RFC 9110 §13.1)."""
+        """The headers that ask whether the card has changed (RFC 9110 §13.1)."""
         asked = {"If-None-Match": self.etag, "If-Modified-Since": "" if self.etag else self.modified}
         return {name: value for name, value in asked.items() if value}
 
 
 Ask = Callable[[Kept | None], Awaitable[Kept | str]]
-"""Asks the server, knowing what is kept: the card that came or is the same, or what came instead."""
+"""Asks the server, given the cached card. Returns the card, new or confirmed, or a text that says what came instead."""
 
 
 class CardCache:
-    """Cards of up to `cards_max` places; can be given to several connections. Belongs to one event loop.
+    """Cards of up to `cards_max` URLs. Several connections can share it. Belongs to one event loop.
 
-    Of several that want the same card at once one asks, for all. `clock` counts seconds and does not run backwards.
+    When several callers want the same card at once, one request serves all of them. `clock` counts seconds and does not
+    run backwards.
     """
 
     def __init__(self, cards_max: int = CARDS_MAX, clock: Callable[[], float] = time.monotonic) -> None:
@@ -56,7 +57,7 @@ class CardCache:
         self._asking: dict[bytes, asyncio.Future[Kept | str]] = {}
 
     async def card(self, url: str, headers: Mapping[str, str], ask: Ask, *, anew: bool = False) -> Kept | str:
-        """The card at a URL for who sends these headers; with `anew` the server is asked in any case."""
+        """Return the card at a URL for callers who send these headers; with `anew` the server is always asked."""
         key = _key(url, headers)
         while (asking := self._asking.get(key)) is not None:
             await asyncio.wait([asking])
@@ -78,7 +79,7 @@ class CardCache:
         return came
 
     def read(self, card: dict[str, Any], headers: Mapping[str, str]) -> Kept:
-        """A card with what the headers of its answer say; their names are in lower case."""
+        """Build the cache entry for a card from the headers of its answer; their names are in lower case."""
         control = headers.get("cache-control", "").lower()
         words = set(_WORD.findall(control))
         fresh_s = 0.0
@@ -96,7 +97,7 @@ class CardCache:
         )
 
     def same(self, kept: Kept, headers: Mapping[str, str]) -> Kept:
-        """What is kept after a 304, whose headers replace those before (RFC 9111 §4.3.4)."""
+        """Return the entry after a 304, whose headers replace the earlier ones (RFC 9111 §4.3.4)."""
         before = {"etag": kept.etag, "last-modified": kept.modified, "cache-control": kept.control}
         return self.read(kept.card, {**{name: value for name, value in before.items() if value}, **headers})
 
@@ -110,6 +111,6 @@ class CardCache:
 
 
 def _key(url: str, headers: Mapping[str, str]) -> bytes:
-    """One that holds no secret, as what is kept outlives a connection."""
+    """Hash the URL and headers. The key holds no secret, because the cache outlives a connection."""
     told = "\0".join((url, *(f"{name.lower()}:{headers[name]}" for name in sorted(headers))))
     return blake2b(told.encode(), digest_size=32).digest()

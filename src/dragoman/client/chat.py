@@ -25,7 +25,7 @@ async def complete(
     timeout_s: float,
     headers: Mapping[str, str] | None = None,
 ) -> str:
-    """What `model` answers to `messages`. Raises HttpRefusal, InvalidAgentResponse or EgressError."""
+    """Return the text that `model` answers to `messages`. Raises HttpRefusal, InvalidAgentResponse or EgressError."""
     url = base_url.rstrip("/") + COMPLETIONS_PATH
     content = {"model": model, "messages": messages, "stream": False}
     answer = await post_object(egress, url, content, timeout_s=timeout_s, headers=headers or {})

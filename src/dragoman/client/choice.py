@@ -1,8 +1,8 @@
-"""The endpoint of an agent that is spoken to, chosen from its card, and the ways that lead to endpoints.
+"""Chooses an agent's endpoint from its card, and the HTTP client that may reach it.
 
-Invariant: a card is a stranger's text. The caller's credentials and headers go to the origin of the URL that the caller
-gave, and to those that the caller names besides, and nowhere else; any other origin that a card names is dialled only
-at addresses of the open internet.
+Invariant: a card is untrusted text. The caller's credentials and headers go only to the origin of the URL that the
+caller gave and to the origins the caller names in addition. Any other origin in a card is dialled only at public
+internet addresses.
 """
 
 import asyncio
@@ -27,11 +27,11 @@ from dragoman.net.resolver import Resolver
 from dragoman.net.target import target
 
 CHOOSE_AGAIN_S = 30.0
-"""Shortest time between two readings of a card because an endpoint is gone."""
+"""Shortest time between two fetches of a card that were triggered by a missing endpoint."""
 
 
 class Doors:
-    """The ways out of one connection: the caller's own, and a guarded one for hosts that only a card names."""
+    """The HTTP clients of one connection: the caller's own, and a guarded one for hosts that only a card names."""
 
     def __init__(
         self, own: Egress, origins: Sequence[str], credentials: Credentials | None, timeouts: Timeouts
@@ -44,11 +44,11 @@ class Doors:
         self._resolver: Resolver | None = None
 
     def knows(self, url: str) -> bool:
-        """Whether the caller named the origin of a URL."""
+        """Whether the caller named the origin of this URL."""
         return target(url).origin in self._origins
 
     def way(self, url: str) -> Way:
-        """How to get to a URL."""
+        """Return the client that may call this URL."""
         if self.knows(url):
             return self.known
         if self._strange is None:
@@ -57,7 +57,7 @@ class Doors:
         return self._strange
 
     async def reach(self, url: str) -> None:
-        """Make a connection to a URL, and ask nothing over it. Raises NoAnswer."""
+        """Open a connection to a URL without sending a request. Raises NoAnswer."""
         self.way(url)
         egress = self._own if self.knows(url) or self._strange is None else self._strange
         try:
@@ -66,14 +66,14 @@ class Doors:
             raise no_answer(error, "connect_s") from error
 
     async def close(self) -> None:
-        """Close the guarded way; the other is the caller's."""
+        """Close the guarded client; the other one belongs to the caller."""
         if self._strange is not None and self._resolver is not None:
             await self._strange.close()
             await self._resolver.close()
 
 
 class Choice:
-    """The card of an agent, and the endpoint that was chosen from it; made again when that endpoint is gone."""
+    """An agent's card and the endpoint chosen from it. The choice is repeated when that endpoint disappears."""
 
     def __init__(
         self,
@@ -100,14 +100,16 @@ class Choice:
         self._context = copy_context()
 
     async def begin(self) -> None:
-        """Read the card, if it is needed."""
+        """Fetch the card, unless a fixed endpoint makes it unnecessary."""
         if self._fixed is None or self._keys is not None:
             found = await self.read()
             if self._fixed is None:
                 self.transport = self._made(self._candidates(found)[0])
 
     async def read(self, *, anew: bool = False) -> Found:
-        """The card, verified. It is for all calls: no call's own credentials, in its context, are shown for it."""
+        """Fetch the card and verify it. It serves all calls, so the request carries no call's own credentials from its
+        context.
+        """
         found = await asyncio.create_task(self._discovery.find(anew=anew), context=self._context.copy())
         if self._keys is not None:
             await asyncio.to_thread(verify, found.card, self._keys)
@@ -115,7 +117,9 @@ class Choice:
         return found
 
     async def refresh(self, *, anew: bool = False) -> None:
-        """Read the card by the rules of its cache, or `anew`, and speak as it says now."""
+        """Fetch the card by the rules of its cache, or from the server if `anew`, and switch to the endpoint that it
+        names now.
+        """
         async with self._turn:
             if self._fixed is not None:
                 return
@@ -127,7 +131,7 @@ class Choice:
                 self.transport = self._made(candidates[0])
 
     async def after(self, gone: Transport) -> Transport | None:
-        """Another endpoint than the one that is gone, None if there is none: the card is read anew."""
+        """Fetch the card again and return an endpoint other than the one that is gone; None if there is none."""
         async with self._turn:
             if self.transport is not gone:
                 return self.transport
@@ -139,7 +143,7 @@ class Choice:
                 found = await self.read(anew=True)
                 others = [each for each in self._candidates(found) if each != gone.interface]
             except (NoAnswer, PeerError, CardNotVerified):
-                return None  # what the endpoint said is told, as it is what the caller asked for
+                return None  # the caller then gets the endpoint's own error, which answers the call
             if not others:
                 return None
             self.transport = self._made(others[0])
@@ -148,22 +152,22 @@ class Choice:
     def _candidates(self, found: Found) -> Sequence[Interface]:
         candidates = interfaces(found.card, found.url, self._base, binding=self._binding, version=self._version)
         if not candidates:
-            wanted = f"{self._binding or 'JSONRPC or HTTP+JSON'} in {_version_named(self._version)}"
+            wanted = f"{self._binding or 'JSONRPC or HTTP+JSON'} in {_describe_version(self._version)}"
             offered = ", ".join(
                 dict.fromkeys(
-                    f"{each.binding} in {_version_named(each.dialect)}"
+                    f"{each.binding} in {_describe_version(each.dialect)}"
                     for each in interfaces(found.card, found.url, self._base)
                 )
             )
             raise NoInterface(
                 target(found.url).shown,
-                f"the card names no endpoint over {wanted}; it offers {offered or 'none that is spoken here'}; "
-                "give `dialect=` to do without it",
+                f"the card names no endpoint over {wanted}; it offers {offered or 'none that is supported here'}; "
+                "pass `dialect=` to connect without a card",
             )
         return candidates
 
 
-def _version_named(dialect: str | None) -> str:
+def _describe_version(dialect: str | None) -> str:
     if dialect is None:
-        return "a version that is known"
+        return "a supported version"
     return f"version {dialect}" if dialect in VERSIONS else f"the dialect {dialect}"

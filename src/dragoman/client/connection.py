@@ -1,7 +1,6 @@
-"""An agent that can be asked.
+"""A connection to one agent.
 
-Invariant: whatever the agent speaks, what is given and what comes back are values of the model, and what it refuses is
-an A2AError.
+Invariant: arguments and results are values of the model in every dialect, and an agent's refusal is an A2AError.
 """
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -51,7 +50,7 @@ _GONE_STATUS = frozenset({404, 405, 410})
 
 
 class Connection:
-    """An agent that can be asked. `connect` gives one."""
+    """A connection to one agent, as returned by `connect`."""
 
     def __init__(
         self, choice: Choice, again: Again, timeouts: Timeouts, reach: Callable[[str], Awaitable[None]]
@@ -64,22 +63,22 @@ class Connection:
 
     @property
     def card(self) -> RemoteCard | None:
-        """The agent's card; None if a dialect was given, so that none was needed."""
+        """The agent's card; None if a dialect was given, which makes the card unnecessary."""
         return self._choice.card
 
     @property
     def interface(self) -> Interface:
-        """The endpoint that is spoken to."""
+        """The endpoint in use."""
         return self._transport.interface
 
     @property
     def tongue(self) -> Tongue:
-        """The dialect that is spoken, and what it has."""
+        """The dialect in use, and what it supports."""
         return self._transport.tongue
 
     @property
     def repeats_s(self) -> float:
-        """For how long a send that may have arrived is made again: see Retries."""
+        """For how long a send that may have arrived is repeated, in seconds; see Retries."""
         return self._transport.repeats_s
 
     async def send(
@@ -99,9 +98,9 @@ class Connection:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> Task | Message:
-        """Say something, and wait until the task ends or waits for an answer; see SendMessage.
+        """Send a message, and wait until the task ends or waits for an answer; see SendMessage.
 
-        `metadata` is that of the message. A NoAnswer that was `sent` bears the message id, to be sent again with.
+        `metadata` goes into the message. A NoAnswer whose `sent` is true carries the message id; use it to send again.
         """
         message = message_of(
             content,
@@ -145,10 +144,10 @@ class Connection:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> AsyncGenerator[Update, None]:
-        """Say something, and follow what becomes of it, until the task ends or waits for an answer.
+        """Send a message, and yield the updates of its task until the task ends or waits for an answer.
 
-        A stream that breaks is taken up again, without a gap or a repeat: see Following for what is raised if it cannot
-        be. An agent without streams gives its answer alone.
+        A stream that breaks is resumed without a gap or a repeat; Following says what is raised if that fails. For an
+        agent without streams only its answer is yielded.
         """
         message = message_of(
             content,
@@ -168,7 +167,7 @@ class Connection:
         return self.following(operation, idempotency_key=idempotency_key, traceparent=traceparent).updates()
 
     def subscribe(self, task_id: str, *, after: str | None = None) -> AsyncGenerator[Update, None]:
-        """Follow a task that exists, as `stream` does; `after` is the id of the last event seen."""
+        """Follow an existing task, as `stream` does; `after` is the id of the last event seen."""
         return self.following(Subscribe(id=task_id), after=after).updates()
 
     def following(
@@ -179,7 +178,7 @@ class Connection:
         idempotency_key: str | None = None,
         traceparent: str | None = None,
     ) -> Following:
-        """A stream that mends itself, with where it stands and what it amounts to."""
+        """Return a stream that resumes after a break, with its position and the task it has built so far."""
         return Following(
             self,
             operation,
@@ -193,11 +192,11 @@ class Connection:
         )
 
     def conversation(self, context_id: str | None = None) -> Conversation:
-        """A conversation, in which each thing said goes on from the one before."""
+        """Begin a conversation, in which each turn continues the one before."""
         return Conversation(self, context_id)
 
     async def get(self, task_id: str, *, history_length: int | None = None) -> Task:
-        """The task as it stands."""
+        """Return the task in its current state."""
         return check_task(await self.ask(GetTask(id=task_id, history_length=history_length)), task_id)
 
     async def list(
@@ -211,7 +210,7 @@ class Connection:
         status_after_ms: int | None = None,
         include_artifacts: bool = False,
     ) -> TaskList:
-        """A page of the caller's tasks, newest status first; see ListTasks."""
+        """Return a page of the caller's tasks, newest status first; see ListTasks."""
         answer = await self.ask(
             ListTasks(
                 context_id=context_id,
@@ -228,33 +227,34 @@ class Connection:
         return answer
 
     async def cancel(self, task_id: str, *, metadata: dict[str, Any] | None = None) -> Task:
-        """Stop a task; the task as it stands then."""
+        """Cancel a task, and return it as it stands then."""
         return check_task(await self.ask(CancelTask(id=task_id, metadata=metadata)), task_id)
 
     async def extended_card(self) -> AgentCard:
-        """The card for callers who have said who they are."""
+        """Return the card that the agent shows to authenticated callers."""
         answer = await self.ask(GetExtendedCard())
         if not isinstance(answer, AgentCard):
             raise _unexpected(answer, "an agent card")
         return answer
 
     async def refresh(self, *, anew: bool = False) -> None:
-        """Read the card again, by the rules of HTTP or `anew` in any case, and speak as it says now.
+        """Fetch the card again and switch to what it says now. The rules of HTTP caching apply unless `anew`.
 
-        Raises NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified; then all stays as it was.
+        Raises NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified; then everything stays as it
+        was.
         """
         await self._choice.refresh(anew=anew)
 
     async def reach(self) -> None:
-        """Make a connection to the endpoint, and ask nothing over it. Raises NoAnswer."""
+        """Open a connection to the endpoint without sending a request. Raises NoAnswer."""
         await self._reach(self.interface.url)
 
     async def ask(
         self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
     ) -> Answer:
-        """The answer to any operation that is not a stream.
+        """Return the answer to any operation that is not a stream.
 
-        If the endpoint is gone, or of another version, the card is read anew and another one asked, once.
+        If the endpoint is gone, or has another version, the card is fetched again and another endpoint is called, once.
         """
         transport = self._transport
         try:
@@ -273,9 +273,10 @@ class Connection:
         traceparent: str | None = None,
         place: Place | None = None,
     ) -> AsyncGenerator[Batch, None]:
-        """The updates of a stream, as they come together: see `Transport.stream`. It is to be closed.
+        """Yield the updates of a stream in batches, as `Transport.stream` does. The caller must close it.
 
-        Ends when the agent ends it, or breaks with a NoAnswer. What `ask` does if the endpoint is gone, it does, too.
+        Ends when the agent ends it, or with a NoAnswer when it breaks. If the endpoint is gone, it does the same as
+        `ask`.
         """
         transport = self._transport
         while True:
@@ -300,9 +301,9 @@ class Connection:
         return self._choice.transport
 
     def _gone(self, error: A2AError | HttpRefusal, operation: Operation) -> bool:
-        """Whether an error says that the endpoint is not there any more, or speaks something else.
+        """Whether an error says that the endpoint no longer exists, or that it speaks another dialect.
 
-        That a method is unknown says so only of those that every agent has, and of streams if the card has them.
+        An unknown method means so only for the methods that every agent has, and for streams if the card promises them.
         """
         match error:
             case VersionNotSupported():

@@ -1,6 +1,7 @@
-"""A conversation with an agent: what is said next goes on from what was said before.
+"""A conversation with an agent: each turn continues the one before.
 
-Invariant: what follows a question answers it, in its task; what follows an end begins a new task in the same context.
+Invariant: a message after a question answers it in the same task; a message after an end begins a new task in the same
+context.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -17,11 +18,11 @@ from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState
 from dragoman.model.updates import Update
 
 LAST_RESORT = frozenset({"done", "done."})
-"""What servers say in a status when the answer stands elsewhere (KAOS: in the history)."""
+"""Texts that servers put in a status when the answer is elsewhere (KAOS: in the history)."""
 
 
 class Agent(Protocol):
-    """Whom one talks to: see Connection."""
+    """The other side of the conversation; see Connection."""
 
     async def send(
         self,
@@ -59,23 +60,23 @@ class Agent(Protocol):
 
 
 class Reply(Struct, frozen=True):
-    """What an agent answered: a task, or of one that makes none a message."""
+    """An agent's answer: a task, or a message if the agent makes no task."""
 
     answer: Task | Message
 
     @property
     def task(self) -> Task | None:
-        """The task, None if there is none."""
+        """The task, None if the answer is a message."""
         return self.answer if isinstance(self.answer, Task) else None
 
     @property
     def state(self) -> TaskState:
-        """The state of the task; a message alone is a completed answer."""
+        """The state of the task; a message counts as completed."""
         return self.answer.status.state if isinstance(self.answer, Task) else TaskState.COMPLETED
 
     @property
     def asks(self) -> bool:
-        """Whether the agent waits for what is said next; `text` is its question."""
+        """Whether the agent waits for the caller's next message; `text` is its question."""
         return self.state is TaskState.INPUT_REQUIRED
 
     @property
@@ -90,7 +91,7 @@ class Reply(Struct, frozen=True):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """All that the agent gave out: the parts of the artifacts, in order; of what it said, if there are none."""
+        """The parts of all artifacts in order; those of the status message if there are none, or if the task waits."""
         if isinstance(self.answer, Message):
             return self.answer.parts
         held = tuple(part for artifact in self.answer.artifacts for part in artifact.parts)
@@ -111,10 +112,10 @@ class Reply(Struct, frozen=True):
 
 
 def text_of(answer: Task | Message) -> str:
-    """The text of an answer, empty if there is none.
+    """Return the text of an answer, empty if there is none.
 
-    Of a task that waits, what it waits for; else that of its artifacts, a line for each; else what its status says,
-    else the last word of the agent in its history. A status that only says that it is done comes last.
+    For a task that waits this is what it waits for. Otherwise it is the text of the artifacts, one line each, or else
+    the text of the status, or else the agent's last message in the history. A status that only says "done" comes last.
     """
     if isinstance(answer, Message):
         return answer.text
@@ -130,9 +131,9 @@ def text_of(answer: Task | Message) -> str:
 
 
 class Conversation:
-    """A conversation, one turn at a time. `context_id` is what the agent calls it, None before it has answered.
+    """A conversation, one turn at a time. `context_id` is the agent's id for it, None before the first answer.
 
-    `task_id` is that of the task which waits for an answer, None if none does. `reply` is the last one.
+    `task_id` is the id of the task that waits for an answer, None if none does. `reply` is the last reply.
     """
 
     def __init__(self, agent: Agent, context_id: str | None = None) -> None:
@@ -149,9 +150,9 @@ class Conversation:
         skill: str | None = None,
         output_modes: Sequence[str] = (),
     ) -> Reply:
-        """Say something, and wait for the reply: however long the task takes, and whatever the agent's patience.
+        """Send a message, and wait for the reply however long the task takes, even if the agent answers earlier.
 
-        Raises as `Connection.send`. If a task that waited has ended meanwhile, what is said next begins a new one.
+        Raises as `Connection.send` does. If a waiting task has meanwhile ended, the next message begins a new one.
         """
         try:
             answer = await self._agent.send(
@@ -165,7 +166,7 @@ class Conversation:
         except (TaskNotFound, UnsupportedOperation):
             self.task_id = None
             raise
-        return self._heard(await self._settled(answer) if isinstance(answer, Task) else answer)
+        return self._record(await self._wait_for_end(answer) if isinstance(answer, Task) else answer)
 
     async def stream(
         self,
@@ -175,7 +176,7 @@ class Conversation:
         skill: str | None = None,
         output_modes: Sequence[str] = (),
     ) -> AsyncGenerator[Update, None]:
-        """Say something, and follow what becomes of it; then `reply` is what it came to."""
+        """Send a message, and yield the updates of its task; afterwards `reply` is the result."""
         folding = Folding()
         updates = self._agent.stream(
             content,
@@ -196,10 +197,12 @@ class Conversation:
         finally:
             answer = folding.task() or folding.message
             if answer is not None:
-                self._heard(answer)
+                self._record(answer)
 
-    async def _settled(self, task: Task) -> Task:
-        """The task when it has ended, or waits: servers answer a send after some minutes with it as it stands then."""
+    async def _wait_for_end(self, task: Task) -> Task:
+        """Return the task once it has ended or waits: servers answer a long send after some minutes with an unfinished
+        task.
+        """
         if task.status.state in TERMINAL | INTERRUPTED:
             return task
         folding = Folding(task.id)
@@ -210,10 +213,10 @@ class Conversation:
                     if folding.state in INTERRUPTED:
                         break
         except UnsupportedOperation:
-            pass  # it has ended in between
+            pass  # the task has ended meanwhile
         return await self._agent.get(task.id)
 
-    def _heard(self, answer: Task | Message) -> Reply:
+    def _record(self, answer: Task | Message) -> Reply:
         self.context_id = answer.context_id or self.context_id
         waits = isinstance(answer, Task) and answer.status.state in INTERRUPTED
         self.task_id = answer.id if isinstance(answer, Task) and waits else None

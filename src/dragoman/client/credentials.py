@@ -1,6 +1,6 @@
-"""What Dragoman shows another agent, or another Dragoman, to say who it is: a key, a token, or one that it fetches.
+"""The credentials that Dragoman shows to another agent or another Dragoman: a key, a token, or a token that it fetches.
 
-Invariant: a secret is in a request's headers, or in the body of the request for a token, and nowhere else: not in a
+Invariant: a secret appears in the headers of a request, or in the body of a token request, and nowhere else: not in a
 repr, a message or a log.
 """
 
@@ -26,32 +26,32 @@ from dragoman.net.target import Target
 TOKEN_TIMEOUT_S = 10.0
 
 MARGIN_S, MARGIN_SHARE = 30.0, 0.1
-"""How long before a token expires another is fetched; of a short-lived one that share of its life."""
+"""How long before a token expires the next one is fetched; for a short-lived token, this share of its life."""
 
 LIFE_S = 300.0
-"""How long a token is used whose life the answer does not say (RFC 6749 §5.1: RECOMMENDED)."""
+"""How long a token is used if the answer does not state its life (RFC 6749 §5.1: RECOMMENDED)."""
 
 RENEW_AGAIN_S = 30
-"""Shortest time between two tokens that are fetched because the upstream refused one."""
+"""Shortest time between two fetches of a token that a refusal by the upstream triggered."""
 
 _TOKEN = re.compile(r"[!-~]{1,16384}", re.ASCII)
 _ERROR = re.compile(r"[a-z_]{1,40}", re.ASCII)
 
 
 class Credentials(Protocol):
-    """Says who is calling, in headers."""
+    """Identifies the caller in request headers."""
 
     async def headers(self) -> Mapping[str, str]:
-        """What goes with a request. Raises NoToken."""
+        """Return the headers for a request. Raises NoToken."""
         ...
 
     async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """Others, after an answer of 401 to those; None if there are none. Raises NoToken."""
+        """Return new headers after a 401 to the refused ones; None if there are none. Raises NoToken."""
         ...
 
 
 class Authorized:
-    """Makes requests with credentials. Whoever holds it asks one peer only: it does not look where a request goes."""
+    """Adds credentials to requests. Use one per peer: it does not check where a request goes."""
 
     def __init__(self, egress: Way, credentials: Credentials) -> None:
         self._egress = egress
@@ -66,9 +66,10 @@ class Authorized:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Reply:
-        """See `Egress.request`. After a 401 it is made once more if there are other credentials: nothing was done.
+        """Send a request as `Egress.request` does, with credentials. After a 401, when nothing was done, it is repeated
+        once if there are new credentials.
 
-        Getting a token has time of its own. Raises NoToken, too.
+        Fetching a token is not part of `timeout_s`. Raises NoToken, too.
         """
         shown = await self._credentials.headers()
         reply = await self._egress.request(
@@ -91,7 +92,7 @@ class Authorized:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncIterator[Flow]:
-        """See `Egress.stream`; after a 401 as `request`."""
+        """Open a stream as `Egress.stream` does, with credentials; a 401 is handled as in `request`."""
 
         def opening(shown: Mapping[str, str]) -> AbstractAsyncContextManager[Flow]:
             return self._egress.stream(
@@ -114,29 +115,29 @@ class Authorized:
 
 
 class ApiKey:
-    """A key in a header of its own."""
+    """An API key in its own header."""
 
     def __init__(self, value: str, header: str = "x-api-key") -> None:
         self._headers = {header: value}
 
     async def headers(self) -> Mapping[str, str]:
-        """The key."""
+        """Return the header with the key."""
         return self._headers
 
     async def renewed(self, refused: Mapping[str, str]) -> None:
-        """There is only this one."""
+        """Return None: there is only one key."""
         return None
 
 
 class BearerToken(ApiKey):
-    """A token that is given and does not change (RFC 6750 §2.1)."""
+    """A fixed bearer token (RFC 6750 §2.1)."""
 
     def __init__(self, value: str) -> None:
         super().__init__(f"Bearer {value}", "Authorization")
 
 
 class _Answer(Struct, frozen=True):
-    """What is looked at of an answer of the token endpoint (RFC 6749 §5.1)."""
+    """The fields of a token endpoint's answer that are used (RFC 6749 §5.1)."""
 
     access_token: str
     token_type: str
@@ -146,9 +147,9 @@ class _Answer(Struct, frozen=True):
 class ClientCredentials:
     """Tokens by OAuth 2.0 client credentials (RFC 6749 §4.4), each used until shortly before it expires.
 
-    `audience` is for servers that want to know what the token is for (Auth0). The secret goes into a header
-    (`client_secret_basic`), or into the body where a server asks for that (`client_secret_post`). Without `egress` each
-    token is fetched over a connection of its own. Belongs to one event loop. Raises BadUrl.
+    `audience` is for servers that require the token's purpose (Auth0). The secret goes into a header
+    (`client_secret_basic`), or into the body for servers that want it there (`client_secret_post`). Without `egress`
+    each token is fetched over a new connection. Belongs to one event loop. Raises BadUrl.
     """
 
     def __init__(
@@ -187,11 +188,13 @@ class ClientCredentials:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """What must not be told, beside the tokens: an issuer, or who shares its log, may repeat it."""
+        """Secrets besides the tokens that must not be shown: an issuer, or a party that shares its log, may repeat
+        them.
+        """
         return self._secrets
 
     async def headers(self) -> Mapping[str, str]:
-        """The token, fetched if there is none that is good for a while."""
+        """Return the token header; fetch a token first if none is valid for a while."""
         if not self._good:
             async with self._fetching:
                 if not self._good:
@@ -199,7 +202,7 @@ class ClientCredentials:
         return self._bearer
 
     async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
-        """A new token; None if the last one that was refused was replaced only a moment ago."""
+        """Return a header with a new token; None if the refused one was itself fetched a moment ago after a refusal."""
         async with self._fetching:
             if self._bearer == refused:
                 now_ms = self._clock.now_ms()
@@ -218,7 +221,7 @@ class ClientCredentials:
         return bool(self._token) and self._from_ms <= self._clock.now_ms() < self._until_ms
 
     async def _ask(self) -> Reply:
-        """The endpoint's answer."""
+        """Send the token request, over a new connection if there is no `egress`."""
         if self._egress is not None:
             return await self._ask_over(self._egress)
         own = Egress()
@@ -228,7 +231,7 @@ class ClientCredentials:
             await own.close()
 
     async def _ask_over(self, egress: Egress) -> Reply:
-        """A connection that was kept may have ended meanwhile; to ask twice does no harm."""
+        """Send the token request, and repeat it once if a kept connection broke; a repeat does no harm."""
         try:
             return await egress.request(
                 "POST", self._url, timeout_s=self._timeout_s, headers=self._headers, body=self._body
@@ -259,7 +262,7 @@ class ClientCredentials:
 
 
 def _refusal(reply: Reply) -> str:
-    """What a token endpoint says (RFC 6749 §5.2): its status and the code of the error, and none of its own words."""
+    """Describe a refusal by its status and error code (RFC 6749 §5.2); the endpoint's own words are left out."""
     try:
         code = msgspec.json.decode(reply.body, type=dict[str, msgspec.Raw]).get("error")
         error = "" if code is None else msgspec.json.decode(code, type=str)

@@ -1,6 +1,6 @@
-"""Finding an agent's card: at the path that was given, at the well-known ones, and where BeeOS and protoAgent have it.
+"""Finds an agent's card: at the given path, at the well-known paths, and where BeeOS and protoAgent serve it.
 
-Invariant: the last segment of the agent's URL is never lost: paths are put after it, not in its place.
+Invariant: the last segment of the agent's URL is never lost: paths are appended to it and do not replace it.
 """
 
 from collections.abc import Mapping
@@ -23,23 +23,23 @@ from dragoman.net.target import target
 
 ACCEPT = "application/json, application/a2a+json"
 VERSION = "1.0"
-"""What official clients ask for a card with; servers that have no such version ignore it."""
+"""The version that official clients ask for a card with; servers without that version ignore it."""
 
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 SHOWN = 80
 
 
 class Found(Struct, frozen=True):
-    """A card as it came, and the URL it came from."""
+    """A card exactly as received, and the URL it came from."""
 
     card: dict[str, Any]
     url: str
 
 
 class Places(Struct, frozen=True):
-    """Where an agent's card may be, in the order in which to look, and the agent's URL without a slash at its end.
+    """Where an agent's card may be, in the order to try, and the agent's URL without a trailing slash.
 
-    `given` is that URL as the caller wrote it: a slash at its end, or a query, leads elsewhere at some servers.
+    `given` is that URL as the caller wrote it: on some servers a trailing slash or a query leads to another place.
     """
 
     base: str
@@ -48,9 +48,10 @@ class Places(Struct, frozen=True):
 
 
 def places(url: str, path: str | None = None) -> Places:
-    """Where to look for the card of the agent at `url`. Raises BadUrl.
+    """List the URLs to try for the card of the agent at `url`. Raises BadUrl.
 
-    A `path` is below the URL, or else below its origin, or a URL of its own; a URL that is that of a card is enough.
+    A `path` is tried below the URL and then below its origin, or is a URL itself. If `url` is already the URL of a
+    card, only that one is tried.
     """
     place = target(url)
     above, _, query = place.url.partition("?")
@@ -76,14 +77,15 @@ def places(url: str, path: str | None = None) -> Places:
     if base != origin:
         likely.append(f"{origin}{WELL_KNOWN[0]}?id={last}")  # BeeOS, the older form
     if last == "a2a":
-        likely += [above_it + known for known in WELL_KNOWN]  # protoAgent's is beside its endpoint, not below
+        likely += [above_it + known for known in WELL_KNOWN]  # protoAgent serves it beside its endpoint, not below
     return Places(base, tuple(likely), place.url)
 
 
 class Discovery:
-    """Looks for one agent's card. `credentials` are those that `way` adds: what came to them is kept for them alone.
+    """Looks for one agent's card.
 
-    `version` is the `A2A-Version` that it names; None: it names none, and gets the card that a server shows to anybody.
+    `credentials` are the ones that `way` adds; a card fetched with them is cached for them alone. `version` is the
+    `A2A-Version` sent. With None no version is sent, and the server returns the card that it shows to anybody.
     """
 
     def __init__(
@@ -108,7 +110,7 @@ class Discovery:
         self._again = again
 
     async def find(self, *, anew: bool = False) -> Found:
-        """The first card there is; with `anew` its server is asked in any case.
+        """Return the first card found; with `anew` the server is asked even if a cached card is fresh.
 
         Raises NoCard; NotReached or CallTimedOut if there is no server to ask; NoToken.
         """
@@ -151,7 +153,7 @@ class Discovery:
 
 
 class _Instead(Exception):
-    """What came instead of a card."""
+    """A final answer that is not a card."""
 
     def __init__(self, answer: str) -> None:
         super().__init__(answer)
@@ -164,15 +166,15 @@ def _refusal(reply: Reply) -> str:
 
 
 def _card(body: bytes) -> dict[str, Any] | str:
-    """The card in a body, or what it is instead. Evo AI's community build wraps it."""
+    """Return the card in a body, or a text that says what the body is. Evo AI's community build wraps its card."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return f"no JSON, but {body[:SHOWN]!r}"
+        return f"expected JSON, got {body[:SHOWN]!r}"
     match value:
         case {"success": _, "data": {"name": str()}}:
             card: dict[str, Any] = value["data"]
             return card
         case {"name": _} | {"supportedInterfaces": _} | {"url": str(), "skills": _}:
             return dict(value)
-    return f"no card, which has a `name`, but {body[:SHOWN]!r}"
+    return f"expected a card with a `name`, got {body[:SHOWN]!r}"

@@ -1,20 +1,20 @@
-"""What a client meets instead of a result.
+"""The errors that a client raises.
 
-    PeerError                the peer was asked, and has not done it
-    ├── HttpRefusal          a status that is not 2xx, with nothing that explains it
-    └── NoToken              no token for it: it was not asked
-    NoAnswer                 nothing was heard; `sent` False: nor did the peer see anything of it
-    ├── NoCard               no card wherever one may be; `tried` says where and what was answered
-    ├── NoInterface          the card names no endpoint that can be spoken to
+    PeerError                the peer did not do what was asked
+    ├── HttpRefusal          a status other than 2xx, without an explanation
+    └── NoToken              there is no token for the call, so it was not made
+    NoAnswer                 no answer came; `sent` False: the peer did not see the request either
+    ├── NoCard               no card at any of the usual places; `tried` lists them and what each answered
+    ├── NoInterface          the card names no endpoint that this client supports
     ├── NotReached           no connection, or an address that may not be dialled
-    ├── CallTimedOut         too long; `timeout` is the name of the one of Timeouts that was up
-    │   └── StreamLost       a stream broke, and could not be taken up again; says where it stood
+    ├── CallTimedOut         took too long; `timeout` is the field of Timeouts that ran out
+    │   └── StreamLost       a stream broke and could not be resumed; says how far it got
     └── CallBroken           the connection ended before the answer did, or the answer is too large
 
-What the agent itself answers is an `A2AError`, whatever its dialect; an answer that is none is `InvalidAgentResponse`.
-What goes wrong below is an `EgressError`, of which a NoAnswer is made.
+An error that the agent itself answers is an `A2AError`, whatever its dialect; an unreadable answer is an
+`InvalidAgentResponse`. An `EgressError` from the network layer is translated to a NoAnswer.
 
-Invariant: a PeerError means that the peer has not done what was asked.
+Invariant: a PeerError means that the peer has not done what was asked of it.
 """
 
 from collections.abc import Sequence
@@ -24,16 +24,16 @@ from msgspec import Struct
 from dragoman.net.errors import AddressRefused, BadUrl, EgressError, TimedOut
 
 SHOWN_BYTES = 200
-"""As much as an error shows of an answer that nothing explains."""
+"""How many bytes an error shows of an unexplained answer."""
 
 
 def shown(body: bytes) -> str:
-    """The first bytes of an answer."""
+    """Return the first bytes of an answer, quoted."""
     return f"{body[:SHOWN_BYTES]!r}{'…' if len(body) > SHOWN_BYTES else ''}"
 
 
 class PeerError(Exception):
-    """The peer refused. `url` is where."""
+    """The peer refused. `url` is the URL that was called."""
 
     def __init__(self, url: str, message: str) -> None:
         super().__init__(f"{url}: {message}")
@@ -41,9 +41,9 @@ class PeerError(Exception):
 
 
 class HttpRefusal(PeerError):
-    """The peer answered with an HTTP status that is not 2xx; redirects are not followed. `body` is shown in part.
+    """The peer answered with a status other than 2xx. Redirects are not followed. The message shows part of `body`.
 
-    `retry_after_s` is how long it asks to wait, if it does.
+    `retry_after_s` is how long the peer asks to wait, None if it does not.
     """
 
     retry_after_s: float | None = None
@@ -55,7 +55,7 @@ class HttpRefusal(PeerError):
 
 
 class NoToken(PeerError):
-    """No token was to be had, so that nothing was asked of the peer. `permanent`: nor will it be another time."""
+    """No token could be obtained, so no request was sent to the peer. `permanent`: a later attempt will fail too."""
 
     def __init__(self, url: str, message: str, *, permanent: bool = False) -> None:
         super().__init__(url, message)
@@ -63,9 +63,9 @@ class NoToken(PeerError):
 
 
 class NoAnswer(Exception):
-    """Nothing was heard of an agent. `sent`: it may have done what it was asked nonetheless.
+    """An agent did not answer. `sent`: it may nonetheless have done what was asked.
 
-    `message_id` is that of the message whose fate is unknown, empty if there is none.
+    `message_id` is the id of the message whose fate is unknown, empty if there is none.
     """
 
     message_id = ""
@@ -77,27 +77,27 @@ class NoAnswer(Exception):
 
 
 class Tried(Struct, frozen=True):
-    """Where a card was looked for, and what came instead."""
+    """A URL that was tried for a card, and what it answered instead."""
 
     url: str
     answer: str
 
 
 class NoCard(NoAnswer):
-    """There is no card where one may be."""
+    """None of the tried URLs has a card."""
 
     def __init__(self, url: str, tried: Sequence[Tried]) -> None:
         told = "".join(f"\n  {each.url}: {each.answer}" for each in tried)
-        super().__init__(url, f"no agent card; give `path=`, or `dialect=` to do without one. Tried:{told}")
+        super().__init__(url, f"no agent card; pass `path=`, or `dialect=` to connect without one. Tried:{told}")
         self.tried = tuple(tried)
 
 
 class NoInterface(NoAnswer):
-    """The card names no endpoint that can be spoken to."""
+    """The card names no endpoint that this client supports."""
 
 
 class NotReached(NoAnswer):
-    """There was no connection. `permanent`: nor will there be one another time."""
+    """No connection could be made. `permanent`: a later attempt will fail too."""
 
     def __init__(self, url: str, message: str, *, permanent: bool = False) -> None:
         super().__init__(url, message)
@@ -105,7 +105,7 @@ class NotReached(NoAnswer):
 
 
 class CallTimedOut(NoAnswer):
-    """A wait was too long. `timeout` is its name in Timeouts."""
+    """A wait took too long. `timeout` is its name in Timeouts."""
 
     def __init__(self, url: str, message: str, timeout: str, *, sent: bool) -> None:
         super().__init__(url, f"{message} ({timeout})", sent=sent)
@@ -113,9 +113,9 @@ class CallTimedOut(NoAnswer):
 
 
 class StreamLost(CallTimedOut):
-    """A stream broke, and for `mend_s` could not be taken up again.
+    """A stream broke and could not be resumed within `mend_s`.
 
-    `task_id` and `event_id` are what to subscribe with later; either is empty if it is not known.
+    A later subscription needs `task_id` and `event_id`; each is empty if it is not known.
     """
 
     def __init__(self, url: str, message: str, task_id: str, event_id: str) -> None:
@@ -125,21 +125,22 @@ class StreamLost(CallTimedOut):
 
 
 class CallBroken(NoAnswer):
-    """The request went out, and no whole answer came back."""
+    """The request was sent, and no complete answer came back."""
 
 
 def fate_unknown(error: NoAnswer, message_id: str) -> NoAnswer:
-    """The error, which also says that nobody knows whether a message has arrived."""
+    """Add to the error that the fate of a message is unknown, and return it."""
     error.message_id = message_id
     error.args = (
-        f"{error}; whether the agent has taken message {message_id} is not known. An agent that knows repeated "
-        "messages takes it once if it is sent again with this id; Retries(dedupes=True) does so where no card says it",
+        f"{error}; it is not known whether the agent has received message {message_id}. An agent that recognises "
+        "repeated messages handles it once if it is sent again with this id; Retries(dedupes=True) does so even if no "
+        "card says that the agent recognises them",
     )
     return error
 
 
 def no_answer(error: EgressError, waiting: str) -> NoAnswer:
-    """What an error on the way out is to a client; `waiting` is the name in Timeouts of what it waited for."""
+    """Translate a network error to a NoAnswer; `waiting` is the name in Timeouts of the wait that it ended."""
     told = str(error).removeprefix(f"{error.url}: ")
     if isinstance(error, TimedOut):
         return CallTimedOut(error.url, told, waiting, sent=True)
@@ -148,5 +149,5 @@ def no_answer(error: EgressError, waiting: str) -> NoAnswer:
     if isinstance(error.__cause__, TimeoutError):
         return CallTimedOut(error.url, told, "connect_s", sent=False)
     if isinstance(error, AddressRefused):
-        told += "; an origin that only a card names is allowed with `origins=`"
+        told += "; pass `origins=` to allow an origin that only a card names"
     return NotReached(error.url, told, permanent=isinstance(error, AddressRefused | BadUrl))

@@ -1,7 +1,7 @@
-"""What the updates of a task amount to, as its client sees it, and what a snapshot tells that they did not.
+"""Folds the updates of a task as its client sees it, and finds what a snapshot adds to them.
 
-Invariant: pure. Updates, and then what `news` makes of any later snapshot, fold to that snapshot; no text comes
-twice.
+Invariant: pure. The updates, followed by what `news` makes of any later snapshot, fold to that snapshot; no text
+appears twice.
 """
 
 from collections.abc import Iterable
@@ -18,7 +18,7 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 
 class Folding:
-    """A task as its updates are added up. Adding one costs that one; `task()` costs the task."""
+    """A task built from its updates. Adding an update costs only that update; `task()` costs the whole task."""
 
     __slots__ = (
         "_fold", "_growing", "_history", "_metadata", "_progress", "_texts",
@@ -31,7 +31,7 @@ class Folding:
         self.status: TaskStatus | None = None
         self.message: Message | None = None
         self._fold = Fold(_head(task_id))
-        self._growing = ""  # the artifact that was told of last, and what it has grown by since it went into the fold
+        self._growing = ""  # the latest artifact; `_texts` is what it has grown by since it went into the fold
         self._texts: list[str] = []
         self._history: tuple[Message, ...] = ()
         self._metadata: dict[str, Any] | None = None
@@ -39,18 +39,18 @@ class Folding:
 
     @property
     def state(self) -> TaskState | None:
-        """The state of the task, None as long as nothing is known of it."""
+        """The state of the task, None until an update reveals it."""
         return None if self.status is None else self.status.state
 
     def add(self, update: Update) -> None:
-        """Take in what was told next."""
+        """Add the next update."""
         if type(update) is ArtifactUpdate:
             if not self.task_id or not self.context_id:
                 self._named(update.task_id, update.context_id)
             artifact = update.artifact
             if update.append and artifact.artifact_id == self._growing and len(artifact.parts) == 1:
                 text = plain_text(artifact.parts[0])
-                if text is not None:  # nearly all that streams hold: the fold would cost four times as much for each
+                if text is not None:  # most updates are such chunks: each would cost four times as much in the fold
                     self._texts.append(text)
                     return
             self._settle()
@@ -70,7 +70,7 @@ class Folding:
             self._named(update.task_id or "", update.context_id or "")
 
     def task(self) -> Task | None:
-        """The task as it stands, None as long as nothing is known of it. Text that came in chunks is one part."""
+        """Return the task so far, None until its status is known. Text that came in chunks is one part."""
         if self.status is None:
             return None
         self._settle()
@@ -85,7 +85,7 @@ class Folding:
         )
 
     def news(self, update: Update) -> tuple[Update, ...]:
-        """What an update tells that is not known yet, where it may say again what was told before."""
+        """Return what an update adds, if it may repeat earlier updates."""
         match update:
             case Task():
                 known = self.task()
@@ -115,11 +115,11 @@ class Folding:
 
 
 def missing(seen: Task, now: Task) -> tuple[Update, ...]:
-    """The updates that lead from a task as it was seen to how it stands now.
+    """Return the updates that lead from a task as it was seen to its current state.
 
-    What an artifact has grown by is a chunk to append; one that has become another comes whole, and replaces it. Its
-    texts that follow each other come as one: servers keep each chunk as a part. Where the answer stands in the history
-    (KAOS), the task itself is told.
+    An artifact that has grown gives a chunk to append. One that has changed comes whole, and replaces the old one; its
+    adjacent texts are joined, because servers keep each chunk as a part. If the answer is in the history (KAOS), the
+    update is the task itself.
     """
     if not (seen.artifacts or now.artifacts) and _answered(seen) != _answered(now):
         return (now,)
@@ -148,7 +148,7 @@ def missing(seen: Task, now: Task) -> tuple[Update, ...]:
 
 
 def following(seen: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...] | None:
-    """The parts that `now` has beyond those seen, None if it does not begin with them.
+    """Return the parts that `now` has beyond those seen, None if it does not begin with them.
 
     How a text is cut into parts makes no difference: servers keep chunks as they came, or joined.
     """
@@ -165,7 +165,7 @@ def following(seen: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...] | N
 
 
 def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
-    """The parts with plain texts that follow each other made one, and empty ones left out."""
+    """Join adjacent plain texts and leave out empty ones."""
     whole: list[Part] = []
     texts: list[str] = []
     for part in parts:
@@ -183,22 +183,22 @@ def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 
 def with_joined_text(artifact: Artifact) -> Artifact:
-    """The artifact of a snapshot as its chunks would have made it: plain texts that follow each other are one."""
+    """Return the artifact of a snapshot as its chunks would have built it: adjacent plain texts are joined."""
     return replace(artifact, parts=joined(artifact.parts) or artifact.parts)
 
 
 def plain_text(part: Part) -> str | None:
-    """The text of a part that is nothing but text."""
+    """Return the text of a part that is nothing but text, else None."""
     return part.text if part.media_type is None and part.metadata is None and part.filename is None else None
 
 
 def _says(status: TaskStatus) -> tuple[TaskState, tuple[Part, ...]]:
-    """What counts in a status: ids and times may be made anew whenever a server is asked."""
+    """Return the part of a status that counts: servers may make ids and times anew whenever they are asked."""
     return status.state, () if status.message is None else status.message.parts
 
 
 def _answered(task: Task) -> tuple[Part, ...]:
-    """What the agent said last in the history."""
+    """Return the parts of the agent's last message in the history."""
     return next((each.parts for each in reversed(task.history) if each.role is Role.AGENT), ())
 
 

@@ -1,13 +1,13 @@
-"""Streams that mend themselves: what breaks, stalls or is ended before its time is taken up where it was left.
+"""Streams that recover: one that breaks, stalls or ends too early is resumed where it stopped.
 
-With `Last-Event-ID`, where the server numbers its events, exactly what follows comes. Else the task is asked for and
-subscribed to, and of where it stands only that is told which has not been; if that cannot be, it is asked for again
-and again. Servers repeat chunks to a reader that joins late, or leave some out; so before the end of a stream that
-was joined, unless event numbers prove that nothing is missing, the task is read once more, and what differs from it is
-replaced. A send of which nothing was heard goes out again with the same message id, if the agent knows repeated sends.
+If the server numbers its events, `Last-Event-ID` gives exactly the rest. Otherwise the task is read and then subscribed
+to, and only news is yielded; if the agent cannot subscribe, the task is polled. Servers repeat chunks to a reader that
+joins late, or leave some out. So at the end of a resumed stream the task is read once more, and differences are
+replaced, unless event numbers prove that nothing is missing. A send that got no answer is repeated with the same
+message id, if the agent recognises repeated sends.
 
-Invariant: however the stream is cut, the updates fold to the artifacts and the status that the agent says its task has
-in the end; and the first terminal state that was told stays.
+Invariant: however the stream is cut, the updates fold to the artifacts and the status that the agent reports for its
+task in the end; and the first terminal state that was yielded stays.
 """
 
 import asyncio
@@ -44,24 +44,24 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 log = logging.getLogger("dragoman.client")
 
 _LACKING = (UnsupportedOperation, MethodNotFound, MethodNotAllowed, NotFound, InvalidParams)
-"""What an agent says that cannot subscribe, or not from an event on."""
+"""Errors of an agent that cannot subscribe, or cannot resume from an event."""
 
 _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 
 _BROKEN = (NoAnswer, PeerError, A2AError)
 
 SETTLES_S = 5.0
-"""How long an agent that has told of an end may still show its task from before it."""
+"""How long an agent may still show the task's earlier state after its stream reported the end."""
 
 COMPLAINTS_MAX, SHOWN_MAX = 8, 80
-"""Faults of one stream that are logged, and characters of an agent's text in each."""
+"""How many faults of one stream are logged, and how many characters of an agent's text each may show."""
 
 LAST_S = 1.0
-"""How long an agent may leave a stream open after its task has ended, or waits for its caller; some never end it."""
+"""How long a stream may stay open after its task has ended or waits for its caller; some agents never end it."""
 
 
 class Agent(Protocol):
-    """Whom the stream is of: see Connection."""
+    """The agent that the stream comes from; see Connection."""
 
     @property
     def tongue(self) -> Tongue:
@@ -88,21 +88,21 @@ class Agent(Protocol):
 
 
 class _Step(Enum):
-    """How a piece of the stream is got."""
+    """The source of the current piece of the stream."""
 
-    SAID = auto()  # what the caller asked for
-    RESUMED = auto()  # subscribed from an event on
-    ASKED = auto()  # the task as it stands
-    SUBSCRIBED = auto()  # subscribed, beginning with the task as it stands
+    SAID = auto()  # the caller's own operation
+    RESUMED = auto()  # a subscription from an event on
+    ASKED = auto()  # a read of the task
+    SUBSCRIBED = auto()  # a subscription that begins with the whole task
 
 
 class Following:
-    """One stream. `folding` is what it amounts to so far, `place` where it stands.
+    """One stream that resumes after a break. `folding` is the task built so far, `place` the position in the stream.
 
-    `final` is the agent's own task in the end, if the stream had to be compared with it: see `_compare`.
+    `final` is the agent's own task at the end, if the stream had to be compared with it: see `_compare`.
 
-    `streams` False: the agent is known to have no streams, so that a send is answered once, and then asked for. For
-    `repeats_s` it takes a send that comes again for the same.
+    `streams` False: the agent has no streams, so a send is answered once and the task is then polled. The agent
+    recognises a repeated send for `repeats_s` seconds.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Following:
         self.place = Place(after or "")
         self.final: Task | None = None
         self.mended = 0
-        """How often it was taken up again: what comes then may say again what was told, if a server was lost."""
+        """How often the stream was resumed. Updates after that may repeat earlier ones, if a server was lost."""
         self._agent = agent
         self._operation = operation
         self._send = operation if isinstance(operation, StreamMessage) else None
@@ -142,33 +142,35 @@ class Following:
         self._lost_at: float | None = None
         self._ends_at: float | None = None
         self._attempt = 0
-        self._partial = bool(after)  # what came before that event is not known here
-        self._doubtful = False  # something may be missing, or told twice
-        self._joining = False  # the next frame shows whether that is so
-        self._end: Task | StatusUpdate | None = None  # is told when the task has been compared
+        self._partial = bool(after)  # the events before `after` are unknown here
+        self._doubtful = False  # something may be missing or repeated
+        self._joining = False  # the next frame decides `_doubtful`
+        self._end: Task | StatusUpdate | None = None  # held back until the task has been compared
         self._complained: set[str] = set()
 
     async def updates(self) -> AsyncGenerator[Update, None]:
-        """The same one by one, for whoever does not look at `folding` and `place` meanwhile. It is to be closed."""
+        """Yield the updates one by one, for callers that do not look at `folding` and `place` in between. The caller
+        must close it.
+        """
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 for update in batch:
                     yield update
 
     async def batches(self) -> AsyncGenerator[list[Update], None]:
-        """What becomes of the task, until it ends or, of a send, waits for its caller. It is to be closed.
+        """Yield the updates until the task ends or, for a send, waits for its caller. The caller must close it.
 
-        As many updates at a time as came together, and one at least; `folding` and `place` have them already. Raises
-        StreamLost if it could not be taken up again; what the agent refuses; NoAnswer as Connection, if the stream did
-        not come about: one that was `sent` bears the message id.
+        Each batch holds at least one update, and as many as came together; `folding` and `place` already include them.
+        Raises StreamLost if the stream could not be resumed; the agent's own refusal; NoAnswer as Connection does, if
+        the stream never began. A NoAnswer whose `sent` is true carries the message id.
         """
         while True:
             lost: Exception | None = None
             self._told = self._checks = settled = False
             try:
                 async with aclosing(self._events()) as events:
-                    while (came := await (self._last(events) if settled else anext(events, None))) is not None:
-                        if not (came := self._own(came)):
+                    while (came := await (self._await_last(events) if settled else anext(events, None))) is not None:
+                        if not (came := self._select_own(came)):
                             continue
                         whole = False
                         if not self._told:
@@ -178,7 +180,7 @@ class Following:
                             whole = type(came[0][1]) is Task
                         if self._joining:
                             self._join(came, whole=whole)
-                        news = self._taken(came)
+                        news = self._take(came)
                         if news:
                             yield news
                         if self._end is not None:
@@ -187,15 +189,15 @@ class Following:
                         if not self._first and self._answered:
                             return
             except _BROKEN as error:
-                lost = self._mendable(error)
+                lost = self._check_resumable(error)
             if self._end is not None or self._over(clean=lost is None):
                 if self._doubtful and self.folding.task_id and (news := await self._compare()):
                     yield news
                 return
-            await self._turn(lost)
+            await self._choose_next(lost)
 
-    def _taken(self, came: Batch) -> list[Update]:
-        """What of that which came is new."""
+    def _take(self, came: Batch) -> list[Update]:
+        """Take in a batch, and return the updates that are new."""
         folding, place = self.folding, self.place
         news: list[Update] = []
         for event_id, update in came:
@@ -205,7 +207,7 @@ class Following:
                 if self._doubtful and isinstance(update, Task | StatusUpdate) and self._ends(update):
                     self._end = update
                     break
-            for each in self._unknown(update) if self._checks else (update,):
+            for each in self._find_news(update) if self._checks else (update,):
                 folding.add(each)
                 news.append(each)
             place.id = event_id or place.id
@@ -215,15 +217,15 @@ class Following:
             self._attempt = 0
         return news
 
-    def _unknown(self, update: Update) -> Sequence[Update]:
-        """What an update tells that has not been told."""
+    def _find_news(self, update: Update) -> Sequence[Update]:
+        """Return the parts of an update that have not been yielded."""
         if self._partial and isinstance(update, Task):
             self._partial = False
-            return (update,)  # the reader has more of it than is known here
+            return (update,)  # the caller knows more of the task than `folding` does
         return self.folding.news(update)
 
-    def _own(self, came: Batch) -> Batch:
-        """Return the frames of this task; those of another are ignored."""
+    def _select_own(self, came: Batch) -> Batch:
+        """Return the frames of this task; frames of another task are ignored."""
         task_id = self.folding.task_id
         own: Batch = []
         for each in came:
@@ -231,14 +233,14 @@ class Following:
             named = update.id if isinstance(update, Task) else update.task_id
             if named and named != task_id:
                 if task_id:
-                    self._complain(f"its stream bore a frame of another task, {named[:SHOWN_MAX]!r}: ignored")
+                    self._complain(f"its stream has a frame of another task, {named[:SHOWN_MAX]!r}: ignored")
                     continue
                 task_id = named
             own.append(each)
         return own
 
     def _overturns(self, update: Update) -> bool:
-        """Whether an update says of a task that has ended that it has not, or in another way: that is ignored."""
+        """Whether an update contradicts a terminal state with another state; such an update is ignored."""
         state = self.folding.state
         if state not in TERMINAL or not isinstance(update, Task | StatusUpdate) or update.status.state is state:
             return False
@@ -254,7 +256,7 @@ class Following:
     # -- the end -------------------------------------------------------------------------------------------------------
 
     def _join(self, came: Batch, *, whole: bool) -> None:
-        """Note whether a piece goes on exactly where the one before it broke; `whole`: it begins with the task.
+        """Note whether a piece continues exactly where the one before it broke. `whole`: it begins with the task.
 
         Only a number that follows the last one proves that. A whole task proves it only if nothing comes after it.
         """
@@ -267,12 +269,12 @@ class Following:
             self._doubtful = True
 
     def _ends(self, update: Task | StatusUpdate) -> bool:
-        """Whether nothing more is to come after an update."""
+        """Whether no update may follow this one."""
         state = update.status.state
         return state in TERMINAL or (self._send is not None and state in INTERRUPTED and update.status != self._asked)
 
     async def _compare(self) -> list[Update]:
-        """Read the agent's own task, and return where it differs from what was told, then the end of the stream.
+        """Read the agent's own task, and return where it differs from the updates so far, then the end of the stream.
 
         The agent's own task is right. An artifact that it lacks altogether stays: some servers keep none. Raises
         StreamLost if the task cannot be read for `mend_s`.
@@ -288,22 +290,22 @@ class Following:
         return news
 
     def _differences(self, known: Task, final: Task) -> list[Update]:
-        """Return the updates that lead from the task as it was told to the agent's own, the end last."""
+        """Return the updates that lead from the task as yielded to the agent's own, the end last."""
         lacking = {each.artifact_id for each in known.artifacts} - {each.artifact_id for each in final.artifacts}
         if lacking:
-            log.info("task %.80r: its stream told of artifacts that the agent does not keep: %.200r", final.id, lacking)
+            log.info("task %.80r: its stream had artifacts that the agent does not keep: %.200r", final.id, lacking)
         news: list[Update] = list(missing(known, final))
         end = self._end
         if type(end) is not StatusUpdate or end.status.state is not final.status.state:
             return news
         if end.status.message is None and (final.status.message is not None or final in news):
             return news
-        return [*(each for each in news if type(each) is ArtifactUpdate), end]  # it may bear more than a task does
+        return [*(each for each in news if type(each) is ArtifactUpdate), end]  # it may carry more than a task does
 
     async def _read_final(self, status: TaskStatus) -> Task | None:
-        """Read the agent's own task until it stands at `status`, for SETTLES_S; None if the agent does not show that.
+        """Read the agent's own task until its state is that of `status`, for SETTLES_S; None if it never is.
 
-        Raises StreamLost if it does not answer for `mend_s`.
+        Raises StreamLost if the agent does not answer for `mend_s`.
         """
         task_id, began = self.folding.task_id, asyncio.get_running_loop().time()
         attempt = 0
@@ -359,8 +361,8 @@ class Following:
             place=place,
         )
 
-    async def _last(self, events: AsyncGenerator[Batch, None]) -> Batch | None:
-        """What comes next, although the task is over; None at the end, which is not waited for as long as it takes."""
+    async def _await_last(self, events: AsyncGenerator[Batch, None]) -> Batch | None:
+        """Return the next batch although the task is over; None at the end, for which it waits LAST_S at most."""
         if self._ends_at is None:
             self._ends_at = asyncio.get_running_loop().time() + LAST_S
         try:
@@ -379,16 +381,16 @@ class Following:
         yield [("", answer)]
 
     def _fits(self, first: Update) -> bool:
-        """Whether what a piece begins with can be joined to what has been told."""
+        """Whether the beginning of a piece can be joined to the updates so far."""
         whole = isinstance(first, Task)
         match self._step:
             case _Step.SAID:
                 if isinstance(first, Task) and self._send is not None and self._send.message.task_id and self._first:
-                    self._asked = first.status  # it may still be the question to which this is the answer
+                    self._asked = first.status  # it may still be the question that this message answers
             case _Step.RESUMED:
-                self._checks = whole  # the server does not know that event any more, or never looks for it
+                self._checks = whole  # the server no longer knows that event, or ignores Last-Event-ID
             case _Step.SUBSCRIBED if not whole:
-                self._subscribes = False  # nobody can tell how much was missed
+                self._subscribes = False  # there is no telling how much was missed
                 return False
             case _:
                 pass
@@ -398,18 +400,20 @@ class Following:
 
     @property
     def _answered(self) -> bool:
-        """Whether a send is over, as its task waits for the caller: with another question than it answers."""
+        """Whether a send is over because its task asks the caller something new, not the question that the send
+        answers.
+        """
         folding = self.folding
         return self._send is not None and folding.state in INTERRUPTED and folding.status != self._asked
 
     @property
     def _settled(self) -> bool:
-        """Whether nothing more is to come of what was asked for: the task has ended, or waits for its caller."""
+        """Whether the operation is complete: the task has ended, or waits for its caller."""
         state = self.folding.state
         return state is not None and (state in TERMINAL or (state in INTERRUPTED and self._answered))
 
     def _over(self, *, clean: bool) -> bool:
-        """Whether nothing is to be expected any more, now that a piece is over."""
+        """Whether no more updates are to be expected after a piece has ended."""
         folding = self.folding
         if folding.status is None:
             return folding.message is not None
@@ -423,11 +427,11 @@ class Following:
 
     @property
     def _knows(self) -> bool:
-        """Whether the agent takes the send for the same if it comes again now."""
+        """Whether the agent would still recognise the send as a repeat if it came again now."""
         return (self._again.clock.now_ms() - self._began_ms) / 1000 < self._repeats_s
 
-    def _mendable(self, error: Exception) -> Exception:
-        """The error, if the stream may be taken up after it; else it is raised."""
+    def _check_resumable(self, error: Exception) -> Exception:
+        """Return the error if the stream may be resumed after it; otherwise raise it."""
         begun = self.folding.status is not None or not self._first
         match error:
             case NoAnswer() if self._step is _Step.SAID and self._send is not None and not self.folding.task_id:
@@ -444,7 +448,7 @@ class Following:
             case NoToken() if begun and not error.permanent:
                 return error
             case A2AError() if self._told:
-                raise error  # what the agent says in its stream is what there is to say
+                raise error  # an error inside the stream is the agent's final word
             case MethodNotFound() if self._first and self._send is None:
                 self._resumes = self._subscribes = False
                 return error
@@ -459,8 +463,8 @@ class Following:
             case _:
                 raise error
 
-    async def _turn(self, lost: Exception | None) -> None:
-        """Wait, and choose the next piece. Raises StreamLost."""
+    async def _choose_next(self, lost: Exception | None) -> None:
+        """Choose the source of the next piece, and wait before it. Raises StreamLost."""
         before = self._step
         if before is _Step.SUBSCRIBED and lost is None and not self._told:
             self._subscribes = False  # a mere acknowledgement (Evo AI)
@@ -481,7 +485,7 @@ class Following:
         if lost is None:
             self._lost_at = None
             if self._step is _Step.SUBSCRIBED:
-                return  # to what the answer before it told
+                return  # the read just before it makes a wait unnecessary
         elif self._lost_at is None:
             self._lost_at = now
         elif now - self._lost_at >= self._mend_s:
@@ -496,7 +500,7 @@ class Following:
 
 
 def check_task(answer: object, task_id: str) -> Task:
-    """Return the answer if it is the task of that id. Raises InvalidAgentResponse."""
+    """Return the answer if it is the task with that id. Raises InvalidAgentResponse."""
     if not isinstance(answer, Task):
         raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
     if answer.id and answer.id != task_id:
@@ -505,7 +509,7 @@ def check_task(answer: object, task_id: str) -> Task:
 
 
 def _passes(error: Exception) -> bool:
-    """Whether the same call may be answered a moment later."""
+    """Whether the same call may succeed a moment later."""
     match error:
         case HttpRefusal():
             return error.status >= 500 or error.status == 429

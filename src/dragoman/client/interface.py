@@ -1,6 +1,6 @@
-"""Which of an agent's endpoints to speak to, and in which dialect: read from its card, and from where that was.
+"""Chooses an agent's endpoints and their dialects from its card and from the card's URL.
 
-Invariant: pure and total: any JSON object gives the endpoints in the order in which to try them, maybe none.
+Invariant: pure and total. Any JSON object gives the endpoints in the order to try them, possibly none.
 """
 
 import re
@@ -19,24 +19,24 @@ from dragoman.net.target import Target, target
 Json = dict[str, Any]
 
 BINDINGS = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTP_JSON, "HTTPJSON": HTTP_JSON, "REST": HTTP_JSON}
-"""Spellings of the bindings that are spoken, in upper case without `-` and `_`; gRPC is none of them."""
+"""Spellings of the supported bindings, in upper case without `-` and `_`; gRPC is not supported."""
 
 INTERFACES_MAX = 32
-"""Endpoints of one card that are looked at."""
+"""Most endpoints of one card that are considered."""
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
-"""Names of this machine, from within."""
+"""Names by which this machine reaches itself."""
 
 PROTOLABS = re.compile(r"https://(proto-labs|protolabs)\.ai/a2a/ext/")
-"""How the URIs of protoAgent's extensions begin; the second until May 2026."""
+"""The prefixes of protoAgent's extension URIs; the second was in use until May 2026."""
 
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\..*)?", re.ASCII)
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """An endpoint and how to speak there. `dialect` is a name of `tongues`; `tenant` goes with every operation.
+    """An endpoint and its protocol. `dialect` is a name of `tongues`; `tenant` goes with every operation.
 
-    `dedupes_s`: for so long the agent takes a message that is sent again for the same, as its card says.
+    `dedupes_s` is how long the agent recognises a repeated message, in seconds, as its card says.
     """
 
     url: str
@@ -47,12 +47,14 @@ class Interface(Struct, frozen=True, kw_only=True):
 
     @property
     def to(self) -> Target:
-        """The URL taken apart. Raises BadUrl."""
+        """The parsed URL. Raises BadUrl."""
         return target(self.url)
 
 
 class Seen(Struct, frozen=True):
-    """What the rows look at: a card, where it was, and the URL of the agent as the caller gave it, without a slash."""
+    """The input of the rows: a card, the card's URL, and the agent's URL as the caller gave it, without a trailing
+    slash.
+    """
 
     card: Json
     card_url: str
@@ -60,12 +62,12 @@ class Seen(Struct, frozen=True):
 
     @property
     def at(self) -> str:
-        """The URL that the card names for the agent, as of 0.3; empty if it names none."""
+        """The agent's URL in a card of 0.3; empty if the card names none."""
         return _absolute(self.card.get("url"), self.card_url)
 
     @property
     def listed(self) -> list[Json]:
-        """The endpoints that the card lists, as of 1.0."""
+        """The endpoints that a card of 1.0 lists."""
         return _objects(self.card.get("supportedInterfaces"))
 
     @property
@@ -75,24 +77,24 @@ class Seen(Struct, frozen=True):
 
     @property
     def schemes(self) -> Mapping[str, Any]:
-        """The names of the ways to say who one is."""
+        """The card's security schemes by name."""
         schemes = self.card.get("securitySchemes")
         return schemes if isinstance(schemes, dict) else {}
 
     @property
     def extensions(self) -> list[Json]:
-        """The extensions that the agent has."""
+        """The extensions that the card declares."""
         capabilities = self.card.get("capabilities")
         return _objects(capabilities.get("extensions")) if isinstance(capabilities, dict) else []
 
     @property
     def uris(self) -> list[str]:
-        """Their URIs."""
+        """The URIs of the declared extensions."""
         return [uri for each in self.extensions if isinstance(uri := each.get("uri"), str)]
 
 
 class Row(Struct, frozen=True):
-    """A kind of card: how it is told, and the endpoints it stands for, the preferred one first."""
+    """A kind of card: the predicate that recognises it, and the endpoints it stands for, the preferred one first."""
 
     kind: str
     when: Callable[[Seen], bool]
@@ -102,9 +104,9 @@ class Row(Struct, frozen=True):
 def interfaces(
     card: Json, card_url: str, base: str, *, binding: str | None = None, version: str | None = None
 ) -> tuple[Interface, ...]:
-    """The endpoints of a card in the order in which to try them; only those of a `binding` or a `version` if given.
+    """Return the endpoints of a card in the order to try them; only those of a `binding` or a `version` if given.
 
-    The order: version 1.0 before others, the origin of the card before others, then that of the card.
+    The order: version 1.0 first, then the origin of the card, then the card's own order.
     """
     seen = Seen(card, card_url, base)
     found = next((row.then(seen) for row in CARDS if row.when(seen)), ())
@@ -120,19 +122,21 @@ def interfaces(
 
 
 def binding_of(name: str) -> str | None:
-    """The binding that is meant by a name, None if it is none that is spoken."""
+    """Return the binding that a name means, None if it is not supported."""
     return BINDINGS.get(name.upper().replace("-", "").replace("_", ""))
 
 
 def dialect_of(version: str) -> str | None:
-    """The official dialect of a version: 1.x is read as 1.0, what is before it as 0.3; None if it is none."""
+    """Return the official dialect of a version: 1.x is 1.0, and 0.x is 0.3. None for any other."""
     if not (match := _VERSION.fullmatch(version.strip().removeprefix("v"))):
         return None
     return {"0": "0.3", "1": "1.0"}.get(match[1])
 
 
 def _of_list(seen: Seen) -> list[Interface]:
-    """A2A 1.0 §4.4.6. Lists of before 1.0 call the binding `transport`, and leave the version to the card."""
+    """Read `supportedInterfaces` (A2A 1.0 §4.4.6). Lists older than 1.0 call the binding `transport`, and the version
+    is in the card.
+    """
     said = seen.card.get("protocolVersion")
     found = []
     for each in seen.listed[:INTERFACES_MAX]:
@@ -145,7 +149,7 @@ def _of_list(seen: Seen) -> list[Interface]:
 
 
 def _of_url(seen: Seen) -> list[Interface]:
-    """A2A 0.3 §5.5: `url` with `preferredTransport`, then `additionalInterfaces`, which may hold the same again."""
+    """Read `url` with `preferredTransport`, then `additionalInterfaces`, which may repeat the first (A2A 0.3 §5.5)."""
     dialect = dialect_of(_text(seen.card, "protocolVersion")) or "0.3"
     first = {"url": seen.card.get("url"), "transport": _text(seen.card, "preferredTransport") or JSONRPC}
     found = []
@@ -163,7 +167,9 @@ def _beeos(seen: Seen) -> list[Interface]:
 
 
 def _kaos(seen: Seen) -> list[Interface]:
-    """KAOS's own client posts to where it found the card; the card's `url` is the host's own view of itself."""
+    """Use the URL where the card was found, as KAOS's own client does; the card's `url` is the host's own view of
+    itself.
+    """
     return _rpc(seen.base + "/", "kaos") if "jsonrpc" in (seen.card["supportedProtocols"] or ()) else []
 
 
@@ -172,11 +178,11 @@ def _rpc(url: str, dialect: str) -> list[Interface]:
 
 
 CARDS: tuple[Row, ...] = (
-    # Its page of cards has an object, {"a2a": url, "mcp": url, "rest": url}; its overview an array, which is told by
-    # the names of its schemes.
+    # Its page of cards has an object, {"a2a": url, "mcp": url, "rest": url}. Its overview has an array instead, and is
+    # recognised by the names of its schemes.
     Row("BeeOS, by the object", lambda seen: isinstance(seen.card.get("supportedInterfaces"), dict), _beeos),
     Row("BeeOS, by its schemes", lambda seen: {"agentApiKey", "userJwt"} <= seen.schemes.keys(), _beeos),
-    # Whoever lists endpoints with versions speaks these: protoAgent since June 2026, Dragoman.
+    # An agent that lists endpoints with versions speaks those versions: protoAgent since June 2026, and Dragoman.
     Row("official, by the list", lambda seen: bool(seen.listed), _of_list),
     Row("KAOS, by its list", lambda seen: isinstance(seen.card.get("supportedProtocols"), list), _kaos),
     Row(
@@ -197,12 +203,13 @@ CARDS: tuple[Row, ...] = (
     ),
     Row("0.3, by its URL", lambda seen: bool(seen.at), _of_url),
 )
-"""Kinds of cards; the first that fits counts."""
+"""Kinds of cards; the first match counts."""
 
 
 def _at_home(url: str, card_url: str) -> str:
-    """The URL as the card was reached, if both are the same port of this machine: a server that listens on every
-    address often names one of them that nobody asked for, or `0.0.0.0`."""
+    """Replace the host of a URL by the host that the card was fetched from, if both are the same port of this machine.
+    A server that listens on every address often names one that nobody asked for, or `0.0.0.0`.
+    """
     named, reached = target(url), target(card_url)
     if {named.host, reached.host} <= LOCAL and (named.scheme, named.port) == (reached.scheme, reached.port):
         place = "/".join(reached.url.split("/", 3)[:3])
@@ -219,7 +226,7 @@ def _valid(url: str) -> bool:
 
 
 def _absolute(url: object, card_url: str) -> str:
-    """A URL of a card; a relative one is meant from where the card was. Empty if it is none."""
+    """Resolve a URL of a card relative to the card's own URL; empty if it is not a URL."""
     if not isinstance(url, str) or not url.strip():
         return ""
     try:

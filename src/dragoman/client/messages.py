@@ -1,6 +1,6 @@
-"""What a caller says, as a message.
+"""Builds a message from what the caller passes.
 
-Invariant: a message has an id, a fresh UUID unless the caller gives one, so that it can be told when it comes twice.
+Invariant: every message has an id, a fresh UUID unless the caller passes one, so that a repeat can be recognised.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ def message_of(
     metadata: dict[str, Any] | None = None,
     message_id: str | None = None,
 ) -> Message:
-    """The message that says `content`; what else is given takes the place of what a whole message has.
+    """Build the message for `content`. The other arguments override the fields of a whole message.
 
     Raises TypeError if `content` is not of that type.
     """

@@ -1,7 +1,8 @@
-"""Frames of a stream that differ in one text alone: nearly all that a model's answer is made of.
+"""Fast path for stream frames that differ from the one before in a single text, as most chunks of a model's answer do.
 
-Invariant: what comes of a frame is what its dialect reads in it. A mould is tried before it is used: another text put
-in its place was read as that text, and as nothing else. So its place is that of a JSON string, and any may stand there.
+Invariant: the result is the same as if the dialect had decoded the frame. A mould is tested before use: it is decoded
+with a different text in the same place, and only that text may change. So the place is a JSON string, and any string
+can stand there.
 """
 
 from collections.abc import Callable
@@ -14,16 +15,16 @@ from dragoman.model.message import Artifact, Part
 from dragoman.model.updates import ArtifactUpdate, Update
 
 LEARNED_MAX = 16
-"""Moulds that one stream is taken for: learning one costs as much as reading two frames."""
+"""Most moulds that one stream may learn: learning one costs as much as decoding two frames."""
 
 _TRIED = '"\N{BLACK CHESS QUEEN}"'
-"""Another text, which would not be JSON without its quotes."""
+"""The text that a mould is tested with. Without its quotes it would not be JSON."""
 
 _TEXT = Decoder(str)
 
 
 class Mould:
-    """Reads the frames of one stream: `read` reads any that is as it should be, and gives None for others."""
+    """Decodes the frames of one stream. `read` decodes an ordinary frame, and returns None for any other."""
 
     __slots__ = ("_after", "_before", "_cast", "_end", "_left", "_read", "_start")
 
@@ -35,7 +36,7 @@ class Mould:
         self._left = LEARNED_MAX
 
     def read(self, event: ServerSentEvent) -> Update | None:
-        """What the event tells, None if anything about it is unusual."""
+        """Decode an event; return None if anything about it is unusual."""
         if event.event != "message":
             return None
         data, cast = event.data, self._cast
@@ -52,7 +53,7 @@ class Mould:
         return update
 
     def _learn(self, data: str, update: ArtifactUpdate) -> None:
-        """Let the next frames be like this one."""
+        """Take this frame as the mould of the next ones, if it passes the test."""
         self._left -= 1
         text = update.artifact.parts[0].text if update.artifact.parts else None
         if text is None or _with(update, text) != update:
@@ -64,7 +65,7 @@ class Mould:
 
 
 def _with(update: ArtifactUpdate, text: str) -> ArtifactUpdate:
-    """The same chunk with another text, and nothing else in it."""
+    """Return the same chunk with another text as its only part."""
     artifact = update.artifact
     return ArtifactUpdate(
         task_id=update.task_id,

@@ -1,6 +1,6 @@
-"""`connect`: from a URL to an agent that can be asked.
+"""`connect`: opens a connection to the agent at a URL.
 
-Invariant: what is opened here is closed when the block ends, and nothing of the caller's is.
+Invariant: everything opened here is closed when the block ends; nothing that the caller owns is.
 """
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -43,18 +43,19 @@ async def connect(
     cache: CardCache | None = None,
     double_base64: bool = False,
 ) -> AsyncGenerator[Connection, None]:
-    """The agent at `url`, to be asked until the block ends.
+    """Connect to the agent at `url` until the block ends.
 
-    Its card is looked for at `path`, or where cards are, and says what to speak; `version` (`1.0`, `0.3`) and `binding`
-    (`JSONRPC`, `HTTP+JSON`) choose among what it offers. With a `dialect` (a name of `tongues.PACKAGES`) that is spoken
-    at the URL, and no card is read. `keys` is a JWK Set, one of whose keys must have signed the card. `double_base64`
-    says that the agent puts the bytes of files into base64 twice, as servers of the official Python SDK do in 0.3 over
-    HTTP+JSON; it changes nothing elsewhere.
+    The card is looked for at `path`, or at the usual places, and says which dialect to use. `version` (`1.0`, `0.3`)
+    and `binding` (`JSONRPC`, `HTTP+JSON`) choose among the endpoints that it offers. With a `dialect` (a name of
+    `tongues.PACKAGES`) that dialect is used at the URL, and no card is fetched. `keys` is a JWK Set; one of its keys
+    must have signed the card. `double_base64` says that the agent encodes the bytes of files in base64 twice, as
+    servers of the official Python SDK do in 0.3 over HTTP+JSON; it changes nothing elsewhere.
 
-    `credentials` and `headers` go to the origin of `url`, and to `origins`; only there any address is dialled. Without
-    `egress` it opens one of its own. A `cache` of cards can be given to several. Belongs to one event loop.
+    `credentials` and `headers` go to the origin of `url` and to `origins`; only these may be dialled at any address.
+    Without `egress` the connection opens its own. Several connections can share a `cache` of cards. Belongs to one
+    event loop.
 
-    Raises BadUrl; ValueError for a name that is not known, or for a `version` beside a `dialect`; NoCard, NoInterface,
+    Raises BadUrl; ValueError for an unknown name, or for a `version` beside a `dialect`; NoCard, NoInterface,
     NotReached, CallTimedOut, NoToken, or CardNotVerified.
     """
     over = None if binding is None else binding_of(binding)
@@ -63,7 +64,7 @@ async def connect(
     if version is not None and version not in VERSIONS:
         raise ValueError(f"version {version!r} is not known: use {' or '.join(VERSIONS)}")
     if version is not None and dialect is not None:
-        raise ValueError("`version=` chooses from the card, and with `dialect=` no card is read: leave one of them out")
+        raise ValueError("`version=` chooses from the card, and `dialect=` reads no card: pass only one of them")
     where = places(url, path)
     spoken = None if dialect is None else tongue(dialect)
     own = Egress(connect_timeout_s=timeouts.connect_s) if egress is None else egress
@@ -106,7 +107,7 @@ async def connect(
 
 
 def _fixed(where: Places, binding: str | None, spoken: Tongue) -> Interface:
-    """The endpoint at the URL of an agent whose dialect the caller knows: that URL, as it was written."""
+    """Return the endpoint for a dialect that the caller named: the agent's URL as the caller wrote it."""
     over = binding or (HTTP_JSON if spoken.rpc is None else JSONRPC)
     url = where.base + "/" if spoken.name == "kaos" and over == JSONRPC else where.given
     return Interface(url=url, binding=over, dialect=spoken.name)

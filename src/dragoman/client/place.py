@@ -1,7 +1,7 @@
-"""Where the reader of a stream stands, by the numbers that the server gives its events.
+"""The position of a stream's reader, by the ids that the server gives its events.
 
-Invariant: an event that was told is not told again. Only a number that came before, with the same data, says that it
-was: some servers give all events one id, and some number each stream from 1.
+Invariant: no event is reported twice. An event counts as a repeat only if both its id and its data came before: some
+servers give all events one id, and some number each stream from 1.
 """
 
 import re
@@ -10,20 +10,24 @@ from dragoman.dialects.sse import ServerSentEvent
 from dragoman.model.updates import Update
 
 Batch = list[tuple[str, Update]]
-"""Updates, each with the id of the newest event of which all has been told with it; empty if none has one."""
+"""Updates, each with an event id: the id of the newest event that is complete with this update, empty if it has none.
+"""
 
 KNOWN_MAX = 1024
-"""Newest events that are told apart, at least: more than any server sends again from before where its reader stands."""
+"""How many of the newest events are remembered, at least. No server repeats more than this from before its reader's
+position.
+"""
 
 _NUMBER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
-"""An event's number, and that of a frame where one event is several. Longer numbers are times: the JavaScript SDK
-numbers its frames by the millisecond, so that two that follow each other may seem to be next to each other."""
+"""An event's number, and the number of the frame where one event is several. Longer numbers are timestamps: the
+JavaScript SDK numbers its frames by the millisecond, so that two in a row can look like direct successors.
+"""
 
 
 def succeeds(event_id: str, before: str) -> bool:
-    """Whether an event comes right after another by their numbers, so that nothing can be missing in between.
+    """Whether one event directly follows another by number, so that nothing can be missing between them.
 
-    `7`, `8.1`, `8.2`, `8`, `9`: the last frame of an event has its number alone.
+    The order is `7`, `8.1`, `8.2`, `8`, `9`: the last frame of an event has the event's number alone.
     """
     old, new = _NUMBER.fullmatch(before), _NUMBER.fullmatch(event_id)
     if old is None or new is None:
@@ -35,9 +39,9 @@ def succeeds(event_id: str, before: str) -> bool:
 
 
 class Place:
-    """What has been told of a stream. `id` is that of the newest event of which all has been, empty if none has one.
+    """The events of a stream reported so far. `id` is the id of the newest complete event, empty if none has one.
 
-    `retry_ms` is when the server, which ended the stream, asks its reader to come back; None if it does not.
+    `retry_ms` is the reconnection delay that a server asked for when it ended the stream, None if it did not.
     """
 
     __slots__ = ("_known", "id", "retry_ms")
@@ -48,7 +52,7 @@ class Place:
         self._known: dict[str, int] = {}
 
     def repeats(self, event: ServerSentEvent) -> bool:
-        """Whether the event came before; from now on it has."""
+        """Record an event, and return whether it came before."""
         event_id = event.id
         if not event_id:
             return False

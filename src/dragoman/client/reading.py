@@ -1,6 +1,6 @@
-"""What came back over HTTP, as the answers and errors of a dialect: JSON-RPC envelopes opened, statuses understood.
+"""Decodes HTTP answers by a dialect: it opens JSON-RPC envelopes and interprets statuses.
 
-Invariant: pure. Whatever the bytes, an answer, or an A2AError, or HttpRefusal; never an exception of a parser.
+Invariant: pure. Any bytes give an answer, an A2AError or an HttpRefusal; never an exception of a parser.
 """
 
 from typing import NoReturn
@@ -20,13 +20,13 @@ from dragoman.model.updates import Update
 
 _NOTHING = Raw(b"")
 _PINGS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
-"""Events by which some servers keep a stream open, where a comment would do; their data is anything."""
+"""Events that some servers send to keep a stream open, where a comment would do; their data is arbitrary."""
 
 _EMPTY = ("", "[DONE]")
-"""Data that tells of nothing; the second ends streams of servers that also speak to OpenAI's clients."""
+"""Data without content. Servers that also serve OpenAI's clients end a stream with the second."""
 
 _FOR_NOW = frozenset({429, 503})
-"""Statuses that say more than a code that stands for any failure."""
+"""Statuses that say more than a generic error code does."""
 
 _EXPECTED = "expected a JSON-RPC answer with `result` or `error`"
 
@@ -39,7 +39,7 @@ class _Envelope(Struct):
 
     @property
     def failure(self) -> bytes:
-        """The error, empty if there is none: some send `"error": null` beside a result."""
+        """The error, empty if there is none: some servers send `"error": null` beside a result."""
         if self.error is _NOTHING:
             return b""
         error = bytes(self.error)
@@ -50,7 +50,7 @@ _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
 class Reading(Struct, frozen=True):
-    """How the answers of one call are read. `call_id` is the id of the JSON-RPC call, 0 over HTTP+JSON."""
+    """Decodes the answers of one call. `call_id` is the id of the JSON-RPC call, 0 over HTTP+JSON."""
 
     tongue: Tongue
     operation: Operation
@@ -58,17 +58,17 @@ class Reading(Struct, frozen=True):
     call_id: int
 
     def answer(self, body: bytes) -> Answer:
-        """The answer in the body of a 2xx. Raises A2AError."""
+        """Decode the body of a 2xx. Raises A2AError."""
         if not self.call_id and not body.strip():
-            body = b"{}"  # as of a 204, which some answer a DELETE with
+            body = b"{}"  # a 204 has no body: some servers answer a DELETE with it
         result = self._result(body) if self.call_id else body
         try:
             return self.tongue.read_answer(self.operation, result)
         except InvalidAgentResponse as error:
-            raise self._told(error) from None
+            raise self._add_url(error) from None
 
     def only(self, body: bytes) -> tuple[Update, ...]:
-        """The updates in a body that came in place of a stream. Raises A2AError."""
+        """Decode the body of an answer that came instead of a stream. Raises A2AError."""
         result = self._result(body) if self.call_id else body
         try:
             return self.tongue.read_update(result)
@@ -76,17 +76,17 @@ class Reading(Struct, frozen=True):
             try:
                 answer = self.tongue.read_answer(self.operation, result)
             except InvalidAgentResponse:
-                raise self._told(error) from None
+                raise self._add_url(error) from None
             if isinstance(answer, Task | Message):
                 return (answer,)
-            raise self._told(error) from None
+            raise self._add_url(error) from None
 
     def quickly(self, data: str) -> Update | None:
-        """What the data of an event tells that is as it should be; None of any other, which `updates` is asked for."""
+        """Decode an ordinary event by the fast path; return None for any other, which `updates` then decodes."""
         return self.tongue.read_event(data, self.call_id) if self.call_id else None
 
     def updates(self, event: ServerSentEvent) -> tuple[Update, ...]:
-        """What an event of a stream tells. Raises A2AError, also that which the event tells of."""
+        """Decode an event of a stream. Raises A2AError, which may be the error that the event carries."""
         if event.data in _EMPTY or event.event in _PINGS:
             return ()
         data = event.data.encode()
@@ -103,10 +103,10 @@ class Reading(Struct, frozen=True):
         try:
             return self.tongue.read_update(data)
         except InvalidAgentResponse as error:
-            raise self._told(error) from None
+            raise self._add_url(error) from None
 
     def refusal(self, body: bytes, status: int) -> A2AError | HttpRefusal:
-        """What an answer means whose status is not 2xx."""
+        """Decode an answer whose status is not 2xx."""
         if 300 <= status < 400:
             return HttpRefusal(self.url, status, body)
         told = True
@@ -117,7 +117,7 @@ class Reading(Struct, frozen=True):
                 if not refusals.untold(error) and not (status in _FOR_NOW and isinstance(error, InternalError)):
                     return error
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidAgentResponse):
-            told = False  # something on the way may have answered, in a manner of its own
+            told = False  # a proxy may have answered in a format of its own
         try:
             error = self.tongue.read_error(body, status)
         except InvalidAgentResponse:
@@ -141,7 +141,9 @@ class Reading(Struct, frozen=True):
         return result
 
     def _check_id(self, came: object, body: bytes) -> None:
-        """A number may come back as a string, or not at all: the exchange is ours alone. Another's id is a mistake."""
+        """Check the id of an answer. It may be a string or missing, as the exchange is ours alone; another call's id is
+        an error.
+        """
         if came != self.call_id and came is not None and str(came) != str(self.call_id):
             raise self._unreadable(f"expected an answer to the call {self.call_id}", body)
 
@@ -149,12 +151,12 @@ class Reading(Struct, frozen=True):
         try:
             meant = self.tongue.read_error(error, 0)
         except InvalidAgentResponse as unread:
-            raise self._told(unread) from None
+            raise self._add_url(unread) from None
         if refusals.untold(meant):
             raise self._unreadable("expected an error with a `code` or a `message`", error)
         raise meant
 
-    def _told(self, error: InvalidAgentResponse) -> InvalidAgentResponse:
+    def _add_url(self, error: InvalidAgentResponse) -> InvalidAgentResponse:
         return InvalidAgentResponse(f"{self.url}: {error.message}")
 
     def _unreadable(self, expected: str, body: bytes) -> InvalidAgentResponse:

@@ -1,7 +1,7 @@
-"""When a call is made again, and after how long.
+"""Decides when a call is repeated, and after how long.
 
-Invariant: a call that may have been carried out is made again only if it may be carried out twice, or if its receiver
-knows a repeated call (DESIGN: dedupe); a wait that a server asks for is kept to, or the call is given up.
+Invariant: a call that may have been carried out is repeated only if it may be carried out twice, or if its receiver
+recognises a repeated call (DESIGN: dedupe). A wait that a server asks for is respected, or the call is given up.
 """
 
 import asyncio
@@ -19,20 +19,21 @@ from dragoman.model.ids import Clock, SystemClock
 T = TypeVar("T")
 
 Pause = Callable[[float], Awaitable[None]]
-"""Waits so many seconds."""
+"""Waits for a number of seconds."""
 
 
 DOUBLINGS_MAX = 64
-"""A task that is asked for every few seconds is asked for more often in a day than a number can be doubled."""
+"""Limit of the exponent: a task that is polled every few seconds is polled more often in a day than a float can double.
+"""
 
 
 class Retries(Struct, frozen=True, kw_only=True):
-    """How often a call is made (`attempts`, 1 is once), and how long is waited in between.
+    """How often a call is made (`attempts`, where 1 means once), and how long to wait in between.
 
-    Waits grow from `first_s` twofold up to `longest_s`, each a random share of that, at least half. A server whose
-    answers to one call ask for more than `patience_s`, taken together, gets no further call. `dedupes`: the agent is
-    known to take a repeated message, of the same id or `Idempotency-Key`, for the same; None: if its card says so, and
-    for as long as that says.
+    Waits double from `first_s` up to `longest_s`; each is a random share of that, at least half. A server whose answers
+    to one call ask for more than `patience_s` in total gets no further call. `dedupes` True: the agent is known to
+    recognise a repeated message by its id or `Idempotency-Key`. None: only if its card says so, and for as long as it
+    says.
     """
 
     attempts: int = 4
@@ -42,9 +43,9 @@ class Retries(Struct, frozen=True, kw_only=True):
     dedupes: bool | None = None
 
     def repeats_s(self, said_s: float) -> float:
-        """For how long a send that may have arrived is made again, where the card says `said_s`.
+        """Return for how long a send that may have arrived is repeated, if the card says `said_s`.
 
-        A tenth less than that: the repeat needs time to arrive.
+        It is a tenth less than that, because the repeat needs time to arrive.
         """
         return 0.9 * said_s if self.dedupes is None else math.inf if self.dedupes else 0.0
 
@@ -53,9 +54,9 @@ RETRIES = Retries()
 
 
 class Later(Exception):
-    """The agent refused a call that may be made again: it was not carried out, or does no harm twice.
+    """The agent refused a call that may be repeated: it was not carried out, or a repeat does no harm.
 
-    `after_s` is how long the agent asks to wait, if it does. `error` is what it means if nothing better comes.
+    `after_s` is how long the agent asks to wait, None if it does not. `error` is raised if no attempt succeeds.
     """
 
     def __init__(self, error: Exception, after_s: float | None) -> None:
@@ -65,7 +66,7 @@ class Later(Exception):
 
 
 class Again(Struct, frozen=True):
-    """Makes calls again. `pause`, `chance` and `clock` are time and randomness, which tests give."""
+    """Repeats calls. `pause`, `chance` and `clock` are time and randomness, which tests replace."""
 
     retries: Retries = RETRIES
     pause: Pause = asyncio.sleep
@@ -73,9 +74,10 @@ class Again(Struct, frozen=True):
     clock: Clock = SystemClock()
 
     async def call(self, make: Callable[[], Awaitable[T]], *, repeatable: bool, within_s: float = math.inf) -> T:
-        """What `make` gives, made again after Later, and after a NoAnswer if that is safe: for `within_s`.
+        """Return the result of `make`. It is repeated after Later, and after a NoAnswer if that is safe, for
+        `within_s`.
 
-        What was waited for as long as it may be is not asked for again. Raises the last error; of a Later, that in it.
+        A wait that ran out is not repeated. Raises the last error; for a Later, the error in it.
         """
         attempt, began_ms, asked_s = 1, self.clock.now_ms(), 0.0
         while True:
@@ -99,7 +101,9 @@ class Again(Struct, frozen=True):
         return (self.clock.now_ms() - began_ms) / 1000 + wait_s > within_s
 
     def after_s(self, headers: Mapping[str, str]) -> float | None:
-        """How long an answer asks to wait (RFC 9110 §10.2.3), None if it does not. Names are in lower case."""
+        """Return how long an answer asks to wait (RFC 9110 §10.2.3), None if it does not. Header names are in lower
+        case.
+        """
         said = headers.get("retry-after", "").strip()
         if said.isascii() and said.isdigit():
             return float(said[:9])
@@ -109,14 +113,14 @@ class Again(Struct, frozen=True):
             return None
 
     def wait_s(self, attempt: int) -> float:
-        """How long to wait after so many attempts."""
+        """Return how long to wait after that many attempts."""
         doubled = 2.0 ** min(attempt - 1, DOUBLINGS_MAX)
         whole: float = min(self.retries.longest_s, self.retries.first_s * doubled)
         return whole * (0.5 + 0.5 * self.chance())
 
 
 def _worthwhile(error: NoAnswer, repeatable: bool) -> bool:
-    """Whether a call without an answer may be made again, and could get one."""
+    """Whether a call that got no answer may be repeated, and a repeat could get one."""
     if error.sent:
         return repeatable and not isinstance(error, CallTimedOut)
     return not (isinstance(error, NotReached) and error.permanent)

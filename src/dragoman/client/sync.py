@@ -1,10 +1,11 @@
 """The client for scripts and notebooks: the same calls, without `async` and `await`.
 
-Each method is made of the asynchronous one of the same name, whose signature and docstring it keeps; it runs on an
-event loop in a thread of its own, so that it works where another loop runs already, as in Jupyter. Type checkers see
-every parameter, through ParamSpec: nothing is written, or generated, twice.
+Each method wraps the asynchronous method of the same name and keeps its signature and docstring. It runs on an event
+loop in a separate thread, so it also works where a loop is already running, as in Jupyter. ParamSpec shows every
+parameter to type checkers, so nothing is written or generated twice.
 
-Invariant: what a call leaves open is closed with the agent; a KeyboardInterrupt cancels the call that it interrupts.
+Invariant: closing the agent closes everything that its calls left open; a KeyboardInterrupt cancels the call that it
+interrupts.
 """
 
 import asyncio
@@ -30,11 +31,11 @@ T = TypeVar("T")
 Inner = TypeVar("Inner")
 
 CLOSE_S = 10.0
-"""How long closing waits for the thread; what is open then dies with the process."""
+"""How long closing waits for the thread. The thread is a daemon: what is still open then dies with the process."""
 
 
 class Thread:
-    """An event loop in a thread of its own, in which one context manager is open."""
+    """An event loop in its own thread, with one context manager open in it."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -43,7 +44,7 @@ class Thread:
         self._thread: threading.Thread | None = None
 
     def open(self, manager: AbstractAsyncContextManager[T]) -> T:
-        """Begin, and enter the context manager in the thread."""
+        """Start the thread and enter the context manager in it."""
         entered: Future[T] = Future()
         thread = threading.Thread(target=self._main, args=(manager, entered), name="dragoman-client", daemon=True)
         self._thread = thread
@@ -55,26 +56,27 @@ class Thread:
             raise
 
     def run(self, call: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What the coroutine gives that `call` makes, which is made and run in the thread: an interrupt leaves none.
+        """Run the coroutine that `call` creates in the thread, and return its result. An interrupt cancels it.
 
         Raises RuntimeError in the thread itself, or after the end.
         """
         if self._ended.is_set() or threading.current_thread() is self._thread:
-            raise RuntimeError("the agent is closed" if self._ended.is_set() else "here dragoman.client is the client")
+            fault = "the agent is closed" if self._ended.is_set() else "inside its own thread use dragoman.client"
+            raise RuntimeError(fault)
         future: Future[T] = Future()
         tasks: list[asyncio.Task[T]] = []
 
         def begin() -> None:
             try:
                 tasks.append(self._loop.create_task(call()))
-            except TypeError as error:  # of its parameters
+            except TypeError as error:  # the parameters do not fit the call
                 future.set_exception(error)
             else:
                 tasks[0].add_done_callback(lambda task: _copy(task, future))
 
         def end() -> None:
             if tasks:
-                tasks[0].cancel()  # one that is done already is about to be copied
+                tasks[0].cancel()  # no effect on a finished task, whose result is about to be copied
             else:
                 future.cancel()
 
@@ -84,28 +86,28 @@ class Thread:
         except CancelledError:
             raise RuntimeError("the agent was closed meanwhile") from None
         except BaseException:
-            if not future.done():  # an interrupt: the call is not left alone
+            if not future.done():  # an interrupt: cancel the call and wait for it
                 self._loop.call_soon_threadsafe(end)
                 with suppress(BaseException):
                     future.result(CLOSE_S)
             raise
 
     def leave(self, updates: AsyncGenerator[Any, None]) -> None:
-        """Close a stream, unless the end of the thread has done so."""
+        """Close a stream, unless the end of the thread has already closed it."""
         if self._ended.is_set():
             return
         if threading.current_thread() is self._thread:  # the garbage collector runs anywhere
-            self._loop.create_task(_closed(updates))
+            self._loop.create_task(_close_stream(updates))
             return
-        self.run(lambda: _closed(updates))
+        self.run(lambda: _close_stream(updates))
 
     def close(self) -> None:
-        """Leave the context manager, and end the thread."""
+        """Exit the context manager and end the thread."""
         if not self._ended.is_set():
             try:
                 self._loop.call_soon_threadsafe(self._end)
             except RuntimeError:
-                pass  # it has ended by itself
+                pass  # the loop has already ended
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(CLOSE_S)
 
@@ -117,13 +119,13 @@ class Thread:
     def _main(self, manager: AbstractAsyncContextManager[T], entered: "Future[T]") -> None:
         with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
             try:
-                runner.run(self._held(manager, entered))
+                runner.run(self._hold(manager, entered))
             except BaseException as error:
                 if entered.done():
                     raise
                 entered.set_exception(error)
 
-    async def _held(self, manager: AbstractAsyncContextManager[T], entered: "Future[T]") -> None:
+    async def _hold(self, manager: AbstractAsyncContextManager[T], entered: "Future[T]") -> None:
         if self._ended.is_set():
             raise asyncio.CancelledError
         self._entering = asyncio.current_task()
@@ -138,7 +140,7 @@ class Thread:
 
 
 class Twin(Generic[Inner]):
-    """Something asynchronous that lives in a thread, seen from outside; `owner` stays open as long as this is used."""
+    """The synchronous twin of an object in the thread. Using it keeps `owner` open."""
 
     def __init__(self, inner: Inner, thread: Thread, owner: object = None) -> None:
         self._inner = inner
@@ -154,7 +156,7 @@ class _Twin(Protocol):
 def blocking(
     method: Callable[Concatenate[Any, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Twin, P], T]:
-    """The method of a twin that waits for what the asynchronous one gives."""
+    """Wrap an asynchronous method as one that blocks until its result is there."""
 
     @wraps(method)
     def waits(self: _Twin, /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -166,7 +168,7 @@ def blocking(
 def iterated(
     method: Callable[Concatenate[Any, P], AsyncGenerator[T, None]],
 ) -> Callable[Concatenate[_Twin, P], Iterator[T]]:
-    """The method of a twin that gives what the asynchronous one gives, each as it comes."""
+    """Wrap an asynchronous generator as an iterator that yields each item as it comes."""
 
     @wraps(method)
     def iterates(self: _Twin, /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
@@ -181,7 +183,7 @@ def iterated(
 
 
 def _copy(task: "asyncio.Task[T]", future: "Future[T]") -> None:
-    """What the task came to, for the thread that waits for it."""
+    """Copy the task's outcome to the future of the waiting thread."""
     if task.cancelled():
         future.cancel()
     elif (error := task.exception()) is not None:
@@ -194,12 +196,12 @@ async def _next(updates: AsyncGenerator[T, None]) -> T | None:
     return await anext(updates, None)
 
 
-async def _closed(updates: AsyncGenerator[Any, None]) -> None:
+async def _close_stream(updates: AsyncGenerator[Any, None]) -> None:
     await updates.aclose()
 
 
 class Webhooks(Twin[AsyncWebhooks]):
-    """Where an agent is to tell of a task's changes."""
+    """The webhooks of a remote agent's tasks."""
 
     set = blocking(AsyncWebhooks.set)
     get = blocking(AsyncWebhooks.get)
@@ -215,7 +217,7 @@ class Conversation(Twin[AsyncConversation]):
 
     @property
     def context_id(self) -> str | None:
-        """What the agent calls the conversation, None before it has answered."""
+        """The agent's id for the conversation, None before its first answer."""
         return self._inner.context_id
 
     @property
@@ -230,7 +232,7 @@ class Conversation(Twin[AsyncConversation]):
 
 
 class Agent(Twin[Connection]):
-    """An agent that can be asked. `connect` gives one; it is to be closed, or used in a `with`."""
+    """A connected agent, as returned by `connect`. Close it, or use it in a `with` block."""
 
     send = blocking(Connection.send)
     stream = iterated(Connection.stream)
@@ -245,16 +247,16 @@ class Agent(Twin[Connection]):
 
     def __init__(self, inner: Connection, thread: Thread) -> None:
         super().__init__(inner, thread)
-        self._close = weakref.finalize(self, thread.close)  # also when the interpreter ends
+        self._close = weakref.finalize(self, thread.close)  # runs when the interpreter exits, too
 
     @property
     def card(self) -> RemoteCard | None:
-        """The agent's card; None if a dialect was given, so that none was needed."""
+        """The agent's card; None if a dialect was given, which makes the card unnecessary."""
         return self._inner.card
 
     @property
     def interface(self) -> Interface:
-        """The endpoint that is spoken to."""
+        """The endpoint in use."""
         return self._inner.interface
 
     @property
@@ -263,11 +265,11 @@ class Agent(Twin[Connection]):
         return Webhooks(self._inner.webhooks, self._thread, self)
 
     def conversation(self, context_id: str | None = None) -> Conversation:
-        """A conversation, in which each thing said goes on from the one before."""
+        """Begin a conversation, in which each turn continues the one before."""
         return Conversation(self._inner.conversation(context_id), self._thread, self)
 
     def close(self) -> None:
-        """End what is open."""
+        """Close the connection and end the thread."""
         self._close()
 
     def __enter__(self) -> "Agent":

@@ -1,17 +1,19 @@
-"""How long a client waits, and for what: each wait has a name, which the error names when it was too long.
+"""The waits of a client. Each has a name, which the error quotes when it takes too long.
 
-Invariant: no wait on an agent is without an end.
+Invariant: every wait on an agent ends.
 """
 
 from msgspec import Struct
 
 
 class Timeouts(Struct, frozen=True, kw_only=True):
-    """`connect_s` is for a connection to come about, `card_s` for a card, `answer_s` for an answer, or the beginning of
-    a stream, once the call is on its way; `idle_s` for the next bytes of a stream; `mend_s` for a stream that broke to
-    be taken up again: as long as nothing answers.
+    """How long a client waits, in seconds.
 
-    An Egress of the caller's own has its own time for connections.
+    `connect_s` bounds making a connection, `card_s` fetching a card, `answer_s` an answer or the beginning of a stream
+    once the request is sent, `idle_s` the next bytes of a stream, and `mend_s` resuming a broken stream while nothing
+    answers.
+
+    An Egress that the caller passes has its own connect timeout.
     """
 
     connect_s: float = 5.0
@@ -19,9 +21,9 @@ class Timeouts(Struct, frozen=True, kw_only=True):
     answer_s: float = 330.0
     """Servers answer a blocking send after 5 minutes with the task as it stands."""
     idle_s: float = 120.0
-    """Servers of A2A send a comment every 15 to 30 s, if they send any; a stream that is cut is taken up again."""
+    """A2A servers send a comment every 15 to 30 s, if they send any; a stream that is cut is resumed."""
     mend_s: float = 120.0
-    """A restart of an agent, or of what stands before it, takes less."""
+    """Long enough for a restart of an agent, or of its proxy."""
 
 
 TIMEOUTS = Timeouts()

@@ -1,6 +1,6 @@
-"""The dialects that a client speaks, by name.
+"""The dialects that a client supports, by name.
 
-Invariant: a dialect is loaded when it is first spoken; a client of one does not pay for six.
+Invariant: a dialect is loaded on first use, so that a client of one does not pay for six.
 """
 
 from importlib import import_module
@@ -15,11 +15,11 @@ PACKAGES = {
     "evoai": "evoai",
     "protoagent": "protoagent",
 }
-"""Names as `dialect=` takes them, and where each is."""
+"""Names for `dialect=`, and the package of each."""
 
 
 def tongue(dialect: str | Tongue) -> Tongue:
-    """The dialect of that name. Raises ValueError if there is none."""
+    """Load the dialect of that name. Raises ValueError if there is none."""
     if isinstance(dialect, Tongue):
         return dialect
     if dialect not in PACKAGES:
@@ -30,7 +30,7 @@ def tongue(dialect: str | Tongue) -> Tongue:
 
 
 def double_base64(spoken: Tongue) -> Tongue:
-    """The dialect as spoken over HTTP+JSON by agents that put the bytes of files into base64 twice: only 0.3 has it."""
+    """Return the dialect for agents that encode the bytes of files in base64 twice over HTTP+JSON; only 0.3 differs."""
     if spoken is not tongue("0.3"):
         return spoken
     found = import_module("dragoman.dialects.v03.tongue").TWICE

@@ -1,7 +1,7 @@
-"""Calls and streams of one agent, over JSON-RPC or HTTP+JSON, in one dialect.
+"""Calls and streams to one agent, over JSON-RPC or HTTP+JSON, in one dialect.
 
-Invariant: what is raised is an A2AError (the agent's own, or InvalidAgentResponse), a PeerError or a NoAnswer; a call
-that may have been carried out is not made twice, unless that does no harm.
+Invariant: errors are an A2AError (the agent's own, or InvalidAgentResponse), a PeerError or a NoAnswer. A call that may
+have been carried out is not repeated unless a repeat does no harm.
 """
 
 import math
@@ -56,13 +56,13 @@ from dragoman.net.target import Target
 T = TypeVar("T")
 
 _READS = (GetTask, ListTasks, Subscribe, GetPushConfig, ListPushConfigs, DeletePushConfig, GetExtendedCard)
-"""Operations that may be carried out twice."""
+"""Operations that do no harm when they are carried out twice."""
 
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 
 
 class _Call(Struct, frozen=True):
-    """A request that is about to go out, and how its answer is read."""
+    """A request that is about to be sent, and the reader of its answer."""
 
     verb: str
     to: Target
@@ -73,12 +73,14 @@ class _Call(Struct, frozen=True):
 
     @property
     def repeatable(self) -> bool:
-        """Whether it may be made again after it may have been carried out: for `repeats_s`."""
+        """Whether it may be repeated, for `repeats_s`, even if it may have been carried out."""
         return self.repeats_s > 0
 
 
 class Transport:
-    """One endpoint of an agent. `headers` go with every request; `spoken` is the dialect, if not one of Dragoman's."""
+    """One endpoint of an agent. `headers` go with every request; `spoken` is the dialect, if it is not one of
+    Dragoman's.
+    """
 
     def __init__(
         self,
@@ -112,16 +114,16 @@ class Transport:
 
     @property
     def repeats_s(self) -> float:
-        """For how long a send that may have arrived is made again."""
+        """For how long a send that may have arrived is repeated, in seconds."""
         return self._again.retries.repeats_s(self.interface.dedupes_s)
 
     async def call(
         self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
     ) -> Answer:
-        """The answer to an operation that is not a stream."""
-        call = self._encoded(operation, idempotency_key, traceparent)
+        """Return the answer to an operation that is not a stream."""
+        call = self._encode(operation, idempotency_key, traceparent)
         return await self._again.call(
-            partial(self._made, call), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
+            partial(self._send, call), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
         )
 
     async def stream(
@@ -133,16 +135,16 @@ class Transport:
         traceparent: str | None = None,
         place: Place | None = None,
     ) -> AsyncGenerator[Batch, None]:
-        """The updates of a stream, as many at a time as came together, and one at least.
+        """Yield the updates of a stream in batches: at least one, and as many as arrived together.
 
-        `after` is sent as `Last-Event-ID`. What `place` knows is left out, and it learns what comes. An agent that
-        answers with a result instead gives a stream of that alone. The iterator ends when the agent ends the stream; to
-        leave it earlier, close it.
+        `after` is sent as `Last-Event-ID`. Events that `place` already knows are left out, and it records the new ones.
+        An agent that answers with a result instead of a stream yields only that result. The iterator ends when the
+        agent ends the stream; to stop earlier, close it.
         """
         supported = self.tongue.streams if isinstance(operation, StreamMessage) else self.tongue.subscribes
         if not supported:
-            raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: send, and ask with get")
-        call = self._encoded(operation, idempotency_key, traceparent, after)
+            raise UnsupportedOperation(f"the dialect {self.tongue.name} has no such stream: use send, then get")
+        call = self._encode(operation, idempotency_key, traceparent, after)
         async with AsyncExitStack() as open_:
             opened = await (self._open if self._rpc or call.body else self._open_either)(call, open_)
             if isinstance(opened, tuple):
@@ -170,7 +172,7 @@ class Transport:
                             if updates:
                                 batch.append((told, updates[-1]))
                     except A2AError as error:
-                        if batch:  # what came before it is told first
+                        if batch:  # yield what came before the error first
                             yield batch
                         raise error
                     if batch:
@@ -183,14 +185,14 @@ class Transport:
 
     async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
         return await self._again.call(
-            partial(self._opened, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
+            partial(self._begin, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
         )
 
     async def _open_either(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
-        """Subscribe over HTTP+JSON by GET or by POST, whichever the server takes; that is remembered.
+        """Subscribe over HTTP+JSON by GET or by POST, whichever the server accepts, and remember that.
 
-        The proto file of A2A 1.0 says GET; the official SDKs' clients POST, and some servers take nothing else. These
-        may read the GET as that of a task whose id ends in `:subscribe`, and not find it.
+        The proto file of A2A 1.0 says GET. The official SDKs' clients use POST, and some servers accept nothing else.
+        Such a server may take the GET for a read of a task whose id ends in `:subscribe`, and not find it.
         """
         known = self._subscribes_by
         first = replace(call, verb=known or call.verb)
@@ -213,7 +215,7 @@ class Transport:
         self._subscribes_by = first.verb
         return opened
 
-    async def _made(self, call: _Call) -> Answer:
+    async def _send(self, call: _Call) -> Answer:
         try:
             reply = await self._way.request(
                 call.verb, call.to, timeout_s=self._timeouts.answer_s, headers=call.headers, body=call.body
@@ -222,7 +224,7 @@ class Transport:
             raise no_answer(error, "answer_s") from error
         return self._read(call, reply, call.reading.answer)
 
-    async def _opened(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
+    async def _begin(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
         try:
             flow = await open_.enter_async_context(
                 self._way.stream(
@@ -247,7 +249,7 @@ class Transport:
         return self._read(call, reply, call.reading.only)
 
     def _read(self, call: _Call, reply: Reply, read: Callable[[bytes], T]) -> T:
-        """What an answer says. Raises Later for a refusal after which the call may be made again."""
+        """Decode an answer. Raises Later for a refusal after which the call may be repeated."""
         try:
             if not reply.ok:
                 raise call.reading.refusal(reply.body, reply.status)
@@ -262,10 +264,10 @@ class Transport:
                 raise
             raise Later(error, after_s) from error
 
-    def _encoded(
+    def _encode(
         self, operation: Operation, idempotency_key: str | None, traceparent: str | None, after: str | None = None
     ) -> _Call:
-        """The request for an operation. Raises UnsupportedOperation or InvalidParams."""
+        """Encode an operation as a request. Raises UnsupportedOperation or InvalidParams."""
         if self.interface.tenant and not operation.tenant:
             operation = replace(operation, tenant=self.interface.tenant)
         headers = dict(self._headers)
@@ -296,14 +298,14 @@ class Transport:
 
 
 def _unrouted(error: A2AError | HttpRefusal) -> bool:
-    """Whether an error may mean that the server has no such path for this HTTP method."""
+    """Whether an error may mean that the server has no such route for this HTTP method."""
     if isinstance(error, HttpRefusal):
         return error.status in (404, 405)
     return isinstance(error, NotFound | MethodNotAllowed | MethodNotFound | TaskNotFound)
 
 
 def _below(base: Target, path: str) -> Target:
-    """The URL of a route: after the interface's path, with the queries of both."""
+    """Return the URL of a route: the interface's path, then the route's, with the queries of both."""
     above, _, query = base.url.partition("?")
     route, _, more = path.partition("?")
     queries = "&".join(filter(None, (query, more)))

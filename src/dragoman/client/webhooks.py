@@ -22,7 +22,7 @@ Ask = Callable[[Operation], Awaitable[Answer]]
 
 
 class Webhooks:
-    """Where an agent is to tell of a task's changes (A2A 1.0 §3.1.7 to §3.1.10)."""
+    """The webhooks of a remote agent's tasks (A2A 1.0 §3.1.7 to §3.1.10)."""
 
     def __init__(self, ask: Ask) -> None:
         self._ask = ask
@@ -39,9 +39,9 @@ class Webhooks:
         secret: str | None = None,
         events: Sequence[str] = (),
     ) -> PushConfig:
-        """Register a webhook. `scheme` and `credentials` are what the agent shows to it; see PushConfig.
+        """Register a webhook. The agent shows `scheme` and `credentials` to it; see PushConfig.
 
-        A PushConfig in place of the URL says everything. Raises TypeError if something is said beside it.
+        A PushConfig may take the place of the URL and of everything else. Raises TypeError if both are given.
         """
         said = PushConfig(
             url="",
@@ -58,15 +58,15 @@ class Webhooks:
         elif said == PushConfig(url="", task_id=task_id):
             config = replace(url, task_id=task_id)
         else:
-            raise TypeError("a PushConfig says everything: put what stands beside it into it")
+            raise TypeError("a PushConfig takes no further arguments: put them into it")
         return _one(await self._ask(CreatePushConfig(config=config)))
 
     async def get(self, task_id: str, id: str = "") -> PushConfig:  # noqa: A002
-        """One webhook; without an id the oldest, where the dialect lets it be left out."""
+        """Return one webhook; without an id the oldest, in dialects where the id is optional."""
         return _one(await self._ask(GetPushConfig(task_id=task_id, id=id)))
 
     async def list(self, task_id: str) -> tuple[PushConfig, ...]:
-        """All webhooks of a task."""
+        """Return all webhooks of a task."""
         answer = await self._ask(ListPushConfigs(task_id=task_id))
         if answer is None:
             return ()
@@ -75,7 +75,7 @@ class Webhooks:
         return answer
 
     async def delete(self, task_id: str, id: str = "") -> None:  # noqa: A002
-        """Forget a webhook; without an id all of the task's, where the dialect lets it be left out."""
+        """Delete a webhook; without an id all of the task's, in dialects where the id is optional."""
         await self._ask(DeletePushConfig(task_id=task_id, id=id))
 
 

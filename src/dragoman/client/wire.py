@@ -1,6 +1,6 @@
-"""JSON over HTTP, as a client of another agent needs it.
+"""JSON over HTTP for clients of other agents.
 
-Invariant: whatever bytes come back, the result is a JSON object, or PeerError, InvalidAgentResponse or EgressError.
+Invariant: any answer gives a JSON object, PeerError, InvalidAgentResponse or EgressError.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
 
 class Requester(Protocol):
-    """What can make a request: an Egress, or one that adds credentials."""
+    """Anything that can send a request: an Egress, or a wrapper that adds credentials."""
 
     async def request(
         self,
@@ -35,7 +35,7 @@ class Requester(Protocol):
 
 
 class Way(Requester, Protocol):
-    """What can also open a stream."""
+    """A Requester that can also open a stream."""
 
     def stream(
         self,
@@ -52,7 +52,7 @@ class Way(Requester, Protocol):
 
 
 async def get_object(egress: Requester, url: str, *, timeout_s: float, headers: Mapping[str, str]) -> dict[str, Any]:
-    """The JSON object at `url`."""
+    """Fetch the JSON object at `url`."""
     reply = await egress.request("GET", url, timeout_s=timeout_s, headers={"Accept": "application/json", **headers})
     return _object(reply, checked(url))
 
@@ -60,7 +60,7 @@ async def get_object(egress: Requester, url: str, *, timeout_s: float, headers: 
 async def post_object(
     egress: Requester, url: str, content: object, *, timeout_s: float, headers: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The JSON object that `url` answers to `content`."""
+    """POST `content` to `url`, and return the JSON object that it answers."""
     body = msgspec.json.encode(content)
     reply = await egress.request("POST", url, body=body, timeout_s=timeout_s, headers={**JSON, **headers})
     return _object(reply, checked(url))

@@ -133,14 +133,14 @@ class Connection(asyncio.Protocol):
         if self._waiting is None or self._waiting.done() or self.end is not None:
             return
         if self._paused:
-            if self._fd >= 0 and self._received():
+            if self._fd >= 0 and self._read_socket():
                 return
             self._receive(True)
         self._draining = True
         loop = asyncio.get_running_loop()
         loop.call_soon(loop.call_soon, self._drained)  # the loop of the standard library receives between the two
 
-    def _received(self) -> bool:
+    def _read_socket(self) -> bool:
         """Receive what has come, past the loop, to which that is two changes of what it watches and three turns.
 
         False if the loop shall see to the rest: nothing is there, the end of all, or the beginning of a chunk.
@@ -187,7 +187,7 @@ class Connection(asyncio.Protocol):
     def close(self, end: End = End.CLOSED) -> None:
         """End it at once, for a reason."""
         if self.end is None:
-            self._ended(end)
+            self._set_end(end)
             if self._transport is not None:
                 self._transport.abort()
 
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The loop's."""
-        self._ended(End.LOST)
+        self._set_end(End.LOST)
         self._gone(self)
         if not self.lost.done():
             self.lost.set_result(None)
@@ -240,7 +240,7 @@ class Connection(asyncio.Protocol):
         self._until_s = until_s
         self._late = asyncio.get_running_loop().call_at(until_s, self.close, End.LATE)
 
-    def _ended(self, end: End) -> None:
+    def _set_end(self, end: End) -> None:
         if self.end is None:
             self.end = end
             self._wake()

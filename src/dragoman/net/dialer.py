@@ -101,8 +101,8 @@ class Dialer:
                 async with asyncio.timeout(self._connect_timeout_s) as connecting:
                     end_s = connecting.when()
                     assert end_s is not None
-                    dialled = await self._connected(to, addresses, min(end_s, until_s))
-                    return await self._joined(dialled, to)
+                    dialled = await self._connect(to, addresses, min(end_s, until_s))
+                    return await self._open_connection(dialled, to)
         except TimeoutError as error:
             raise late(to.shown) from error
         except Unresolved as error:
@@ -124,7 +124,7 @@ class Dialer:
             raise Unresolved("does not exist, or has no address: check its name") from error
         return [f"{place[0]}%{place[3]}" if len(place) == 4 and place[3] else str(place[0]) for *_, place in found]
 
-    async def _connected(self, to: Target, addresses: Sequence[str], until_s: float) -> socket.socket:
+    async def _connect(self, to: Target, addresses: Sequence[str], until_s: float) -> socket.socket:
         """A connection to the first address that takes one. Raises OSError; AddressRefused if one was refused."""
         loop = asyncio.get_running_loop()
         refused: str | None = None
@@ -136,20 +136,20 @@ class Dialer:
             now_s = loop.time()
             try:
                 async with asyncio.timeout_at(min(until_s, now_s + max(ADDRESS_S, (until_s - now_s) / left))):
-                    return await _dialled(address, to.port)
+                    return await _connect_socket(address, to.port)
             except OSError as error:  # a timeout is one too
                 failed = error
         if refused is not None:
             raise AddressRefused(to.shown, f"its host stands for {refused}, which may not be called from here")
         raise failed
 
-    async def _joined(self, dialled: socket.socket, to: Target) -> Connection:
+    async def _open_connection(self, dialled: socket.socket, to: Target) -> Connection:
         """What speaks over a socket: where the URL says so through TLS, to the host that the URL names."""
         try:
             over: dict[str, Any] = {}
             if to.scheme == "https":
                 if self._tls is None:
-                    self._tls = await asyncio.to_thread(_trusting)
+                    self._tls = await asyncio.to_thread(_make_tls_context)
                 over = {
                     "ssl": self._tls,
                     "server_hostname": to.host.removesuffix("."),  # RFC 6066 §3
@@ -182,7 +182,7 @@ def silence(connection: Connection, shown: str, timeout_s: float) -> EgressError
     return Broken(shown, "the connection broke before the answer was complete, or what came is not HTTP")
 
 
-async def _dialled(address: str, port: int) -> socket.socket:
+async def _connect_socket(address: str, port: int) -> socket.socket:
     """A socket that is connected to this very address."""
     dialled = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
@@ -195,7 +195,7 @@ async def _dialled(address: str, port: int) -> socket.socket:
     return dialled
 
 
-def _trusting() -> ssl.SSLContext:
+def _make_tls_context() -> ssl.SSLContext:
     """What this machine trusts; read from files, which takes a while."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])

@@ -106,9 +106,9 @@ class Egress:
 
         Raises EgressError, whose `sent` says whether the other side may have carried the request out.
         """
-        call, answer = self._called(url), Answer(self._max_answer_bytes, Want.ALL, method=method)
-        connection = await self._asked(call, method, headers, body, answer, timeout_s)
-        self._released(connection)
+        call, answer = self._parse_url(url), Answer(self._max_answer_bytes, Want.ALL, method=method)
+        connection = await self._send(call, method, headers, body, answer, timeout_s)
+        self._release(connection)
         if answer.coded:
             raise compressed(call.shown)
         if answer.large:
@@ -135,8 +135,8 @@ class Egress:
 
         Raises EgressError as `request`; so does reading.
         """
-        call, answer = self._called(url), Answer(want=Want.PIECES, method=method)
-        connection = await self._asked(call, method, headers, body, answer, head_timeout_s)
+        call, answer = self._parse_url(url), Answer(want=Want.PIECES, method=method)
+        connection = await self._send(call, method, headers, body, answer, head_timeout_s)
         try:
             if not answer.status:
                 raise silence(connection, call.shown, head_timeout_s)
@@ -146,17 +146,17 @@ class Egress:
             finally:
                 flow.close()
         finally:
-            self._released(connection)
+            self._release(connection)
 
     async def reach(self, url: str | Target, *, timeout_s: float) -> None:
         """Make a connection as for a request, under the same policy, and ask nothing over it. Raises EgressError."""
-        await self._dialer.reach(self._called(url).to, asyncio.get_running_loop().time() + timeout_s)
+        await self._dialer.reach(self._parse_url(url).to, asyncio.get_running_loop().time() + timeout_s)
 
     async def close(self) -> None:
         """Close every connection. A later request opens new ones."""
         await self._dialer.close()
 
-    async def _asked(
+    async def _send(
         self,
         call: _Call,
         method: str,
@@ -181,11 +181,11 @@ class Egress:
             self._room.leave(call.place)
             raise
 
-    def _released(self, connection: Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         self._dialer.release(connection)
         self._room.leave(connection.place)
 
-    def _called(self, url: str | Target) -> _Call:
+    def _parse_url(self, url: str | Target) -> _Call:
         """A URL as it is asked for. Raises BadUrl."""
         if isinstance(url, Target):
             return _Call(url, (url.scheme, url.host, url.port), url.shown, {})
