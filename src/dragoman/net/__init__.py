@@ -1,1 +1,1 @@
-"""The only way out: whatever Dragoman asks of another host goes through here."""
+"""Outgoing connections: every request from Dragoman to another host goes through this package."""

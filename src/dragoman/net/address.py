@@ -1,7 +1,8 @@
-"""May this address be dialled? Everything that is not reachable on the open internet is refused, IPv4 in IPv6 too.
+"""Decides whether an address may be dialled. Everything that is not on the public internet is refused, also IPv4 in
+IPv6.
 
-Invariant: a verdict is over the address alone, and the tables are Dragoman's own, as `ipaddress` of Python 3.11 calls
-some of these global (192.0.0.8, 192.88.99.1, ::127.0.0.1, 64:ff9b::10.0.0.1).
+Invariant: a verdict depends on the address alone. The tables are Dragoman's own, because `ipaddress` of Python 3.11
+calls some of these global (192.0.0.8, 192.88.99.1, ::127.0.0.1, 64:ff9b::10.0.0.1).
 """
 
 import re
@@ -17,7 +18,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 PARSED_MAX = 1024
-"""Addresses, and names that are none, that are remembered as what they stand for."""
+"""How many parsed addresses are remembered, and names that are not addresses."""
 
 _KINDS4 = tuple(
     (IPv4Network(network), kind)
@@ -40,7 +41,7 @@ _KINDS4 = tuple(
         ("224.0.0.0/4", "a multicast address"),
         ("255.255.255.255/32", "the broadcast address"),
         ("240.0.0.0/4", "a reserved address"),
-        # In no registry: what every virtual machine of Azure reaches its host by
+        # In no registry: the address at which every virtual machine of Azure reaches its host
         ("168.63.129.16/32", "an address of the cloud's platform"),
     )
 )
@@ -65,7 +66,7 @@ _KINDS6 = tuple(
 )
 
 _UNICAST = IPv6Network("2000::/3")
-"""All that IANA gives out for global use; what is beyond it is reserved."""
+"""The range that IANA assigns for global use; addresses beyond it are reserved."""
 
 _MAPPED = IPv6Network("::ffff:0:0/96")
 _NAT64 = IPv6Network("64:ff9b::/96")
@@ -77,7 +78,7 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 @lru_cache(PARSED_MAX)
 def parsed(address: str) -> Address | None:
-    """The address that a literal stands for, None if it is none. A zone (`%eth0`) is none: it names an interface.
+    """Parse an address literal, None if it is not one. One with a zone (`%eth0`) is refused too: it names an interface.
 
     The spelling must be plain: four decimal numbers without leading zeros, or hexadecimal groups, in ASCII.
     """
@@ -90,23 +91,25 @@ def parsed(address: str) -> Address | None:
 
 
 def fault(address: str) -> str | None:
-    """Why an address may not be dialled, as what it is (`a private address`); None if it is on the open internet."""
+    """Return why an address may not be dialled, as its kind (`a private address`); None if it is on the public
+    internet.
+    """
     return Guard()(address)
 
 
 class Resolves(Protocol):
-    """Who knows the addresses of hosts."""
+    """Resolves host names."""
 
     async def addresses(self, host: str) -> Sequence[str]:
-        """All that the host may be dialled at, at least one. Raises Unresolved."""
+        """Return all addresses of the host, at least one. Raises Unresolved."""
         ...
 
 
 class Guard:
-    """What may be dialled on behalf of others: the open internet, and what the operator allows besides.
+    """The policy for addresses that others name: the public internet, and what the operator allows in addition.
 
-    `allowed_cidrs` let their addresses through, those that are embedded in an IPv6 address too. `allowed_hosts` are for
-    an Egress without a guard: their addresses are not looked at. Called with an address, it is a policy of Egress.
+    `allowed_cidrs` allow their addresses, including those embedded in an IPv6 address. `allowed_hosts` are for an
+    Egress without a guard: their addresses are not checked. Called with an address, a Guard is a policy of Egress.
     """
 
     def __init__(self, allowed_hosts: Iterable[str] = (), allowed_cidrs: Iterable[str] = ()) -> None:
@@ -114,20 +117,20 @@ class Guard:
         self._networks: Collection[Network] = tuple(ip_network(cidr) for cidr in allowed_cidrs)
 
     def __call__(self, address: str) -> str | None:
-        """Why the address may not be dialled, in words that do not hold it; None if it may."""
+        """Return why the address may not be dialled, in words that do not contain it; None if it may."""
         if (known := parsed(address)) is None:
             return "not a plain IP address"
         return self._fault(known)
 
     def named(self, host: str) -> bool:
-        """Whether the operator named this very host: then neither DNS nor address are checked."""
+        """Whether the operator named exactly this host: then neither DNS nor addresses are checked."""
         return _plain(host) in self._hosts
 
     async def check(self, target: Target, resolver: Resolves) -> None:
-        """Ask about all addresses of a target before anything is kept of it; when it is dialled, they are asked again.
+        """Check all addresses of a target before it is stored. They are checked again when it is dialled.
 
-        Raises AddressRefused, naming the host and the kind of address but not the address itself, if one may not be
-        dialled, or if there is none.
+        Raises AddressRefused if an address may not be dialled, or if there is none. It names the host and the kind of
+        address, but not the address itself.
         """
         if self.named(target.host):
             return
@@ -149,7 +152,7 @@ class Guard:
         allowed = any(address in network for network in self._networks)
         if isinstance(address, IPv4Address):
             return None if allowed else next((kind for network, kind in _KINDS4 if address in network), None)
-        for inner in (embedded := _embedded(address)):  # also of an allowed one: `::/0` is not meant to hold 10.0.0.1
+        for inner in (embedded := _embedded(address)):  # checked even if allowed: `::/0` is not meant to allow 10.0.0.1
             if (reason := self._fault(inner)) is not None:
                 return f"{reason} inside an IPv6 address"
         if allowed or (embedded and address not in _UNICAST):
@@ -167,14 +170,14 @@ def _kind6(address: IPv6Address) -> str | None:
 
 
 def _embedded(address: IPv6Address) -> tuple[IPv4Address, ...]:
-    """The IPv4 addresses that packets to an IPv6 address may end up at."""
+    """Return the IPv4 addresses that packets to an IPv6 address may end up at."""
     bits = int(address)
     low = IPv4Address(bits & 0xFFFFFFFF)
     if address in _MAPPED or address in _NAT64:
         return (low,)
     if address in _6TO4:  # RFC 3056 §2
         return (IPv4Address(bits >> 80 & 0xFFFFFFFF),)
-    if address in _TEREDO:  # RFC 4380 §4: the server, and the client with its bits turned round
+    if address in _TEREDO:  # RFC 4380 §4: the server, and the client with its bits inverted
         return IPv4Address(bits >> 64 & 0xFFFFFFFF), IPv4Address(~bits & 0xFFFFFFFF)
     if address in _UNICAST and bits >> 32 & 0xFFFFFFFF in _ISATAP:
         return (low,)

@@ -1,8 +1,8 @@
-"""A connection to a host, and those that are kept between two requests.
+"""A connection to a host, and the pool of connections kept between requests.
 
-Invariant: a connection carries one exchange at a time, and outlives it only if that was clean; whatever comes while
-nobody asks ends it. HTTP/1.1 does not say whose answer one is: what comes once a request has gone out is taken for its
-answer, so that a host may answer too early, but only to what it is asked itself.
+Invariant: a connection carries one exchange at a time, and is kept afterwards only if that ended cleanly. Bytes that
+arrive between exchanges end it. HTTP/1.1 does not say which request an answer belongs to: the bytes after a request are
+taken as its answer. So a host may answer too early, but only a request that it gets itself.
 """
 
 import asyncio
@@ -14,24 +14,25 @@ from typing import cast
 from dragoman.net.exchange import Answer, NotHttp, Want
 
 HELD_BYTES_MAX = 64 * 1024
-"""With more than that unread of an answer in pieces no more is received; what was on its way comes still."""
+"""Unread bytes of an answer in pieces above which receiving pauses; bytes already on their way still arrive."""
 
 ENOUGH_BYTES = 16 * 1024
-"""With so much unread there is nothing to be gathered."""
+"""Unread bytes above which nothing is gathered."""
 
 REST_S = 1.0
-"""So long, once the status is there, the rest of an answer may take of which only that counts: who has said that all is
-well has no reason to hold the line."""
+"""How long the rest of an answer may take after its status, where only the status counts. A host that has answered has
+no reason to hold the connection.
+"""
 
 Place = tuple[str, str, int]
-"""Scheme, host and port: what a connection goes to."""
+"""Scheme, host and port: the destination of a connection."""
 
 Begin = Callable[["asyncio.Future[None]"], None]
-"""Is told that something has come, and ends the wait for more of it when it likes."""
+"""Called when something has come, with a future; resolving it ends the wait for more."""
 
 
 class End(enum.Enum):
-    """Why a connection is of no more use."""
+    """Why a connection can no longer be used."""
 
     LOST = "the other side ended it, or the network did"
     LATE = "no whole answer came in time"
@@ -40,7 +41,7 @@ class End(enum.Enum):
 
 
 class Connection(asyncio.Protocol):
-    """A connection to a place. `gone` is called once nothing is left of it."""
+    """A connection to a place. `gone` is called after it is closed."""
 
     __slots__ = (
         "_answer", "_begin", "_comes", "_draining", "_fd", "_gone", "_late", "_paused", "_transport", "_until_s",
@@ -65,10 +66,11 @@ class Connection(asyncio.Protocol):
         self._until_s = 0.0
 
     async def ask(self, request: bytes, answer: Answer, until_s: float) -> None:
-        """Send a request, and give its answer what comes. Returns when it is over, or the connection has ended.
+        """Send a request, and feed its answer with what comes. Returns when the answer is over or the connection has
+        ended.
 
-        Of an answer that is wanted in pieces it returns when the head has come. Of one whose status counts, the rest
-        has `REST_S`. `until_s` is a time of the loop. Whoever asked calls `finish` afterwards, in any case.
+        For an answer in pieces it returns when the head has come. If only the status counts, the rest has `REST_S`.
+        `until_s` is a time of the loop. The caller must call `finish` afterwards in any case.
         """
         if self.end is not None:
             return
@@ -87,7 +89,7 @@ class Connection(asyncio.Protocol):
             self._waiting = None
 
     async def more(self) -> None:
-        """Wait until something has come of an answer in pieces, or the connection has ended."""
+        """Wait until something of an answer in pieces has come, or the connection has ended."""
         if self._paused:
             self._receive(True)
         if self.end is None:
@@ -99,12 +101,14 @@ class Connection(asyncio.Protocol):
                 self._waiting = None
 
     def gathering(self, begin: Begin) -> "asyncio.Future[None] | None":
-        """What is done once something has come of an answer in pieces, and then when `begin` has it; None: do not wait.
+        """Return a future that is done when something of an answer in pieces has come and `begin`'s window is over;
+        None: do not wait.
 
-        `begin` is told when the first of it is there, and given what it is to end. What comes meanwhile is left where
-        it is, and received at once then: a read for each piece would cost more than all else that is done with it. Of
-        an answer that goes on coming not even the first is received before. Of one that comes in large pieces nothing
-        is left. It is over earlier when the connection has ended. One is waited for at a time.
+        When the first bytes have come, `begin` is called with a future that it resolves to end the window. Later bytes
+        stay in the socket meanwhile and are received at once then: a read for each piece would cost more than all other
+        work on it. While an answer keeps coming, even its first bytes are received only after the window. An answer in
+        large pieces is received without a window. The wait ends early if the connection does. Only one wait at a time
+        is allowed.
         """
         answer = self._answer
         if self.end is not None or answer is None or answer.over:
@@ -138,15 +142,17 @@ class Connection(asyncio.Protocol):
             self._receive(True)
         self._draining = True
         loop = asyncio.get_running_loop()
-        loop.call_soon(loop.call_soon, self._drained)  # the loop of the standard library receives between the two
+        loop.call_soon(loop.call_soon, self._drained)  # the standard library's loop receives between the two calls
 
     def _read_socket(self) -> bool:
-        """Receive what has come, past the loop, to which that is two changes of what it watches and three turns.
+        """Read the socket directly, without the event loop, which would need two changes of its watch list and three
+        turns.
 
-        False if the loop shall see to the rest: nothing is there, the end of all, or the beginning of a chunk.
+        Returns False to leave the rest to the loop: there are no bytes, the connection has ended, or a chunk has only
+        begun.
         """
         assert self._transport is not None
-        if self._transport.is_closing():  # what it read from may be another's by now
+        if self._transport.is_closing():  # its file descriptor may belong to another socket by now
             return False
         try:
             data = os.read(self._fd, ENOUGH_BYTES)
@@ -158,7 +164,9 @@ class Connection(asyncio.Protocol):
         if (answer := self._answer) is not None and not (answer.held or answer.over):
             return False
         self._drained()
-        self._comes = self._comes and len(data) < ENOUGH_BYTES  # there is more, which is not to come a bit a window
+        self._comes = (
+            self._comes and len(data) < ENOUGH_BYTES
+        )  # more is waiting, and must not come in one small read per window
         return True
 
     def _drained(self) -> None:
@@ -170,7 +178,7 @@ class Connection(asyncio.Protocol):
             self._wake()
 
     def finish(self) -> None:
-        """Nothing more is expected of the answer. Afterwards `end` is None if the connection may be used again."""
+        """End the exchange. Afterwards `end` is None if the connection may be used again."""
         if (answer := self._answer) is None:
             return
         self._answer = self._begin = None
@@ -178,27 +186,27 @@ class Connection(asyncio.Protocol):
         answer.close()
         if self.end is None:
             assert self._transport is not None
-            # What answers before it has read the whole request would take the rest of it for another one.
+            # A host that answers before it has read the whole request would take the rest for another request.
             if not answer.clean or self._transport.get_write_buffer_size():
                 self.close(End.CLOSED)
             elif self._paused:
                 self._receive(True)
 
     def close(self, end: End = End.CLOSED) -> None:
-        """End it at once, for a reason."""
+        """Close the connection at once, for a reason."""
         if self.end is None:
             self._set_end(end)
             if self._transport is not None:
                 self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The loop's."""
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's are none by their class
+        """Called by the loop."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit from it
         if os.name == "posix" and transport.get_extra_info("ssl_object") is None:
             self._fd = transport.get_extra_info("socket").fileno()
 
     def data_received(self, data: bytes) -> None:
-        """The loop's."""
+        """Called by the loop."""
         if (answer := self._answer) is None:
             self.close(End.GARBLED)
             return
@@ -221,20 +229,20 @@ class Connection(asyncio.Protocol):
                 self._gather()
 
     def eof_received(self) -> None:
-        """The loop's, which would write what is left to be written before it closes."""
+        """Called by the loop, which would otherwise write pending bytes before it closes."""
         if self._answer is not None:
             self._answer.end()
         self.close(End.LOST)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The loop's."""
+        """Called by the loop."""
         self._set_end(End.LOST)
         self._gone(self)
         if not self.lost.done():
             self.lost.set_result(None)
 
     def _ends_at(self, until_s: float) -> None:
-        """What is asked has so long; a time that was set before does not count any more."""
+        """Set the deadline of the exchange, in place of any earlier one."""
         if self._late is not None:
             self._late.cancel()
         self._until_s = until_s
@@ -261,7 +269,7 @@ class Connection(asyncio.Protocol):
 
 
 class Pool:
-    """Connections that nobody uses, the one that was used last first. Their number and their time are bounded.
+    """Unused connections, the most recently used first. Their number and their time are bounded.
 
     Belongs to the event loop of its first connection.
     """
@@ -273,14 +281,14 @@ class Pool:
         self._max = in_all_max
         self._idle_s = idle_s
         self._places: dict[Place, dict[Connection, None]] = {}
-        self._since_s: dict[Connection, float] = {}  # in the order in which they came
+        self._since_s: dict[Connection, float] = {}  # in order of arrival
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
         return len(self._since_s)
 
     def take(self, place: Place) -> Connection | None:
-        """One to a place, if there is one that has not ended."""
+        """Take a connection to a place, None if there is none that has not ended."""
         while (connections := self._places.get(place)) is not None:
             connection = next(reversed(connections))
             self.drop(connection)
@@ -289,7 +297,7 @@ class Pool:
         return None
 
     def keep(self, connection: Connection) -> None:
-        """One that somebody has used; for one too many, the one that was not used the longest ends."""
+        """Keep a connection. If that makes one too many, the least recently used one is closed."""
         loop = asyncio.get_running_loop()
         if len(connections := self._places.get(connection.place, ())) >= self._per_place_max:
             self._close(next(iter(connections)))
@@ -301,12 +309,12 @@ class Pool:
             self._timer = loop.call_later(self._idle_s, self._expire)
 
     def shrink(self, kept_max: int) -> None:
-        """End those that were not used the longest, until no more than that are left."""
+        """Close the least recently used connections until at most `kept_max` are left."""
         while len(self._since_s) > max(kept_max, 0):
             self._close(next(iter(self._since_s)))
 
     def drop(self, connection: Connection) -> None:
-        """Of this one nothing more is to be known, if anything was."""
+        """Forget a connection, if it is known."""
         if self._since_s.pop(connection, None) is None:
             return
         connections = self._places[connection.place]
@@ -315,7 +323,7 @@ class Pool:
             del self._places[connection.place]
 
     def close(self) -> None:
-        """End all of them."""
+        """Close all of them."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

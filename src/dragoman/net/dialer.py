@@ -1,6 +1,6 @@
-"""Where connections come from, and where they are kept: what Egress and Poster have in common.
+"""Makes and keeps connections for Egress and Poster.
 
-Invariant: no address is dialled that the policy was not asked about just then (invariant 13); no proxy is used.
+Invariant: before each dial the policy is asked about the address (invariant 13); no proxy is used.
 """
 
 import asyncio
@@ -16,22 +16,22 @@ from dragoman.net.exchange import Answer
 from dragoman.net.target import Target
 
 Policy = Callable[[str], str | None]
-"""Whether an IP address, as the socket is about to dial it, may be dialled: None, or what speaks against it."""
+"""Judges an IP address just before it is dialled: None allows it, a text says why it is refused."""
 
 CONNECT_TIMEOUT_S = 5.0
-"""How long a connection may take to come about; one that takes longer is as good as none."""
+"""How long making a connection may take."""
 
 ADDRESS_S = 1.0
-"""The least time for one address while there are others to try: one that is silent is not to take the time of all."""
+"""The least time for one address while others are left to try, so that a silent one does not use up the time of all."""
 
 IDLE_S = 15.0
-"""So long a connection is kept that nobody uses; most servers keep theirs for longer."""
+"""How long an unused connection is kept; most servers keep theirs for longer."""
 
 
 class Dialer:
-    """Connections under one policy. Without a `resolver` the C library is asked for addresses, on threads.
+    """Connections under one policy. Without a `resolver` the C library resolves names, on threads.
 
-    Belongs to the event loop of its first request, and is to be closed there.
+    Belongs to the event loop of its first request; close it there.
     """
 
     __slots__ = ("_connect_timeout_s", "_idle", "_open", "_policy", "_resolver", "_tls")
@@ -47,11 +47,11 @@ class Dialer:
     async def ask(
         self, to: Target, request: bytes, answer: Answer, until_s: float, *, again: bool, others_max: int | None = None
     ) -> Connection:
-        """Make a request on a connection that was kept, or a new one, and wait as `Connection.ask` does.
+        """Send a request on a kept connection or a new one, and wait as `Connection.ask` does.
 
-        With `again`, if a kept one was ended by the other side before a byte of an answer came, it is made once more,
-        on a new one. Before one is dialled, all but `others_max` that are kept are closed. What is returned is to be
-        given back by `release`; an answer without a status on it is told by `silence`.
+        With `again` the request is sent once more, on a new connection, if the other side ended the kept one before any
+        byte of the answer. Before a new connection is dialled, all but `others_max` kept ones are closed. The caller
+        gives the returned connection back with `release`. If the answer has no status, `silence` says why.
 
         Raises EgressError if there is no connection.
         """
@@ -64,22 +64,22 @@ class Dialer:
             try:
                 connection = await self._dial(to, until_s)
             except EgressError as error:
-                raise Broken(to.shown, "the connection that was kept broke, and there is no other") from error
+                raise Broken(to.shown, "the kept connection broke, and a new one could not be made") from error
             await self._ask(connection, request, answer, until_s)
         return connection
 
     async def reach(self, to: Target, until_s: float) -> None:
-        """Make a connection and end it again. Raises EgressError."""
+        """Open a connection and close it again. Raises EgressError."""
         (await self._dial(to, until_s)).close()
 
     def release(self, connection: Connection) -> None:
-        """Keep a connection whose answer nobody reads any further; or end it, unless the answer has come to its end."""
+        """Keep a connection if its answer is complete, else close it. Nothing more is read of the answer."""
         connection.finish()
         if connection.end is None:
             self._idle.keep(connection)
 
     async def close(self) -> None:
-        """End every connection, and the requests that use them. A later request opens new ones."""
+        """Close every connection, which ends the requests that use them. A later request opens new ones."""
         self._idle.close()
         ending = [connection.lost for connection in self._open]
         for connection in self._open:
@@ -109,7 +109,7 @@ class Dialer:
             raise Unreachable(to.shown, f"its host {error}") from error
         except ssl.SSLError as error:
             raise Unreachable(to.shown, "no TLS connection: check its certificate") from error
-        except UnicodeError as error:  # of a name that neither DNS nor TLS can ask for
+        except UnicodeError as error:  # the name can be written neither in DNS nor in TLS
             raise BadUrl(to.shown, "its host is not a name that can be called") from error
         except OSError as error:
             raise Unreachable(to.shown, "no connection: is it listening there?") from error
@@ -125,7 +125,7 @@ class Dialer:
         return [f"{place[0]}%{place[3]}" if len(place) == 4 and place[3] else str(place[0]) for *_, place in found]
 
     async def _connect(self, to: Target, addresses: Sequence[str], until_s: float) -> socket.socket:
-        """A connection to the first address that takes one. Raises OSError; AddressRefused if one was refused."""
+        """Return a socket to the first address that accepts. Raises OSError; AddressRefused if one was refused."""
         loop = asyncio.get_running_loop()
         refused: str | None = None
         failed: OSError = Unresolved("has no address")
@@ -144,7 +144,7 @@ class Dialer:
         raise failed
 
     async def _open_connection(self, dialled: socket.socket, to: Target) -> Connection:
-        """What speaks over a socket: where the URL says so through TLS, to the host that the URL names."""
+        """Open a Connection over a socket. For https it goes through TLS, verified for the host that the URL names."""
         try:
             over: dict[str, Any] = {}
             if to.scheme == "https":
@@ -171,19 +171,19 @@ class Dialer:
 
 
 def late(shown: str) -> EgressError:
-    """There was no connection in time."""
+    """Return the error for a connection that was not made in time."""
     return Unreachable(shown, "no connection in time: is it listening, and does a firewall let it be reached?")
 
 
 def silence(connection: Connection, shown: str, timeout_s: float) -> EgressError:
-    """Why there is no answer, or no more of it."""
+    """Return the error that says why there is no answer, or no more of it."""
     if connection.end is End.LATE:
         return TimedOut(shown, timeout_s)
     return Broken(shown, "the connection broke before the answer was complete, or what came is not HTTP")
 
 
 async def _connect_socket(address: str, port: int) -> socket.socket:
-    """A socket that is connected to this very address."""
+    """Return a socket that is connected to exactly this address."""
     dialled = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET, socket.SOCK_STREAM)
     try:
         dialled.setblocking(False)
@@ -196,7 +196,7 @@ async def _connect_socket(address: str, port: int) -> socket.socket:
 
 
 def _make_tls_context() -> ssl.SSLContext:
-    """What this machine trusts; read from files, which takes a while."""
+    """Load the certificates that this machine trusts; reading the files takes a while."""
     context = ssl.create_default_context()
     context.set_alpn_protocols(["http/1.1"])
     return context

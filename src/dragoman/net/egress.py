@@ -1,7 +1,7 @@
-"""Egress: the door through which HTTP requests leave; webhook calls have their own, Poster.
+"""Egress: sends all HTTP requests except webhook calls, which go through Poster.
 
-Invariant: no redirect is followed, no cookie kept, no proxy or password taken from the environment; no answer is larger
-than the limit, and no address is dialled that the policy was not asked about (invariant 13).
+Invariant: no redirect is followed, no cookie is kept, and no proxy or password comes from the environment. No answer is
+larger than the limit, and no address is dialled unless the policy allowed it (invariant 13).
 """
 
 import asyncio
@@ -22,19 +22,19 @@ from dragoman.net.room import Room
 from dragoman.net.target import Target, named
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
-"""As much as a request to this server may hold."""
+"""The same limit as for a request to this server."""
 
 CONNECTIONS_MAX = 100
 """Most connections of one Egress at once; further requests wait for one."""
 
 IDLE_MAX = 1000
-"""Most connections that are kept where their number has no limit."""
+"""Most kept connections if the number of connections is unlimited."""
 
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""RFC 9110 §9.2.2."""
+"""The idempotent methods of RFC 9110 §9.2.2."""
 
 _READ_MAX = 64
-"""So many URLs are taken apart once only; an Egress asks few hosts, but may ask for many tasks."""
+"""How many parsed URLs are remembered; an Egress calls few hosts, but with many different task URLs."""
 
 
 def operator_named(address: str) -> str | None:
@@ -43,7 +43,7 @@ def operator_named(address: str) -> str | None:
 
 
 class Reply(Struct, frozen=True):
-    """What came back, of any status. The names of headers are in lower case."""
+    """An answer of any status. Header names are in lower case."""
 
     status: int
     headers: Mapping[str, str]
@@ -56,7 +56,7 @@ class Reply(Struct, frozen=True):
 
 
 class _Call(Struct, frozen=True):
-    """A URL, ready to be asked: `headers` say who is asking where the URL does."""
+    """A parsed URL. `headers` hold the credentials that the URL contains."""
 
     to: Target
     place: Place
@@ -67,10 +67,10 @@ class _Call(Struct, frozen=True):
 class Egress:
     """One pool of connections, under one policy; pools of different policies share no connection.
 
-    `resolver` finds the addresses of hosts, and is not closed with it; without one the machine's C library is asked, on
-    threads. An answer of DNS is used for one connection. A connection that is kept was checked when it was made.
+    `resolver` finds the addresses of hosts, and is not closed with the pool; without one the C library is used, on
+    threads. A DNS answer is used for one connection. A kept connection was checked when it was made.
 
-    Belongs to the event loop of its first request, and is to be closed there.
+    Belongs to the event loop of its first request; close it there.
     """
 
     def __init__(
@@ -99,10 +99,11 @@ class Egress:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> Reply:
-        """The answer, whatever its status, read to its end. `timeout_s` is for all of it, waiting for a connection too.
+        """Send a request, and return the whole answer, whatever its status. `timeout_s` covers everything, including
+        the wait for a connection.
 
-        Of an idempotent method (RFC 9110 §9.2.2), and of no other, a request is made once more if its connection was
-        kept from an earlier one, and ends before the answer begins.
+        A request of an idempotent method (RFC 9110 §9.2.2), and of no other, is sent once more if it went out on a kept
+        connection that ended before the answer began.
 
         Raises EgressError, whose `sent` says whether the other side may have carried the request out.
         """
@@ -128,12 +129,14 @@ class Egress:
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
     ) -> AsyncIterator[Flow]:
-        """The answer, whatever its status, as soon as its head is there; its body is read as it comes.
+        """Send a request, and yield the answer, whatever its status, once its head has come; its body is read as it
+        comes.
 
-        `head_timeout_s` is for all up to then, `idle_timeout_s` for each wait for more of the body; the whole has no
-        limit of time. Made twice as `request`. When the block ends before the answer does, the connection ends with it.
+        `head_timeout_s` covers everything up to then, `idle_timeout_s` each wait for more of the body; the total time
+        has no limit. A request is repeated as in `request`. If the block ends before the answer does, the connection is
+        closed.
 
-        Raises EgressError as `request`; so does reading.
+        Raises EgressError as `request` does; so does reading.
         """
         call, answer = self._parse_url(url), Answer(want=Want.PIECES, method=method)
         connection = await self._send(call, method, headers, body, answer, head_timeout_s)
@@ -149,7 +152,7 @@ class Egress:
             self._release(connection)
 
     async def reach(self, url: str | Target, *, timeout_s: float) -> None:
-        """Make a connection as for a request, under the same policy, and ask nothing over it. Raises EgressError."""
+        """Open a connection as for a request, under the same policy, without sending one. Raises EgressError."""
         await self._dialer.reach(self._parse_url(url).to, asyncio.get_running_loop().time() + timeout_s)
 
     async def close(self) -> None:
@@ -165,7 +168,7 @@ class Egress:
         answer: Answer,
         timeout_s: float,
     ) -> Connection:
-        """The connection on which the answer came, or begins; to be given back."""
+        """Send a request and wait for its answer, or its head; return the connection, which the caller must release."""
         said = {**call.headers, **(headers or {})} if call.headers else headers or {}
         request = requested(call.to, said, body, method)
         until_s = asyncio.get_running_loop().time() + timeout_s
@@ -186,7 +189,7 @@ class Egress:
         self._room.leave(connection.place)
 
     def _parse_url(self, url: str | Target) -> _Call:
-        """A URL as it is asked for. Raises BadUrl."""
+        """Parse a URL and remember it. Raises BadUrl."""
         if isinstance(url, Target):
             return _Call(url, (url.scheme, url.host, url.port), url.shown, {})
         if (call := self._read.get(url)) is None:
@@ -200,7 +203,7 @@ class Egress:
 
 
 def checked(url: str) -> str:
-    """The URL as it may be shown, without credentials and query. Raises BadUrl if it is not http or https."""
+    """Return the URL as it may be shown, without credentials and query. Raises BadUrl if it is not http or https."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port

@@ -1,20 +1,20 @@
-"""What can go wrong on the way out.
+"""The errors of outgoing requests.
 
     EgressError
-    ├── BadUrl           not a URL that can be called                        nothing went out
-    ├── AddressRefused   the policy does not let that address be dialled     nothing went out
-    ├── Unreachable      no connection: refused, no such host, TLS, too slow nothing went out
-    ├── TimedOut         connected, but no whole answer in time              the request may have been carried out
-    ├── Broken           the connection ended, or spoke something not HTTP   the request may have been carried out
+    ├── BadUrl           not a URL that can be called                        nothing was sent
+    ├── AddressRefused   the policy forbids dialling that address            nothing was sent
+    ├── Unreachable      no connection: refused, no such host, TLS, too slow nothing was sent
+    ├── TimedOut         connected, but no complete answer in time           the request may have been carried out
+    ├── Broken           the connection ended, or its answer is not HTTP     the request may have been carried out
     └── TooLarge         the answer is over the limit                        the request has been carried out
-    Unresolved           a name without an address; whoever asked says what that means for the request
+    Unresolved           a name without an address; the caller decides what that means for the request
 
-Invariant: `sent` False means that the other side has seen nothing of the request, so that it may be made elsewhere.
+Invariant: `sent` False means that the other side has seen nothing of the request, so it may be sent elsewhere.
 """
 
 
 class EgressError(Exception):
-    """A request that got no answer. `url` is without credentials and query; the message names it and what to check."""
+    """A request that got no answer. `url` has no credentials and no query; the message says what to check."""
 
     sent = True
 
@@ -24,25 +24,25 @@ class EgressError(Exception):
 
 
 class BadUrl(EgressError):
-    """The URL is not one that can be called."""
+    """The URL cannot be called."""
 
     sent = False
 
 
 class AddressRefused(EgressError):
-    """The address that the host name stands for may not be dialled."""
+    """The policy forbids dialling the host's address."""
 
     sent = False
 
 
 class Unreachable(EgressError):
-    """There was no connection."""
+    """No connection could be made."""
 
     sent = False
 
 
 class TimedOut(EgressError):
-    """The request went out, and no whole answer came in time."""
+    """The request was sent, and no complete answer came in time."""
 
     def __init__(self, url: str, timeout_s: float) -> None:
         super().__init__(url, f"no answer within {timeout_s:g} s")
@@ -50,7 +50,7 @@ class TimedOut(EgressError):
 
 
 class Broken(EgressError):
-    """The connection ended before the answer did, or what came is not HTTP."""
+    """The connection ended before the answer did, or the answer is not HTTP."""
 
 
 class TooLarge(EgressError):
@@ -62,4 +62,6 @@ class TooLarge(EgressError):
 
 
 class Unresolved(OSError):
-    """A host has no address, or DNS does not say: the message goes after its name. An OSError, as for all resolvers."""
+    """A host has no address, or DNS does not say. The message completes a sentence that begins with the host's name. An
+    OSError, as in all resolvers.
+    """

@@ -1,7 +1,7 @@
-"""HTTP/1.1 without input and output: the bytes of a request, and an answer from the bytes that come.
+"""HTTP/1.1 without I/O: encodes a request, and parses an answer from the bytes that come.
 
-Invariant: nothing that is given to a request becomes a line of its own in it; an answer is `clean` only if the last
-byte that came completed it, so that nothing is left with which the next answer could begin.
+Invariant: no argument can add a line to a request. An answer is `clean` only if the last byte received completed it, so
+that nothing is left over that could begin the next answer.
 """
 
 import enum
@@ -17,17 +17,18 @@ from dragoman.net.errors import BadUrl
 from dragoman.net.target import Target
 
 HEAD_BYTES_MAX = 64 * 1024
-"""Of all heads of an answer together, those of interim answers too; nobody has so much to say."""
+"""Most bytes of an answer's heads together, including interim answers."""
 
 DISCARDED_BYTES_MAX = 64 * 1024
-"""Of a body that nobody wants, so much is read; a new connection costs less than reading more."""
+"""Most bytes of an unwanted body that are read; a new connection costs less than reading more."""
 
 _BEGINNING = b"HTTP/"
-"""RFC 9112 §2.3. The parser would take RTSP and ICE for it too, and skip empty lines before it."""
+"""The beginning of an answer (RFC 9112 §2.3). The parser would also accept RTSP and ICE, and skip leading empty lines.
+"""
 
 _PORTS = {"http": 80, "https": 443}
 _BODIES = frozenset({"POST", "PUT", "PATCH"})
-"""What has a length even without a body (RFC 9110 §8.6)."""
+"""Methods whose requests have a length even without a body (RFC 9110 §8.6)."""
 
 _METHOD = re.compile(r"[A-Z]+", re.ASCII)
 _PATH = re.compile(r"/[!-~]*", re.ASCII)
@@ -36,7 +37,7 @@ _HOST = re.compile(r"[0-9a-z._:-]+", re.ASCII)
 _PLAIN = ("chunked", "identity")
 
 _OURS = "connection|content-length|expect|host|keep-alive|proxy-connection|te|trailer|transfer-encoding|upgrade"
-"""What says where a request ends and what becomes of its connection is not for the caller to say."""
+"""Headers that callers may not set: they decide where a request ends and what becomes of its connection."""
 
 _NAMES = re.compile(rf"(?:(?!(?:{_OURS})\n)[!#$%&'*+.^_`|~0-9a-z-]+\n)*", re.ASCII | re.IGNORECASE)
 """Names of headers, one to a line (RFC 9110 §5.1)."""
@@ -46,17 +47,17 @@ _OWN = (
     ("\naccept\n", "Accept: */*\r\n"),
     ("\naccept-encoding\n", "Accept-Encoding: identity\r\n"),
 )
-"""What is said of every request, unless the caller says otherwise."""
+"""Headers of every request, unless the caller sets them."""
 
 STARTS_MAX = 512
-"""Beginnings of requests that are remembered: whoever asks asks the same again and again."""
+"""How many beginnings of requests are remembered: clients send similar requests again and again."""
 
 _UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
-"""What a header's value cannot hold (RFC 9110 §5.5); a line break would begin another header."""
+"""Characters that a header's value may not hold (RFC 9110 §5.5); a line break would begin another header."""
 
 
 def requested(to: Target, headers: Mapping[str, str], body: bytes | None, method: str = "POST") -> bytes:
-    """A request in full. Raises BadUrl if something of it cannot be written as what it is."""
+    """Encode a whole request. Raises BadUrl if a part of it cannot be encoded."""
     start = _start(to, method, tuple(headers))
     if _UNSENDABLE.search("".join(headers.values())) is not None:
         raise BadUrl(to.shown, "a header of the request holds a line break or another control character")
@@ -64,13 +65,13 @@ def requested(to: Target, headers: Mapping[str, str], body: bytes | None, method
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
     try:
         return f"{start}{length}{lines}\r\n".encode() + (body or b"")
-    except UnicodeEncodeError as error:  # half a pair of surrogates
+    except UnicodeEncodeError as error:  # half of a surrogate pair
         raise BadUrl(to.shown, "a header of the request holds what is not text") from error
 
 
 @lru_cache(STARTS_MAX)
 def _start(to: Target, method: str, names: tuple[str, ...]) -> str:
-    """What is the same for all requests to a target with headers of these names. Raises BadUrl."""
+    """Build the part that all requests to a target with headers of these names share. Raises BadUrl."""
     path, host = to.url[to.url.find("/", len(to.scheme) + 3) :], to.host.removesuffix(".")
     if _PATH.fullmatch(path) is None or _HOST.fullmatch(host) is None or _METHOD.fullmatch(method) is None:
         raise BadUrl(repr(to.shown), "its host or path holds what cannot be sent")
@@ -86,23 +87,23 @@ def _start(to: Target, method: str, names: tuple[str, ...]) -> str:
 
 
 class NotHttp(Exception):
-    """What came is not an answer by HTTP/1.1 or 1.0, or its head is too large."""
+    """The bytes are not an answer in HTTP/1.1 or 1.0, or its head is too large."""
 
 
 class Want(enum.Enum):
-    """What an answer is read for."""
+    """The part of an answer that the caller needs."""
 
-    STATUS = "all is well once that is there, whatever becomes of the body; of it there is as much as came"
-    ALL = "the body too, which is given up if it is too large or compressed"
+    STATUS = "the status is enough, whatever becomes of the body; the part of it that came is kept"
+    ALL = "the whole body, given up if it is too large or compressed"
     PIECES = "the body as it comes, however long"
 
 
 class Answer:
-    """An answer as it comes.
+    """An answer that is parsed as its bytes come.
 
-    `status` is 0 until the whole head has come; answers of 1xx before it are skipped. Of the body at most `body_max`
-    bytes are held at once. `over`: nothing more is worth waiting for. `whole`: all of it has come. `clean`: another
-    request may follow it on the same connection. `large`, `coded`: it is over as its body is not wanted so.
+    `status` is 0 until the whole head has come; 1xx answers before it are skipped. At most `body_max` bytes of the body
+    are held at once. `over`: nothing more is worth waiting for. `whole`: all of it has come. `clean`: another request
+    may follow on the same connection. `large`, `coded`: it is over because its body is too large or compressed.
     """
 
     __slots__ = (
@@ -132,19 +133,19 @@ class Answer:
 
     @property
     def body(self) -> bytes:
-        """What is held of the body."""
+        """The part of the body that is held."""
         return b"".join(self._pieces)
 
     def take(self) -> bytes:
-        """The same, which is then held no longer."""
+        """Return the held part of the body, and release it."""
         pieces, self._pieces, self.held = self._pieces, [], 0
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def receive(self, data: bytes) -> None:
-        """Take what came next. Raises NotHttp if there is no status in it, and none will come."""
+        """Parse the next bytes. Raises NotHttp if there is no status in them, and none will come."""
         self.begun = True
         parser = self._parser
-        if parser is None:  # nobody was asked for more
+        if parser is None:  # nothing more was expected
             self.clean = False
             return
         try:
@@ -158,14 +159,16 @@ class Answer:
                 self.close()
 
     def end(self) -> None:
-        """The other side says that no more comes: the end of a body that has no other (RFC 9112 §6.3)."""
+        """Note that the other side has closed. That ends a body without a declared length (RFC 9112 §6.3)."""
         endless = "content-length" not in self.headers and self._parser is not None
         if self.status and endless and "chunked" not in self.headers.get("transfer-encoding", "").lower():
             self.over = self.whole = True
             self.close()
 
     def close(self) -> None:
-        """Nothing more is read of it. The parser holds this object: nothing is to be left to the garbage collector."""
+        """Stop parsing. The parser refers back to this object, and dropping it here leaves no cycle to the garbage
+        collector.
+        """
         self._parser = None
 
     def _take(self, parser: HttpResponseParser, data: bytes) -> None:
@@ -183,7 +186,7 @@ class Answer:
                 if not piece:
                     raise NotHttp
             data = data[len(piece) :]
-            # The parser does not tell where an answer ended: it must be at the last byte, and not before.
+            # The parser does not tell where an answer ended, so the last byte is fed alone: the answer must end there.
             if len(piece) > 1:
                 parser.feed_data(piece[:-1])
             early = self.whole
@@ -198,7 +201,7 @@ class Answer:
                 return
 
     def _cut(self) -> None:
-        """Hold no more than may be held."""
+        """Cut the held body to its limit."""
         self.large = True
         piece = self._pieces.pop()
         if kept := piece[: len(piece) - (self.held - self._body_max)]:
@@ -206,31 +209,31 @@ class Answer:
         self.held = self._body_max
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """The parser's: of the head, or of what follows a body in chunks, which counts for nothing."""
+        """Called by the parser, for the head, and for trailers, which are ignored."""
         if not self.status:
             self.headers[name.decode("latin-1").lower()] = value.decode("latin-1")
 
     def on_headers_complete(self) -> None:
-        """The parser's."""
+        """Called by the parser."""
         parser = self._parser
         assert parser is not None
-        if self.whole:  # of a second answer
+        if self.whole:  # a second answer has begun
             return
         status, version = parser.get_status_code(), parser.get_http_version()
-        if version not in ("1.1", "1.0") or status < 100 or status == 101:  # to other protocols nobody asked to go
+        if version not in ("1.1", "1.0") or status < 100 or status == 101:  # no request asks for another protocol
             raise NotHttp
         if status < 200:
             return
         self.status = status
         self._keeps = version == "1.1" and parser.should_keep_alive()
-        if self._bodiless:  # RFC 9110 §9.3.2; of 204 and 304 the parser knows itself
+        if self._bodiless:  # RFC 9110 §9.3.2; the parser itself knows that 204 and 304 have no body
             self.whole = True
         elif self.want is Want.ALL:
             self.coded = coded(self.headers)
             self.large = int(self.headers.get("content-length") or 0) > self._body_max
 
     def on_body(self, piece: bytes) -> None:
-        """The parser's."""
+        """Called by the parser."""
         if self.whole:
             return
         self.held += len(piece)
@@ -239,7 +242,7 @@ class Answer:
             self._cut()
 
     def on_message_complete(self) -> None:
-        """The parser's: of interim answers too."""
+        """Called by the parser, for interim answers too."""
         if self.status:
             self.whole = True
         else:
@@ -247,7 +250,7 @@ class Answer:
 
 
 def coded(headers: Mapping[str, str]) -> bool:
-    """Whether a body is not what it stands for, but compressed."""
+    """Whether a body is compressed."""
     return (
         headers.get("content-encoding", "identity").lower() != "identity"
         or headers.get("transfer-encoding", "chunked").lower() not in _PLAIN

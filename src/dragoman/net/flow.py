@@ -1,7 +1,7 @@
-"""An answer that is read as it comes: what Egress.stream gives.
+"""An answer that is read while it arrives, as Egress.stream returns it.
 
-Invariant: pieces come in order, as they came; the answer ends without an error only if the peer ended it. No more is
-held of it than the connection lets in: whoever does not read, is not written to.
+Invariant: pieces come in order, unchanged. The answer ends without an error only if the peer ended it. No more of it is
+held than the connection's limit: a slow reader slows down the sender.
 """
 
 import asyncio
@@ -16,9 +16,9 @@ NEVER = float("inf")
 
 
 class Flow:
-    """An answer whose head has come, and whose body is on its way. The names of headers are in lower case.
+    """An answer whose head has arrived and whose body is on its way. Header names are in lower case.
 
-    To be read once, by `pieces` or by `body`.
+    Read it once, by `pieces` or by `body`.
     """
 
     __slots__ = (
@@ -48,12 +48,12 @@ class Flow:
     def pieces(self) -> AsyncGenerator[bytes, None]:
         """The body in pieces of any size, none empty, until the peer ends it.
 
-        Raises TimedOut if for `idle_s` nothing comes, Broken if the connection ends before the answer does.
+        Raises TimedOut if nothing comes for `idle_s`, Broken if the connection ends before the answer does.
         """
         return self._pieces()
 
     async def body(self) -> bytes:
-        """All that is left of the body. Raises TooLarge, or as `pieces`."""
+        """Read the rest of the body. Raises TooLarge, or as `pieces`."""
         pieces: list[bytes] = []
         size = 0
         async for piece in self._pieces():
@@ -64,16 +64,17 @@ class Flow:
         return b"".join(pieces)
 
     def gathering(self, begin: Begin) -> "asyncio.Future[None] | None":
-        """What is to be waited for before `gathered`: the next piece, and then what `begin` makes of it; None: nothing.
+        """Return a future to await before `gathered`: it covers the next piece and `begin`'s window. None: do not wait.
 
-        `begin` is told when the first of the piece is there, and given what it is to end; that ends at once when the
-        answer does. For whoever reads neither `pieces` nor `body`, and waits for each of these to its end.
+        When the piece has begun, `begin` is called with a future that it resolves to end the window. The window ends at
+        once when the answer does. This is for readers that use neither `pieces` nor `body`, and that await each future
+        to its end.
         """
         self._late_at = self._loop.time() + self._idle_s
         return self._connection.gathering(begin)
 
     def gathered(self) -> bytes:
-        """All that has come since; empty at the end of the body. Raises as `pieces`."""
+        """Return everything that has come since; empty at the end of the body. Raises as `pieces`."""
         self._late_at = NEVER
         if self._coded:
             raise compressed(self._shown)
@@ -103,11 +104,13 @@ class Flow:
                     self._late_at = NEVER
 
     def close(self) -> None:
-        """Nobody waits for more of it."""
+        """Stop watching for a late peer; nothing more will be read."""
         self._timer.cancel()
 
     def _look(self) -> None:
-        """Whether what is waited for is late: one timer for all waits, as one for each would cost a third of a read."""
+        """Close the connection if the current wait is too long. One timer serves all waits: a timer for each would cost
+        a third of a read.
+        """
         now = self._loop.time()
         if now >= self._late_at:
             self._connection.close(End.LATE)
@@ -116,5 +119,5 @@ class Flow:
 
 
 def compressed(shown: str) -> Broken:
-    """An answer that nobody unpacks: a small one can become a huge one."""
+    """Return the error for a compressed answer. None is unpacked: a small one can expand to a huge one."""
     return Broken(shown, "the answer is compressed although the request asked for identity")

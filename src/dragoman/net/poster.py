@@ -1,7 +1,7 @@
-"""Poster: how webhook calls leave: a POST of which the status counts. Whatever else is asked goes through Egress.
+"""Poster: sends webhook calls, POSTs whose status is what counts. All other requests go through Egress.
 
-Invariant: no redirect is followed, no cookie kept; of no answer more is read than is bounded. A connection is made as
-Dialer says (invariant 13).
+Invariant: no redirect is followed, no cookie is kept, and only a bounded part of an answer is read. Connections are
+made as Dialer says (invariant 13).
 """
 
 import asyncio
@@ -15,22 +15,22 @@ from dragoman.net.exchange import Answer, requested
 from dragoman.net.target import Target
 
 IDLE_PER_HOST_MAX = 64
-"""As many as there are calls to one host at once."""
+"""As many as the calls to one host at once."""
 
 IDLE_MAX = 256
 
 ANSWER_BYTES_MAX = 16 * 1024
-"""Of a body, so much is kept."""
+"""Most bytes of a body that are kept."""
 
 
 class Poster:
     """Connections under one policy; posters of different policies share none.
 
-    `resolver` finds the addresses of hosts, for each connection anew, and is not closed with it. A connection that is
-    kept was checked when it was made. How many calls are under way at once is for the caller to bound; each has a
-    connection of its own.
+    `resolver` finds the addresses of hosts for each new connection, and is not closed with the poster. A kept
+    connection was checked when it was made. The caller bounds the number of concurrent calls; each has its own
+    connection.
 
-    Belongs to the event loop of its first call, and is to be closed there.
+    Belongs to the event loop of its first call; close it there.
     """
 
     def __init__(
@@ -49,15 +49,15 @@ class Poster:
         self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle)
 
     async def post(self, to: Target, *, body: bytes, headers: Mapping[str, str], timeout_s: float) -> Reply:
-        """Tell a host something; the answer is there once its head is, and its body is read or given up.
+        """Send a call. Returns once the answer's head has come and its body has been read or given up.
 
-        Of the body there is as much as came, at most `max_answer_bytes`, as it came: an answer that is too large,
-        breaks off, or is compressed is an answer. `timeout_s` is for all of it; once its head is there, the rest has a
-        second (`REST_S`), however it drips.
+        The reply's body is as much as came, at most `max_answer_bytes`, unchanged. An answer that is too large, is cut
+        off or is compressed counts as an answer. `timeout_s` covers the whole call; after the head, the rest has a
+        second (`REST_S`), however slowly it comes.
 
-        A connection that was kept may have been ended by the other side just now: a call that ends with it, before a
-        byte of an answer has come, is made once more, on a new connection. So what is posted must be such that it may
-        come twice, as a webhook call may, whose `webhook-id` is the same.
+        The other side may just have ended a kept connection. A call that ends with such a connection, before any byte
+        of an answer, is sent once more on a new one. So a call must be safe to repeat. A webhook call is: its
+        `webhook-id` stays the same.
 
         Raises EgressError, whose `sent` says whether the other side may have taken the call; never TooLarge.
         """
@@ -71,5 +71,5 @@ class Poster:
         return Reply(answer.status, answer.headers, answer.body)
 
     async def close(self) -> None:
-        """End every connection, and the calls that use them. A later call opens new ones."""
+        """Close every connection, which ends the calls that use them. A later call opens new ones."""
         await self._dialer.close()

@@ -1,8 +1,8 @@
-"""The addresses of hosts, by c-ares: a DNS server that is silent keeps nobody waiting but those who ask for its names.
+"""Resolves hosts with c-ares: a silent DNS server delays only the lookups that need it.
 
-Invariant: a question is answered, or given up, in time; no answer is kept longer than its own time to live says, and
-that a host has no address no longer than KEPT_S.
-/etc/hosts, search domains and the servers of /etc/resolv.conf count as they do for the rest of the machine.
+Invariant: a lookup is answered or given up in time. No answer is kept longer than its time to live, and the answer that
+a host has no address no longer than KEPT_S. /etc/hosts, search domains and the servers of /etc/resolv.conf count as
+they do for the rest of the machine.
 """
 
 import asyncio
@@ -20,19 +20,19 @@ if TYPE_CHECKING:  # it loads a shared library, which a server without webhooks 
     import aiodns
 
 TIMEOUT_S = 5.0
-"""As long as the resolver of the C library waits for one server."""
+"""The time that the C library's resolver waits for one server."""
 
 ADDRESSES_MAX = 16
-"""More addresses of one host than that are cut off: a DNS answer may hold thousands, and each may be tried."""
+"""Most addresses used per host: a DNS answer may hold thousands, and each may be tried."""
 
 KEPT_S = 10.0
-"""The longest that an answer is kept: c-ares 1.34 keeps it for an hour that a name has no address of one kind."""
+"""The longest time that an answer is kept. c-ares 1.34 keeps for an hour that a name has no address of one kind."""
 
 _TRIES = 2
 
 
 class _Channel(Struct, eq=False):
-    """A driver with its memory of answers, and how many questions it is about to answer."""
+    """A driver with its cache of answers, and the number of lookups that it is working on."""
 
     driver: "aiodns.DNSResolver"
     opened_s: float
@@ -40,10 +40,10 @@ class _Channel(Struct, eq=False):
 
 
 class Resolver:
-    """Looks hosts up. Belongs to the event loop of its first question, and is to be closed there.
+    """Looks up hosts. Belongs to the event loop of its first lookup; close it there.
 
-    For `check` of a Guard, for an Egress and for a Poster. `servers` are `address` or `address:port`; none: those of
-    the machine.
+    Used by `Guard.check`, an Egress and a Poster. `servers` are `address` or `address:port`; empty means the machine's
+    own.
     """
 
     def __init__(self, *, timeout_s: float = TIMEOUT_S, servers: Sequence[str] = (), kept_s: float = KEPT_S) -> None:
@@ -53,8 +53,8 @@ class Resolver:
         self._channels: list[_Channel] = []
 
     async def addresses(self, host: str) -> Sequence[str]:
-        """The addresses of a host in the order in which they are to be tried. Raises Unresolved."""
-        if "aiodns" not in sys.modules:  # it takes a while to load, and the loop has other things to do
+        """Return the addresses of a host in the order to try them. Raises Unresolved."""
+        if "aiodns" not in sys.modules:  # loading takes a while, and must not block the loop
             await asyncio.to_thread(importlib.import_module, "aiodns")
         channel = await self._open()
         import aiodns
@@ -77,20 +77,22 @@ class Resolver:
         return list(nodes)[:ADDRESSES_MAX]
 
     async def close(self) -> None:
-        """End what is under way. A later question starts anew."""
+        """End all running lookups. A later lookup starts anew."""
         channels, self._channels = self._channels, []
         for channel in channels:
             await channel.driver.close()
 
     async def _open(self) -> _Channel:
-        """A channel, counted as asked: the newest, or a new one if that is old; old ones go once they are idle."""
+        """Return the newest channel, or a new one if that is too old, and count a lookup on it. Old channels close once
+        they are idle.
+        """
         now, idle = asyncio.get_running_loop().time(), []
         if not self._channels or now - self._channels[-1].opened_s >= self._kept_s:
             import aiodns
 
             idle = [channel for channel in self._channels if not channel.asking]
             self._channels = [channel for channel in self._channels if channel.asking]
-            # The second try waits twice as long as the first: together as long as the question may take.
+            # The second try waits twice as long as the first. Together they take as long as a lookup may.
             driver = aiodns.DNSResolver(
                 nameservers=self._servers or None,
                 loop=asyncio.get_running_loop(),

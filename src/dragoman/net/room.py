@@ -1,6 +1,6 @@
-"""How many requests may be under way at once, in all and to one place; the others wait.
+"""Limits how many requests may run at once, in total and per place; the others wait.
 
-Invariant: whoever entered leaves once; to nobody who waits is a place free.
+Invariant: every request that enters leaves once; nobody waits while a place is free for them.
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from dragoman.net.connection import Place
 
 
 class Room:
-    """Of those who wait for one place the first goes first; the places take turns. A limit of 0 is none."""
+    """Waiters for one place enter in order of arrival; the places take turns. A limit of 0 means no limit."""
 
     __slots__ = ("_inside", "_max", "_per_place_max", "_places", "_waiting")
 
@@ -23,11 +23,11 @@ class Room:
 
     @property
     def free(self) -> int:
-        """How many more may come in."""
+        """How many more may enter."""
         return self._max - self._inside
 
     async def enter(self, place: Place, until_s: float) -> None:
-        """Wait for room. Raises TimeoutError at that time of the loop."""
+        """Wait for room. Raises TimeoutError at `until_s`, a time of the loop."""
         if place not in self._waiting and self._fits(place):
             self._count(place, 1)
             return
@@ -46,7 +46,7 @@ class Room:
             raise
 
     def leave(self, place: Place) -> None:
-        """Make room."""
+        """Leave, and let the next waiter in."""
         self._count(place, -1)
         while self.free > 0 and (turn := next(filter(self._fits, self._waiting), None)) is not None:
             waiting = self._waiting.pop(turn)

@@ -1,6 +1,6 @@
-"""A URL taken apart: that of somebody else by one strict grammar, or refused with what is wrong with it.
+"""Parses URLs: a stranger's URL by one strict grammar, or a refusal that says what is wrong.
 
-Invariant: nothing that two parsers could read differently gets through, so what was checked is what is dialled.
+Invariant: a URL that two parsers could read differently is refused, so the checked URL is the dialled one.
 """
 
 import re
@@ -13,10 +13,10 @@ from msgspec import Struct
 from dragoman.net.errors import BadUrl
 
 MAX_URL = 2048
-"""As many characters as every receiver, proxy and log in the way is known to take."""
+"""The length that every receiver, proxy and log on the way is known to accept, in characters."""
 
 KNOWN_MAX = 4096
-"""URLs that are remembered: the same webhooks are registered, and called, again and again."""
+"""How many parsed URLs are remembered: the same webhooks are registered and called again and again."""
 
 _SHOWN_MAX = 200
 _PORTS = {"http": 80, "https": 443}
@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*", re.ASCII)
 
 
 class Target(Struct, frozen=True):
-    """A URL that can be called. `host` is in lower case, an IPv6 address without brackets, a trailing dot is kept.
+    """A URL that can be called. `host` is in lower case, an IPv6 address has no brackets, and a trailing dot is kept.
 
     `origin` is the same for all URLs of one host and port, however they are written: `https://example.org:443`.
     """
@@ -42,13 +42,13 @@ class Target(Struct, frozen=True):
 
     @property
     def shown(self) -> str:
-        """The URL as it may be logged and answered: without its query, which may hold secrets."""
+        """The URL for logs and answers, without its query, which may hold secrets."""
         return self.url.partition("?")[0]
 
 
 @lru_cache(KNOWN_MAX)
 def target(url: str, longest: int = MAX_URL) -> Target:
-    """Take a URL apart. Raises BadUrl, saying what to change, if it is not in its plainest spelling."""
+    """Parse a URL. Raises BadUrl, which says what to change, if the URL is not in its plainest spelling."""
     if fault := _odd(url, longest):
         raise BadUrl(_shown(url), fault)
     if (split := _SPLIT.fullmatch(url)) is None:
@@ -77,9 +77,9 @@ def target(url: str, longest: int = MAX_URL) -> Target:
 
 
 def named(url: str, shown: str) -> tuple[Target, str]:
-    """A URL that the operator chose, however it is written; and `user:password` if it holds them.
+    """Parse a URL that the operator chose, in any spelling. Also returns its `user:password`, or an empty string.
 
-    What it leads to is for the policy to judge, by the address. Raises BadUrl, which calls it `shown`.
+    The policy judges its address when it is dialled. Raises BadUrl, which calls the URL `shown`.
     """
     parts = urlsplit(url)
     host = parts.hostname or ""
@@ -99,7 +99,7 @@ def named(url: str, shown: str) -> tuple[Target, str]:
 
 
 def _odd(url: str, longest: int) -> str | None:
-    """What is wrong with the characters of a URL, wherever they are."""
+    """Return what is wrong with the characters of a URL, in any of its parts."""
     if len(url) > longest:
         return f"is longer than {longest} characters"
     if not url.isascii():
@@ -114,7 +114,7 @@ def _odd(url: str, longest: int) -> str | None:
 
 
 def _fault6(host: str) -> str | None:
-    """What is wrong with an IPv6 address in brackets."""
+    """Return what is wrong with an IPv6 address in brackets."""
     literal = host[1:-1]
     if "%" in literal:
         return "has an IPv6 address with a zone (%…), which names an interface of this machine"
@@ -129,7 +129,7 @@ def _fault6(host: str) -> str | None:
 
 
 def _fault_of_name(host: str) -> str | None:
-    """What is wrong with the name of a host, or with an IPv4 address in its place."""
+    """Return what is wrong with a host name, or with an IPv4 address in its place."""
     if not host:
         return "has no host"
     if "%" in host:
@@ -147,7 +147,7 @@ def _fault_of_name(host: str) -> str | None:
 
 
 def _shown(url: str) -> str:
-    """A URL that is refused, as it may be shown: the user and password that it may hold are cut out, and its query."""
+    """Return a refused URL as it may be shown: without its query, and without a user and password."""
     before = url.partition("?")[0]
     scheme, _, after = before.rpartition("@")[0].partition(":") if "@" in before else ("", "", "")
     shown = f"{scheme}:…@{before.rpartition('@')[2]}" if after else before.rpartition("@")[2]
