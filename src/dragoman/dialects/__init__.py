@@ -1,1 +1,1 @@
-"""Wire bytes to operations and results to wire bytes; pure, no I/O."""
+"""Dialects: they decode wire bytes to operations and encode results to wire bytes. Pure, no I/O."""

@@ -1,6 +1,6 @@
-"""What unary operations are answered with, read leniently: sends, tasks, lists, webhook configurations.
+"""Reads the answers of unary operations leniently: sends, tasks, lists, webhook configurations.
 
-Pure functions over decoded JSON, for every dialect. Invariant: a reader gives a value or raises Unfit.
+Pure functions over decoded JSON, for every dialect. Invariant: a reader returns a value or raises Unfit.
 """
 
 import re
@@ -41,7 +41,7 @@ _WRAPPERS = (
 
 
 def answer(operation: Operation, value: object, read_part: ReadPart = hearing.part) -> Answer:
-    """The answer to an operation."""
+    """Read the answer to an operation."""
     match operation:
         case SendMessage():
             return sent(value, read_part)
@@ -64,7 +64,7 @@ def answer(operation: Operation, value: object, read_part: ReadPart = hearing.pa
 
 
 def sent(value: object, read_part: ReadPart = hearing.part) -> Task | Message:
-    """The answer to a send: a task or a message, wrapped or flat."""
+    """Read the answer to a send: a task or a message, wrapped or flat."""
     told = hearing.update(value, read_part)
     if isinstance(told, Task | Message):
         return told
@@ -72,7 +72,7 @@ def sent(value: object, read_part: ReadPart = hearing.part) -> Task | Message:
 
 
 def task(value: object, read_part: ReadPart = hearing.part) -> Task:
-    """A task, wrapped or flat."""
+    """Read a task, wrapped or flat."""
     told = hearing.update(value, read_part)
     if isinstance(told, Task):
         return told
@@ -80,7 +80,7 @@ def task(value: object, read_part: ReadPart = hearing.part) -> Task:
 
 
 def task_list(value: object, read_part: ReadPart = hearing.part) -> TaskList:
-    """A page of tasks: an object with `tasks`, or a mere list of them."""
+    """Read a page of tasks: an object with `tasks`, or a bare list."""
     if isinstance(value, list):
         value = {"tasks": value}
     given = members(value, "a list of tasks")
@@ -94,7 +94,7 @@ def task_list(value: object, read_part: ReadPart = hearing.part) -> TaskList:
 
 
 def push_config(value: object, task_id: str = "") -> PushConfig:
-    """A webhook configuration, flat (1.0) or wrapped beside the id of its task (0.3)."""
+    """Read a webhook configuration, flat (1.0) or wrapped beside the id of its task (0.3)."""
     given = members(value, "a push notification configuration with a url")
     inner = next((given[name] for name in _WRAPPERS if isinstance(given.get(name), dict)), given)
     named = _NAME.fullmatch(text_in(given, "name") or "")
@@ -118,7 +118,7 @@ def push_config(value: object, task_id: str = "") -> PushConfig:
 
 
 def push_configs(value: object, task_id: str = "") -> tuple[PushConfig, ...]:
-    """The webhook configurations of a task: a list, or an object that holds one; nothing is none."""
+    """Read the webhook configurations of a task: a list, or an object that holds one; no value means none."""
     if isinstance(value, dict):
         value = next((value[name] for name in _LISTS if isinstance(value.get(name), list)), value or None)
     if value is None:

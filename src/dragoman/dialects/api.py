@@ -1,4 +1,4 @@
-"""What a dialect is: a handful of functions over one model.
+"""The shape of a dialect: a handful of functions over one model.
 
 Invariant: a decoder raises A2AError and nothing else, whatever the bytes (invariant 11); an encoder writes exactly what
 its dialect specifies (invariant 10).
@@ -20,7 +20,7 @@ STREAM_HEADERS: tuple[tuple[bytes, bytes], ...] = (
     (b"cache-control", b"no-cache"),
     (b"x-accel-buffering", b"no"),  # nginx would hold events back
 )
-"""What goes with a stream, unless a dialect's text says otherwise."""
+"""Headers of a stream, unless a dialect's text says otherwise."""
 
 
 class RestRequest(Struct, frozen=True):
@@ -36,19 +36,20 @@ class RestRequest(Struct, frozen=True):
 
 
 Around = Callable[[bytes], tuple[bytes, bytes]]
-"""From the raw JSON of a request's id to what stands before and after the bytes that a dialect encoded."""
+"""Maps the raw JSON of a request's id to the bytes before and after what a dialect encoded."""
 
 
 Told = Submitted | StatusChanged | Artifact | None
-"""What a webhook is told of: a state the task has reached, an artifact that is whole, or (None) how it stands."""
+"""The subject of a webhook call: a state that the task has reached, a complete artifact, or None for the current task.
+"""
 
 
 Stands = Callable[[], Record]
-"""The task as it stands then. It is folded when asked for, which costs as much as the task is large."""
+"""Returns the current task. It is folded on demand, which costs as much as the task is large."""
 
 
 class Signing(Struct, frozen=True, kw_only=True):
-    """What a signature of a webhook call is over. `timestamp_s` is seconds since the epoch."""
+    """The input of a webhook call's signature. `timestamp_s` is seconds since the epoch."""
 
     delivery_id: str
     task_id: str
@@ -57,20 +58,20 @@ class Signing(Struct, frozen=True, kw_only=True):
 
 
 def everything(told: Told, stands: Stands) -> bool:
-    """What most dialects tell a webhook that did not choose: all there is."""
+    """Report everything, as most dialects do to a webhook that did not choose."""
     return True
 
 
 class PushForm(Struct, frozen=True, kw_only=True):
-    """How a dialect tells webhooks.
+    """How a dialect calls webhooks.
 
-    `encode` gives the body for what is told, with the task as it stands then; None: of this the dialect tells nothing.
-    `told` says of what a configuration without `events` is told; one with `events` is told of those, whatever `told`
-    says: `artifact` of an Artifact, else the state of the event or, where nothing happened, of the task.
-    `whole`: a body is all of the task, whatever is told; else it is no larger than what it tells of.
-    Headers, as (name, value): `authorization` is what goes with every call to a configuration, its tokens above all;
-    `headers` say what the body is, and `signature` is made of it with the secret. The Content-Type and `webhook-id`,
-    which is sent in any case, are not in them.
+    `encode` gives the body for a subject, with the task at that time; None: the dialect does not report this subject.
+    `told` decides which subjects a configuration without `events` gets. One with `events` gets those, whatever `told`
+    says: `artifact` for an Artifact, else the state of the event, or of the task if there is no event. `whole`: every
+    body is the whole task; otherwise a body is no larger than its subject. Headers are (name, value) pairs.
+    `authorization` gives those of every call to a configuration, above all its tokens; `headers` say what the body is;
+    `signature` is computed from the body and the secret. They do not include the Content-Type and `webhook-id`, which
+    is always sent.
     """
 
     content_type: str
@@ -83,23 +84,22 @@ class PushForm(Struct, frozen=True, kw_only=True):
 
 
 class Dialect(Struct, frozen=True, kw_only=True):
-    """One way of speaking, over one binding.
+    """One dialect over one binding.
 
-    `name` is what is stored with the tasks it makes (`1.0`, `0.3`, `beeos` …); `key` names the wire form and so the
-    cache of encoded events (`1.0`, `0.3`, `0.3-rest`). `decode(method, params)` and `decode_rest(request)` give the
-    operation. `encode_result` gives the JSON of a result, `encode_event` that of each frame of an event (none, one, or
-    several); its record is the task folded up to the event for the event types in `folds` (of
-    StatusChanged those that end or interrupt the task), else None. `encode_snapshot`
-    and `encode_message` are the other two things a stream may hold; `encode_subscription` replaces `encode_snapshot`
-    for a caller who follows a task that was there before. `encode_error` gives the JSON of the error: the `error`
-    member of a JSON-RPC answer, or a whole HTTP body; `error_status` is the HTTP status of it. `content_type` is that
-    of plain answers.
+    `name` is stored with the tasks that the dialect makes (`1.0`, `0.3`, `beeos` …). `key` names the wire form and with
+    it the cache of encoded events (`1.0`, `0.3`, `0.3-rest`). `decode(method, params)` and `decode_rest(request)`
+    return the operation. `encode_result` returns the JSON of a result. `encode_event` returns the JSON of each frame of
+    an event (none, one, or several). Its record is the task folded up to the event for the event types in `folds` (only
+    the StatusChanged that end or interrupt the task), else None. `encode_snapshot` and `encode_message` encode the
+    other two things a stream may hold; `encode_subscription` replaces `encode_snapshot` for a caller who follows an
+    existing task. `encode_error` returns the JSON of an error: the `error` member of a JSON-RPC answer, or a whole HTTP
+    body. `error_status` is its HTTP status. `content_type` is that of plain answers.
 
     `around_answer`, `around_frame` and `around_error` are the JSON-RPC envelopes of results, stream frames and errors;
-    over HTTP+JSON they are not asked. `http_error` gives the whole body of an error that the system answers outside
-    JSON-RPC, None for one that it does not. With `coalesce_s` the chunks of artifacts are not sent one by one: what the
-    task amounts to goes out at most that often. `push` is how webhooks registered in this dialect are told; None: it
-    has no webhooks. `extensions_header` is the header that names extensions, in lower case.
+    HTTP+JSON does not use them. `http_error` returns the whole body of an error that the system answers outside
+    JSON-RPC, None for any other. With `coalesce_s` the chunks of artifacts are not sent one by one: the current state
+    of the task is sent at most that often. `push` is how webhooks registered in this dialect are called; None: it has
+    no webhooks. `extensions_header` is the header that names extensions, in lower case.
     """
 
     name: str

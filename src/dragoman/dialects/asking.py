@@ -1,6 +1,6 @@
-"""What the official dialects share in asking: paths, queries, bodies, and the skill in the metadata.
+"""Helpers for encoding requests in the official dialects: paths, queries, bodies, and the skill in the metadata.
 
-Invariant: what cannot be written raises InvalidParams, which names the field where there is one.
+Invariant: a value that cannot be written raises InvalidParams, which names the field where there is one.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def named(sent: SendMessage) -> Json | None:
-    """The metadata of a send, with the skill in it that it asks for, or the first of those it restricts the run to."""
+    """Return a send's metadata with the skill that it asks for, or else the first of the skills that it allows."""
     skill = sent.skill or (sent.skills[0] if sent.skills else None)
     if skill is None:
         return sent.metadata
@@ -31,7 +31,7 @@ def named(sent: SendMessage) -> Json | None:
 
 
 def moment(ms: int) -> str:
-    """Milliseconds since the epoch as a time stamp."""
+    """Format milliseconds since the epoch as a time stamp."""
     try:
         return ids.timestamp(ms)
     except (ValueError, OverflowError, OSError):
@@ -39,7 +39,7 @@ def moment(ms: int) -> str:
 
 
 def segment(text: str, field: str) -> str:
-    """One segment of a path, percent-encoded. What a path would lose or take for another one is refused."""
+    """Percent-encode one segment of a path. Text that a path would lose or change is refused."""
     if text in ("", ".", ".."):
         raise InvalidParams(field, "is required" if not text else "cannot stand in a path")
     try:
@@ -49,7 +49,7 @@ def segment(text: str, field: str) -> str:
 
 
 def query(**values: Any) -> str:
-    """The values that are there as a query with its question mark; nothing if there are none."""
+    """Build a query with its question mark from the values present; empty if there are none."""
     given = present(values)
     spelled = {name: "true" if value is True else value for name, value in given.items()}
     try:
@@ -59,12 +59,12 @@ def query(**values: Any) -> str:
 
 
 def present(members: Mapping[str, Any]) -> Json:
-    """The members that are there, and no empty strings."""
+    """Drop absent members and empty strings."""
     return {name: value for name, value in members.items() if value is not None and value != ""}
 
 
 def encoded(value: Any) -> bytes:
-    """The value as JSON."""
+    """Encode the value as JSON."""
     try:
         return _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -76,6 +76,8 @@ def _not_unicode() -> InvalidParams:
 
 
 def no_earlier(sent: SendMessage, system: str) -> None:
-    """Raise UnsupportedOperation for a conversation that comes with the message, where only a context names one."""
+    """Raise UnsupportedOperation for a send with earlier messages: this system knows a conversation only by its
+    context.
+    """
     if sent.earlier:
         raise UnsupportedOperation(f"{system} takes no earlier messages with a message: go on in their context_id")

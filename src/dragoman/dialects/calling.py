@@ -1,7 +1,7 @@
-"""Calls as the clients of the vendors' systems write them: messages, webhooks, and what is asked for beside them.
+"""Encodes calls as the clients of the vendors' systems do: messages, webhooks, and their options.
 
-Invariant: nothing is written that was not asked for, so that a plain call is the one that the system's own clients
-send. What a caller asks for and the system has no word of its own for is written as 0.3 has it.
+Invariant: nothing is written that the caller did not ask for, so a plain call is the same as from the system's own
+clients. An option for which the system has no word of its own is written as in 0.3.
 """
 
 from collections.abc import Mapping
@@ -19,22 +19,22 @@ Json = dict[str, Any]
 
 
 def call(method: str, params: Mapping[str, Any]) -> RpcCall:
-    """A call with those of the params that are there. Raises InvalidParams for text that is not Unicode."""
+    """Encode a call with the params that are present. Raises InvalidParams for text that is not Unicode."""
     return whole_call(method, present(params))
 
 
 def whole_call(method: str, params: Mapping[str, Any]) -> RpcCall:
-    """A call with all of the params, null too."""
+    """Encode a call with all params, including null ones."""
     return RpcCall(method, encoded(params))
 
 
 def present(members: Mapping[str, Any]) -> Json:
-    """The members that are there, and no empty lists, objects or strings."""
+    """Drop absent members and empty lists, objects and strings."""
     return {name: value for name, value in members.items() if not (value is None or value in ("", (), [], {}))}
 
 
 def message(said: Message, tag: str, **instead: Any) -> Json:
-    """A message with its parts tagged by `tag`; `instead` is written for members of those names, None for nothing."""
+    """Encode a message, its parts tagged by `tag`. `instead` replaces members of those names; None removes them."""
     members: Json = {
         "role": ROLES[said.role],
         "parts": [encode_part(part, tag) for part in said.parts],
@@ -50,12 +50,12 @@ def message(said: Message, tag: str, **instead: Any) -> Json:
 
 
 def metadata(sent: SendMessage) -> Json:
-    """The metadata of a send, in which the skill stands that it names."""
+    """Return a send's metadata, including the skill that it names."""
     return {**(sent.metadata or {}), **({"skill": sent.skill} if _unnamed(sent) else {})}
 
 
 def configuration(sent: SendMessage) -> Json:
-    """What a send asks for: which skills, not to wait, how much history, what kinds of answer."""
+    """Encode the options of a send: which skills, not to wait, how much history, what kinds of answer."""
     return present(
         {
             "skills": sent.skills,
@@ -67,7 +67,7 @@ def configuration(sent: SendMessage) -> Json:
 
 
 def webhook(config: PushConfig) -> Json:
-    """A PushNotificationConfig with its secrets, which are for this one peer to know."""
+    """Encode a PushNotificationConfig with its secrets, which only this peer may know."""
     schemes = [config.scheme] if config.scheme else ["Bearer"] if config.credentials else []
     return present(
         {
@@ -82,11 +82,11 @@ def webhook(config: PushConfig) -> Json:
 
 
 def lacks(system: str, what: str, instead: str) -> UnsupportedOperation:
-    """The error that says what the system does not have, and what to do instead."""
+    """Return the error that says what the system lacks, and what to do instead."""
     return UnsupportedOperation(f"{system} has no {what}: {instead}")
 
 
 def _unnamed(sent: SendMessage) -> bool:
-    """Whether the skill stands nowhere yet: protoAgent's clients also call it a hint."""
+    """Whether the metadata does not name the skill yet; protoAgent's clients also call it a hint."""
     named = {**(sent.message.metadata or {}), **(sent.metadata or {})}
     return sent.skill is not None and sent.skill not in (named.get("skill"), named.get("skillHint"))

@@ -1,6 +1,6 @@
-"""Another agent's card as ours: from that of 1.0, of 0.3, or a hybrid of both.
+"""Reads another agent's card into the model: one of 1.0, of 0.3, or a hybrid of both.
 
-Invariant: what is missing or of another type is empty; only what is no object at all raises Unfit.
+Invariant: a field that is missing or has another type is empty; only a value that is not an object raises Unfit.
 """
 
 from collections.abc import Iterator
@@ -23,14 +23,14 @@ _SCHEMES = {
     "openIdConnect": "openIdConnectSecurityScheme",
     "mutualTLS": "mtlsSecurityScheme",
 }
-"""What 0.3 calls a scheme's `type`, and 1.0 its member (A2A 1.0 §4.5)."""
+"""Maps a scheme's `type` in 0.3 to its member in 1.0 (A2A 1.0 §4.5)."""
 
 OLDEST = "0.3"
-"""The version of a card that does not name one; cards before 0.3 did not, and those agents speak as 0.3 does."""
+"""The version of a card that names none. Cards before 0.3 did not name one, and those agents speak as 0.3 does."""
 
 
 def card(value: object) -> AgentCard:
-    """The card in a JSON object; interfaces that have no URL are left out."""
+    """Read the card in a JSON object; interfaces without a URL are left out."""
     given = members(value, "an agent card")
     found = given.get("capabilities")
     capabilities: Json = found if isinstance(found, dict) else {}
@@ -59,7 +59,7 @@ def card(value: object) -> AgentCard:
 
 
 def _interfaces(given: Json) -> Iterator[AgentInterface]:
-    """Those of 1.0 as they come, then those of 0.3 that they do not name; of 0.3's, the preferred one first."""
+    """Yield the interfaces of 1.0, then those that only 0.3 names, with 0.3's preferred one first."""
     seen: set[tuple[str, str, str]] = set()
     version = text_in(given, "protocolVersion", "protocol_version") or OLDEST
     preferred = text_in(given, "preferredTransport", "preferred_transport") or "JSONRPC"
@@ -110,7 +110,7 @@ def _provider(given: Json) -> AgentProvider | None:
 
 
 def _security_schemes(given: Json) -> dict[str, Any]:
-    """Each scheme as 1.0 has it; one that says its `type` is 0.3's, unless 1.0's member stands beside it."""
+    """Return each scheme in 1.0's form. A scheme with a `type` is 0.3's, unless 1.0's member is beside it."""
     found = given.get("securitySchemes", given.get("security_schemes"))
     schemes: dict[str, Any] = {}
     for name, scheme in found.items() if isinstance(found, dict) else ():
@@ -129,7 +129,7 @@ def _security_schemes(given: Json) -> dict[str, Any]:
 
 
 def _requirements(given: Json) -> Iterator[dict[str, Any]]:
-    """Those of 1.0, else 0.3's `{"key": […]}` as `{"schemes": {"key": {"list": […]}}}`."""
+    """Yield the requirements of 1.0, or else 0.3's `{"key": […]}` as `{"schemes": {"key": {"list": […]}}}`."""
     new = _objects(given, "securityRequirements", "security_requirements")
     if new:
         yield from new
@@ -143,7 +143,7 @@ def _requirements(given: Json) -> Iterator[dict[str, Any]]:
 
 
 def _said(given: Json, *names: str) -> bool | None:
-    """What a flag says; None if it is not there."""
+    """Return a flag; None if it is absent."""
     return next((given[name] for name in names if isinstance(given.get(name), bool)), None)
 
 

@@ -1,6 +1,6 @@
-"""The cards: those of A2A 1.0 and of 0.3, and the hybrid of both for callers who name no version.
+"""Builds agent cards: for A2A 1.0, for 0.3, and a hybrid of both for callers who name no version.
 
-Invariant: a card names only the endpoints of the mount it describes, and a version only where that version is served.
+Invariant: a card names only the endpoints of the mount that it describes, and a version only where it is served.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,14 +16,14 @@ from dragoman.dialects.v03.card import unsaid
 from dragoman.model.card import VERSIONS, AgentCapabilities, AgentCard, AgentExtension, AgentInterface, Profile
 
 WELL_KNOWN = ("/.well-known/agent-card.json", "/.well-known/agent.json")
-"""Where a card is, below the root and below every mount (A2A 1.0 §8.2; the second is that of 0.2)."""
+"""The paths of a card, below the root and below every mount (A2A 1.0 §8.2; the second is from 0.2)."""
 
 JSONRPC = "JSONRPC"
 HTTP_JSON = "HTTP+JSON"
 
 
 def interfaces(base_url: str, mount: str, versions: Sequence[str] = VERSIONS) -> tuple[AgentInterface, ...]:
-    """The endpoints of a mount (`/`, `/agents/echo`) under a public base URL, the preferred one first.
+    """List the endpoints of a mount (`/`, `/agents/echo`) under a public base URL, the preferred one first.
 
     HTTP+JSON URLs end without a slash: clients append `/message:send` in 1.0 and `/v1/message:send` in 0.3.
     """
@@ -38,11 +38,11 @@ def interfaces(base_url: str, mount: str, versions: Sequence[str] = VERSIONS) ->
 
 
 class Offer(Struct, frozen=True, kw_only=True):
-    """What the server adds to what an agent says of itself.
+    """What the server adds to an agent's own profile.
 
-    `extended`: GetExtendedAgentCard is offered to callers who have authenticated. `extensions` are those of the mount's
-    own system. `streams`: the server streams, `pushes`: it calls webhooks. `schemes` are the ways to say who one is, by
-    name, `requirements` which of them callers must use, both as A2A 1.0 §4.5 spells them; none: nobody is asked.
+    `extended`: GetExtendedAgentCard is offered to authenticated callers. `extensions` are those of the mount's own
+    system. `streams`: the server streams. `pushes`: it calls webhooks. `schemes` are the security schemes by name, and
+    `requirements` say which of them callers must use, both as A2A 1.0 §4.5 spells them; empty: no authentication.
     `protocols` and `history` are KAOS's `supportedProtocols` and `stateTransitionHistory`.
     """
 
@@ -60,7 +60,7 @@ PLAIN = Offer()
 
 
 def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:
-    """The card that anybody may see, as A2A 1.0 has it (§4.4.1)."""
+    """Build the public card in the form of A2A 1.0 (§4.4.1)."""
     return AgentCard(
         name=profile.name,
         description=profile.description,
@@ -84,7 +84,7 @@ def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -
 
 
 def extensions(profile: Profile, ours: Sequence[AgentExtension]) -> tuple[AgentExtension, ...]:
-    """All extensions on the card of an agent at a mount: the agent's, and `ours`, which are those of the mount.
+    """List all extensions on an agent's card at a mount: the agent's own, then `ours`, which belong to the mount.
 
     An agent of another server may name one of ours; it is listed once.
     """
@@ -93,13 +93,13 @@ def extensions(profile: Profile, ours: Sequence[AgentExtension]) -> tuple[AgentE
 
 
 def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:
-    """The card for callers who have authenticated, with the skills that only they are told of (A2A 1.0 §3.1.11)."""
+    """Build the card for authenticated callers, with the skills that only they may see (A2A 1.0 §3.1.11)."""
     public = card(profile, at, offer)
     return replace(public, skills=(*public.skills, *profile.extended_skills))
 
 
 class WellKnown(Struct, frozen=True):
-    """A card as it is served at a well-known path: the document, and what its signatures are over.
+    """A card as served at a well-known path: the document, and the forms that its signatures cover.
 
     Each official verifier rebuilds one of the `signed` forms from the document.
     """
@@ -109,9 +109,9 @@ class WellKnown(Struct, frozen=True):
 
 
 def form_of(version: str | None) -> str:
-    """The form of a well-known card for a caller that names this `A2A-Version`: `1.0`, `0.3`, else empty, the hybrid.
+    """Return the form of a well-known card for a caller with this `A2A-Version`: `1.0`, `0.3`, or empty for the hybrid.
 
-    Discovery is never refused: a caller that names another version gets the form that most clients read.
+    Discovery is never refused: a caller that names another version gets the form that most clients can read.
     """
     major, _, rest = (version or "").strip().partition(".")
     if major == "1" and rest:
@@ -120,7 +120,7 @@ def form_of(version: str | None) -> str:
 
 
 def well_known(of: AgentCard, form: str, offer: Offer = PLAIN) -> WellKnown:
-    """The public card in one of the forms that `form_of` names; no card of 0.3 where no endpoint speaks it."""
+    """Build the public card in one of the forms of `form_of`. There is no card of 0.3 if no endpoint speaks it."""
     if form == "1.0":
         new: dict[str, Any] = msgspec.to_builtins(of)
         return WellKnown(new, [new])
@@ -133,7 +133,7 @@ def well_known(of: AgentCard, form: str, offer: Offer = PLAIN) -> WellKnown:
 
 
 def signed_forms(of: AgentCard) -> list[dict[str, Any]]:
-    """The forms of a card to be signed: as 1.0 has it, and, if it has an endpoint of 0.3, as that has it."""
+    """List the forms of a card to be signed: that of 1.0, and those of 0.3 if the card has an endpoint of 0.3."""
     forms: list[dict[str, Any]] = [msgspec.to_builtins(of)]
     if _speaks_03(of):
         old = card_03(of)
@@ -146,18 +146,18 @@ def _speaks_03(of: AgentCard) -> bool:
 
 
 def signed_extended_forms(of: AgentCard) -> list[dict[str, Any]]:
-    """The forms of an extended card to be signed: 0.3 answers it in its protobuf JSON, too (`GET /v1/card`)."""
+    """List the forms of an extended card to be signed: 0.3 also answers it in its protobuf JSON (`GET /v1/card`)."""
     forms = signed_forms(of)
     return forms if len(forms) == 1 else [*forms, proto_card_03(of)]
 
 
 def hybrid(of: AgentCard, offer: Offer = PLAIN) -> dict[str, Any]:
-    """The hybrid card: all of the 1.0 card, and beside it what 0.3 has and 1.0 does not.
+    """Build the hybrid card: all of the 1.0 card, and beside it the fields that only 0.3 has.
 
     It begins as KAOS's text shows it: name, version of the protocol, protocols, capabilities.
 
-    Security is in the spelling of each version that the card lists. A scheme has the members of 0.3 and, beside them,
-    the member that 1.0 wraps them in: readers of either pass over the other's.
+    Security is spelled as in each version that the card lists. A scheme has the members of 0.3 and, beside them, the
+    member that wraps them in 1.0. Readers of each version ignore the other's.
     """
     new: dict[str, Any] = msgspec.to_builtins(of)
     old = card_03(of) if _speaks_03(of) else {}
@@ -175,7 +175,7 @@ def hybrid(of: AgentCard, offer: Offer = PLAIN) -> dict[str, Any]:
     begin: dict[str, Any] = {"name": of.name}
     if old:
         begin["protocolVersion"] = old["protocolVersion"]
-    if old or offer.history:  # KAOS, by its profile, speaks its own dialect, whatever versions there are
+    if old or offer.history:  # the KAOS profile speaks its own dialect, whatever versions there are
         begin["supportedProtocols"] = list(offer.protocols)
     begin["capabilities"] = {
         **capabilities,

@@ -1,7 +1,7 @@
-"""The URIs under which Dragoman says in `metadata` what A2A has no field for.
+"""The URIs of Dragoman's entries in `metadata`, for values that have no field in A2A.
 
-Invariant: a URI names one shape for ever; a changed shape gets a new version. `metadata` keyed by extension URIs is
-A2A 1.0 §4.6.
+Invariant: a URI names one shape for ever; a changed shape gets a new version. `metadata` keyed by extension URIs is A2A
+1.0 §4.6.
 """
 
 import re
@@ -19,29 +19,33 @@ USAGE = "urn:dragoman:usage:v1"
 
 
 PARENT = "urn:dragoman:parent:v1"
-"""`{"taskId", "agent"}`, in the metadata of a task that another task's agent delegated: whose, and through whom."""
+"""`{"taskId", "agent"}`, in the metadata of a delegated task: the parent task, and the agent that delegated it."""
 
 LINEAGE = "urn:dragoman:lineage:v1"
-"""`["server/agent", …]`, in the metadata of messages from agent to agent: through whom it came, the first one first."""
+"""`["server/agent", …]`, in the metadata of messages between agents: the chain of agents that a message came through,
+in order.
+"""
 
 DEDUPE = "urn:dragoman:dedupe:v1"
-"""On cards: a message that is sent again is taken for the same one. `params.window` (`600s`) is for how long."""
+"""On cards: the agent recognises a message that is sent again. `params.window` (`600s`) says for how long."""
 
 DEDUPES_S = 600
-"""What is meant where the window is not named, and what is offered (DESIGN: dedupe)."""
+"""The window that Dragoman offers, and that of a card that names none (DESIGN: dedupe)."""
 
 DEDUPES = AgentExtension(
     uri=DEDUPE,
     description="A message sent again with the same Idempotency-Key, or the same id if that is a UUID, is taken once",
-    params={"window": f"{DEDUPES_S}s"},  # text, as protobuf spells a duration: its numbers come back as 600.0
+    params={"window": f"{DEDUPES_S}s"},  # text, as in protobuf durations; a number would come back as 600.0
 )
-"""For `capabilities.extensions` of our own cards."""
+"""The entry for `capabilities.extensions` of our own cards."""
 
 _WINDOW = re.compile(r"([0-9]{1,9})s", re.ASCII)
 
 
 def dedupes_s(extensions: Sequence[dict[str, Any]]) -> float:
-    """For how long the agent that lists these takes a message sent again for the same one; 0: it does not say so."""
+    """Return for how long the agent recognises a message that is sent again, in seconds; 0 if its card does not say
+    that it does.
+    """
     ours = next((each for each in extensions if each.get("uri") == DEDUPE), None)
     if ours is None:
         return 0.0
@@ -52,12 +56,12 @@ def dedupes_s(extensions: Sequence[dict[str, Any]]) -> float:
 
 
 def parent_metadata(head: TaskHead) -> dict[str, Any]:
-    """The value under PARENT, of a task that has one."""
+    """Build the value under PARENT for a task that has a parent."""
     return {"taskId": head.parent, "agent": head.lineage[-1] if head.lineage else ""}
 
 
 def progress_metadata(progress: Progress) -> dict[str, Any]:
-    """The value under PROGRESS."""
+    """Build the value under PROGRESS."""
     value: dict[str, Any] = {"current": progress.current, "total": progress.total}
     if progress.message:
         value["message"] = progress.message
@@ -65,7 +69,7 @@ def progress_metadata(progress: Progress) -> dict[str, Any]:
 
 
 def usage_metadata(usage: Usage | None, duration_ms: int | None) -> dict[str, Any]:
-    """The value under USAGE; what an agent did not report is three zeros."""
+    """Build the value under USAGE; usage that the agent did not report is three zeros."""
     used = usage or Usage()
     value = {"inputTokens": used.input_tokens, "outputTokens": used.output_tokens, "totalTokens": used.total_tokens}
     if duration_ms is not None:

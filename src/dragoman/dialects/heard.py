@@ -1,7 +1,7 @@
-"""The door through which answers of other agents come in, and the scalars in them, in any spelling.
+"""Decodes answers of other agents, and reads the scalars in them in any spelling.
 
-Invariant: whatever the bytes, a value or InvalidAgentResponse. Readers of decoded JSON raise Unfit, which says what was
-expected; `heard` turns it into InvalidAgentResponse, which shows what came instead.
+Invariant: any bytes give a value or InvalidAgentResponse. Readers of decoded JSON raise Unfit, which says what was
+expected; `heard` turns it into an InvalidAgentResponse that also shows what came.
 """
 
 from collections.abc import Callable
@@ -21,21 +21,22 @@ T = TypeVar("T")
 Json = dict[str, Any]
 
 SHOWN = 200
-"""How many bytes of an answer that nobody understands are shown."""
+"""How many bytes of an unreadable answer are shown."""
 
 MAX_DEPTH = 256
-"""Deepest nesting of an answer: what is read is written again, from further down the stack."""
+"""Deepest nesting of an answer. It is encoded again later, from deeper in the call stack."""
 
 MAX_VALUES = 2_000_000
-"""Most values in an answer; how many bytes it has is bounded before. Servers that an operator has named may say more
-than strangers."""
+"""Most values in an answer; its size in bytes is bounded earlier. Servers that an operator has named may send more than
+strangers.
+"""
 
 _STATES = {state.removeprefix("TASK_STATE_"): state for state in TaskState} | {
     "CANCELLED": TaskState.CANCELED,
-    # A task of which the server does not know more has not ended: it is asked for again.
+    # A task in an unknown state has not ended, so the client asks again.
     "UNKNOWN": TaskState.WORKING,
     "UNSPECIFIED": TaskState.WORKING,
-    # BeeOS's own, which should not leave it.
+    # BeeOS's internal states, which should not leave it.
     "DELIVERED": TaskState.SUBMITTED,
     "TIMEOUT": TaskState.FAILED,
 }
@@ -53,11 +54,11 @@ _NUMBERED = (
     TaskState.REJECTED,
     TaskState.AUTH_REQUIRED,
 )
-"""States by their number in the proto (A2A 1.0 §4.1.3), the unspecified one first."""
+"""States by their number in the proto (A2A 1.0 §4.1.3), with the unspecified one first."""
 
 
 class Unfit(Exception):
-    """What was read is not what was expected; `expected` says what that is."""
+    """A value is not what the reader expected; `expected` describes that."""
 
     def __init__(self, expected: str) -> None:
         super().__init__(expected)
@@ -65,7 +66,7 @@ class Unfit(Exception):
 
 
 def heard(body: bytes, read: Callable[[Any], T]) -> T:
-    """What `read` makes of the JSON in `body`. Raises InvalidAgentResponse and nothing else."""
+    """Return what `read` makes of the JSON in `body`. Raises InvalidAgentResponse and nothing else."""
     try:
         json_bounds.check(body, MAX_DEPTH, MAX_VALUES)
         return read(msgspec.json.decode(body))
@@ -78,20 +79,20 @@ def heard(body: bytes, read: Callable[[Any], T]) -> T:
 
 
 def unreadable(expected: str, body: bytes) -> InvalidAgentResponse:
-    """The error for an answer that is not what was expected."""
+    """Return the error for an answer that is not what was expected."""
     shown = body[:SHOWN].decode("utf-8", "replace") if body else "nothing"
     return InvalidAgentResponse(f"expected {expected}, got {shown}{'…' if len(body) > SHOWN else ''}")
 
 
 def members(value: object, expected: str) -> Json:
-    """An object, or Unfit."""
+    """Return the value if it is an object. Raises Unfit."""
     if isinstance(value, dict):
         return value
     raise Unfit(expected)
 
 
 def text_in(given: Json, *names: str) -> str | None:
-    """The first string that is there and not empty; numbers count as strings, for ids."""
+    """Return the first string that is present and not empty; numbers count as strings, for ids."""
     for name in names:
         value = given.get(name)
         if isinstance(value, str) and value:
@@ -102,12 +103,12 @@ def text_in(given: Json, *names: str) -> str | None:
 
 
 def flag_in(given: Json, *names: str) -> bool:
-    """Whether one of them is true."""
+    """Whether one of the named members is true."""
     return any(given.get(name) is True for name in names)
 
 
 def items_in(given: Json, name: str) -> list[Any]:
-    """A list; null and what is not there are empty."""
+    """Return a list; null or a missing member is empty. Raises Unfit for any other value."""
     value = given.get(name)
     if value is None:
         return []
@@ -117,24 +118,24 @@ def items_in(given: Json, name: str) -> list[Any]:
 
 
 def metadata_in(given: Json) -> Json | None:
-    """The metadata; None if there is none."""
+    """Return the metadata; None if there is none."""
     value = given.get("metadata")
     return value if isinstance(value, dict) and value else None
 
 
 def texts_in(given: Json, *names: str) -> tuple[str, ...]:
-    """The strings of a list; what is not one is passed over."""
+    """Return the strings of a list; other items are skipped."""
     value: list[Any] = next((given[name] for name in names if isinstance(given.get(name), list)), [])
     return tuple([each for each in value if isinstance(each, str)])
 
 
 def context_of(given: Json) -> str | None:
-    """The id of the context, by any of its names."""
+    """Return the id of the context, under any of its names."""
     return text_in(given, "contextId", "context_id", "sessionId", "session_id")
 
 
 def state(value: object) -> TaskState:
-    """A state in any spelling: `completed`, `input_required`, `TASK_STATE_CANCELLED`, 3."""
+    """Read a state in any spelling: `completed`, `input_required`, `TASK_STATE_CANCELLED`, 3."""
     if isinstance(value, str):
         known = _STATES.get(value.upper().replace("-", "_").removeprefix("TASK_STATE_"))
         if known is not None:
@@ -145,12 +146,14 @@ def state(value: object) -> TaskState:
 
 
 def timestamp(value: object) -> str:
-    """A time stamp as ours are, in UTC with milliseconds; one without an offset is UTC; empty if it is none."""
+    """Read a time stamp into our form, UTC with milliseconds. Without an offset it is UTC; empty if it is not a time
+    stamp.
+    """
     if not isinstance(value, str) or not value:
         return ""
     if len(value) == 24 and value[10] == "T" and value[19] == "." and value[23] == "Z" and value.isascii():
         try:
-            datetime.fromisoformat(value)  # what is ours is not taken apart: that takes four times as long
+            datetime.fromisoformat(value)  # our own form needs no full parse, which takes four times as long
             return value
         except ValueError:
             return ""

@@ -1,10 +1,10 @@
-"""Reading what other agents say, as widely as it can be understood: parts, messages, artifacts, tasks, updates.
+"""Reads the objects of other agents as leniently as possible: parts, messages, artifacts, tasks, updates.
 
-Pure functions over decoded JSON, for every dialect. Names in camelCase and snake_case, states and roles in any
-spelling, parts tagged `kind`, `type` or not at all, `contextId` and `sessionId`, a status whose message is a string:
-all mean the same.
+Pure functions over decoded JSON, for every dialect. All spellings mean the same: names in camelCase and snake_case,
+states and roles in any spelling, parts tagged `kind`, `type` or not at all, `contextId` and `sessionId`, a status whose
+message is a string.
 
-Invariant: a reader gives a value or raises Unfit. What has no id gets one that is the same whenever the same is read.
+Invariant: a reader returns a value or raises Unfit. An object without an id gets one that depends only on its content.
 """
 
 import hashlib
@@ -33,10 +33,12 @@ from dragoman.model.task import Progress, Task, TaskStatus, Usage
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 ReadBytes = Callable[[str], bytes | None]
-"""The bytes of a file from their text; None if it is not base64."""
+"""Decodes the text of a file to bytes; None if it is not base64."""
 
 WRAPPED = "data_part_compat"
-"""Metadata that says: `data` is `{"value": …}` around a value that is no object; so the official SDKs 1.x write it."""
+"""Metadata key that marks `data` as `{"value": …}` around a value that is not an object; the official SDKs 1.x write
+it.
+"""
 
 _USERS = frozenset({"user", "ROLE_USER", 1})
 
@@ -45,8 +47,9 @@ _URLS = ("uri", "fileWithUri", "file_with_uri", "url")
 
 
 def part(value: object, read_bytes: ReadBytes = raw_bytes, file_bytes: ReadBytes = raw_bytes) -> Part:
-    """A part, by what it holds. A string is text; `read_bytes` reads `bytes` and `raw`, `file_bytes` the file bytes of
-    0.3's protobuf JSON."""
+    """Read a part by what it holds. A string is text. `read_bytes` decodes `bytes` and `raw`, `file_bytes` the file
+    bytes of 0.3's protobuf JSON.
+    """
     if isinstance(value, str):
         return Part(text=value)
     given = members(value, "a part with text, raw, url, data or file")
@@ -69,7 +72,7 @@ def part(value: object, read_bytes: ReadBytes = raw_bytes, file_bytes: ReadBytes
     if "data" in given:
         return _data(given, metadata)
     if isinstance(tag, str):
-        return Part(data=given)  # of a kind that nobody has told us of: kept whole
+        return Part(data=given)  # an unknown kind is kept whole
     raise Unfit("a part with text, raw, url, data or file")
 
 
@@ -110,7 +113,7 @@ ReadPart = Callable[[object], Part]
 
 
 def parts(given: Json, read_part: ReadPart = part) -> tuple[Part, ...]:
-    """The parts of a message or an artifact; protobuf JSON calls them `content`, which may also be a mere string."""
+    """Read the parts of a message or an artifact; protobuf JSON calls them `content`, which may also be a mere string."""
     found = given.get("parts")
     if found is None:
         found = given.get("content")
@@ -124,12 +127,12 @@ def parts(given: Json, read_part: ReadPart = part) -> tuple[Part, ...]:
 
 
 def role(value: object) -> Role:
-    """Who spoke: the user if it says so, else the agent, which answers."""
+    """Return the user if the value says so, else the agent, which answers."""
     return Role.USER if isinstance(value, str | int) and value in _USERS else Role.AGENT
 
 
 def message(value: object, read_part: ReadPart = part) -> Message:
-    """A message; a string is one of the agent."""
+    """Read a message; a string is a message of the agent."""
     if isinstance(value, str):
         value = {"parts": [value]}
     given = members(value, "a message with role and parts")
@@ -147,7 +150,7 @@ def message(value: object, read_part: ReadPart = part) -> Message:
 
 
 def status(value: object, read_part: ReadPart = part) -> TaskStatus:
-    """A status; a string is a state. Its time stamp is empty if it has none."""
+    """Read a status; a string is a state. Its time stamp is empty if it has none."""
     if isinstance(value, str):
         return TaskStatus(state=state(value), timestamp="")
     given = members(value, "a status with a state")
@@ -160,7 +163,7 @@ def status(value: object, read_part: ReadPart = part) -> TaskStatus:
 
 
 def artifact(value: object, task_id: str = "", nth: int = 0, read_part: ReadPart = part) -> Artifact:
-    """An artifact. One without an id is the `nth` of its task, and has an id that says so."""
+    """Read an artifact. One without an id gets an id from its place: it is the `nth` of its task."""
     given = members(value, "an artifact with parts")
     return Artifact(
         artifact_id=text_in(given, "artifactId", "artifact_id") or artifact_id(task_id, nth),
@@ -173,12 +176,12 @@ def artifact(value: object, task_id: str = "", nth: int = 0, read_part: ReadPart
 
 
 def artifact_id(task_id: str, nth: int = 0) -> str:
-    """The id of an artifact that has none: the same in a task, and in the chunks that a stream gives of it."""
+    """Return the id for an artifact that has none: the same in a task and in the chunks of its stream."""
     return f"{task_id or 'artifact'}-{nth}"
 
 
 def task(value: object, read_part: ReadPart = part) -> Task:
-    """A task. What a dialect has beyond 1.0 is not looked at, but for metadata."""
+    """Read a task. Fields that a dialect adds to 1.0 are ignored, except metadata."""
     given = members(value, "a task with id and status")
     task_id = text_in(given, "id", "taskId", "task_id")
     if task_id is None:
@@ -197,7 +200,7 @@ def task(value: object, read_part: ReadPart = part) -> Task:
 
 
 def status_update(value: object, read_part: ReadPart = part) -> StatusUpdate:
-    """A status update; `id` is that of the task in 0.1. Progress and usage come from our extensions' metadata."""
+    """Read a status update; in 0.1 `id` is the task's. Progress and usage come from our extensions' metadata."""
     given = members(value, "a status update")
     metadata, told, used = beyond(metadata_in(given))
     return StatusUpdate(
@@ -211,7 +214,7 @@ def status_update(value: object, read_part: ReadPart = part) -> StatusUpdate:
 
 
 def artifact_update(value: object, read_part: ReadPart = part) -> ArtifactUpdate:
-    """An artifact update; in 0.1 `append`, `lastChunk` and `index` are the artifact's own."""
+    """Read an artifact update; in 0.1 `append`, `lastChunk` and `index` belong to the artifact."""
     given = members(value, "an artifact update")
     inner = members(given.get("artifact"), "an artifact update with an artifact")
     task_id = text_in(given, "taskId", "task_id", "id") or ""
@@ -243,10 +246,10 @@ _WRAPPERS: tuple[tuple[tuple[str, ...], Callable[[object, ReadPart], Update]], .
 
 
 def update(value: object, read_part: ReadPart = part) -> Update:
-    """What a frame of a stream tells, or a send is answered with: in a wrapper (1.0), by `kind` (0.3), or by its shape.
+    """Read a stream frame or the answer to a send: in a wrapper (1.0), by `kind` (0.3), or by its shape.
 
-    A flat object with `artifact` is an artifact update, one with a status is a task, or a status update if it says
-    `final` or has no `id` (0.1: `{"id", "status", "final"}`); one with parts is a message.
+    A flat object with `artifact` is an artifact update. One with a status is a task, or a status update if it has
+    `final` or no `id` (0.1: `{"id", "status", "final"}`). One with parts is a message.
     """
     given = members(value, _EXPECTED)
     kind = given.get("kind")
@@ -269,7 +272,7 @@ def update(value: object, read_part: ReadPart = part) -> Update:
 
 
 def beyond(metadata: Json | None) -> tuple[Json | None, Progress | None, Usage | None]:
-    """The metadata without what our extensions say in it, and what they say."""
+    """Split the metadata into the rest, and the progress and usage that our extensions put there."""
     if metadata is None or not (PROGRESS in metadata or USAGE in metadata):
         return metadata, None, None
     told, used = progress(metadata.get(PROGRESS)), usage(metadata.get(USAGE))
@@ -278,7 +281,7 @@ def beyond(metadata: Json | None) -> tuple[Json | None, Progress | None, Usage |
 
 
 def progress(value: object) -> Progress | None:
-    """`{"current", "total", "message"?}`; None if it is not that."""
+    """Read `{"current", "total", "message"?}`; None if it is not that."""
     if not isinstance(value, dict):
         return None
     current, total = value.get("current"), value.get("total")
@@ -288,7 +291,7 @@ def progress(value: object) -> Progress | None:
 
 
 def usage(value: object) -> Usage | None:
-    """Tokens by any of the names in use; None if none of them is there."""
+    """Read token counts under any of the names in use; None if none of them is present."""
     if not isinstance(value, dict):
         return None
     read, written, both = (_tokens(value, *names) for names in _TOKENS)
@@ -313,6 +316,6 @@ def _tokens(given: Json, *names: str) -> int | None:
 
 
 def _derived(prefix: str, given: Any) -> str:
-    """An id from what is said, so that it is the same when it is said again."""
+    """Derive an id from the content, so that the same content has the same id."""
     said = msgspec.json.encode(given, order="deterministic")
     return f"{prefix}-{hashlib.blake2b(said, digest_size=8).hexdigest()}"

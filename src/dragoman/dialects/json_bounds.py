@@ -1,7 +1,7 @@
 """Bounds of a JSON body, checked on its bytes before anything is built from them.
 
-Invariant: what passes is UTF-8, nested no deeper than asked, so that nothing recurses far on the way in or out, and has
-no more values than asked, so that decoding it takes no longer than its bytes deserve.
+Invariant: a body that passes is UTF-8. It is nested no deeper than allowed, so nothing recurses far on the way in or
+out. It has no more values than allowed, so decoding takes no longer than its size justifies.
 """
 
 import re
@@ -22,29 +22,31 @@ MAX_DEPTH = 64
 MAX_VALUES = 200_000
 """Most values in a body unless a setting says otherwise: names of members, strings, numbers, objects and arrays.
 
-A decoder lets no other thread work before it is done. It makes 200,000 values in 10 to 40 ms, and 15,000,000 integers,
-which fit into 30 MB, in 300 ms and half a gigabyte."""
+A decoder blocks all other threads until it is done. It makes 200,000 values in 10 to 40 ms. 15,000,000 integers, which
+fit into 30 MB, take 300 ms and half a gigabyte.
+"""
 
 MAX_ESCAPES = 3_000_000
-"""Most backslashes in a body. Each takes a decoder some 10 ns, during which no other thread works: 15,000,000 of them,
-which fit into 30 MB, would take 150 ms."""
+"""Most backslashes in a body. Each takes a decoder some 10 ns, during which no other thread runs: 15,000,000 of them,
+which fit into 30 MB, would take 150 ms.
+"""
 
 MAX_TEXT = 4 * 1024 * 1024
 """Most characters of one string unless a setting says otherwise: a long book has one million."""
 
 _CHUNK = 1 << 16
 _STRETCH = 1 << 20
-"""So many bytes are looked at in one go, half a millisecond long; between two, other threads can work."""
+"""How many bytes are checked in one go, which takes half a millisecond; other threads can run in between."""
 _STEPS = bytes(1 if c in b"[{" else 255 if c in b"]}" else 0 for c in range(256))
 _SEPARATORS = b",:"
 _NOT_STRUCTURE = bytes(c for c in range(256) if c not in b"[]{},:")
 
 
 def check(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> None:
-    """Refuse a body that is empty, not UTF-8 (RFC 8259 §8.1), too deep or of too many values.
+    """Refuse a body that is empty, not UTF-8 (RFC 8259 §8.1), nested too deeply or of too many values.
 
-    Whether it is JSON is for the decoder to say. Costs next to nothing for a body of fewer than `max_values` bytes that
-    has few brackets. Raises ParseError or InvalidRequest.
+    The decoder decides whether it is JSON. The check costs next to nothing for a body of fewer than `max_values` bytes
+    with few brackets. Raises ParseError or InvalidRequest.
     """
     if not body:
         raise ParseError("the body is empty: send a JSON object")
@@ -59,7 +61,7 @@ def check(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES)
 
 
 def check_sent(sent: SendMessage, max_parts: int, max_text: int = MAX_TEXT) -> None:
-    """Refuse a send of too much: in its message, in the conversation before that, or in its metadata.
+    """Refuse a send that is too large: in its message, in the conversation before it, or in its metadata.
 
     See `check_parts`.
     """
@@ -71,7 +73,7 @@ def check_sent(sent: SendMessage, max_parts: int, max_text: int = MAX_TEXT) -> N
 
 
 def check_parts(message: Message, max_parts: int, max_text: int = MAX_TEXT, path: str = "message") -> None:
-    """Refuse a message of more than `max_parts` parts, or with a string of more than `max_text` characters in it.
+    """Refuse a message with more than `max_parts` parts, or with a string of more than `max_text` characters.
 
     The bytes of files are not counted. Raises InvalidParams.
     """
@@ -103,9 +105,9 @@ def check_parts(message: Message, max_parts: int, max_text: int = MAX_TEXT, path
 
 
 def _check_strings(field: str, value: object, max_text: int) -> None:
-    """Look at every string of a JSON value, names of members included.
+    """Check every string of a JSON value, including names of members.
 
-    Encoded it is looked through at a gigabyte a second; what is no longer than that as a whole, holds no such string.
+    The value is scanned as JSON, at a gigabyte a second. JSON that is no longer than the limit holds no string over it.
     """
     json = encode(value)
     if len(json) <= max_text:
@@ -119,7 +121,7 @@ def _check_strings(field: str, value: object, max_text: int) -> None:
         if at < 0:
             return
         end = json.index(b'"', at + 1) + 1
-        if len(decode(json[at:end])) > max_text:  # which are fewer than its bytes, if it is not ASCII
+        if len(decode(json[at:end])) > max_text:  # it has fewer characters than bytes if it is not ASCII
             raise _too_long(field, max_text)
         at = end
 
@@ -152,7 +154,7 @@ def _check_utf8(body: bytes) -> None:
 
 
 def _holds_more_of(body: bytes, characters: bytes, limit: int) -> bool:
-    """Whether more than `limit` of its bytes, those in strings included, are among `characters`."""
+    """Whether the body has more than `limit` bytes among `characters`, including those inside strings."""
     found = 0
     for start in range(0, len(body), _STRETCH):
         found += sum(body.count(character, start, start + _STRETCH) for character in characters)
@@ -180,9 +182,10 @@ def _check_structure(body: bytes, max_depth: int, max_values: int) -> None:
 
 
 def _outside_strings(body: bytes) -> Iterator[bytes]:
-    """The brackets, commas and colons that are not inside strings, in chunks.
+    """Yield the brackets, commas and colons outside strings, in chunks.
 
-    Of a body that is not JSON it gives any. It takes a body chunk by chunk, so that other threads can work meanwhile.
+    For a body that is not JSON the result is arbitrary. The body is processed chunk by chunk, so that other threads can
+    run meanwhile.
     """
     escapes = b"\\" in body
     inside = False

@@ -1,6 +1,6 @@
-"""Reading lenient wire structs, and the ProtoJSON scalars that msgspec does not read by itself.
+"""Reads lenient wire structs, and the ProtoJSON scalars that msgspec does not read by itself.
 
-Invariant: what is wrong becomes A2AError with the field's path on the wire; no text of an exception goes further.
+Invariant: a fault becomes an A2AError with the field's path on the wire; the text of an exception goes no further.
 """
 
 import re
@@ -14,7 +14,7 @@ from dragoman.model.errors import InvalidParams, InvalidRequest, ParseError
 T = TypeVar("T")
 
 Violations = list[tuple[str, str]]
-"""What is wrong so far: the path of each field and what it should be."""
+"""The faults so far: the path of each field and what it should be."""
 
 MAX_VIOLATIONS = 20
 """Most violations that an answer names: a body of a million empty parts has a million."""
@@ -56,7 +56,7 @@ def read(decoder: msgspec.json.Decoder[T], body: bytes) -> T:
 
 
 def convert(values: dict[str, Any], into: type[T]) -> T:
-    """Make a wire struct of plain values. Raises InvalidParams."""
+    """Convert plain values to a wire struct. Raises InvalidParams."""
     try:
         return msgspec.convert(values, into)
     except msgspec.ValidationError as error:
@@ -64,7 +64,7 @@ def convert(values: dict[str, Any], into: type[T]) -> T:
 
 
 def violation(error: msgspec.ValidationError) -> tuple[str, str]:
-    """Where the wire struct did not fit, and why, in words of ours."""
+    """Return the path of the field that did not fit, and the reason in our own words."""
     text = str(error)
     place = _PATH.search(text)
     mismatch = _MISMATCH.match(text)
@@ -85,7 +85,7 @@ def refuse(violations: Violations) -> None:
 def whole(
     value: int | float | str | None, field: str, violations: Violations, low: int = 0, high: int = INT32_MAX
 ) -> int | None:
-    """An int32 as ProtoJSON spells it: a number, a number with no fraction, or either in a string."""
+    """Read an int32 as ProtoJSON spells it: a number, a number with no fraction, or either in a string."""
     if value is None:
         return None
     number: int | None = None
@@ -103,9 +103,10 @@ def whole(
 
 
 def from_seq(value: object, metadata: dict[str, Any] | None) -> str | None:
-    """The id of the last event seen, from the parameter `fromSeq` or the metadata of that name: `7`, `"7"` or `"7.2"`.
+    """Return the id of the last event seen, from the parameter `fromSeq` or the metadata of that name: `7`, `"7"` or
+    `"7.2"`.
 
-    Raises InvalidParams if it is neither a whole number nor a string; whether it is an id of ours is not looked at.
+    Raises InvalidParams if it is neither a whole number nor a string. Whether it is an id of ours is not checked.
     """
     field = "fromSeq"
     if value is None and metadata is not None:
@@ -120,9 +121,9 @@ def from_seq(value: object, metadata: dict[str, Any] | None) -> str | None:
 
 
 def timestamp_ms(text: str) -> int | None:
-    """An RFC 3339 time stamp as milliseconds since the epoch, rounded up; None if it is not one.
+    """Convert an RFC 3339 time stamp to milliseconds since the epoch, rounded up; None if it is not one.
 
-    Rounded up, because what comes at or after .1235 s comes, in whole milliseconds, at or after .124 s.
+    It is rounded up because an event at or after .1235 s is, in whole milliseconds, at or after .124 s.
     """
     match = _RFC3339.fullmatch(text)
     if match is None:
@@ -139,7 +140,7 @@ def timestamp_ms(text: str) -> int | None:
 
 
 def raw_bytes(text: str) -> bytes | None:
-    """The bytes of a ProtoJSON `bytes` field: base64, standard or URL-safe, padded or not; None if it is none of them.
+    """Decode a ProtoJSON `bytes` field: base64, standard or URL-safe, padded or not; None if it is none of them.
 
     msgspec reads only the padded standard alphabet, at about three times the speed of binascii.
     """
@@ -154,7 +155,7 @@ def raw_bytes(text: str) -> bytes | None:
 
 
 def raw_bytes_in(json: msgspec.Raw) -> bytes | None:
-    """The same from JSON left in place, which copies a large file once less; None also if it is not a string."""
+    """Decode the same from raw JSON, which saves one copy of a large file; None also if it is not a string."""
     try:
         return _BYTES.decode(json)
     except (msgspec.DecodeError, UnicodeDecodeError):

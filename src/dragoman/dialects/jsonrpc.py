@@ -1,6 +1,6 @@
-"""JSON-RPC 2.0 envelopes: opened without looking into the params, closed around bytes that are encoded already.
+"""JSON-RPC 2.0 envelopes: they are opened without parsing the params, and closed around encoded bytes.
 
-Invariant: an id goes back exactly as it came, byte for byte: clients compare a number with a number.
+Invariant: an id is returned byte for byte as it came: clients compare a number with a number.
 """
 
 import msgspec
@@ -47,10 +47,10 @@ _ONLY_ID = msgspec.json.Decoder(_OnlyId)
 def decode_request(
     body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
 ) -> Request:
-    """Open an envelope; of keys that come twice the last counts.
+    """Open an envelope; of duplicate keys the last counts.
 
-    Raises ParseError if it is not JSON, InvalidRequest if it is not one request with an id (a batch is not: A2A has
-    none; nor is a notification: every A2A call is answered), InvalidParams if `params` is not an object.
+    Raises ParseError if it is not JSON. Raises InvalidRequest if it is not a single request with an id: A2A has no
+    batches, and no notifications, since every A2A call is answered. Raises InvalidParams if `params` is not an object.
     """
     json_bounds.check(body, max_depth, max_values)
     try:
@@ -74,7 +74,7 @@ def decode_request(
 
 
 def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES) -> bytes:
-    """The id to answer a refused body with: its own if it can be read, else null. Never raises."""
+    """Return the id for the answer to a refused body: its own if it can be read, else null. Never raises."""
     try:
         json_bounds.check(body, max_depth, max_values)
         return _checked_id(bytes(_ONLY_ID.decode(body).id))
@@ -83,12 +83,12 @@ def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int =
 
 
 def around(request_id: bytes) -> tuple[bytes, bytes]:
-    """What stands before and after a result, in an answer or in each frame of a stream; the id is raw JSON."""
+    """Return the bytes before and after a result, in an answer or in a stream frame; the id is raw JSON."""
     return b'{"jsonrpc":"2.0","id":' + request_id + b',"result":', b"}"
 
 
 def around_error(request_id: bytes) -> tuple[bytes, bytes]:
-    """What stands before and after an error object; the id is raw JSON."""
+    """Return the bytes before and after an error object; the id is raw JSON."""
     return b'{"jsonrpc":"2.0","id":' + request_id + b',"error":', b"}"
 
 
@@ -103,7 +103,7 @@ def _checked_id(raw: bytes) -> bytes:
 
 
 def _why_not_a_request(body: bytes) -> A2AError:
-    """Tell a body that is JSON of another shape from one that stops being JSON further on."""
+    """Distinguish JSON of another shape from a body that stops being JSON further on."""
     try:
         value = msgspec.json.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

@@ -1,6 +1,6 @@
-"""Mounts: under which paths an agent is reached, and which systems are served there.
+"""Mounts: the paths under which an agent is reached, and the systems served there.
 
-Invariant: a table; whoever needs to know what a path speaks asks here.
+Invariant: this table alone says which dialects a path speaks.
 """
 
 from enum import Enum
@@ -28,8 +28,8 @@ class Served(Struct, frozen=True):
 SERVED: dict[Mount, Served] = {
     Mount.ROOT: Served(("1.0", "0.3"), ("1.0", "0.3")),
     Mount.AGENT: Served(("1.0", "0.3"), ("1.0", "0.3")),
-    # What BeeOS and the official versions have in common there, only who makes a task can tell: a card promises what
-    # holds for every call.
+    # Some calls of BeeOS and of the official versions look the same here, and only the task's own dialect tells them
+    # apart. A card promises only what holds for every call.
     Mount.TENANT: Served(("0.3",), ("1.0",)),
     Mount.PROTOAGENT: Served(("1.0", "0.3"), ()),
     Mount.EVOAI: Served(("0.3",), ()),
@@ -37,7 +37,7 @@ SERVED: dict[Mount, Served] = {
 
 
 def mount_of(path: str) -> Mount:
-    """The kind of the mount at `path`: `/`, `/agents/echo`, `/a2a` …"""
+    """Return the kind of the mount at `path`: `/`, `/agents/echo`, `/a2a` …"""
     if path == "/":
         return Mount.ROOT
     if path == "/a2a":
@@ -53,4 +53,4 @@ OF_PROFILE: dict[str, Mount] = {
     "evoai": Mount.EVOAI,
     "protoagent": Mount.PROTOAGENT,
 }
-"""The only mount of a server that is one of the systems."""
+"""The only mount of a server that runs as one of the systems."""

@@ -1,6 +1,6 @@
-"""What the webhook calls of several dialects share: how tokens become headers, and the Standard Webhooks signature.
+"""Shared by the webhook calls of several dialects: tokens as headers, and the Standard Webhooks signature.
 
-Invariant: a token or secret leaves in a header of the call to its own webhook, and nowhere else.
+Invariant: a token or secret is sent in a header of the call to its own webhook, and nowhere else.
 """
 
 import base64
@@ -15,13 +15,15 @@ from dragoman.model.operations import PushConfig
 Headers = list[tuple[str, str]]
 
 TOKEN = "X-A2A-Notification-Token"
-"""Where official receivers look for a configuration's `token` (A2A 1.0 §4.3.3, a2a-sdk, @a2a-js/sdk)."""
+"""The header in which official receivers expect a configuration's `token` (A2A 1.0 §4.3.3, a2a-sdk, @a2a-js/sdk)."""
 
 _BEARER = "Bearer"
 
 
 def official(config: PushConfig) -> Headers:
-    """`authentication` in `Authorization`, `token` in its own header; a token alone also as Bearer (DESIGN §7)."""
+    """Put `authentication` into `Authorization`, and `token` into its own header; a token alone also as Bearer (DESIGN
+    §7).
+    """
     headers: Headers = []
     bearer = config.scheme is None or config.scheme.lower() == _BEARER.lower()
     if config.credentials is not None:
@@ -34,14 +36,14 @@ def official(config: PushConfig) -> Headers:
 
 
 def top_level_wins(config: PushConfig) -> Headers:
-    """The `token`, in both headers; without one the credentials as Bearer (protoAgent, BeeOS)."""
+    """Put the `token` into both headers; without one, the credentials as Bearer (protoAgent, BeeOS)."""
     if config.token is not None:
         return [("Authorization", f"{_BEARER} {config.token}"), (TOKEN, config.token)]
     return [] if config.credentials is None else [("Authorization", f"{_BEARER} {config.credentials}")]
 
 
 def standard_signature(secret: str, signing: Signing) -> Headers:
-    """`webhook-timestamp` and `webhook-signature`, over `id.timestamp.body` (Standard Webhooks 1.0)."""
+    """Return `webhook-timestamp` and `webhook-signature`, over `id.timestamp.body` (Standard Webhooks 1.0)."""
     signed = f"{signing.delivery_id}.{signing.timestamp_s}.".encode() + signing.body
     digest = hmac.digest(_key(secret), signed, hashlib.sha256)
     return [

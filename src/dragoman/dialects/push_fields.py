@@ -1,6 +1,6 @@
-"""What a webhook configuration may hold: tokens that a header can carry, a secret to sign with, events by their names.
+"""Checks webhook configurations: tokens that fit into a header, a secret to sign with, known event names.
 
-Invariant: what passes can be sent, so that nothing a caller registers makes a header of its own or breaks a call later.
+Invariant: a configuration that passes can be sent, so a caller can neither inject a header nor break a later call.
 """
 
 import re
@@ -11,22 +11,22 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskState
 
 MAX_TOKEN = 8192
-"""Longest token: servers take no longer header, and each call repeats it."""
+"""Longest token: servers accept no longer header, and each call repeats it."""
 
 MAX_ID = 1024
-"""Longest id that a caller may choose, as of all ids."""
+"""Longest id that a caller may choose, as for all ids."""
 
 SECRET_MIN = 16
 SECRET_MAX = 256
-"""Characters of a secret (BeeOS)."""
+"""Bounds of a secret's length in characters (BeeOS)."""
 
 ENCODED = "whsec_"
-"""How a secret begins whose bytes follow in base64 (Standard Webhooks 1.0, secrets)."""
+"""Prefix of a secret that is given in base64 (Standard Webhooks 1.0, secrets)."""
 
 ARTIFACT = "artifact"
 
 EVENTS = (*(state.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in TaskState), ARTIFACT)
-"""What a webhook may ask for alone: states, and artifacts that are whole."""
+"""Events that a webhook may choose: states, and complete artifacts."""
 
 _SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
 """An auth-scheme (RFC 9110 §11.1)."""
@@ -40,7 +40,7 @@ def check(
     authentication: str = "authentication",
     secret_min: int = SECRET_MIN,
 ) -> None:
-    """Add what is wrong with a configuration, but for its URL; `path` is empty or ends in a dot."""
+    """Add the faults of a configuration, except those of its URL; `path` is empty or ends in a dot."""
     inside = f"{path}{authentication}."
     for field, text in ((f"{path}token", config.token), (f"{inside}credentials", config.credentials)):
         if text is not None and (fault := header_fault(text)):
@@ -54,7 +54,7 @@ def check(
 
 
 def header_fault(text: str) -> str | None:
-    """Why `text` cannot be the value of a header; None if it can (RFC 9110 §5.5)."""
+    """Return why `text` cannot be the value of a header; None if it can (RFC 9110 §5.5)."""
     if len(text) > MAX_TOKEN:
         return f"must have at most {MAX_TOKEN} characters"
     if not all(ord(each) < 256 and unicodedata.category(each) != "Cc" for each in text):
@@ -63,7 +63,7 @@ def header_fault(text: str) -> str | None:
 
 
 def events(named: tuple[str, ...], field: str, violations: Violations) -> tuple[str, ...]:
-    """The events by our names: `task.completed`, `input_required` and `TASK_STATE_FAILED` are understood."""
+    """Return the events under our names; `task.completed`, `input_required` and `TASK_STATE_FAILED` are accepted."""
     known = tuple(dict.fromkeys(_event(each) for each in named))
     if not set(known) <= set(EVENTS):
         violations.append((field, f"must be some of {', '.join(EVENTS)}"))

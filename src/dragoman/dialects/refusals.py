@@ -1,6 +1,6 @@
-"""Errors of the vendors' systems, read: by the word they have for it, by code, or by HTTP status.
+"""Reads errors of the vendors' systems: by their error word, by code, or by HTTP status.
 
-Invariant: whatever the bytes, an error of the tree that comes nearest, with the text that came; nothing is raised.
+Invariant: any bytes give the nearest error of the tree, with the text that came; nothing is raised.
 """
 
 import re
@@ -14,7 +14,7 @@ from dragoman.model.errors import A2AError, InvalidAgentResponse
 Kind = type[A2AError]
 
 MAX_TEXT = 4096
-"""Most characters of a text that are kept: it is shown to people, and goes on to our own callers."""
+"""Most characters of a text that are kept: it is shown to people and passed on to our own callers."""
 
 CODES: Mapping[int, Kind] = {
     -32700: errors.ParseError,
@@ -32,7 +32,7 @@ CODES: Mapping[int, Kind] = {
     -32008: errors.ExtensionSupportRequired,
     -32009: errors.VersionNotSupported,
 }
-"""JSON-RPC's codes and A2A's; a dialect puts its own over them."""
+"""JSON-RPC's codes and A2A's; a dialect overrides them with its own."""
 
 STATUSES: Mapping[int, Kind] = {
     401: errors.Unauthorized,
@@ -49,21 +49,21 @@ STATUSES: Mapping[int, Kind] = {
     503: errors.Unavailable,
     504: errors.TaskTimeout,
 }
-"""What an HTTP status means where the body says nothing better; 400 is an invalid request, all else internal."""
+"""The meaning of an HTTP status if the body says nothing better; 400 is an invalid request, any other is internal."""
 
 _OF_THE_REQUEST = frozenset({401, 403, 405, 408, 413, 415, 429})
-"""Statuses that say more than the code beside them, which JSON-RPC has for everything."""
+"""Statuses that say more than the code beside them, which JSON-RPC uses for everything."""
 
 _NAMES: Mapping[str, Kind] = {kind.__name__: kind for kind in rpc_errors.CODES}
-"""What Dragoman says as `data.reason` in dialects that are close to 0.3."""
+"""The values of Dragoman's `data.reason` in dialects that are close to 0.3."""
 
 _NOBODY = frozenset({"missing_token", "api key not provided", "unauthorized: expected 'authorization: bearer <token>'"})
-"""What BeeOS, Evo AI and protoAgent say to a caller who did not say who it is."""
+"""Texts that BeeOS, Evo AI and protoAgent send to a caller without credentials."""
 
 _RETRY_S = 5
 
 _REFERENCE = re.compile(r"\(reference ([^)]{1,100})\)")
-"""How an internal error of Dragoman names what to look for in its log."""
+"""The reference in an internal error of Dragoman, which points to its log."""
 
 
 def read(
@@ -73,7 +73,7 @@ def read(
     words: Mapping[str, Kind] = {},
     statuses: Mapping[int, Kind] = STATUSES,
 ) -> A2AError:
-    """The error in the `error` member of an answer (`status` 0), or in the body of an HTTP answer of that status."""
+    """Read the `error` member of an answer (`status` 0), or the body of an HTTP answer with that status."""
     try:
         return heard(body, lambda value: of(value, status, codes, words, statuses))
     except InvalidAgentResponse as unread:
@@ -88,10 +88,10 @@ def of(
     words: Mapping[str, Kind] = {},
     statuses: Mapping[int, Kind] = STATUSES,
 ) -> A2AError:
-    """The same of JSON that is decoded.
+    """Read the error in decoded JSON.
 
-    Understood are an error of JSON-RPC, with or without its envelope; `{"success": false, "error": …}` with a word or
-    an object (BeeOS, Evo AI); `{"detail": …}` (FastAPI); a frame `{"type": "error", …}` (BeeOS).
+    It accepts an error of JSON-RPC, with or without its envelope; `{"success": false, "error": …}` with a word or an
+    object (BeeOS, Evo AI); `{"detail": …}` (FastAPI); a frame `{"type": "error", …}` (BeeOS).
     """
     given = _member(value)
     code, data = given.get("code"), given.get("data")
@@ -115,7 +115,7 @@ def of(
 
 
 def _member(value: object) -> Json:
-    """The object that has the code or the word, and the text."""
+    """Return the object that has the code or the word, and the text."""
     if isinstance(value, str):
         return {"message": value}
     if not isinstance(value, dict):
@@ -125,7 +125,7 @@ def _member(value: object) -> Json:
         return {"message": inner, **{name: each for name, each in value.items() if name != "error"}, "word": inner}
     if not isinstance(inner, dict):
         return value
-    details = inner.get("details")  # in which Evo AI's community build has the error of JSON-RPC
+    details = inner.get("details")  # where Evo AI's community build puts the JSON-RPC error
     return details if isinstance(details, dict) and isinstance(details.get("code"), int) else inner
 
 
@@ -138,13 +138,13 @@ def _worded(given: Json, data: Json, words: Mapping[str, Kind]) -> Kind | None:
 
 
 def _words(given: Json, data: Json) -> list[str]:
-    """What may be a word for the error, in lower case."""
+    """Return the texts that may be an error word, in lower case."""
     found = (given.get("code"), given.get("word"), data.get("code"), given.get("message"), given.get("detail"))
     return [each.lower() for each in found if isinstance(each, str)]
 
 
 def _text(given: Json) -> str:
-    """What it says. FastAPI says what is wrong with a body as a list of `{"loc", "msg"}`."""
+    """Return the error's text. FastAPI lists the faults of a body as `{"loc", "msg"}`."""
     text = text_in(given, "message", "detail")
     if text is None and isinstance(given.get("detail"), list):
         told = [each.get("msg") for each in given["detail"] if isinstance(each, dict)]
@@ -153,7 +153,7 @@ def _text(given: Json) -> str:
 
 
 def made(kind: Kind, text: str, data: Json) -> A2AError:
-    """An error of that kind with the text that came, if one did."""
+    """Build an error of that kind, with the text that came, if any."""
     error = _MADE[kind](text, data) if kind in _MADE else kind(text or UNTOLD)
     if text and kind is not errors.AgentFailed:
         error.message, error.args = text, (text,)
@@ -161,16 +161,16 @@ def made(kind: Kind, text: str, data: Json) -> A2AError:
 
 
 UNTOLD = "the agent refused, and did not say why"
-"""The text where none came."""
+"""The text of an error that came without one."""
 
 
 def untold(error: A2AError) -> bool:
-    """Whether nothing that came explains the error: no word, no code, no status, and no text."""
+    """Whether the error is unexplained: it came without a word, a code, a status or a text."""
     return isinstance(error, errors.InternalError | errors.InvalidRequest) and error.message == UNTOLD
 
 
 def _listed(data: Json, name: str) -> tuple[str, ...]:
-    """A list, or a text with commas, as in the metadata of an ErrorInfo."""
+    """Read a list, or a text with commas, as in the metadata of an ErrorInfo."""
     return texts_in(data, name) or tuple(each for each in (text_in(data, name) or "").split(",") if each)
 
 
@@ -224,4 +224,4 @@ _MADE: Mapping[Kind, Callable[[str, Json], A2AError]] = {
         text_in(data, "limit") or "its own limit", text or "too many requests", _whole(data, "retryAfterS", _RETRY_S)
     ),
 }
-"""How errors are made that need more than a text; their own text stands where none came."""
+"""Constructors of errors that need more than a text. The error's own text is used if none came."""

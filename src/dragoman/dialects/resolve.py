@@ -1,7 +1,7 @@
-"""Which dialect is this request? Tables of rows, the first that fits wins.
+"""Resolves the dialect of a request by tables of rows; the first match wins.
 
-Invariant: pure and total: every request gets a dialect, or ByTask, with the dialect for a task that is not found. One
-that is refused gets the dialect whose errors its caller can read, with decoders that raise the refusal.
+Invariant: pure and total. Every request gets a dialect, or ByTask with the dialect to use if the task is not found. A
+refused request gets the dialect whose errors its caller can read, with decoders that raise the refusal.
 """
 
 import re
@@ -22,18 +22,19 @@ from dragoman.model.errors import A2AError, VersionNotSupported
 _VERSION = re.compile(r"([0-9]{1,4}\.[0-9]{1,4})(?:\.[0-9]{1,9})?")
 
 _TWICE_ENCODING = "python-httpx/"
-"""How the User-Agent of the official Python clients begins (a2a-sdk 0.3.24, 0.3.26, 1.0.3, 1.3.0): over 0.3's HTTP+JSON
-they put the bytes of a file into base64 twice. So does @a2a-js/sdk 1.0.0-beta.0, whose requests are those of 1.0.1 and
-later, which do not: nothing tells the two apart (docs/compatibility.md)."""
+"""The User-Agent prefix of the official Python clients (a2a-sdk 0.3.24, 0.3.26, 1.0.3, 1.3.0): over 0.3's HTTP+JSON
+they encode the bytes of a file in base64 twice. So does @a2a-js/sdk 1.0.0-beta.0. Version 1.0.1 and later do not, and
+their requests look the same (docs/compatibility.md).
+"""
 
 _SEND_HEADER = "send the header A2A-Version: 1.0; without it a request is 0.3 (A2A 1.0 §3.6.2), which has no such "
 
 
 class ByTask(Struct, frozen=True):
-    """A request that only names a task, which the mount cannot tell apart.
+    """A request that only names a task, so the mount alone cannot tell its dialect.
 
-    If the caller made that task through this very mount, in one of the dialects of `stored`, that one answers;
-    `otherwise` answers in all other cases, so that what is not found and what is another's look the same to the byte.
+    If the caller made that task through this very mount, in one of the dialects of `stored`, that dialect answers.
+    `otherwise` answers in all other cases, so a missing task and another caller's task look the same to the byte.
     """
 
     id: str
@@ -42,9 +43,9 @@ class ByTask(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """What the rows look at.
+    """The input of the rows.
 
-    `version` is `1.0`, `0.3`, empty when the caller named none, else as the caller sent it. `name` is the method or the
+    `version` is `1.0`, `0.3`, empty if the caller named none, else as the caller sent it. `name` is the method or the
     route. `params` is empty over HTTP+JSON; `legacy` says that the path is below `/v1`.
     """
 
@@ -57,7 +58,7 @@ class Asked(Struct, frozen=True):
 
     @property
     def official(self) -> bool:
-        """Whether the version is one that is spoken, or none."""
+        """Whether the version is a supported one, or none."""
         return self.version in ("1.0", "0.3", "")
 
     @property
@@ -84,7 +85,7 @@ class _Message(Struct):
 
 
 class _Peek(Struct):
-    """The little of some params that tells dialects apart."""
+    """The few params that distinguish dialects."""
 
     message: _Message | None = None
     id: object = None
@@ -105,11 +106,11 @@ def _peek(asked: Asked) -> _Peek:
     try:
         return _PEEK.decode(asked.params)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return _NOTHING  # the decoder of whichever dialect will say what is wrong with them
+        return _NOTHING  # the decoder of the chosen dialect will say what is wrong
 
 
 def _role_of_1(asked: Asked) -> bool:
-    """`ROLE_USER` is how 1.0 spells it, and nobody else."""
+    """Whether the role is spelled `ROLE_…`, as only 1.0 does."""
     message = _peek(asked).message
     return message is not None and isinstance(message.role, str) and message.role.startswith("ROLE_")
 
@@ -120,7 +121,7 @@ def _tagged_kind(asked: Asked) -> bool:
 
 
 def _message_of_03(asked: Asked) -> bool:
-    """What every official 0.3 client sends: an id, and the tag `message`."""
+    """Whether the message has an id and the tag `message`, as from every official 0.3 client."""
     message = _peek(asked).message
     return message is not None and message.kind == "message" and message.messageId is not None
 
@@ -132,37 +133,37 @@ def _lists_as_1(asked: Asked) -> bool:
 
 
 def _only_1(asked: Asked) -> bool:
-    """A call that 1.0 has and BeeOS has not."""
+    """Whether 1.0 has the call and BeeOS does not."""
     if not asked.pascal:
         return False
     return asked.name not in beeos.METHODS or _role_of_1(asked) or (asked.name == "ListTasks" and _lists_as_1(asked))
 
 
 def _only_03(asked: Asked) -> bool:
-    """A call that 0.3 has and BeeOS has not."""
+    """Whether 0.3 has the call and BeeOS does not."""
     return asked.slash and (asked.name not in beeos.METHODS or _role_of_1(asked) or _message_of_03(asked))
 
 
 def _named_as_kaos(asked: Asked) -> bool:
-    """What KAOS has, and what nobody has in its manner of naming. Names that are 0.3's too may be either's."""
+    """Whether the name is KAOS's, or in no known naming scheme. A name that 0.3 has too may be either's."""
     if asked.name in kaos.METHODS:
         return not asked.slash
     return not asked.pascal and "/" not in asked.name
 
 
 ONLY_A_TASK = frozenset({"GetTask", "CancelTask", "SubscribeToTask", "tasks/get", "tasks/cancel", "tasks/resubscribe"})
-"""The methods whose params are a task's id: the same in several dialects."""
+"""Methods whose only parameter is a task's id: they look the same in several dialects."""
 
 
 class Row(Struct, frozen=True):
-    """A condition, and the dialect where it holds."""
+    """A condition, and the dialect to use if it holds."""
 
     when: Callable[[Asked], bool]
     then: Callable[[Asked], Dialect | ByTask]
 
 
 def of_call(method: str, params: bytes, version: str | None, mount: str) -> Dialect | ByTask:
-    """The dialect of a JSON-RPC call; `version` is `A2A-Version` as sent, in the header or the query."""
+    """Resolve the dialect of a JSON-RPC call; `version` is `A2A-Version` as sent, in the header or the query."""
     kind = mount_of(mount)
     if kind is Mount.AGENT or kind is Mount.ROOT:
         plain = NAMED.get((version, method))
@@ -174,11 +175,11 @@ def of_call(method: str, params: bytes, version: str | None, mount: str) -> Dial
 def of_rest(
     *, legacy: bool, version: str | None, mount: str = "/", user_agent: str = "", vendor: bool = False
 ) -> Dialect:
-    """The dialect of an HTTP+JSON request; `legacy` says that its path is below `/v1`, where 0.3 lives.
+    """Resolve the dialect of an HTTP+JSON request; `legacy` says that its path is below `/v1`, where 0.3 is served.
 
-    `vendor` says that the path is one that only the mount's own system has.
+    `vendor` says that only the mount's own system has the path.
 
-    Below `/v1` 1.0 is not served: its paths follow the interface's URL, and no card of ours names one that ends so.
+    1.0 is not served below `/v1`: its paths follow the interface's URL, and no card of ours has a URL that ends so.
     """
     asked = Asked(mount_of(mount), version_of(version), "path", legacy=legacy, user_agent=user_agent)
     if vendor:
@@ -190,7 +191,7 @@ def of_rest(
 
 
 def of_nothing(version: str | None, mount: str = "/") -> Dialect:
-    """The dialect to answer a JSON-RPC body in that could not be read: by the mount and the version alone."""
+    """Return the dialect for answering an unreadable JSON-RPC body, by the mount and the version alone."""
     match mount_of(mount):
         case Mount.TENANT:
             return beeos.JSONRPC
@@ -203,7 +204,7 @@ def of_nothing(version: str | None, mount: str = "/") -> Dialect:
 
 
 def version_of(sent: str | None) -> str:
-    """The version without its patch number, which means nothing (A2A 1.0 §3.6.1); what is no version, as sent."""
+    """Return the version without its patch number, which has no meaning (A2A 1.0 §3.6.1); any other text as sent."""
     sent = (sent or "").strip()
     match = _VERSION.fullmatch(sent)
     return match[1] if match else sent
@@ -221,7 +222,7 @@ def _refused(dialect: Dialect, error: A2AError) -> Dialect:
 
 
 def _unknown_method(asked: Asked) -> Dialect:
-    """The dialect that answers MethodNotFound: that of the version, or else the one whose names look like this one."""
+    """Return the dialect that answers MethodNotFound: that of the version, or the one with similar method names."""
     if asked.version in ("1.0", "0.3"):
         return of_nothing(asked.version)
     return v03.JSONRPC if "/" in asked.name else v1.JSONRPC
@@ -232,7 +233,7 @@ def _unknown_version(asked: Asked) -> Dialect:
 
 
 def _unknown_version_at_tenant(asked: Asked) -> Dialect:
-    """BeeOS's gateway knows 1.0 and 0.3, too, and refuses what else its clients negotiate."""
+    """Refuse an unknown version. BeeOS's gateway also knows 1.0 and 0.3, and refuses every other one."""
     if _only_1(asked) or _only_03(asked):
         return _unknown_version(asked)
     return _refused(beeos.JSONRPC, VersionNotSupported(asked.version))
@@ -243,7 +244,7 @@ def _no_version(_: Asked) -> Dialect:
 
 
 def _by_task(**stored: Dialect) -> Callable[[Asked], Dialect | ByTask]:
-    """ByTask among the keyword dialects; the first answers otherwise."""
+    """Resolve by task among the keyword dialects; the first one is `otherwise`."""
     otherwise = next(iter(stored.values()))
     named = {dialect.name: dialect for dialect in stored.values()}
 
@@ -260,7 +261,7 @@ def _is(dialect: Dialect) -> Callable[[Asked], Dialect | ByTask]:
 
 
 _OFFICIAL: tuple[Row, ...] = (
-    # An unknown method is told before an unknown version, as the official server does (a2a-sdk 1.3.0).
+    # An unknown method is reported before an unknown version, as in the official server (a2a-sdk 1.3.0).
     Row(lambda asked: not (asked.pascal or asked.slash), _unknown_method),
     Row(lambda asked: not asked.official, _unknown_version),
     # A version that was named holds: a method it does not have is MethodNotFound, by that version's decoder.
@@ -272,7 +273,7 @@ NAMED: dict[tuple[str | None, str], Dialect] = {
     **{("1.0", method): v1.JSONRPC for method in METHODS_1},
     **{("0.3", method): v03.JSONRPC for method in METHODS_03},
 }
-"""What the rows of the root and of `/agents/{id}` amount to for a version that is named with a method of its own."""
+"""Shortcut for the rows of the root and of `/agents/{id}`, if the version is named and has the method."""
 
 CALLS: dict[Mount, tuple[Row, ...]] = {
     # No version is 0.3 (A2A 1.0 §3.6.2), so a method of 1.0 without one is refused: this mount is pure.
@@ -293,7 +294,7 @@ CALLS: dict[Mount, tuple[Row, ...]] = {
         Row(lambda asked: asked.slash, _is(v03.JSONRPC)),
         Row(lambda asked: True, _is(v1.JSONRPC)),
     ),
-    # Its 1.0 clients use 1.0's names, all others those of 0.3, of which it is a superset.
+    # protoAgent's 1.0 clients use 1.0's names, all others those of 0.3. Its dialect is a superset of 0.3.
     Mount.PROTOAGENT: (
         Row(lambda asked: asked.pascal and asked.version in ("1.0", ""), _is(v1.JSONRPC)),
         Row(lambda asked: asked.name in protoagent.METHODS and asked.version in ("0.3", ""), _is(protoagent.JSONRPC)),

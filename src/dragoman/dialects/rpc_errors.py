@@ -1,6 +1,6 @@
-"""What the error tables of the vendors' dialects share: A2A's codes where a vendor has none, and the bytes.
+"""Shared by the error tables of the vendors' dialects: A2A's codes where a vendor has none, and the encoding.
 
-Invariant: an error has a row here or in the dialect's own table; one that has none is an internal error.
+Invariant: an error has a row here or in the dialect's own table; an error without a row is an internal error.
 """
 
 from collections.abc import Mapping
@@ -41,10 +41,10 @@ CODES: Mapping[type[A2AError], int] = {
     errors.AgentFailed: INTERNAL,
     errors.Unauthorized: -32600,
     errors.Forbidden: -32600,
-    # As in 1.0: of the server errors of JSON-RPC 2.0 §5.1 the one that A2A gives no meaning to.
+    # As in 1.0: the one server error of JSON-RPC 2.0 §5.1 that A2A gives no meaning to.
     errors.TooManyRequests: -32000,
 }
-"""JSON-RPC's codes (JSON-RPC 2.0 §5.1) and A2A's (A2A 1.0 §9.5); a dialect puts its own over them."""
+"""JSON-RPC's codes (JSON-RPC 2.0 §5.1) and A2A's (A2A 1.0 §9.5); a dialect overrides them with its own."""
 
 STATUSES: Mapping[type[A2AError], int] = {
     errors.NotFound: 404,
@@ -57,24 +57,24 @@ STATUSES: Mapping[type[A2AError], int] = {
     errors.Forbidden: 403,
     errors.TooManyRequests: 429,
 }
-"""Errors of the HTTP request rather than of the call in it: they alone have an HTTP status other than 200."""
+"""Errors of the HTTP request rather than of the call in it: only these have an HTTP status other than 200."""
 
 
 def code(error: A2AError, table: Mapping[type[A2AError], int]) -> int:
-    """The error's code in `table`."""
+    """Return the error's code in `table`."""
     return table.get(type(error), INTERNAL)
 
 
 def status(error: A2AError) -> int:
-    """The HTTP status of a JSON-RPC answer with the error."""
+    """Return the HTTP status of a JSON-RPC answer with the error."""
     return STATUSES.get(type(error), 200)
 
 
 def encode(number: int, message: str, data: dict[str, Any] | None) -> bytes:
-    """The `error` member of a JSON-RPC answer."""
+    """Encode the `error` member of a JSON-RPC answer."""
     return msgspec.json.encode({"code": number, "message": clean(message), "data": data})
 
 
 def clean(text: str) -> str:
-    """`text` without lone surrogates, which paths and headers can smuggle in and UTF-8 has no bytes for."""
+    """Replace lone surrogates in `text`: paths and headers can contain them, but UTF-8 cannot encode them."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

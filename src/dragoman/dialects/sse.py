@@ -1,7 +1,7 @@
-"""Server-sent events without I/O: frames out, and a parser that takes bytes as they come.
+"""Server-sent events without I/O: an encoder of frames, and a parser that takes bytes as they come.
 
-Source: the WHATWG HTML standard, §9.2.5 and §9.2.6. Invariant: how a stream is cut into pieces changes nothing about
-the events that come out of it.
+Source: the WHATWG HTML standard, §9.2.5 and §9.2.6. Invariant: the events do not depend on how the stream is cut into
+pieces.
 """
 
 import re
@@ -14,18 +14,18 @@ from dragoman.model.errors import InvalidAgentResponse
 CONTENT_TYPE = "text/event-stream"
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
-"""Most bytes that a parser holds for one event: above it the sender is broken, or not well disposed."""
+"""Most bytes that a parser holds for one event: a sender above that is broken or malicious."""
 
 _BOM = b"\xef\xbb\xbf"
 _DIGITS = frozenset("0123456789")
 
 _NUMBERED = re.compile(r"(?m)^id: ([^\n\0]*)\ndata: ([^\n]*)\n\n")
 _BARE = re.compile(r"(?m)^data: ([^\n]*)\n\n")
-"""What nearly every event is, of servers that number theirs and of those that do not: nothing else in it."""
+"""Matches nearly every event, of servers that number their events and of those that do not."""
 
 
 def frame(data: bytes, event_id: str | None = None) -> bytes:
-    """One event. `data` may have several lines, though some clients keep only the last; JSON of ours has one."""
+    """Encode one event. `data` may have several lines, though some clients keep only the last; our JSON has one."""
     if b"\n" in data or b"\r" in data:
         data = b"\ndata: ".join(data.replace(b"\r\n", b"\n").replace(b"\r", b"\n").split(b"\n"))
     if event_id is None:
@@ -34,7 +34,7 @@ def frame(data: bytes, event_id: str | None = None) -> bytes:
 
 
 def frames(events: Iterable[tuple[str | None, bytes]], prefix: bytes = b"", suffix: bytes = b"") -> bytes:
-    """Several events in one write: each an id and its JSON on one line, put between `prefix` and `suffix`."""
+    """Encode several events for one write: each is an id and its JSON on one line, between `prefix` and `suffix`."""
     pieces: list[bytes] = []
     for event_id, data in events:
         if event_id is not None:
@@ -44,17 +44,17 @@ def frames(events: Iterable[tuple[str | None, bytes]], prefix: bytes = b"", suff
 
 
 def comment(text: str = "") -> bytes:
-    """A line that clients ignore and that keeps proxies from cutting a silent stream. `text` has no line ends."""
+    """Encode a line that clients ignore, to keep proxies from cutting a silent stream. `text` has no line breaks."""
     return b": " + text.encode() + b"\n\n" if text else b":\n\n"
 
 
 def retry(milliseconds: int) -> bytes:
-    """Tells clients how long to wait before they come back."""
+    """Tell clients how long to wait before they reconnect."""
     return b"retry: %d\n\n" % milliseconds
 
 
 class ServerSentEvent(Struct, frozen=True, gc=False):
-    """One event as received. `id` is the last id the stream has set so far, empty if none; `retry_ms` likewise."""
+    """One received event. `id` is the last id that the stream has set so far, empty if none; likewise `retry_ms`."""
 
     data: str
     event: str = "message"
@@ -63,7 +63,7 @@ class ServerSentEvent(Struct, frozen=True, gc=False):
 
 
 class Parser:
-    """Bytes in, events out. Bytes that are not UTF-8 become U+FFFD, as the standard has it."""
+    """Parses bytes into events. Bytes that are not UTF-8 become U+FFFD, as the standard requires."""
 
     def __init__(self, max_event_bytes: int = MAX_EVENT_BYTES) -> None:
         self.last_id = ""
@@ -79,7 +79,7 @@ class Parser:
         self._id = ""
 
     def feed(self, piece: bytes) -> list[ServerSentEvent]:
-        """Events that `piece` completes. Raises InvalidAgentResponse when one grows over the bound."""
+        """Return the events that `piece` completes. Raises InvalidAgentResponse if one grows over the bound."""
         if self._after_cr and piece:
             self._after_cr = False
             if piece[0] == 0x0A:
@@ -101,7 +101,7 @@ class Parser:
             piece = piece.removeprefix(_BOM)
         events: list[ServerSentEvent] = []
         data = self._data
-        if not (data or self._event) and len(piece) <= self._max_event_bytes:  # so nothing in it is over the bound
+        if not (data or self._event) and len(piece) <= self._max_event_bytes:  # then no event in it is over the bound
             end = piece.rfind(b"\n\n")
             if piece.find(b"\n\n", 0, end) >= 0 and (events := self._usual(piece[: end + 2])):
                 piece = piece[end + 2 :]
@@ -131,9 +131,9 @@ class Parser:
         return events
 
     def _usual(self, whole: bytes) -> list[ServerSentEvent]:
-        """The events in `whole`, which is whole lines, if all of them are usual; else none.
+        """Parse `whole`, which consists of whole lines, if all of its events have the usual form; else return none.
 
-        Of several it takes a third of the time that line by line does; of a single one it would take longer.
+        For several events this takes a third of the time of the line-by-line loop; for one event it would take longer.
         """
         text, retry_ms = whole.decode("utf-8", "replace"), self.retry_ms
         if text.startswith("id: "):

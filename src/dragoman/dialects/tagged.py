@@ -1,6 +1,6 @@
-"""Messages and parts as the vendors spell them: 0.3's, but with fewer members required, and parts tagged by choice.
+"""Messages and parts in the vendors' spelling: that of 0.3, with fewer required members and a choice of tag.
 
-Invariant: what is read here is read by 0.3's decoder, after what may be missing was filled in.
+Invariant: 0.3's decoder reads the messages, after missing members were filled in.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 
 def filled(message: Fields, role: str | None = None) -> Json:
-    """The members of a message, with a fresh id if it has none, and with `role` if it has none."""
+    """Return the members of a message, with a fresh id or `role` if they are missing."""
     members = {name: value for name, value in message.members.items() if value is not None}
     if not message.text("messageId", "message_id"):
         members["messageId"] = fresh_id()
@@ -23,7 +23,7 @@ def filled(message: Fields, role: str | None = None) -> Json:
 
 
 def encode_part(part: Part, tag: str) -> Json:
-    """A part that says by `tag`, which is `kind` or `type`, what it is."""
+    """Encode a part whose type is in `tag`, which is `kind` or `type`."""
     body: Json
     if part.text is not None:
         body = {tag: "text", "text": part.text}
@@ -42,7 +42,7 @@ def encode_part(part: Part, tag: str) -> Json:
 
 
 def encode_artifact(artifact: Artifact, tag: str) -> Json:
-    """An artifact: its parts, then what A2A adds to them."""
+    """Encode an artifact: its parts, then the members that A2A adds."""
     body: Json = {"parts": [encode_part(part, tag) for part in artifact.parts], "artifactId": artifact.artifact_id}
     if artifact.name:
         body["name"] = artifact.name
@@ -54,5 +54,5 @@ def encode_artifact(artifact: Artifact, tag: str) -> Json:
 
 
 def text_of(message: Message | None) -> str:
-    """The text of a message; empty if there is none."""
+    """Return the text of a message; empty if there is none."""
     return "" if message is None else message.text

@@ -1,6 +1,7 @@
-"""A dialect as a client speaks it: calls out, results, updates and errors in. The other direction of `dialects.api`.
+"""The client's side of a dialect: it encodes calls, and decodes results, updates and errors. `dialects.api` is the
+server's side.
 
-Invariant: pure. What cannot be read raises InvalidAgentResponse, which names what was expected, and nothing else.
+Invariant: pure. An unreadable value raises InvalidAgentResponse, which names what was expected, and nothing else.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,7 +16,7 @@ from dragoman.model.task import Task
 from dragoman.model.updates import TaskList, Update
 
 Answer = Task | Message | TaskList | PushConfig | tuple[PushConfig, ...] | AgentCard | None
-"""What a unary operation is answered with, as a client has it."""
+"""The answer to a unary operation, as a client gets it."""
 
 
 class RpcCall(Struct, frozen=True):
@@ -26,7 +27,7 @@ class RpcCall(Struct, frozen=True):
 
 
 class RestCall(Struct, frozen=True):
-    """An HTTP+JSON call: `path` is what comes after the interface's URL, with its query; `body` is empty if none."""
+    """An HTTP+JSON call: `path` follows the interface's URL, with its query; `body` is empty if there is none."""
 
     verb: str
     path: str
@@ -34,17 +35,16 @@ class RestCall(Struct, frozen=True):
 
 
 class Tongue(Struct, frozen=True, kw_only=True):
-    """One dialect, as a client speaks it.
+    """The client's side of one dialect.
 
-    `rpc` and `rest` encode an operation for either binding; None: the dialect does not have that binding; they raise
-    UnsupportedOperation for what it cannot say. `read_answer` reads the JSON of a result (of the whole body over
-    HTTP+JSON), `read_update` that of a stream's frame; one frame may tell of several things, or of none. `read_event`
-    is the quick way for a frame that is as it should be, in the envelope of that call, and tells one thing; it gives
-    None for any other. With `enveloped` False the frames over JSON-RPC are bare, without an envelope. `read_error`
-    reads the `error` member of a JSON-RPC answer, or the body of an HTTP answer of that status (0: it came in an
-    envelope); what it does not know becomes the error that comes nearest. `headers` go with every call. `streams`,
-    `subscribes`, `pushes` and `lists` say which operations the dialect has at all; where it cannot subscribe, a client
-    polls.
+    `rpc` and `rest` encode an operation for either binding; None: the dialect lacks that binding. They raise
+    UnsupportedOperation for an operation that it cannot express. `read_answer` decodes the JSON of a result (the whole
+    body over HTTP+JSON), `read_update` that of a stream frame; one frame may hold several updates, or none.
+    `read_event` is the fast path for an ordinary frame with one update, in the envelope of that call; it returns None
+    for any other. With `enveloped` False, frames over JSON-RPC have no envelope. `read_error` decodes the `error`
+    member of a JSON-RPC answer, or the body of an HTTP answer with that status (0: it came in an envelope); an unknown
+    error becomes the nearest known one. `headers` go with every call. `streams`, `subscribes`, `pushes` and `lists` say
+    which operations the dialect has at all; if it cannot subscribe, a client polls.
     """
 
     name: str

@@ -1,10 +1,10 @@
 """A2A 0.3, over JSON-RPC and over HTTP+JSON.
 
-Invariant: answers hold what the official 0.3 clients need (a2a-sdk 0.3.26, @a2a-js/sdk 0.3.14), and over HTTP+JSON,
-where the Python client is strict, nothing else.
+Invariant: answers hold what the official 0.3 clients need (a2a-sdk 0.3.26, @a2a-js/sdk 0.3.14), and nothing else over
+HTTP+JSON, where the Python client is strict.
 
-Resubscribing to a task that has ended is refused, as a2a-sdk's server does; @a2a-js/sdk's gives the task and ends, and
-A2A 0.3 §7.9 speaks only of ongoing tasks.
+Resubscribing to a task that has ended is refused, as in a2a-sdk's server. The server of @a2a-js/sdk sends the task and
+ends the stream, and A2A 0.3 §7.9 speaks only of ongoing tasks.
 """
 
 from msgspec.structs import replace
@@ -18,7 +18,7 @@ from dragoman.model.operations import Manners
 
 _MANNERS = Manners(
     subscribed_until_terminal=False,
-    cancels_canceled=False,  # A2A 0.3 §8.2: -32002 for a task in a terminal state, canceled among them
+    cancels_canceled=False,  # A2A 0.3 §8.2: -32002 for a task in a terminal state, including canceled
     webhook="configuration.pushNotificationConfig",
 )
 
@@ -66,7 +66,7 @@ REST_TWICE = replace(
     encode_message=_TWICE.encode_message,
     encode_event=_TWICE.encode_event,
 )
-"""REST for the official Python clients, which put the bytes of a file into base64 twice, in both directions."""
+"""REST for the official Python clients, which encode the bytes of a file in base64 twice, in both directions."""
 
 REST_TWICE_0_3 = replace(REST_TWICE, encode_result=proto.ProtoJson(proto.twice, card).encode_result)
 """REST_TWICE for the Python client of 0.3 itself (a2a-sdk 0.3.26): it alone reads `GET /v1/card` as plain JSON."""

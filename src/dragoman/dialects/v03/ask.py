@@ -1,10 +1,11 @@
-"""Operations as a client of A2A 0.3 asks for them: JSON-RPC (A2A 0.3 §7), and HTTP+JSON below `/v1` (§3.5.6).
+"""Encodes the operations of an A2A 0.3 client: JSON-RPC (A2A 0.3 §7), and HTTP+JSON below `/v1` (§3.5.6).
 
-Over HTTP+JSON bodies are protobuf JSON, which both official servers read; the Python one refuses unknown fields, so
+Over HTTP+JSON bodies are protobuf JSON, which both official servers read. The Python one refuses unknown fields, so
 `referenceTaskIds` is not sent there.
 
-Invariant: nothing that is not in 0.3, but for what only those name who know that the server takes it: `skills`, a
-webhook's `secret` and `events`, the parameters of `tasks/list`. 0.3 has no tenants: who asks has the agent's own URL.
+Invariant: nothing is written that is not in 0.3, except options that a caller sets only for a server that knows them:
+`skills`, a webhook's `secret` and `events`, the parameters of `tasks/list`. 0.3 has no tenants: each agent has its own
+URL.
 """
 
 from typing import Any, NoReturn
@@ -34,7 +35,7 @@ NAME = "A2A 0.3"
 
 
 def rpc(operation: Operation) -> RpcCall:
-    """The JSON-RPC call. Raises UnsupportedOperation for what 0.3 has no words for, InvalidParams for broken text."""
+    """Encode a JSON-RPC call. Raises UnsupportedOperation if 0.3 cannot express it, InvalidParams for broken text."""
     match operation:
         case StreamMessage():
             return RpcCall("message/stream", _send(operation))
@@ -69,12 +70,12 @@ def rpc(operation: Operation) -> RpcCall:
 
 
 def rest(operation: Operation) -> RestCall:
-    """The HTTP+JSON call. Raises as `rpc` does."""
+    """Encode an HTTP+JSON call. Raises as `rpc` does."""
     return _rest(operation, _ONCE)
 
 
 def rest_twice(operation: Operation) -> RestCall:
-    """The same for the official Python servers, which want the bytes of a file in base64 twice (a2a-sdk 0.3.26)."""
+    """Do the same for the official Python servers, which expect the bytes of a file in base64 twice (a2a-sdk 0.3.26)."""
     return _rest(operation, _TWICE)
 
 
@@ -110,7 +111,7 @@ def _rest(operation: Operation, written: proto.ProtoJson) -> RestCall:
 
 
 def _send(sent: SendMessage) -> bytes:
-    """`blocking` is always said in a send: 0.3 leaves what is not said to the server."""
+    """Encode a send. `blocking` is always written, because 0.3 leaves its default to the server."""
     no_earlier(sent, NAME)
     configuration: Json = {}
     if sent.return_immediately or not isinstance(sent, StreamMessage):
@@ -133,7 +134,9 @@ def _send(sent: SendMessage) -> bytes:
 
 
 def _proto_send(sent: SendMessage, written: proto.ProtoJson) -> bytes:
-    """A SendMessageRequest of 0.3's proto; what is not in `configuration` is false there, `blocking` too."""
+    """Encode a SendMessageRequest of 0.3's proto; members missing from `configuration` are false there, also
+    `blocking`.
+    """
     no_earlier(sent, NAME)
     configuration: Json = {"blocking": not sent.return_immediately}
     if sent.accepted_output_modes:
@@ -164,7 +167,7 @@ def _list(asked: ListTasks) -> Json:
 
 
 def _webhook(config: PushConfig) -> Json:
-    """A PushNotificationConfig (A2A 0.3 §6.8), with its secrets."""
+    """Encode a PushNotificationConfig (A2A 0.3 §6.8), with its secrets."""
     body = present({"id": config.id, "url": config.url, "token": config.token, "secret": config.secret})
     if config.scheme or config.credentials:
         body["authentication"] = present(
@@ -176,7 +179,7 @@ def _webhook(config: PushConfig) -> Json:
 
 
 def _proto_webhook(config: PushConfig) -> bytes:
-    """A CreateTaskPushNotificationConfigRequest of 0.3's proto."""
+    """Encode a CreateTaskPushNotificationConfigRequest of 0.3's proto."""
     parent = f"tasks/{config.task_id}"
     inner = {"name": f"{parent}/pushNotificationConfigs/{config.id}", "pushNotificationConfig": _webhook(config)}
     return encoded(present({"parent": parent, "configId": config.id, "config": inner}))

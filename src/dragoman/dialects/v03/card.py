@@ -1,6 +1,7 @@
-"""The AgentCard as 0.3 writes it (A2A 0.3 §5.5), from that of 1.0.
+"""Converts a card of 1.0 to the AgentCard of 0.3 (A2A 0.3 §5.5).
 
-Invariant: every field that 0.3 requires is there: `url`, `protocolVersion`, `capabilities`, modes, skills with `tags`.
+Invariant: every field that 0.3 requires is present: `url`, `protocolVersion`, `capabilities`, modes, skills with
+`tags`.
 """
 
 from typing import Any
@@ -23,9 +24,9 @@ _DEFAULTS = {"protocolVersion": PROTOCOL_VERSION, "preferredTransport": "JSONRPC
 
 
 def card(of: AgentCard) -> dict[str, Any]:
-    """The 0.3 card: its interfaces are those that speak 0.3, the first of them the preferred one.
+    """Build the 0.3 card. Its interfaces are those that speak 0.3, the first of them the preferred one.
 
-    A card without any names the first interface it has, so that it stays a valid one.
+    If there are none, it names the card's first interface, so that it stays valid.
     """
     interfaces = [each for each in of.supported_interfaces if each.protocol_version.startswith("0.3")]
     interfaces = interfaces or list(of.supported_interfaces[:1])
@@ -63,7 +64,7 @@ def card(of: AgentCard) -> dict[str, Any]:
 
 
 def proto_card(of: AgentCard) -> dict[str, Any]:
-    """The card in the protobuf JSON of 0.3, which has its security as 1.0 has it and no `stateTransitionHistory`."""
+    """Build the card in 0.3's protobuf JSON, which spells security as in 1.0 and has no `stateTransitionHistory`."""
     members = card(of)
     del members["capabilities"]["stateTransitionHistory"]
     if of.security_schemes:
@@ -74,7 +75,7 @@ def proto_card(of: AgentCard) -> dict[str, Any]:
 
 
 def unsaid(of: dict[str, Any]) -> dict[str, Any]:
-    """A card of 0.3 without what its types say anyway: as the official SDK of 0.3 reads, and so signs it."""
+    """Drop what the types of a 0.3 card imply, as defaults: the official SDK of 0.3 reads, and so signs, the rest."""
     left = {name: value for name, value in of.items() if _DEFAULTS.get(name) != value}
     if schemes := of.get("securitySchemes"):
         left["securitySchemes"] = {
@@ -84,13 +85,13 @@ def unsaid(of: dict[str, Any]) -> dict[str, Any]:
 
 
 def _scheme(scheme: dict[str, Any]) -> dict[str, Any]:
-    """`{"apiKeySecurityScheme": {"location": …}}` as `{"type": "apiKey", "in": …}`."""
+    """Convert `{"apiKeySecurityScheme": {"location": …}}` to `{"type": "apiKey", "in": …}`."""
     (name, members), *_ = scheme.items()
     rest = {("in" if key == "location" else key): value for key, value in members.items()}
     return {"type": _SCHEME_TYPES.get(name, name), **rest}
 
 
 def _requirement(requirement: dict[str, Any]) -> dict[str, Any]:
-    """`{"schemes": {"key": {"list": […]}}}` as `{"key": […]}`."""
+    """Convert `{"schemes": {"key": {"list": […]}}}` to `{"key": […]}`."""
     schemes: dict[str, Any] = requirement.get("schemes", {})
     return {name: scopes.get("list", []) for name, scopes in schemes.items()}

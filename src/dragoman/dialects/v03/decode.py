@@ -1,7 +1,7 @@
-"""0.3 parameters to operations: the methods of JSON-RPC, and the shapes they share with HTTP+JSON.
+"""Decodes 0.3 parameters to operations: the methods of JSON-RPC, and the shapes they share with HTTP+JSON.
 
-Invariant: read widely. Parts tagged `kind`, `type` or not at all, roles of either version, camelCase and snake_case,
-`id` and `taskId` all mean the same; what is missing or wrong is InvalidParams with its path.
+Invariant: decoding is lenient. Parts tagged `kind`, `type` or not at all, roles of either version, camelCase and
+snake_case, `id` and `taskId` all mean the same. A missing or wrong value is InvalidParams with its path.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,9 @@ from dragoman.model.operations import (
 from dragoman.model.task import TaskState
 
 WRAPPED = "data_part_compat"
-"""Metadata that says: `data` is `{"value": …}` around a value that is no object; so the official SDKs 1.x write it."""
+"""Metadata key that marks `data` as `{"value": …}` around a value that is not an object; the official SDKs 1.x write
+it.
+"""
 
 ROLES = {"user": Role.USER, "agent": Role.AGENT, "ROLE_USER": Role.USER, "ROLE_AGENT": Role.AGENT}
 
@@ -40,16 +42,16 @@ _FILE_BYTES = ("bytes", "fileWithBytes", "file_with_bytes", "raw")
 _FILE_URI = ("uri", "fileWithUri", "file_with_uri", "url")
 
 _CONTENTS = ("text", "file", "data", "raw", "url")
-"""What a part without a tag may hold; the last two are those of 1.0, which some clients send under 0.3's methods."""
+"""The contents of a part without a tag; the last two are from 1.0, and some clients send them under 0.3's methods."""
 
 _OF_1 = "methods without a slash are of A2A 1.0: send A2A-Version: 1.0"
 
 ReadBytes = Callable[[str], bytes | None]
-"""The bytes of a file from their text; None if it is not base64."""
+"""Decodes the text of a file to bytes; None if it is not base64."""
 
 
 def decode(method: str, params: bytes) -> Operation:
-    """The operation of a JSON-RPC call.
+    """Decode a JSON-RPC call.
 
     Raises MethodNotFound if 0.3 has no such method, InvalidParams if a parameter is missing or wrong.
     """
@@ -59,7 +61,7 @@ def decode(method: str, params: bytes) -> Operation:
 
 
 def message(fields: Fields, read_bytes: ReadBytes = raw_bytes, context_id: str | None = None) -> Message:
-    """A Message; `context_id` is used if it names none itself. In protobuf JSON the parts are called `content`."""
+    """Decode a Message; `context_id` is used if it names none itself. In protobuf JSON the parts are called `content`."""
     role = ROLES.get(fields.text("role") or "")
     if role is None:
         raise InvalidParams(fields.at("role"), "must be user or agent")
@@ -80,7 +82,7 @@ def message(fields: Fields, read_bytes: ReadBytes = raw_bytes, context_id: str |
 
 
 def part(fields: Fields, read_bytes: ReadBytes = raw_bytes, protobuf: bool = False) -> Part:
-    """A Part, by its tag if it has one, else by what it holds."""
+    """Decode a Part, by its tag if it has one, else by its content."""
     metadata = fields.mapping("metadata")
     tag = fields.text("kind", "type")
     held = [name for name in _CONTENTS if fields.has(name)] if not tag else []
@@ -108,7 +110,7 @@ def part(fields: Fields, read_bytes: ReadBytes = raw_bytes, protobuf: bool = Fal
 
 
 def send(fields: Fields, kind: type[SendMessage], read_bytes: ReadBytes = raw_bytes) -> SendMessage:
-    """SendMessage or StreamMessage. `blocking` is true unless the caller says false: 0.3 leaves that to the server."""
+    """Decode SendMessage or StreamMessage. `blocking` defaults to true: 0.3 leaves the default to the server."""
     body = fields.object("message", "request")
     if body is None:
         raise InvalidParams(fields.at("message"), "is required")
@@ -129,7 +131,7 @@ def send(fields: Fields, kind: type[SendMessage], read_bytes: ReadBytes = raw_by
 
 
 def list_tasks(fields: Fields) -> ListTasks:
-    """ListTasks with the parameters of 1.0, which 0.3 had not yet; states in either spelling."""
+    """Decode ListTasks with the parameters of 1.0, which 0.3 did not have; states in either spelling."""
     state = fields.text("status", "state")
     if state and state not in STATES:
         raise InvalidParams(fields.at("status"), "must be a task state, as input-required")
@@ -161,7 +163,7 @@ def _file(fields: Fields, metadata: dict[str, Any] | None, read_bytes: ReadBytes
 
 
 def _data(fields: Fields, wrapped: bool, metadata: dict[str, Any] | None) -> Part:
-    """A data part; 0.3's protobuf JSON has `{"data": {"data": {…}}}`."""
+    """Decode a data part; 0.3's protobuf JSON has `{"data": {"data": {…}}}`."""
     data = fields.find("data")
     if data is None:
         raise InvalidParams(fields.at("data"), "is required in a data part")
@@ -174,7 +176,7 @@ def _data(fields: Fields, wrapped: bool, metadata: dict[str, Any] | None) -> Par
 
 
 def _moment(fields: Fields, *names: str) -> int | None:
-    """A time stamp, ISO 8601 or milliseconds since the epoch, as milliseconds."""
+    """Decode a time stamp, ISO 8601 or milliseconds since the epoch, to milliseconds."""
     value = fields.find(*names)
     if value is None:
         return None
@@ -192,7 +194,7 @@ def _skill(metadata: dict[str, Any] | None) -> str | None:
 
 
 def _id(fields: Fields, *names: str) -> str | None:
-    """An id that the caller chose: one that can be stored."""
+    """Decode an id that the caller chose, and check that it can be stored."""
     value = fields.text(*names)
     if value and (len(value) > MAX_ID or "\0" in value):
         raise InvalidParams(fields.at(names[0]), f"must have at most {MAX_ID} characters and no null character")
@@ -208,7 +210,7 @@ def _get_task(fields: Fields) -> GetTask:
 
 
 def resubscribe(fields: Fields) -> Subscribe:
-    """Subscribe, with `fromSeq` as the parameter or in the metadata, which is our own."""
+    """Decode Subscribe. `fromSeq`, as a parameter or in the metadata, is our own."""
     after = from_seq(fields.find("fromSeq", "from_seq"), fields.mapping("metadata"))
     return Subscribe(id=_task_id(fields), after=after)
 
@@ -229,5 +231,6 @@ METHODS: dict[str, Callable[[Fields], Operation]] = {
     "agent/getAuthenticatedExtendedCard": lambda fields: GetExtendedCard(),
     "agent/authenticatedExtendedCard": lambda fields: GetExtendedCard(),
 }
-"""The methods of 0.3 (A2A 0.3 §7, §3.5.6), `tasks/list`, which it foresaw and clients send, and the last, which is how
-Evo AI calls the one before."""
+"""The methods of 0.3 (A2A 0.3 §7, §3.5.6); `tasks/list`, which it planned and clients send; and last the name that Evo
+AI uses for the method before.
+"""

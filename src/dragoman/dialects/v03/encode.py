@@ -1,7 +1,7 @@
-"""Results and events as 0.3 writes them over JSON-RPC: every object with its `kind`, states and roles in lowercase.
+"""Encodes results and events for 0.3 over JSON-RPC: every object has its `kind`, states and roles are in lowercase.
 
-Invariant: what the official 0.3 clients require is always there: `kind`, `contextId`, `artifactId`, `messageId`,
-`final`, an object as `status.message`.
+Invariant: the fields that the official 0.3 clients require are always present: `kind`, `contextId`, `artifactId`,
+`messageId`, `final`, an object as `status.message`.
 """
 
 from typing import Any, assert_never
@@ -24,7 +24,7 @@ STATES = {state: state.removeprefix("TASK_STATE_").lower().replace("_", "-") for
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of a JSON-RPC answer."""
+    """Encode the `result` of a JSON-RPC answer."""
     match result:
         case Record():
             return msgspec.json.encode(task(result, history_limit(operation)))
@@ -45,17 +45,17 @@ def encode_result(operation: Operation, result: Result) -> bytes:
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
-    """The task, as a stream's first frame."""
+    """Encode the task, as a stream's first frame."""
     return msgspec.json.encode(task(record, history_length))
 
 
 def encode_message(answer: Message) -> bytes:
-    """The Message of an agent that answers directly."""
+    """Encode the Message of an agent that answers directly."""
     return msgspec.json.encode(message(answer))
 
 
 def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    """The frame of an event, none for what the caller sent. Submitted gives the task as it stood then."""
+    """Encode the frame of an event; none for the caller's own messages. Submitted gives the task as it was then."""
     match event:
         case Submitted():
             return (msgspec.json.encode(task(submitted(head, event), None)),)
@@ -70,7 +70,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
 
 
 def status_update(head: TaskHead, event: StatusChanged) -> Json:
-    """A TaskStatusUpdateEvent (A2A 0.3 §7.2.2)."""
+    """Build a TaskStatusUpdateEvent (A2A 0.3 §7.2.2)."""
     status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
     return present(
         {
@@ -85,7 +85,7 @@ def status_update(head: TaskHead, event: StatusChanged) -> Json:
 
 
 def artifact_update(head: TaskHead, event: ArtifactChunk) -> Json:
-    """A TaskArtifactUpdateEvent (A2A 0.3 §7.2.3)."""
+    """Build a TaskArtifactUpdateEvent (A2A 0.3 §7.2.3)."""
     return {
         "kind": "artifact-update",
         "taskId": head.id,
@@ -97,7 +97,7 @@ def artifact_update(head: TaskHead, event: ArtifactChunk) -> Json:
 
 
 def task(record: Record, history_length: int | None, artifacts: bool = True) -> Json:
-    """A Task (A2A 0.3 §6.1); `history_length` None sets no limit."""
+    """Build a Task (A2A 0.3 §6.1); `history_length` None sets no limit."""
     head = record.head
     body: Json = {"kind": "task", "id": head.id, "contextId": head.context_id, "status": status_of(record.status)}
     if artifacts and record.artifacts:
@@ -106,7 +106,7 @@ def task(record: Record, history_length: int | None, artifacts: bool = True) -> 
 
 
 def past(record: Record, history_length: int | None) -> Json:
-    """The last members of a Task, `history` and `metadata`, where there is something to say."""
+    """Build the last members of a Task, `history` and `metadata`, without empty ones."""
     body: Json = {}
     if history := newest(record.history, history_length):
         body["history"] = [message(each) for each in history]
@@ -116,7 +116,7 @@ def past(record: Record, history_length: int | None) -> Json:
 
 
 def message(said: Message) -> Json:
-    """A Message (A2A 0.3 §6.4)."""
+    """Build a Message (A2A 0.3 §6.4)."""
     body: Json = {
         "kind": "message",
         "messageId": said.message_id,
@@ -137,7 +137,7 @@ def message(said: Message) -> Json:
 
 
 def present(members: Json) -> Json:
-    """The members that are there, and neither empty lists nor objects."""
+    """Drop absent members and empty lists and objects."""
     return {name: value for name, value in members.items() if not (value is None or value in ((), [], {}))}
 
 
@@ -147,37 +147,37 @@ def final(state: TaskState) -> bool:
 
 
 def newest(history: tuple[Message, ...], limit: int | None) -> tuple[Message, ...]:
-    """The newest `limit` messages, oldest first; all of them if there is no limit."""
+    """Return the newest `limit` messages, oldest first; all of them if there is no limit."""
     return history if limit is None else history[len(history) - min(limit, len(history)) :]
 
 
 def history_limit(operation: Operation) -> int | None:
-    """How much history the caller asked for."""
+    """Return how much history the caller asked for."""
     return operation.history_length if isinstance(operation, SendMessage | GetTask | ListTasks) else None
 
 
 def submitted(head: TaskHead, event: Submitted) -> Record:
-    """The task as it stood when it was made."""
+    """Return the task as it was when it was made."""
     status = TaskStatus(state=TaskState.SUBMITTED, timestamp=event.timestamp)
     return Record(head=head, seq=1, status=status, history=(event.message,))
 
 
 def plain_data(part: Part) -> tuple[Json, Json | None]:
-    """The data and metadata of a data part: 0.3 knows only objects, so another value is wrapped, and marked."""
+    """Return the data and metadata of a data part. 0.3 knows only objects, so any other value is wrapped and marked."""
     if isinstance(part.data, dict):
         return part.data, part.metadata
     return {"value": part.data}, {**(part.metadata or {}), WRAPPED: True}
 
 
 def push_config(config: PushConfig) -> Json:
-    """A PushNotificationConfig as its owner set it, without credentials and secret, which are write-only."""
+    """Build a PushNotificationConfig as its owner set it, without credentials and secret, which are write-only."""
     authentication = {"schemes": [config.scheme]} if config.scheme else None
     members = {"id": config.id, "url": config.url, "token": config.token, "authentication": authentication}
     return present(members)
 
 
 def status_of(status: TaskStatus) -> Json:
-    """A TaskStatus (A2A 0.3 §6.2)."""
+    """Build a TaskStatus (A2A 0.3 §6.2)."""
     body: Json = {"state": STATES[status.state]}
     if status.message is not None:
         body["message"] = message(status.message)
@@ -186,7 +186,7 @@ def status_of(status: TaskStatus) -> Json:
 
 
 def artifact_of(artifact: Artifact) -> Json:
-    """An Artifact (A2A 0.3 §6.7)."""
+    """Build an Artifact (A2A 0.3 §6.7)."""
     body: Json = {"artifactId": artifact.artifact_id}
     if artifact.name is not None:
         body["name"] = artifact.name

@@ -1,6 +1,7 @@
-"""Errors as 0.3 writes them: code, name and HTTP status of each, for JSON-RPC and for HTTP+JSON.
+"""The errors of 0.3: the code, name and HTTP status of each, for JSON-RPC and for HTTP+JSON.
 
-Invariant: codes -32001 to -32007 mean what A2A 0.3 §8.2 says; what 0.3 has no code for gets that of 1.0, or JSON-RPC's.
+Invariant: codes -32001 to -32007 mean what A2A 0.3 §8.2 says; an error without a code in 0.3 has that of 1.0, or
+JSON-RPC's.
 """
 
 from typing import Any, NamedTuple
@@ -47,7 +48,7 @@ _ROWS: dict[type[A2AError], _Row] = {
     errors.Forbidden: _Row(-32000, "InternalError", 403),
     errors.TooManyRequests: _Row(-32000, "InternalError", 429),
 }
-"""Status of HTTP+JSON as the official server (0.3.26) has it: its client tells errors by nothing else."""
+"""HTTP+JSON statuses of the official server (0.3.26): its client distinguishes errors by nothing else."""
 
 _OUTSIDE_JSONRPC = frozenset(
     {
@@ -63,21 +64,23 @@ _OUTSIDE_JSONRPC = frozenset(
         errors.TooManyRequests,
     }
 )
-"""Errors of the HTTP request rather than of the call in it; they alone have a status other than 200 over JSON-RPC."""
+"""Errors of the HTTP request rather than of the call in it; only these have a status other than 200 over JSON-RPC."""
 
 
 def encode_error(error: A2AError) -> bytes:
-    """The `error` member of a JSON-RPC answer; `data` is an object, as @a2a-js/sdk 0.3 types it."""
+    """Encode the `error` member of a JSON-RPC answer; `data` is an object, as @a2a-js/sdk 0.3 types it."""
     return msgspec.json.encode({"code": _row(error).code, "message": _clean(error.message), "data": _data(error)})
 
 
 def error_status(error: A2AError) -> int:
-    """The HTTP status of a JSON-RPC answer: 200, the error being in the body."""
+    """Return the HTTP status of a JSON-RPC answer: 200, because the error is in the body, unless the HTTP request
+    itself failed.
+    """
     return _row(error).status if type(error) in _OUTSIDE_JSONRPC else 200
 
 
 def encode_rest_error(error: A2AError) -> bytes:
-    """The body of an HTTP+JSON error: @a2a-js/sdk 0.3 reads `code`, a2a-sdk 1.x speaking 0.3 reads `type`."""
+    """Encode the body of an HTTP+JSON error: @a2a-js/sdk 0.3 reads `code`, a2a-sdk 1.x speaking 0.3 reads `type`."""
     row = _row(error)
     return msgspec.json.encode(
         {"type": row.name, "code": row.code, "message": _clean(error.message), "data": _data(error)}
@@ -85,7 +88,7 @@ def encode_rest_error(error: A2AError) -> bytes:
 
 
 def rest_error_status(error: A2AError) -> int:
-    """The HTTP status of an HTTP+JSON error."""
+    """Return the HTTP status of an HTTP+JSON error."""
     return _row(error).status
 
 
@@ -104,5 +107,5 @@ def _data(error: A2AError) -> dict[str, Any]:
 
 
 def _clean(text: str) -> str:
-    """`text` without lone surrogates, which paths and headers can smuggle in and UTF-8 has no bytes for."""
+    """Replace lone surrogates in `text`: paths and headers can contain them, but UTF-8 cannot encode them."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

@@ -1,4 +1,5 @@
-"""What a task knows beyond 0.3 (progress, usage, duration), carried in `metadata` under the URIs of our extensions.
+"""The values of a task that 0.3 has no field for (progress, usage, duration), in `metadata` under the URIs of our
+extensions.
 
 Invariant: the URIs and their values are those of the 1.0 dialect.
 """
@@ -11,14 +12,14 @@ from dragoman.model.task import Record
 
 
 def record_metadata(record: Record) -> dict[str, Any] | None:
-    """The metadata of a Task."""
+    """Build the metadata of a Task."""
     if record.usage is None and record.duration_ms is None:
         return None
     return {USAGE: usage_metadata(record.usage, record.duration_ms)}
 
 
 def event_metadata(event: StatusChanged) -> dict[str, Any] | None:
-    """The metadata of a status update."""
+    """Build the metadata of a status update."""
     metadata = dict(event.metadata or {})
     if event.progress is not None:
         metadata[PROGRESS] = progress_metadata(event.progress)

@@ -1,6 +1,6 @@
-"""Reading JSON leniently: members that go by several names, null as absent, numbers as ProtoJSON spells them.
+"""Reads JSON leniently: members with several names, null as absent, numbers as ProtoJSON spells them.
 
-Invariant: whatever the bytes, reading raises A2AError, with the path of the field where there is one, and nothing else.
+Invariant: any bytes give a value or an A2AError, with the path of the field where there is one, and nothing else.
 """
 
 from collections.abc import Iterator
@@ -19,21 +19,21 @@ _DECODER = msgspec.json.Decoder(dict[str, Any] | None)
 
 
 class Fields(Struct, frozen=True):
-    """One JSON object of a request; `path` is where it stands (`message.parts[0]`), empty for the whole."""
+    """One JSON object of a request; `path` is its place (`message.parts[0]`), empty for the whole."""
 
     members: dict[str, Any]
     path: str = ""
 
     def at(self, name: str) -> str:
-        """The path of a member."""
+        """Return the path of a member."""
         return f"{self.path}.{name}" if self.path else name
 
     def has(self, *names: str) -> bool:
-        """Whether one of the names is there and not null."""
+        """Whether one of the names is present and not null."""
         return any(self.members.get(name) is not None for name in names)
 
     def find(self, *names: str) -> Any:
-        """The member by the first of its names that is there and not null, else None."""
+        """Return the member under the first of its names that is present and not null, else None."""
         for name in names:
             value = self.members.get(name)
             if value is not None:
@@ -41,21 +41,21 @@ class Fields(Struct, frozen=True):
         return None
 
     def text(self, *names: str) -> str | None:
-        """A string, else None."""
+        """Return a string, None if it is absent."""
         value = self.find(*names)
         if value is None or isinstance(value, str):
             return value
         raise InvalidParams(self.at(names[0]), "must be a string")
 
     def required_text(self, *names: str) -> str:
-        """A string that must be there and not be empty."""
+        """Return a required string, which must not be empty."""
         value = self.text(*names)
         if value:
             return value
         raise InvalidParams(self.at(names[0]), "is required: send a string that is not empty")
 
     def flag(self, *names: str) -> bool | None:
-        """A boolean, also spelled as the words a query has for it, else None."""
+        """Return a boolean, also as a query spells it in words; None if it is absent."""
         value = self.find(*names)
         if isinstance(value, str):
             value = value.lower()
@@ -70,7 +70,7 @@ class Fields(Struct, frozen=True):
                 raise InvalidParams(self.at(names[0]), "must be true or false")
 
     def count(self, *names: str, least: int = 0, most: int = json_fields.INT32_MAX) -> int | None:
-        """An integer within bounds, also spelled `"5"` or `5.0` as in ProtoJSON, else None."""
+        """Return an integer within bounds, also spelled `"5"` or `5.0` as in ProtoJSON; None if it is absent."""
         violations: json_fields.Violations = []
         value = self.find(*names)
         if isinstance(value, bool) or not isinstance(value, int | float | str | None):
@@ -80,7 +80,7 @@ class Fields(Struct, frozen=True):
         return number
 
     def texts(self, *names: str) -> tuple[str, ...]:
-        """A list of strings; empty when absent."""
+        """Return a list of strings; empty if it is absent."""
         value = self.find(*names)
         if value is None:
             return ()
@@ -89,19 +89,19 @@ class Fields(Struct, frozen=True):
         raise InvalidParams(self.at(names[0]), "must be a list of strings")
 
     def mapping(self, *names: str) -> dict[str, Any] | None:
-        """An object as it is, else None."""
+        """Return an object unchanged, None if it is absent."""
         value = self.find(*names)
         if value is None or isinstance(value, dict):
             return value
         raise InvalidParams(self.at(names[0]), "must be an object")
 
     def object(self, *names: str) -> "Fields | None":
-        """An object to read on in, else None."""
+        """Return an object as Fields, None if it is absent."""
         value = self.mapping(*names)
         return None if value is None else Fields(value, self.at(names[0]))
 
     def objects(self, *names: str) -> Iterator["Fields"]:
-        """A list of objects; nothing when absent."""
+        """Yield the objects of a list as Fields; none if it is absent."""
         value = self.find(*names)
         if value is None:
             return
@@ -115,8 +115,9 @@ class Fields(Struct, frozen=True):
 
 
 def read(body: bytes) -> Fields:
-    """The object that `body` holds; nothing, or null, is the empty one.
+    """Decode the object in `body`; an empty body, or null, is an empty object.
 
-    Raises ParseError if it is not JSON, InvalidRequest if it is nested too deeply, InvalidParams if it is no object.
+    Raises ParseError if it is not JSON, InvalidRequest if it is nested too deeply, InvalidParams if it is not an
+    object.
     """
     return Fields(json_fields.read(_DECODER, body) or {}) if body else Fields({})

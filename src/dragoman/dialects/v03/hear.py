@@ -1,9 +1,9 @@
-"""What an A2A 0.3 server says, over JSON-RPC and over HTTP+JSON: results, stream frames and errors, to the model.
+"""Decodes the results, stream frames and errors of an A2A 0.3 server, over JSON-RPC and over HTTP+JSON.
 
-Updates as the official servers write them are decoded into wire structs; all else, and what those do not fit, is read
-leniently: 0.1's and 0.2's objects, protobuf JSON, 1.0's shapes under 0.3's methods (fasta2a).
+Updates in the form of the official servers are decoded into wire structs. Anything else is read leniently: objects of
+0.1 and 0.2, protobuf JSON, 1.0's shapes under 0.3's methods (fasta2a).
 
-Invariant: any bytes give a value or InvalidAgentResponse; errors give an A2AError whatever the bytes.
+Invariant: any bytes give a value or InvalidAgentResponse; any bytes of an error give an A2AError.
 """
 
 from collections.abc import Mapping
@@ -105,7 +105,7 @@ _STATUSES: Mapping[int, type[A2AError]] = {
     415: errors.ContentTypeNotSupported,
     501: errors.UnsupportedOperation,
 }
-"""Statuses of HTTP+JSON as the official servers have them."""
+"""HTTP+JSON statuses of the official servers."""
 
 _WORDS: Mapping[str, type[A2AError]] = {
     "task_not_found": errors.TaskNotFound,
@@ -114,7 +114,8 @@ _WORDS: Mapping[str, type[A2AError]] = {
     "agent_offline": errors.AgentOffline,
     "service_timeout": errors.TaskTimeout,
 }
-"""Words of BeeOS, which numbers these errors otherwise, and is reached at the same URL where a mount serves both."""
+"""Error words of BeeOS. It numbers these errors differently, and is reached at the same URL where a mount serves both.
+"""
 
 _TEXTS: Mapping[str, type[A2AError]] = {
     "task not found": errors.TaskNotFound,
@@ -129,16 +130,17 @@ _TEXTS: Mapping[str, type[A2AError]] = {
     "method not found": errors.MethodNotFound,
     "invalid parameters": errors.InvalidParams,
 }
-"""How errors begin of which the official Python server says nothing but the text over HTTP+JSON (a2a-sdk 0.3.26)."""
+"""The beginnings of error texts. Over HTTP+JSON the official Python server sends nothing but the text (a2a-sdk 0.3.26).
+"""
 
 
 def read_update(data: bytes) -> tuple[Update, ...]:
-    """What a frame tells: exactly one thing."""
+    """Decode a frame, which holds exactly one update."""
     return (_exact_update(data) or heard.heard(data, lambda value: hearing.update(value, part)),)
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
-    """The answer to an operation. Deleting is answered with nothing, whatever comes."""
+    """Decode the answer to an operation. For a delete any answer means success, and the result is None."""
     return _answer(operation, body, part)
 
 
@@ -153,12 +155,12 @@ def read_answer_twice(operation: Operation, body: bytes) -> Answer:
 
 
 def read_error(body: bytes, status: int) -> A2AError:
-    """The error in an `error` member, or in an HTTP body: with `code`, or with a text alone."""
+    """Decode an `error` member, or an HTTP body with `code` or with only a text."""
     try:
         given = heard.heard(body, _error_object)
     except InvalidAgentResponse:
         return refusals.read(body, status, words=_WORDS, statuses=_STATUSES)
-    if status and isinstance(given.get("details"), list):  # as of 1.0: the official Python server since 1.0 (§5.4)
+    if status and isinstance(given.get("details"), list):  # 1.0's form (§5.4)
         return v1_hear.read_error(body, status)
     message = heard.text_in(given, "message") or ""
     if status and not isinstance(given.get("code"), int):
@@ -171,12 +173,12 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 
 def part(value: object) -> Part:
-    """A part; in protobuf JSON, which does not tag it, data is `{"data": {"data": {…}}}`."""
+    """Read a part; in protobuf JSON, which has no tags, data is `{"data": {"data": {…}}}`."""
     return hearing.part(_unwrapped(value))
 
 
 def part_twice(value: object) -> Part:
-    """The same, the bytes of files in protobuf JSON being base64 of base64."""
+    """Read a part of which the file bytes in protobuf JSON are base64 of base64."""
     return hearing.part(_unwrapped(value), file_bytes=_raw_bytes_twice)
 
 
@@ -204,14 +206,14 @@ def _raw_bytes_twice(text: str) -> bytes | None:
 
 
 def _error_object(value: object) -> Json:
-    """The error itself, with an envelope or without."""
+    """Return the error object, inside an envelope or bare."""
     given = heard.members(value, "an error with code and message")
     inner = given.get("error")
     return inner if isinstance(inner, dict) else given
 
 
 def _exact_update(data: bytes) -> Update | None:
-    """What a frame tells that is as the official servers write it over JSON-RPC; None of another."""
+    """Decode a frame in the form of the official servers over JSON-RPC; None for any other."""
     if b'"kind"' not in data:
         return None
     try:
@@ -280,7 +282,7 @@ def _message(given: _Message) -> Message | None:
 
 
 def _parts(given: _Parts) -> tuple[Part, ...] | None:
-    """The parts; None if one of them is not to be taken literally, or holds nothing."""
+    """Convert the parts; None if one of them cannot be taken literally, or is empty."""
     parts: list[Part] = []
     for each in given:
         metadata = each.metadata or None

@@ -1,7 +1,7 @@
-"""Results and events in 0.3's protobuf JSON, which both official 0.3 clients read over HTTP+JSON.
+"""Encodes results and events in 0.3's protobuf JSON, which both official 0.3 clients read over HTTP+JSON.
 
-Invariant: no field that is not in the proto of A2A 0.3.0 (package `a2a.v1`): the Python client refuses unknown ones.
-Hence no `kind`, no `referenceTaskIds`; `content` for a message's parts, `TASK_STATE_CANCELLED` with two L.
+Invariant: every field is in the proto of A2A 0.3.0 (package `a2a.v1`), because the Python client refuses unknown ones.
+So there is no `kind` and no `referenceTaskIds`; a message's parts are `content`; `TASK_STATE_CANCELLED` has two L.
 """
 
 import base64
@@ -31,31 +31,31 @@ from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 STATES = {state: state.value for state in TaskState} | {TaskState.CANCELED: "TASK_STATE_CANCELLED"}
 
 EncodeCard = Callable[[AgentCard], Json]
-"""How a card is written."""
+"""Encodes a card."""
 
 FileBytes = Callable[[bytes], bytes]
-"""What of a file's bytes is put into base64."""
+"""Prepares the bytes of a file for base64."""
 
 
 def once(raw: bytes) -> bytes:
-    """The bytes themselves, as the proto says."""
+    """Return the bytes themselves, as the proto says."""
     return raw
 
 
 def twice(raw: bytes) -> bytes:
-    """Their base64, for the official Python clients: they take what they decode for base64 (a2a-sdk 0.3.26, 1.3.0)."""
+    """Return the bytes in base64. The official Python clients decode the result once more (a2a-sdk 0.3.26, 1.3.0)."""
     return base64.b64encode(raw)
 
 
 class ProtoJson:
-    """The encoders of a Dialect, for one way of writing file bytes, and one of writing cards."""
+    """The encoders of a Dialect, for one way of writing file bytes and one of writing cards."""
 
     def __init__(self, file_bytes: FileBytes, card: EncodeCard = proto_card) -> None:
         self._file_bytes = file_bytes
         self._card = card
 
     def encode_result(self, operation: Operation, result: Result) -> bytes:
-        """The body of an answer: SendMessage's in an envelope, anything else bare, nothing as `{}`."""
+        """Encode the body of an answer: SendMessage's in an envelope, any other bare, an empty one as `{}`."""
         match result:
             case Record():
                 task = self._task(result, history_limit(operation))
@@ -76,15 +76,15 @@ class ProtoJson:
                 assert_never(result)
 
     def encode_snapshot(self, record: Record, history_length: int | None) -> bytes:
-        """The task, as a stream's first frame."""
+        """Encode the task, as a stream's first frame."""
         return msgspec.json.encode({"task": self._task(record, history_length)})
 
     def encode_message(self, answer: Message) -> bytes:
-        """The Message of an agent that answers directly; the proto's `msg` has the JSON name `message`."""
+        """Encode the Message of an agent that answers directly; the proto's `msg` has the JSON name `message`."""
         return msgspec.json.encode({"message": self.message(answer)})
 
     def encode_event(self, head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-        """The frame of an event, none for what the caller sent. Submitted gives the task as it stood then."""
+        """Encode the frame of an event; none for the caller's own messages. Submitted gives the task as it was then."""
         match event:
             case Submitted():
                 return (self.encode_snapshot(submitted(head, event), None),)
@@ -139,7 +139,7 @@ class ProtoJson:
         return present({"state": STATES[status.state], "message": told, "timestamp": status.timestamp})
 
     def message(self, said: Message) -> Json:
-        """A Message, its parts as `content`."""
+        """Build a Message, with its parts as `content`."""
         return present(
             {
                 "messageId": said.message_id,

@@ -1,4 +1,4 @@
-"""How webhooks registered in 0.3 are told: with the task, each time (A2A 0.3 §9.5)."""
+"""Calls webhooks registered in 0.3, each time with the whole task (A2A 0.3 §9.5)."""
 
 import msgspec
 
@@ -9,7 +9,7 @@ from dragoman.model.task import TaskHead
 
 
 def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """The task as it stands, whatever is told: so both official servers do, over either binding."""
+    """Encode the current task, whatever the subject: both official servers do so, over either binding."""
     return msgspec.json.encode(task(stands(), None))
 
 

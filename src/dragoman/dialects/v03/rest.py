@@ -1,6 +1,7 @@
-"""0.3 over HTTP+JSON, reading: routes below `/v1`, bodies in 0.3's protobuf JSON or tagged with `kind`.
+"""Decodes 0.3 over HTTP+JSON: routes below `/v1`, bodies in 0.3's protobuf JSON or tagged with `kind`.
 
-Invariant: both official 0.3 clients are understood as they mean it: what their protobuf JSON leaves out is false.
+Invariant: both official 0.3 clients are understood as they mean it: a flag that their protobuf JSON leaves out is
+false.
 """
 
 import re
@@ -32,12 +33,12 @@ _CONFIG_NAME = re.compile(r"tasks/[^/]+/pushNotificationConfigs/([^/]+)")
 
 
 def decode_rest(request: RestRequest) -> Operation:
-    """The operation of a request; file bytes are base64 once. Raises MethodNotFound, ParseError or InvalidParams."""
+    """Decode a request whose file bytes are base64 once. Raises MethodNotFound, ParseError or InvalidParams."""
     return _decode(request, raw_bytes)
 
 
 def decode_rest_twice(request: RestRequest) -> Operation:
-    """The same for the official Python clients, which encode file bytes twice (a2a-sdk 0.3.26, 1.3.0)."""
+    """Decode a request of the official Python clients, which encode file bytes twice (a2a-sdk 0.3.26, 1.3.0)."""
     return _decode(request, _raw_bytes_twice)
 
 
@@ -62,15 +63,15 @@ def _send(kind: type[SendMessage], request: RestRequest, read_bytes: ReadBytes) 
     fields = read(request.body)
     message = fields.object("message", "request")
     if message is None or not message.has("content"):
-        read_bytes = raw_bytes  # who encodes twice writes 0.3's protobuf JSON: this is somebody else
+        read_bytes = raw_bytes  # clients that encode twice write 0.3's protobuf JSON, and this is not
     return decode.send(_spelled_out(fields), kind, read_bytes)
 
 
 def _spelled_out(fields: Fields) -> Fields:
-    """The body with the `blocking: false` that protobuf JSON leaves out.
+    """Add the `blocking: false` that protobuf JSON leaves out.
 
-    The official clients always send a `configuration`, and in it `blocking` only if it is true. A body in protobuf JSON
-    is one whose message has `content`; elsewhere an absent `blocking` leaves the choice to the server.
+    The official clients always send a `configuration`, with `blocking` in it only if it is true. A body is protobuf
+    JSON if its message has `content`; in any other body an absent `blocking` leaves the choice to the server.
     """
     message, configuration = fields.object("message", "request"), fields.mapping("configuration")
     if message is None or configuration is None or not message.has("content"):
@@ -79,7 +80,7 @@ def _spelled_out(fields: Fields) -> Fields:
 
 
 def _check_text(values: Mapping[str, str]) -> None:
-    """Refuse what percent-decoding can smuggle in and UTF-8 has no bytes for."""
+    """Refuse text from percent-decoding that UTF-8 cannot encode."""
     for name, text in values.items():
         try:
             text.encode()
@@ -88,7 +89,7 @@ def _check_text(values: Mapping[str, str]) -> None:
 
 
 def _task_id(path: Mapping[str, str]) -> str:
-    """The task of the path: the variable `id`, or `task_id` below a task."""
+    """Return the task id of the path: the variable `id`, or `task_id` below a task."""
     task = path.get("id") if "task_id" not in path else path["task_id"]
     if not task:
         raise InvalidParams("id", "is required: send a string that is not empty")
@@ -110,7 +111,9 @@ def _get_task(request: RestRequest, read_bytes: ReadBytes) -> GetTask:
 
 
 def _create_push_config(request: RestRequest, read_bytes: ReadBytes) -> CreatePushConfig:
-    """Python sends `{parent, configId, config: {name, pushNotificationConfig}}`, JavaScript what is in `config`."""
+    """Decode a registration: `{parent, configId, config: {name, pushNotificationConfig}}` (Python) or its `config`
+    (JavaScript).
+    """
     fields = read(request.body)
     outer = fields.object("config") or fields
     inner = webhooks.unwrapped(outer)

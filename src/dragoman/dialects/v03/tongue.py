@@ -1,6 +1,7 @@
-"""A2A 0.3 as a client speaks it, over JSON-RPC and over HTTP+JSON.
+"""The client's side of A2A 0.3, over JSON-RPC and over HTTP+JSON.
 
-Invariant: what it asks, the server's side of the dialect reads as the very same operation, and the other way round.
+Invariant: the server's side of the dialect decodes a call to the very same operation, and the client's side a result
+likewise.
 """
 
 from msgspec.structs import replace
@@ -19,4 +20,4 @@ TONGUE = Tongue(
 )
 
 TWICE = replace(TONGUE, rest=ask.rest_twice, read_answer=hear.read_answer_twice, read_update=hear.read_update_twice)
-"""For HTTP+JSON with the official Python servers, which put the bytes of a file into base64 twice (a2a-sdk 0.3.26)."""
+"""For HTTP+JSON with the official Python servers, which encode the bytes of a file in base64 twice (a2a-sdk 0.3.26)."""

@@ -1,6 +1,6 @@
-"""Webhook configurations as 0.3 and its relatives register them, alone and within a send.
+"""Decodes webhook configurations of 0.3 and its relatives, alone and within a send.
 
-Invariant: a configuration may be wrapped or bare, and go by any of its names; one that is there is never passed over.
+Invariant: a configuration may be wrapped or bare, under any of its names; one that is present is never ignored.
 """
 
 from msgspec.structs import replace
@@ -17,14 +17,14 @@ WRAPPERS = (
     "taskPushNotificationConfig",
     "task_push_notification_config",
 )
-"""Names under which a configuration stands: that of 0.3, that of 1.0, and both as protobuf has them."""
+"""Names of a wrapped configuration: that of 0.3, that of 1.0, and both in the proto's spelling."""
 
 INLINE = (*WRAPPERS, "pushNotification", "push_notification")
-"""The same within `configuration`, where 0.3's protobuf JSON has the last."""
+"""The names within `configuration`, where 0.3's protobuf JSON uses the last."""
 
 
 def push_config(fields: Fields, task_id: str, secret_min: int = push_fields.SECRET_MIN) -> PushConfig:
-    """A PushNotificationConfig. Of several authentication schemes the first counts, as 1.0 has but one."""
+    """Decode a PushNotificationConfig. The first of several authentication schemes counts: 1.0 has only one."""
     authentication = fields.object("authentication") or Fields({}, fields.at("authentication"))
     schemes = authentication.texts("schemes")
     config = PushConfig(
@@ -42,7 +42,7 @@ def push_config(fields: Fields, task_id: str, secret_min: int = push_fields.SECR
 def checked(
     config: PushConfig, fields: Fields, authentication: str = "authentication", *, secret_min: int
 ) -> PushConfig:
-    """The configuration with the events that `fields` ask for. Raises InvalidParams if it holds what cannot be sent."""
+    """Return the configuration with the events in `fields`. Raises InvalidParams if a value in it cannot be sent."""
     violations: Violations = []
     push_fields.check(config, fields.at(""), violations, authentication=authentication, secret_min=secret_min)
     events = push_fields.events(fields.texts("events"), fields.at("events"), violations)
@@ -51,7 +51,7 @@ def checked(
 
 
 def inline(*where: Fields | None) -> PushConfig | None:
-    """The configuration that comes with a message, in the first place that has one."""
+    """Return the configuration that comes with a message, from the first place that has one."""
     for fields in where:
         given = None if fields is None else fields.object(*INLINE)
         if given is not None:
@@ -60,13 +60,13 @@ def inline(*where: Fields | None) -> PushConfig | None:
 
 
 def unwrapped(fields: Fields) -> Fields:
-    """What `fields` wrap, or they themselves, being bare."""
+    """Return the wrapped configuration, or `fields` themselves if it is bare."""
     given = None if fields.has("url") else fields.object(*WRAPPERS, "config")
     return fields if given is None else _with_secret(given, fields)
 
 
 def create(fields: Fields) -> CreatePushConfig:
-    """`set`: the configuration wrapped, or bare beside the task's id."""
+    """Decode `set`: the configuration is wrapped, or bare beside the task's id."""
     given = fields.object(*WRAPPERS, "config")
     task_id = fields.required_text("taskId", "task_id", "id")
     if given is None and not fields.has("url"):
@@ -79,25 +79,25 @@ def create(fields: Fields) -> CreatePushConfig:
 
 
 def _with_secret(given: Fields, around: Fields) -> Fields:
-    """A configuration with the secret that stands beside it, if it has none of its own."""
+    """Return a configuration with the secret that is beside it, if it has none of its own."""
     if given.has("secret") or not around.has("secret"):
         return given
     return Fields({**given.members, "secret": around.find("secret")}, given.path)
 
 
 def without(fields: Fields, *names: str) -> Fields:
-    """The fields but for some."""
+    """Return the fields except the named ones."""
     return Fields({name: value for name, value in fields.members.items() if name not in names}, fields.path)
 
 
 def get(fields: Fields) -> GetPushConfig:
-    """`get`: which one may be left out."""
+    """Decode `get`; the configuration's id is optional."""
     task, config = _ids(fields)
     return GetPushConfig(task_id=task, id=config)
 
 
 def delete(fields: Fields) -> DeletePushConfig:
-    """`delete` of one that is named."""
+    """Decode `delete`; the configuration's id is required."""
     operation = delete_any(fields)
     if not operation.id:
         raise InvalidParams(fields.at("pushNotificationConfigId"), "is required")
@@ -105,13 +105,13 @@ def delete(fields: Fields) -> DeletePushConfig:
 
 
 def delete_any(fields: Fields) -> DeletePushConfig:
-    """`delete` where a task has but one: which may be left out."""
+    """Decode `delete` where a task has only one configuration; its id is optional."""
     task, config = _ids(fields)
     return DeletePushConfig(task_id=task, id=config)
 
 
 def _ids(fields: Fields) -> tuple[str, str]:
-    """Task and configuration: `id` + `pushNotificationConfigId` as 0.3 says, `taskId` + `id` as others do."""
+    """Return the ids of task and configuration: `id` + `pushNotificationConfigId` in 0.3, `taskId` + `id` elsewhere."""
     config = fields.text("pushNotificationConfigId", "push_notification_config_id")
     task = fields.text("taskId", "task_id")
     if task and config is None:

@@ -1,7 +1,7 @@
 """A2A 1.0, the protocol's own dialect, over JSON-RPC (§9) and HTTP+JSON (§11).
 
-Invariant: the model encodes straight to it; only decoding has structs of its own, as it reads wider than
-it writes.
+Invariant: the model encodes straight to it. Only decoding has its own structs, because it accepts more than encoding
+writes.
 """
 
 from msgspec.structs import replace
@@ -36,6 +36,6 @@ REST = replace(
     encode_error=errors.encode_http_error,
     error_status=errors.http_status,
 )
-"""A2A 1.0 over HTTP+JSON. Events look as they do over JSON-RPC, so both share what is encoded."""
+"""A2A 1.0 over HTTP+JSON. Events look as they do over JSON-RPC, so both share the encoded events."""
 
 __all__ = ["JSONRPC", "REST"]

@@ -1,7 +1,7 @@
-"""Operations as a client of A2A 1.0 asks for them: JSON-RPC (§9.4) and HTTP+JSON (§11.3).
+"""Encodes the operations of an A2A 1.0 client: JSON-RPC (§9.4) and HTTP+JSON (§11.3).
 
-Invariant: nothing that is not in the 1.0 proto, but for a webhook's `secret` and `events`, which only those name who
-know that the server is one of ours. The skill goes into `metadata.skill`.
+Invariant: nothing is written that is not in the 1.0 proto, except a webhook's `secret` and `events`, which a caller
+sets only if the server is one of ours. The skill goes into `metadata.skill`.
 """
 
 from typing import Any, NoReturn
@@ -68,7 +68,7 @@ class _Send(Struct, frozen=True, omit_defaults=True):
 
 
 def rpc(operation: Operation) -> RpcCall:
-    """The JSON-RPC call. Raises UnsupportedOperation for what 1.0 has no words for, InvalidParams for broken text."""
+    """Encode a JSON-RPC call. Raises UnsupportedOperation if 1.0 cannot express it, InvalidParams for broken text."""
     match operation:
         case StreamMessage():
             return RpcCall("SendStreamingMessage", _send(operation, operation.tenant))
@@ -97,9 +97,9 @@ def rpc(operation: Operation) -> RpcCall:
 
 
 def rest(operation: Operation) -> RestCall:
-    """The HTTP+JSON call; a tenant is the first segment of its path (A2A 1.0 §11.3). Raises as `rpc` does.
+    """Encode an HTTP+JSON call; a tenant is the first segment of its path (A2A 1.0 §11.3). Raises as `rpc` does.
 
-    Subscriptions are GET, as in the proto file; where a server takes POST only, the client turns to that.
+    Subscriptions use GET, as in the proto file; if a server accepts only POST, the client falls back to that.
     """
     call = _rest(operation)
     if not operation.tenant:

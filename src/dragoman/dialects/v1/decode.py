@@ -1,6 +1,6 @@
-"""A2A 1.0 requests to operations: wire structs checked and turned into the model.
+"""Decodes A2A 1.0 requests to operations: it checks wire structs and converts them to the model.
 
-Invariant: all violations of a request are named at once, by their paths on the wire (A2A 1.0 §5.4, InvalidParams).
+Invariant: all violations of a request are reported at once, by their paths on the wire (A2A 1.0 §5.4, InvalidParams).
 """
 
 from collections.abc import Callable
@@ -67,7 +67,9 @@ _STATES: dict[str | int, TaskState | None] = {
 
 
 class Method(Struct, frozen=True):
-    """How the params of one method are read: the decoder of its wire struct, and what makes the operation of that."""
+    """How the params of one method are decoded: the decoder of its wire struct, and the function that makes the
+    operation.
+    """
 
     decoder: Decoder[Any]
     operation: Callable[[Any], Operation]
@@ -77,7 +79,7 @@ _OF_03 = "methods with a slash are of A2A 0.3: send A2A-Version: 0.3"
 
 
 def decode(method: str, params: bytes) -> Operation:
-    """The operation of a JSON-RPC call by A2A 1.0 §9.4. The bounds of `params` have been checked. Raises A2AError."""
+    """Decode a JSON-RPC call of A2A 1.0 §9.4. The bounds of `params` have been checked. Raises A2AError."""
     known = METHODS.get(method)
     if known is None:
         raise MethodNotFound(method, _OF_03 if "/" in method else "A2A 1.0 §9.4 has the names")
@@ -108,7 +110,7 @@ def _send(operation: type[S], request: wire.WireSend) -> S:
     if push_config is None:
         push_config = _webhook(request, violations)
     refuse(violations)
-    assert message is not None  # what has no message has a violation
+    assert message is not None  # a missing message is a violation
     return operation(
         message=message,
         return_immediately=return_immediately,
@@ -124,7 +126,7 @@ def _send(operation: type[S], request: wire.WireSend) -> S:
 def _webhook(
     given: wire.WireConfiguration | wire.WireSend, violations: Violations, path: str = ""
 ) -> PushConfig | None:
-    """The webhook of a send, by 1.0's name or by 0.3's."""
+    """Return the webhook of a send, under 1.0's name or 0.3's."""
     wanted, name = given.task_push_notification_config or given.task_push_notification_config_, "taskPush"
     if wanted is None:
         wanted, name = given.push_notification_config or given.push_notification_config_, "push"
@@ -174,7 +176,7 @@ def _part(given: wire.WirePart, index: int, violations: Violations) -> Part:
     contents = (given.text is not None) + (raw is not None) + (given.url is not None)
     data = given.data
     if data is None and contents:
-        data = UNSET  # some encoders write every member of the oneof: beside a content, a null is none
+        data = UNSET  # some encoders write every member of the oneof: a null beside other content is no content
     if contents + (data is not UNSET) != 1:
         violations.append((f"message.parts[{index}]", ONE_CONTENT))
     return Part(

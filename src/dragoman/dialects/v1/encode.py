@@ -1,6 +1,6 @@
-"""Results and events as A2A 1.0 JSON.
+"""Encodes results and events as A2A 1.0 JSON.
 
-Invariant: nothing that is not in the 1.0 proto, because the official clients refuse unknown fields.
+Invariant: nothing is written that is not in the 1.0 proto, because the official clients refuse unknown fields.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ class _MessageAnswer(Struct, frozen=True):
 
 
 class _TaskList(Struct, frozen=True, rename="camel"):
-    """ListTasksResponse: all four fields are required, so none is left out (A2A 1.0 §3.1.4)."""
+    """ListTasksResponse. All four fields are required, so none is left out (A2A 1.0 §3.1.4)."""
 
     tasks: tuple[Task, ...]
     next_page_token: str
@@ -85,7 +85,7 @@ class _PushConfigList(Struct, frozen=True):
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of a unary call, or the body of an HTTP answer (A2A 1.0 §9.4, §11.3)."""
+    """Encode the `result` of a unary call, or the body of an HTTP answer (A2A 1.0 §9.4, §11.3)."""
     match result:
         case Record():
             if isinstance(operation, SendMessage):
@@ -107,20 +107,20 @@ def encode_result(operation: Operation, result: Result) -> bytes:
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
-    """`{"task": …}`, as SendMessage answers and as streams begin."""
+    """Encode `{"task": …}`, the answer to SendMessage and the beginning of a stream."""
     return _ENCODER.encode(_TaskAnswer(_task(record, history_length)))
 
 
 def encode_message(message: Message) -> bytes:
-    """`{"message": …}`, as agents answer that make no task."""
+    """Encode `{"message": …}`, the answer of an agent that makes no task."""
     return _ENCODER.encode(_MessageAnswer(message))
 
 
 def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    """The frames of an event: one, or none for a caller's own further message.
+    """Encode the frames of an event: one, or none for a caller's own further message.
 
-    Streams begin with a snapshot, so the event that made a task is seen only by a stream that is resumed from before
-    it; there it is the task as it then was.
+    Streams begin with a snapshot. So only a stream that is resumed from before the event that made the task contains
+    that event; it is written as the task at that time.
     """
     match event:
         case ArtifactChunk():

@@ -1,6 +1,6 @@
-"""A2A 1.0 §5.4: each error's JSON-RPC code, HTTP statuses, gRPC status and reason.
+"""A2A 1.0 §5.4: the JSON-RPC code, HTTP statuses, gRPC status and reason of each error.
 
-Invariant: every error of the model has a row; one without a row of its own has that of the class it derives from.
+Invariant: every error of the model has a row; one without its own row has that of its nearest base class.
 """
 
 from typing import Any
@@ -18,7 +18,9 @@ _TYPE = "type.googleapis.com/google.rpc."
 
 
 class Row(Struct, frozen=True):
-    """`rpc_status` is the HTTP status of a JSON-RPC answer: 200 unless something on the way refused the request."""
+    """The codes of one error. `rpc_status` is the HTTP status of a JSON-RPC answer: 200 unless the request was refused
+    before the call.
+    """
 
     code: int
     http_status: int
@@ -28,9 +30,9 @@ class Row(Struct, frozen=True):
 
 
 TABLE: dict[type[A2AError], Row] = {
-    # -32603 also for what has no row: never let a new error look like success.
+    # -32603 also covers errors without a row: a new error must never look like success.
     A2AError: Row(-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
-    # The reason official clients know for a body that does not parse is that of an invalid request.
+    # For an unparsable body official clients know only the reason of an invalid request.
     errors.ParseError: Row(-32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
     errors.InvalidRequest: Row(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
     errors.MethodNotFound: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
@@ -47,7 +49,7 @@ TABLE: dict[type[A2AError], Row] = {
     ),
     errors.ExtensionSupportRequired: Row(-32008, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED"),
     errors.VersionNotSupported: Row(-32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
-    # Of our own from here on. The agent is chosen by path or `tenant`: a wrong one is a wrong parameter.
+    # Our own errors from here on. The path or `tenant` chooses the agent: a wrong one is a wrong parameter.
     errors.AgentNotFound: Row(-32602, 404, "NOT_FOUND", "AGENT_NOT_FOUND", 404),
     errors.NotFound: Row(-32601, 404, "NOT_FOUND", "NOT_FOUND", 404),
     errors.MethodNotAllowed: Row(-32600, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", 405),
@@ -67,17 +69,17 @@ TABLE: dict[type[A2AError], Row] = {
 
 
 def row(error: A2AError) -> Row:
-    """The row of the error's class, or of the nearest class above it that has one."""
+    """Return the row of the error's class, or of its nearest base class that has one."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
 def encode_rpc_error(error: A2AError) -> bytes:
-    """The `error` member of a JSON-RPC answer (A2A 1.0 §9.5)."""
+    """Encode the `error` member of a JSON-RPC answer (A2A 1.0 §9.5)."""
     return msgspec.json.encode({"code": row(error).code, "message": _clean(error.message), "data": _details(error)})
 
 
 def encode_http_error(error: A2AError) -> bytes:
-    """The body of an HTTP answer, a google.rpc.Status (A2A 1.0 §11.6)."""
+    """Encode the body of an HTTP answer, a google.rpc.Status (A2A 1.0 §11.6)."""
     known = row(error)
     status = {
         "code": known.http_status,
@@ -89,12 +91,12 @@ def encode_http_error(error: A2AError) -> bytes:
 
 
 def rpc_status(error: A2AError) -> int:
-    """The HTTP status of a JSON-RPC answer with the error."""
+    """Return the HTTP status of a JSON-RPC answer with the error."""
     return row(error).rpc_status
 
 
 def http_status(error: A2AError) -> int:
-    """The HTTP status of an HTTP+JSON answer with the error."""
+    """Return the HTTP status of an HTTP+JSON answer with the error."""
     return row(error).http_status
 
 
@@ -119,5 +121,5 @@ def _bad_request(violations: Any) -> dict[str, Any]:
 
 
 def _clean(text: str) -> str:
-    """`text` without lone surrogates, which paths and headers can smuggle in and UTF-8 has no bytes for."""
+    """Replace lone surrogates in `text`: paths and headers can contain them, but UTF-8 cannot encode them."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

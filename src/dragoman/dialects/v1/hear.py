@@ -1,8 +1,8 @@
-"""What an A2A 1.0 server says: results, stream frames and errors (§9, §11), to the model.
+"""Decodes the results, stream frames and errors of an A2A 1.0 server (§9, §11).
 
-What follows the specification is decoded straight into the model; what does not is read leniently after that failed.
+Values that follow the specification are decoded straight into the model; if that fails, they are read leniently.
 
-Invariant: any bytes give a value or InvalidAgentResponse; errors give an A2AError whatever the bytes.
+Invariant: any bytes give a value or InvalidAgentResponse; any bytes of an error give an A2AError.
 """
 
 import re
@@ -41,7 +41,7 @@ class _StatusUpdate(Struct, rename="camel"):
 
 
 class _Frame(Struct, rename="camel", gc=False):
-    """StreamResponse (A2A 1.0 §3.2.3); SendMessageResponse is its first half."""
+    """StreamResponse (A2A 1.0 §3.2.3); its first half is SendMessageResponse."""
 
     task: Task | None = None
     message: Message | None = None
@@ -64,7 +64,7 @@ _TASK = Decoder(Task)
 _FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _KINDS: dict[str, type[A2AError]] = {row.reason: kind for kind, row in TABLE.items()}
-"""Errors by their reason; of those that share one the last, which is the more particular."""
+"""Errors by their reason. If several share one, the last counts, which is the most specific."""
 
 _GRPC: dict[str, type[A2AError]] = {
     "INVALID_ARGUMENT": errors.InvalidParams,
@@ -78,20 +78,20 @@ _GRPC: dict[str, type[A2AError]] = {
     "DEADLINE_EXCEEDED": errors.Unavailable,
     "INTERNAL": errors.InternalError,
 }
-"""Errors by the `status` of a google.rpc.Status that gives no reason (A2A 1.0 §5.4)."""
+"""Errors by the `status` of a google.rpc.Status that has no reason (A2A 1.0 §5.4)."""
 
 
 def read_update(data: bytes) -> tuple[Update, ...]:
-    """What a frame tells: exactly one thing."""
+    """Decode a frame, which holds exactly one update."""
     return (_exact_update(data) or heard.heard(data, hearing.update),)
 
 
 def read_event(data: str, call_id: int) -> Update | None:
-    """What a frame in the envelope of that call tells; None if anything about it is unusual."""
+    """Decode a frame in the envelope of that call; None if anything about it is unusual."""
     try:
         event = _EVENT.decode(data)
         chunk = event.result.artifact_update
-        if chunk is None or not _plain(chunk):  # else nothing in it is nested
+        if chunk is None or not _plain(chunk):  # a plain chunk has no nested values to check
             json_bounds.check(data.encode(), heard.MAX_DEPTH, heard.MAX_VALUES)
     except _FAILURES:
         return None
@@ -99,7 +99,7 @@ def read_event(data: str, call_id: int) -> Update | None:
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
-    """The answer to an operation. Deleting is answered with nothing, whatever comes."""
+    """Decode the answer to an operation. For a delete any answer means success, and the result is None."""
     told: Update | None = None
     match operation:
         case SendMessage():
@@ -116,9 +116,9 @@ def read_answer(operation: Operation, body: bytes) -> Answer:
 
 
 def read_error(body: bytes, status: int) -> A2AError:
-    """The error in an `error` member (§9.5), or in a google.rpc.Status (§11.6).
+    """Decode an `error` member (§9.5), or a google.rpc.Status (§11.6).
 
-    By its reason, else by its code, else by what the HTTP status says, else by its gRPC status.
+    The reason decides, or else the code, the HTTP status and the gRPC status, in this order.
     """
     try:
         given = heard.heard(body, _error_object)
@@ -129,7 +129,7 @@ def read_error(body: bytes, status: int) -> A2AError:
     code, grpc, reason = given.get("code"), given.get("status"), told.get("reason")
     kind = _KINDS.get(reason) if isinstance(reason, str) else None
     if code == -32700:
-        kind = errors.ParseError  # whose reason is that of an invalid request
+        kind = errors.ParseError  # it shares the reason of an invalid request
     if kind is None and isinstance(grpc, str) and not isinstance(code, int) and status not in refusals.STATUSES:
         kind = _GRPC.get(grpc)
     if kind is None:
@@ -138,7 +138,7 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 
 def _exact_update(data: bytes) -> Update | None:
-    """What a frame tells that is as the specification has it; None of another."""
+    """Decode a frame that follows the specification; None for any other."""
     try:
         json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_VALUES)
         frame = _FRAME.decode(data)
@@ -171,7 +171,7 @@ def _told_by(frame: _Frame) -> Update | None:
 
 
 def _plain(chunk: ArtifactUpdate) -> bool:
-    """Whether it is one text, and no metadata."""
+    """Whether the chunk is a single text without metadata."""
     parts = chunk.artifact.parts
     return (
         len(parts) == 1
@@ -190,7 +190,7 @@ def _exact_task(body: bytes) -> Task | None:
 
 
 def _checked(task: Task) -> Task | None:
-    """The task, if its parts are those of 1.0."""
+    """Return the task if its parts are valid in 1.0, else None."""
     said = task.status.message
     held: list[Message | Artifact] = [*task.artifacts, *task.history]
     if not all(_whole(each.parts) for each in held) or (said is not None and not _whole(said.parts)):
@@ -200,15 +200,15 @@ def _checked(task: Task) -> Task | None:
 
 
 def _timed(status: TaskStatus) -> TaskStatus:
-    """The status with its time in our spelling: others have more digits, or an offset."""
+    """Return the status with its time in our spelling: others have more digits, or an offset."""
     moment = heard.timestamp(status.timestamp)
     return status if moment == status.timestamp else replace(status, timestamp=moment)
 
 
 def _whole(parts: Iterable[Part]) -> bool:
-    """Whether each part holds something that 1.0 has, and nothing else: one of another dialect looks empty.
+    """Whether each part has content that 1.0 defines; a part of another dialect looks empty.
 
-    Where our own store has the bytes of a part, only the store says.
+    A reference to bytes in our own store may not come from outside: only the store sets it.
     """
     for part in parts:
         if part.blob is not None or part.file is not None:
@@ -219,14 +219,14 @@ def _whole(parts: Iterable[Part]) -> bool:
 
 
 def _error_object(value: object) -> Json:
-    """The error itself, with an envelope or without."""
+    """Return the error object, inside an envelope or bare."""
     given = heard.members(value, "an error with code and message")
     inner = given.get("error")
     return inner if isinstance(inner, dict) else given
 
 
 def _told(details: list[Any]) -> Json:
-    """What the details of an error say, as one object."""
+    """Merge the details of an error into one object."""
     told: Json = {}
     for each in details:
         if not isinstance(each, dict):
@@ -241,4 +241,4 @@ def _told(details: list[Any]) -> Json:
 
 
 _DELAY = re.compile(r"([0-9]{1,9})(?:\.[0-9]*)?s")
-"""A google.protobuf.Duration, its whole seconds."""
+"""A google.protobuf.Duration; the group is its whole seconds."""

@@ -1,6 +1,6 @@
-"""How webhooks registered in 1.0 are told: with a StreamResponse (A2A 1.0 §4.3.3).
+"""Calls webhooks registered in 1.0 with a StreamResponse (A2A 1.0 §4.3.3).
 
-Invariant: a body is what a stream would hold, so nothing that is not in the 1.0 proto.
+Invariant: a body is a valid stream frame, so it has nothing that is not in the 1.0 proto.
 """
 
 from dragoman.dialects import push
@@ -12,7 +12,9 @@ from dragoman.model.task import TaskHead
 
 
 def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """`task` for how it stands and for its beginning, `statusUpdate`, or `artifactUpdate` with the whole artifact."""
+    """Encode `task` for the current task and for its beginning, `statusUpdate`, or `artifactUpdate` with the whole
+    artifact.
+    """
     match told:
         case StatusChanged():
             (body,) = encode_event(head, told, None)

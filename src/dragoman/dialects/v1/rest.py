@@ -1,6 +1,6 @@
-"""A2A 1.0 over HTTP+JSON (§11): path variables, query and body to operations.
+"""A2A 1.0 over HTTP+JSON (§11): decodes path variables, query and body to operations.
 
-Invariant: a path variable wins over the same field in query or body, as the annotations of the proto have it.
+Invariant: a path variable overrides the same field in query or body, as the annotations of the proto say.
 """
 
 from typing import Any
@@ -14,13 +14,13 @@ from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.operations import Operation
 
 _WITH_BODY = frozenset({"SendMessage", "SendStreamingMessage", "CreateTaskPushNotificationConfig"})
-"""Routes whose fields come in the body, which must be there."""
+"""Routes whose fields come in the body, which is required."""
 
 _BODY_OR_NOTHING = frozenset({"CancelTask"})
 """Routes that some clients send an empty body to."""
 
 _VARIABLES = ("tenant", "task_id", "id")
-"""The path variables of A2A 1.0 §11.3; `id` is that of the task, or of a push configuration below `task_id`."""
+"""The path variables of A2A 1.0 §11.3; `id` is the task's, or that of a push configuration below `task_id`."""
 
 _FLAGS = frozenset({"includeArtifacts", "include_artifacts"})
 _TIMES = frozenset({"statusTimestampAfter", "status_timestamp_after"})
@@ -28,7 +28,7 @@ _TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def decode_rest(request: RestRequest) -> Operation:
-    """The operation of a routed request. The bounds of its body have been checked. Raises A2AError."""
+    """Decode a routed request. The bounds of its body have been checked. Raises A2AError."""
     method = METHODS.get(request.route)
     if method is None:
         raise MethodNotFound(request.route)
@@ -45,7 +45,7 @@ def decode_rest(request: RestRequest) -> Operation:
 
 
 def _values(query: Any) -> dict[str, Any]:
-    """Query parameters as they would stand in a JSON body (A2A 1.0 §11.5). Empty ones are absent."""
+    """Convert query parameters to the values of a JSON body (A2A 1.0 §11.5). Empty ones are absent."""
     values: dict[str, Any] = {}
     for name, text in query.items():
         if text == "" or name == "metadata":

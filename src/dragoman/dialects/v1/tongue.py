@@ -1,6 +1,7 @@
-"""A2A 1.0 as a client speaks it, over JSON-RPC and over HTTP+JSON.
+"""The client's side of A2A 1.0, over JSON-RPC and over HTTP+JSON.
 
-Invariant: what it asks, the server's side of the dialect reads as the very same operation, and the other way round.
+Invariant: the server's side of the dialect decodes a call to the very same operation, and the client's side a result
+likewise.
 """
 
 from dragoman.dialects.tongue import Tongue

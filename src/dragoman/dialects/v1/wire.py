@@ -1,7 +1,7 @@
-"""What A2A 1.0 requests look like on the wire, read leniently: ProtoJSON with both spellings of every field.
+"""Wire structs of A2A 1.0 requests, decoded leniently: ProtoJSON with both spellings of every field.
 
-Invariant: null means absent, but in `Part.data`; unknown fields are ignored. A field that ends in `_` is the one before
-it by its original proto name (`context_id`), which ProtoJSON parsers must accept beside `contextId`.
+Invariant: null means absent, except in `Part.data`; unknown fields are ignored. A field whose name ends in `_` is the
+field before it under its original proto name (`context_id`), which ProtoJSON parsers must accept beside `contextId`.
 """
 
 from typing import Any
@@ -10,13 +10,13 @@ from msgspec import UNSET, Raw, Struct, UnsetType
 from msgspec.json import Decoder
 
 ABSENT = Raw()
-"""What `raw` is, itself and not just an equal, when it did not come."""
+"""The value of an absent `raw`: this very object, not just an equal one."""
 
 NULL = Raw(b"null")
-"""What `raw` equals when it came as null, which is absent too."""
+"""The value that `raw` equals if it came as null, which also means absent."""
 
 Number = int | float | str | None
-"""An int32, before its value is looked at."""
+"""An int32 before validation."""
 
 
 def _spelled(field: str) -> str:
@@ -27,7 +27,7 @@ def _spelled(field: str) -> str:
 
 
 class WirePart(Struct, rename=_spelled):
-    """Part (A2A 1.0 §4.1.6). `raw` stays in place, as the JSON that came, until its base64 is read."""
+    """Part (A2A 1.0 §4.1.6). `raw` stays raw JSON until its base64 is decoded."""
 
     text: str | None = None
     raw: Raw = ABSENT
@@ -57,7 +57,7 @@ class WireMessage(Struct, rename=_spelled):
 
 
 class WireAuthentication(Struct):
-    """AuthenticationInfo (A2A 1.0 §4.3.2); `schemes` is how 0.3 has it."""
+    """AuthenticationInfo (A2A 1.0 §4.3.2); `schemes` is the spelling of 0.3."""
 
     scheme: str | None = None
     credentials: str | None = None
@@ -82,7 +82,7 @@ class WirePushConfig(Struct, rename=_spelled):
 
 
 class WireConfiguration(Struct, rename=_spelled):
-    """SendMessageConfiguration (A2A 1.0 §3.2.2); `push_notification_config` is how 0.3 calls the webhook."""
+    """SendMessageConfiguration (A2A 1.0 §3.2.2); `push_notification_config` is 0.3's name for the webhook."""
 
     accepted_output_modes: tuple[str, ...] | None = None
     task_push_notification_config: WirePushConfig | None = None
@@ -97,7 +97,7 @@ class WireConfiguration(Struct, rename=_spelled):
 
 
 class WireSend(Struct, rename=_spelled):
-    """SendMessageRequest (A2A 1.0 §3.2.1); a webhook beside the configuration, not in it, is not passed over."""
+    """SendMessageRequest (A2A 1.0 §3.2.1); a webhook beside the configuration is also accepted."""
 
     tenant: str | None = None
     message: WireMessage | None = None
@@ -110,7 +110,7 @@ class WireSend(Struct, rename=_spelled):
 
 
 class WireTaskQuery(Struct, rename=_spelled):
-    """What GetTask, CancelTask and SubscribeToTask take; `from_seq` is our own."""
+    """The fields of GetTask, CancelTask and SubscribeToTask; `from_seq` is our own."""
 
     tenant: str | None = None
     id: str | None = None
@@ -141,7 +141,7 @@ class WireListTasks(Struct, rename=_spelled):
 
 
 class WirePushQuery(Struct, rename=_spelled):
-    """What the get, list and delete operations of push configurations take."""
+    """The fields of the get, list and delete operations of push configurations."""
 
     tenant: str | None = None
     task_id: str | None = None
