@@ -113,7 +113,7 @@ ReadPart = Callable[[object], Part]
 
 
 def parts(given: Json, read_part: ReadPart = part) -> tuple[Part, ...]:
-    """Read the parts of a message or an artifact; protobuf JSON calls them `content`, which may also be a mere string."""
+    """Read the parts of a message or an artifact; in protobuf JSON they are `content`, which may be a mere string."""
     found = given.get("parts")
     if found is None:
         found = given.get("content")

@@ -1,7 +1,7 @@
 """BeeOS: A2A's methods and a few of its own, flat tasks, bare SSE frames.
 
-Invariant: an answer has every key that BeeOS's text shows, in its order; what is ours stands after those. A stream's
-frames have no JSON-RPC envelope.
+Invariant: an answer has every key that BeeOS's text shows, in its order; our own keys follow. A stream's frames have no
+JSON-RPC envelope.
 """
 
 from dragoman.dialects.api import Dialect
@@ -11,7 +11,7 @@ from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
 
 METHODS = frozenset(decode.METHODS)
-"""Every method name that BeeOS knows, aliases too."""
+"""Every method name of BeeOS, including aliases."""
 
 JSONRPC = Dialect(
     name="beeos",

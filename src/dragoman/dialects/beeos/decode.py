@@ -1,7 +1,7 @@
-"""BeeOS parameters to operations.
+"""Decodes BeeOS parameters to operations.
 
-Invariant: every name of BeeOS's table and its alias mean the same; parts tagged `kind`, `type` or not at all are
-understood; what is missing or wrong is InvalidParams with its path.
+Invariant: every name of BeeOS's table and its alias mean the same; parts may be tagged `kind`, `type` or not at all. A
+missing or wrong value is InvalidParams with its path.
 """
 
 from collections.abc import Callable
@@ -28,14 +28,14 @@ from dragoman.model.operations import (
 from dragoman.model.task import Progress, TaskState
 
 LIMIT_DEFAULT = 20
-"""How many tasks ListTasks gives unless asked (BeeOS, ListTasks)."""
+"""How many tasks ListTasks returns by default (BeeOS, ListTasks)."""
 
 LIMIT_MAX = 100
-"""How many it gives at most; the answer says how many were meant."""
+"""How many it returns at most; the answer names the limit that was used."""
 
 
 def decode(method: str, params: bytes) -> Operation:
-    """The operation of a call.
+    """Decode a call.
 
     Raises MethodNotFound if BeeOS has no such method, InvalidParams if a parameter is missing or wrong.
     """
@@ -43,7 +43,7 @@ def decode(method: str, params: bytes) -> Operation:
 
 
 def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
-    """The context may stand in the message or beside it, under either of its names."""
+    """Decode a send. The context may be in the message or beside it, under either of its names."""
     message = fields.object("message")
     if message is None:
         raise InvalidParams(fields.at("message"), "is required")
@@ -56,7 +56,7 @@ def _task_id(fields: Fields) -> str:
 
 
 def _list(fields: Fields) -> ListTasks:
-    """Tasks whole, as GetTask gives them, without the history, which BeeOS's tasks do not show."""
+    """Decode ListTasks. It returns whole tasks, as GetTask does, but no history, which BeeOS's tasks do not show."""
     limit = fields.count("limit", least=1)
     return ListTasks(
         context_id=fields.text("contextId", "context_id") or None,
@@ -72,7 +72,7 @@ def _complete(fields: Fields) -> CompleteTask:
 
 
 def _artifacts(fields: Fields) -> tuple[Artifact, ...]:
-    """Artifacts; one without an id gets that of its place, so that the same call twice is the same operation."""
+    """Decode artifacts. One without an id gets an id from its place, so that a repeated call is the same operation."""
     given = list(fields.objects("artifacts"))
     named = [_artifact_id(each) for each in given]
     taken = {name for name in named if name}
@@ -132,7 +132,7 @@ def _state(status: Fields) -> TaskState:
 
 
 def _said(status: Fields) -> tuple[Part, ...]:
-    """What the worker says: a string, or a message with parts."""
+    """Decode the worker's message: a string, or a message with parts."""
     said = status.find("message")
     if said is None or isinstance(said, str):
         return (Part(text=said),) if said else ()

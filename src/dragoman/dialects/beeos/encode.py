@@ -1,6 +1,6 @@
-"""Results as BeeOS writes them: the task flat, states in lowercase, time stamps in whole seconds.
+"""Encodes results for BeeOS: flat tasks, states in lowercase, time stamps in whole seconds.
 
-Invariant: `id`, `status`, `artifacts` come first, as BeeOS's text shows them; `contextId`, `kind` and each artifact's
+Invariant: `id`, `status`, `artifacts` come first, as in BeeOS's text; `contextId`, `kind` and each artifact's
 `artifactId` come after, for clients of 0.3.
 """
 
@@ -19,11 +19,11 @@ from dragoman.model.task import Progress, Record, TaskState, TaskStatus
 Json = dict[str, Any]
 
 TAG = "kind"
-"""By which a part says what it is."""
+"""The member that names a part's type."""
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer; what is neither task, list nor webhook is as 0.3 has it."""
+    """Encode the `result` of an answer; a result other than a task, list or webhook is as in 0.3."""
     match result:
         case Record():
             return msgspec.json.encode(task(result))
@@ -38,7 +38,7 @@ def encode_result(operation: Operation, result: Result) -> bytes:
 
 
 def task(record: Record) -> Json:
-    """A task."""
+    """Build a task."""
     return {
         "id": record.head.id,
         "status": status_of(record.status, record.progress),
@@ -49,7 +49,7 @@ def task(record: Record) -> Json:
 
 
 def status_of(status: TaskStatus, progress: Progress | None) -> Json:
-    """Where a task stands."""
+    """Build a task's status."""
     written: Json = {"state": STATES[status.state], "timestamp": _to_the_second(status.timestamp)}
     if text := status_text(status.state, status.message, progress):
         written["message"] = text
@@ -57,13 +57,13 @@ def status_of(status: TaskStatus, progress: Progress | None) -> Json:
 
 
 def message(said: Message) -> Json:
-    """A message."""
+    """Build a message."""
     written = {"role": ROLES[said.role], "parts": [encode_part(part, TAG) for part in said.parts]}
     return written | {"messageId": said.message_id, "contextId": said.context_id, "kind": "message"}
 
 
 def status_text(state: TaskState, said: Message | None, progress: Progress | None) -> str:
-    """What `status.message` says, a plain string; while the task works and says nothing, how far it is."""
+    """Return `status.message`, a plain string; for a working task without a message, its progress."""
     text = text_of(said)
     if text or progress is None or state is not TaskState.WORKING:
         return text
@@ -71,12 +71,12 @@ def status_text(state: TaskState, said: Message | None, progress: Progress | Non
 
 
 def _to_the_second(timestamp: str) -> str:
-    """`2026-11-20T07:00:00.123Z` as `2026-11-20T07:00:00Z`."""
+    """Convert `2026-11-20T07:00:00.123Z` to `2026-11-20T07:00:00Z`."""
     return timestamp.partition(".")[0].removesuffix("Z") + "Z"
 
 
 def _webhook(config: PushConfig) -> Json:
-    """A webhook without token and secret; `has_secret` says whether there is one."""
+    """Build a webhook without token and secret; `has_secret` says whether it has one."""
     shown = v03.push_config(replace(config, token=None)) | {"has_secret": config.secret is not None}
     if config.events:
         shown["events"] = config.events
@@ -84,7 +84,7 @@ def _webhook(config: PushConfig) -> Json:
 
 
 def _page(operation: Operation, page: TaskPage) -> Json:
-    """A page that is cut has as many as its `limit` says, so that `offset` plus `limit` is where the next begins."""
+    """Build a page. The `limit` of a page that was cut is its length, so the next one begins at `offset` plus `limit`."""
     return {
         "tasks": [task(record) for record in page.records],
         "total": page.total_size,

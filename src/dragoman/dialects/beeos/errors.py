@@ -1,7 +1,7 @@
-"""Errors as BeeOS numbers them.
+"""Encodes errors with BeeOS's numbers.
 
-Invariant: -32000 to -32003 mean what BeeOS's text says; what A2A numbers so is -32004 here, "unsupported operation".
-Who the caller is and what it may do is told by the envelope of its REST paths, also where JSON-RPC is spoken.
+Invariant: -32000 to -32003 mean what BeeOS's text says; the errors with these numbers in A2A are -32004 here,
+"unsupported operation". Authentication and permission errors use the envelope of the REST paths, also over JSON-RPC.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ CODES = {
     errors.TaskTimeout: -32003,
     errors.TaskNotCancelable: -32004,
     errors.PushNotificationNotSupported: -32004,
-    # BeeOS gives no number. -32000 is taken, so it is one of the same range (JSON-RPC 2.0 §5.1), after HTTP's 429.
+    # BeeOS has no number for it, and -32000 is taken: this one is in its range (JSON-RPC 2.0 §5.1), after HTTP's 429.
     errors.TooManyRequests: -32029,
 }
 
@@ -53,12 +53,13 @@ WORDS: dict[type[A2AError], str] = {
     errors.UnsupportedMediaType: "unsupported_media_type",
     errors.Unavailable: "unavailable",
 }
-"""What `data.code` and the envelope say: the words of BeeOS's error reference, and ours in their manner; else
-`internal_error`."""
+"""The error words of `data.code` and of the envelope: those of BeeOS's error reference, and ours in the same style; any
+other is `internal_error`.
+"""
 
 
 def encode_error(error: A2AError) -> bytes:
-    """The `error` member of an answer; `data` has `code`, a word, and what is known beside: `taskId`, the fields."""
+    """Encode the `error` member of an answer; `data` has `code`, a word, and further facts: `taskId`, the fields."""
     data: dict[str, Any] = {"code": word(error)}
     data |= {name: rpc_errors.clean(value) for name, value in error.metadata.items()}
     if isinstance(error, TaskTimeout):
@@ -72,24 +73,24 @@ def encode_error(error: A2AError) -> bytes:
 
 
 def error_status(error: A2AError) -> int:
-    """The HTTP status of an answer: 200 for errors of a call, an unknown agent included."""
+    """Return the HTTP status of an answer: 200 for errors of a call, including an unknown agent."""
     return rpc_errors.status(error)
 
 
 def http_error(error: A2AError) -> bytes | None:
-    """The whole HTTP body of an error that is answered outside of JSON-RPC; None for any other."""
+    """Encode the whole HTTP body of an error that is answered outside JSON-RPC; None for any other."""
     return envelope(error) if isinstance(error, Unauthorized | Forbidden) else None
 
 
 def envelope(error: A2AError) -> bytes:
-    """`{"success": false, "error": {"code", "message"}}`, with the words of its error reference."""
+    """Encode `{"success": false, "error": {"code", "message"}}`, with the words of its error reference."""
     return msgspec.json.encode(
         {"success": False, "error": {"code": word(error), "message": rpc_errors.clean(error.message)}}
     )
 
 
 def word(error: A2AError) -> str:
-    """What BeeOS's error reference calls the error."""
+    """Return the word of BeeOS's error reference for the error."""
     if isinstance(error, Unauthorized) and error.missing:
         return "missing_token"
     return WORDS.get(type(error), "internal_error")

@@ -1,7 +1,7 @@
-"""Frames of BeeOS's streams: bare objects that say by `type` what they are, `status`, `artifact_delta` or `artifact`.
+"""Encodes the frames of BeeOS's streams: bare objects whose `type` is `status`, `artifact_delta` or `artifact`.
 
-Invariant: the deltas of an artifact, joined, are the artifact. An artifact goes out as `artifact` when it came whole,
-or else before the terminal status, which is the last frame: once, unless the agent replaces it or goes on with it.
+Invariant: the deltas of an artifact, joined, are the artifact. An artifact is sent as `artifact` when it came whole, or
+else before the terminal status, which is the last frame. It is sent once, unless the agent replaces or extends it.
 """
 
 from typing import assert_never
@@ -17,12 +17,12 @@ from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
-    """Where the task stands, as a stream's first frame; BeeOS's tasks show no history."""
+    """Encode the task's status, as a stream's first frame; BeeOS's tasks have no history."""
     return _where(record)
 
 
 def encode_subscription(record: Record) -> tuple[bytes, ...]:
-    """The task to one who knows nothing of it: of artifacts that come in chunks, what there is of them as one delta."""
+    """Encode the task for a caller who has seen nothing of it: an artifact that comes in chunks is one delta so far."""
     head = record.head
     if record.terminal:
         return (*(_whole(head, artifact) for artifact in record.artifacts), _where(record))
@@ -35,13 +35,14 @@ def encode_subscription(record: Record) -> tuple[bytes, ...]:
 
 
 def encode_message(answer: Message) -> bytes:
-    """A message without a task; the manners of BeeOS leave none."""
+    """Encode a message without a task; BeeOS's manners never produce one."""
     return msgspec.json.encode({"type": "message", "message": message(answer)})
 
 
 def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    """The frames of an event, none for what the caller sent; `record` is the task folded up to a status event, or up to
-    a chunk that begins an artifact anew: its deltas would be joined to those before."""
+    """Encode the frames of an event; none for the caller's own messages. `record` is the task folded up to a status
+    event, or up to a chunk that restarts an artifact: its deltas would be joined to the earlier ones.
+    """
     match event:
         case Submitted():
             return (_status(head, TaskState.SUBMITTED, ""),)

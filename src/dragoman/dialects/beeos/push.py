@@ -1,7 +1,7 @@
-"""How webhooks registered in BeeOS's dialect are told: its `a2a` format, and its own signature.
+"""Calls webhooks registered in BeeOS's dialect, in its `a2a` format and with its own signature.
 
-Invariant: a body is read by BeeOS's receivers (`type`, `task_id`, `status` …) and, its keys standing beside theirs, as
-the update that A2A 0.3 streams (`kind`, `taskId` …).
+Invariant: BeeOS's receivers can read a body (`type`, `task_id`, `status` …), and so can readers of the updates that A2A
+0.3 streams (`kind`, `taskId` …): the keys of both are side by side.
 """
 
 import hashlib
@@ -18,14 +18,14 @@ from dragoman.model.message import Artifact
 from dragoman.model.task import TERMINAL, TaskHead, TaskStatus
 
 FORMAT = ("X-BeeOS-Webhook-Format", "a2a")
-"""Which of BeeOS's formats the bodies have."""
+"""The header that names the format of the bodies."""
 
 _ARTIFACT = b'{"type":"task_artifact",'
-"""How the body begins that tells of an artifact; a signed call names it in a header, too."""
+"""The beginning of a body with an artifact; a signed call also names it in a header."""
 
 
 def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """A status update, or an artifact that is whole; for how it stands, that of where the task stands."""
+    """Encode a status update, or a complete artifact; for the current task, an update with its current status."""
     body: Json
     match told:
         case Artifact():
@@ -43,7 +43,7 @@ def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
 
 
 def signature(secret: str, signing: Signing) -> push.Headers:
-    """BeeOS's signature, over `timestamp.body`, and what it is about."""
+    """Build the headers with BeeOS's signature over `timestamp.body`, and with what the call is about."""
     signed = f"{signing.timestamp_s}.".encode() + signing.body
     digest = hmac.digest(secret.encode(), signed, hashlib.sha256).hex()
     event = "task.artifact" if signing.body.startswith(_ARTIFACT) else "task.state"

@@ -1,6 +1,6 @@
 """BeeOS outside JSON-RPC: `GET /{id}/stream?task_id=…&since=…`, and its envelope for errors.
 
-Invariant: frames are those of its JSON-RPC streams, so that both share what is encoded.
+Invariant: frames are those of its JSON-RPC streams, so both share the encoded frames.
 """
 
 from msgspec.structs import replace
@@ -27,11 +27,11 @@ STATUSES: dict[type[A2AError], int] = {
     errors.RequestTimeout: 408,
     errors.InternalError: 500,
 }
-"""HTTP statuses of its REST envelope; all else is 400."""
+"""HTTP statuses of its REST envelope; any other error is 400."""
 
 
 def decode_rest(request: RestRequest) -> Operation:
-    """The stream that is asked for; `since` is the binding's affair. Raises InvalidParams without `task_id`."""
+    """Decode the stream request; the binding handles `since`. Raises InvalidParams without `task_id`."""
     task_id = request.query.get("task_id")
     if not task_id:
         raise InvalidParams("task_id", "is required: the id of the task to follow")
@@ -39,7 +39,7 @@ def decode_rest(request: RestRequest) -> Operation:
 
 
 def error_status(error: A2AError) -> int:
-    """The HTTP status of an error."""
+    """Return the HTTP status of an error."""
     return next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 400)
 
 

@@ -1,7 +1,7 @@
-"""BeeOS as its clients speak it: its own method names, parts tagged `kind`, streams of bare frames.
+"""The client's side of BeeOS's dialect: its own method names, parts tagged `kind`, streams of bare frames.
 
-Invariant: a plain call is that of BeeOS's text. Read are flat tasks as that text shows them, with less than 0.3 asks
-for, and a stream's frames with or without a JSON-RPC envelope, since its documentation says both.
+Invariant: a plain call is that of BeeOS's text. Flat tasks are read as in that text, with fewer members than 0.3
+requires. A stream's frames may have a JSON-RPC envelope or not, since its documentation says both.
 """
 
 from typing import assert_never
@@ -40,7 +40,7 @@ SYSTEM = "BeeOS"
 
 
 def rpc(operation: Operation) -> RpcCall:
-    """The call. Raises UnsupportedOperation for what BeeOS cannot be asked."""
+    """Encode a call. Raises UnsupportedOperation if BeeOS does not have the operation."""
     match operation:
         case StreamMessage():
             return call("SendStreamingMessage", _send(operation))
@@ -77,12 +77,12 @@ def rpc(operation: Operation) -> RpcCall:
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
-    """The answer in a `result`. Raises InvalidAgentResponse."""
+    """Decode a `result`. Raises InvalidAgentResponse."""
     return heard(body, lambda value: _answer(operation, value))
 
 
 def read_update(frame: bytes) -> tuple[Update, ...]:
-    """What a frame tells: BeeOS's own by `type`, or one of A2A's. Raises the error that a frame tells of, too."""
+    """Decode a frame: BeeOS's own by `type`, or one of A2A's. Also raises the error that a frame carries."""
     told = heard(frame, _update)
     if isinstance(told, A2AError):
         raise told
@@ -90,7 +90,7 @@ def read_update(frame: bytes) -> tuple[Update, ...]:
 
 
 def read_error(body: bytes, status: int) -> A2AError:
-    """The error, by its code, by the word of BeeOS's error reference, or by the HTTP status."""
+    """Decode an error by its code, by the word of BeeOS's error reference, or by the HTTP status."""
     return refusals.read(body, status, _ERRORS, _WORDS, _STATUSES)
 
 
@@ -107,7 +107,7 @@ def _send(sent: SendMessage) -> Json:
 
 
 def _page(asked: ListTasks) -> Json:
-    """A page. The token of the next one is its offset, which `_listed` gives."""
+    """Encode a request for a page. The token of a page is its offset, as `_listed` returns it."""
     if asked.context_id is not None or asked.state is not None or asked.status_after_ms is not None:
         raise lacks(SYSTEM, "choice among tasks", "list them all, by page_size and page_token")
     return {"limit": asked.page_size, "offset": _offset(asked) or None}
@@ -132,7 +132,7 @@ def _completion(done: CompleteTask) -> Json:
 
 
 def _status(said: UpdateStatus) -> Json:
-    """Mere text is a string, as the text shows it; anything else is a message with parts."""
+    """Encode a status: plain text is a string, as in BeeOS's text; any other message has parts."""
     status: Json = {"state": STATES[said.state]}
     if len(said.parts) == 1 and said.parts[0].text and said.parts[0].metadata is None:
         status["message"] = said.parts[0].text
@@ -154,7 +154,7 @@ def _answer(operation: Operation, value: object) -> Answer:
 
 
 def _listed(operation: ListTasks, value: object) -> TaskList:
-    """`{"tasks", "total", "limit", "offset"}`, or a mere list; the next page begins behind what this one holds."""
+    """Read `{"tasks", "total", "limit", "offset"}`, or a bare list; the next page begins after this one."""
     page = answers.task_list(value)
     end = _offset(operation) + len(page.tasks)
     more = bool(page.tasks) and (
@@ -183,18 +183,18 @@ def _update(value: object) -> tuple[Update, ...] | A2AError:
         case None:
             return (hearing.update(given),)
         case _:
-            return ()  # of a type that BeeOS has not written down
+            return ()  # a type that BeeOS has not documented
 
 
 def _status_update(given: Json) -> StatusUpdate:
-    """A status; how far the task is may stand in it, as in `UpdateStatus`."""
+    """Read a status; the task's progress may be in it, as in `UpdateStatus`."""
     found = given.get("status")
     told = hearing.status_update(given)
     return replace(told, progress=hearing.progress(found.get("progress"))) if isinstance(found, dict) else told
 
 
 def _artifact_update(given: Json, *, append: bool) -> ArtifactUpdate:
-    """A chunk of an artifact or all of it; of one without an id, of which a task has but one. Its text may be bare."""
+    """Read an artifact or a chunk of one. Without an id it is the task's only artifact. Its text may be bare."""
     held = given.get("delta" if append else "artifact")
     if held is None and isinstance(given.get("text"), str):
         held = {"parts": [given["text"]]}
@@ -220,10 +220,10 @@ _WORDS = {word: kind for kind, word in WORDS.items() if kind is not errors.Lease
     "missing_param": errors.InvalidParams,
     "internal_error": errors.InternalError,
 }
-"""BeeOS's error reference, the other way round."""
+"""BeeOS's error reference, from word to error."""
 
 _STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound, 503: errors.AgentOffline}
-"""What its gateway means where it says nothing else."""
+"""The meaning of its gateway's statuses if the body says nothing better."""
 
 TONGUE = Tongue(
     name="beeos",

@@ -1,6 +1,6 @@
 """The dialect of Evo AI: `message/send` and `message/stream` at `/api/v1/a2a/{agent_id}`, frames of A2A 0.1.
 
-Invariant: what Evo AI's own page shows is written key by key in the order it shows; other keys come after those, and
+Invariant: every key that Evo AI's own page shows is written in the order of that page; other keys come after those, and
 docs/dialects.md lists them.
 """
 
@@ -20,7 +20,8 @@ STREAM_HEADERS = (
 """The first three are Evo AI's, in its order."""
 
 COALESCE_S = 0.25
-"""At most every so often the text so far is sent again: each frame repeats it, and a person reads no faster."""
+"""Shortest time between two frames of growing text: each frame repeats the text so far, and a person reads no faster.
+"""
 
 JSONRPC = Dialect(
     name="evoai",

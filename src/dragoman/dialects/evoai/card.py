@@ -1,6 +1,7 @@
-"""The card for callers who have authenticated, as Evo AI writes it: that of 0.3, and `extended`.
+"""Evo AI's card for authenticated callers: that of 0.3, with `extended`.
 
-Invariant: it says what is so here; what Evo AI's own server has in `extended` and nobody can tell here is left out.
+Invariant: the card states only facts of this server; members that Evo AI's own server has in `extended` and that are
+unknown here are left out.
 """
 
 from typing import Any
@@ -12,9 +13,9 @@ _NO_FILES = ("text/", "application/json")
 
 
 def card(of: AgentCard) -> dict[str, Any]:
-    """The card. `extended` has the agent's id, which is the end of its URL, and where it answers."""
+    """Build the card. `extended` has the agent's id, which is the end of its URL, and its endpoint."""
     members = card_03(of)
-    members.pop("signatures", None)  # of none that has what follows
+    members.pop("signatures", None)  # they do not cover the members that follow
     url = members["url"].rstrip("/")
     members["capabilities"] |= {
         "multiTurnConversations": True,

@@ -1,7 +1,7 @@
-"""Evo AI's parameters to operations.
+"""Decodes Evo AI's parameters to operations.
 
-Invariant: read widely: parts and ids as in 0.3, whose readers do the work; what is only here are contexts beside the
-message, its spelling of webhooks, and the older method names of its agent-to-agent client.
+Invariant: decoding is lenient. Parts and ids are as in 0.3, whose decoders do the work. Only this dialect has contexts
+beside the message, its own spelling of webhooks, and the older method names of its agent-to-agent client.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from dragoman.model.operations import GetExtendedCard, Operation, SendMessage, S
 
 
 def decode(method: str, params: bytes) -> Operation:
-    """The operation of a call.
+    """Decode a call.
 
     Raises MethodNotFound if Evo AI has no such method, InvalidParams if a parameter is missing or wrong.
     """
@@ -27,7 +27,9 @@ def decode(method: str, params: bytes) -> Operation:
 
 
 def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
-    """A message needs no id; its context may be in `params`; a webhook may be in `params` or in `configuration`."""
+    """Decode a send. A message needs no id; its context may be in `params`; a webhook may be in `params` or in
+    `configuration`.
+    """
     members = without(fields, *INLINE).members
     said, configuration = fields.object("message"), fields.object("configuration")
     if said is not None:
@@ -42,7 +44,9 @@ def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
 
 
 def _subscribe(fields: Fields) -> Operation:
-    """`tasks/subscribe` with a message makes a task and follows it; without, it follows the one that it names."""
+    """Decode `tasks/subscribe`. With a message it makes a task and follows it; without one it follows the task that it
+    names.
+    """
     return _send(fields, StreamMessage) if fields.has("message") else Subscribe(id=_task_id(fields))
 
 
@@ -76,4 +80,4 @@ _METHODS: dict[str, Callable[[Fields], Operation]] = {
 }
 
 METHODS = frozenset(_METHODS)
-"""Evo AI's methods, the official name of its card's, and the A2A 0.1 names of its agent-to-agent client."""
+"""Evo AI's methods, the official name of its card method, and the A2A 0.1 names of its agent-to-agent client."""

@@ -1,7 +1,7 @@
-"""Tasks as Evo AI writes them, and the frames of its streams: `{id, status, final}`, parts tagged `type`.
+"""Encodes tasks and stream frames for Evo AI: `{id, status, final}`, parts tagged `type`.
 
-Invariant: a frame that is not the last of its stream stays below 10,000 bytes: the browser client throws away what
-exceeds that before the end of the frame has come.
+Invariant: every frame except a stream's last stays below 10,000 bytes. The browser client drops what exceeds that
+before the end of the frame has come.
 """
 
 from bisect import bisect_left
@@ -42,10 +42,10 @@ STATES = {
     TaskState.CANCELED: "canceled",
     TaskState.REJECTED: "failed",
 }
-"""Evo AI knows neither `auth-required` nor `rejected`."""
+"""Evo AI's name of each state; it knows neither `auth-required` nor `rejected`."""
 
 TEXT_BYTES = 7_000
-"""Most bytes of text, as JSON, in a working frame; of longer text the end is sent, which is what is new."""
+"""Most bytes of text, as JSON, in a working frame; a longer text is cut to its end, which is new."""
 
 PROGRESS_BYTES = 10_000 - TEXT_BYTES - jsonrpc.MAX_ID_BYTES - 400
 """Most bytes of a progress message. 400 covers the rest: envelope, task id, numbers, the lines of SSE."""
@@ -54,7 +54,7 @@ NO_DETAILS = "The agent gave no details"
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer; what is neither task, webhook nor card is as 0.3 has it."""
+    """Encode the `result` of an answer; a result other than a task, webhook or card is as in 0.3."""
     match operation, result:
         case _, Record():
             dated = not isinstance(operation, SendMessage)
@@ -70,7 +70,7 @@ def encode_result(operation: Operation, result: Result) -> bytes:
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
-    """The frame that says where a task stands: its state, and what it has said so far."""
+    """Encode the frame with a task's current state and its text so far."""
     match record.state:
         case TaskState.SUBMITTED:
             return _frame(record.head, {"state": "submitted"})
@@ -83,12 +83,12 @@ def encode_snapshot(record: Record, history_length: int | None) -> bytes:
 
 
 def encode_message(answer: Message) -> bytes:
-    """The frame of a message without a task."""
+    """Encode the frame of a message without a task."""
     return _member(message(answer))
 
 
 def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    """The frame of an event, none for what the caller sent. A chunk gives the text so far, from `record`."""
+    """Encode the frame of an event; none for a caller's message. A chunk gives the text so far, from `record`."""
     match event:
         case Submitted():
             return (_frame(head, {"state": "submitted"}),)
@@ -104,9 +104,9 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
 
 
 def task(record: Record, history_length: int | None, *, dated: bool) -> Json:
-    """A task, its answer both in `status.message`, as documented, and in `artifacts`, as in the source.
+    """Build a task, with its answer both in `status.message`, as documented, and in `artifacts`, as in the source.
 
-    `dated` adds when it was made and when it changed. `history_length` None sets no limit.
+    `dated` adds the times when it was made and changed. `history_length` None sets no limit.
     """
     status: Json = {"state": STATES[record.state]}
     if record.progress is not None and record.state is TaskState.WORKING:
@@ -126,7 +126,7 @@ def task(record: Record, history_length: int | None, *, dated: bool) -> Json:
 
 
 def message(said: Message) -> Json:
-    """A message of the history."""
+    """Build a message of the history."""
     members: Json = {"role": ROLES[said.role], "parts": [encode_part(each, "type") for each in said.parts]}
     if said.message_id:
         members["messageId"] = said.message_id
@@ -141,7 +141,7 @@ def message(said: Message) -> Json:
 
 
 def _configured(config: PushConfig) -> Json:
-    """The answer to a registration: as documented, then as in the source."""
+    """Build the answer to a registration: the documented members, then those of the source."""
     events = [f"task.{each}" for each in config.events]
     shown: Json = {"configured": True, "configId": config.id, "url": config.url, "events": events}
     return shown | {"success": True, "taskId": config.task_id}
@@ -175,7 +175,7 @@ def _frame(head: TaskHead, status: Json) -> bytes:
 
 
 def _last(head: TaskHead, state: TaskState, told: Json | None) -> bytes:
-    """The frame after which a stream ends: the task has, or it waits for its caller."""
+    """Encode a stream's last frame: the task has ended, or it waits for its caller."""
     status: Json = {"state": STATES[state]}
     if told is not None:
         status["message"] = told
@@ -192,9 +192,9 @@ def _member(result: Json) -> bytes:
 
 
 def _answer(record: Record, *, files: bool) -> Json | None:
-    """What the task has to say, None for nothing. A completed task always has an answer, be it empty.
+    """Return the task's answer, None if it has none. A completed task always has an answer, even an empty one.
 
-    All text is in one part, then comes what else its status holds, and with `files` what else its artifacts hold.
+    All text is in one part. After it come the other parts of its status and, with `files`, those of its artifacts.
     """
     said = _said(record)
     match record.state:
@@ -212,7 +212,7 @@ def _answer(record: Record, *, files: bool) -> Json | None:
 
 
 def _said(record: Record) -> Sequence[Part]:
-    """The parts of the status message, unless it says just what the progress says."""
+    """Return the parts of the status message, unless it only repeats the progress."""
     said = record.status.message
     return () if said is None or _repeats(said, record.progress) else said.parts
 
@@ -226,12 +226,12 @@ def _progress(progress: Progress) -> Json:
 
 
 def _repeats(said: Message, progress: Progress | None) -> bool:
-    """Whether a status message says just what its progress says."""
+    """Whether a status message only repeats its progress."""
     return progress is not None and said.text == progress.message
 
 
 def _text(record: Record) -> str:
-    """The text of all artifacts so far."""
+    """Return the text of all artifacts so far."""
     return _joined([each for artifact in record.artifacts for each in artifact.parts])
 
 
@@ -240,7 +240,7 @@ def _joined(parts: Sequence[Part]) -> str:
 
 
 def _end(text: str, max_bytes: int) -> str:
-    """The end of `text`, as much as has at most `max_bytes` as JSON."""
+    """Return as much of the end of `text` as has at most `max_bytes` as JSON."""
     end = text[-max_bytes:]
     if len(msgspec.json.encode(end)) <= max_bytes:
         return end

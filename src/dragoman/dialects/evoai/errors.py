@@ -1,4 +1,4 @@
-"""Errors as Evo AI writes them: -32000 for an agent that fails, `{"detail": …}` for what never reached one.
+"""Encodes errors for Evo AI: -32000 for an agent that fails, `{"detail": …}` for a call that never reached one.
 
 Invariant: JSON-RPC errors have HTTP status 200; a refused key and an unknown agent are errors of HTTP, not of JSON-RPC.
 """
@@ -29,7 +29,7 @@ API_KEY_MISSING = "API key not provided"
 """The text of an Unauthorized for a call without `x-api-key`."""
 
 API_KEY_WRONG = "Invalid API key"
-"""The text of an Unauthorized for a key that is not one."""
+"""The text of an Unauthorized for an invalid key."""
 
 FAILED = "Agent processing failed"
 LATE = "Timeout exceeded"
@@ -53,7 +53,7 @@ _DETAILS: dict[type[A2AError], str] = {
 
 
 def encode_error(error: A2AError) -> bytes:
-    """The error object: `code`, `message`, and `data` where there is more to say."""
+    """Encode the error object: `code`, `message`, and `data` if there is more to report."""
     failed = isinstance(error, TaskTimeout | AgentOffline)
     message = FAILED if failed else clean(error.message)
     body: dict[str, Any] = {"code": rpc_errors.code(error, _CODES), "message": message}
@@ -64,12 +64,12 @@ def encode_error(error: A2AError) -> bytes:
 
 
 def error_status(error: A2AError) -> int:
-    """The HTTP status of an answer that is an error."""
+    """Return the HTTP status of an error's answer."""
     return _STATUSES.get(type(error), 200)
 
 
 def http_error(error: A2AError) -> bytes | None:
-    """The whole HTTP body of an error that is answered outside of JSON-RPC; None for any other."""
+    """Encode the whole HTTP body of an error that is answered outside JSON-RPC; None for any other."""
     match error:
         case Unauthorized():
             detail: str | None = API_KEY_MISSING if error.missing else API_KEY_WRONG

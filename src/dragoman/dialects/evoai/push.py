@@ -1,4 +1,4 @@
-"""How webhooks registered in Evo AI's dialect are told: with the bare task."""
+"""Calls webhooks registered in Evo AI's dialect with the bare task."""
 
 import msgspec
 
@@ -11,12 +11,12 @@ from dragoman.model.task import TaskHead
 
 
 def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """The task as it stands, as `message/send` answers it."""
+    """Encode the current task, as in the answer to `message/send`."""
     return msgspec.json.encode(task(stands(), None, dated=False))
 
 
 def authorization(config: PushConfig) -> push.Headers:
-    """As in 1.0; an API key goes into a header of its own."""
+    """Build the headers of 1.0; an API key goes into its own header."""
     if config.scheme != API_KEY or config.credentials is None:
         return push.official(config)
     token = [] if config.token is None else [(push.TOKEN, config.token)]

@@ -1,7 +1,8 @@
-"""Evo AI as its browser client speaks it: names with slashes, parts tagged `type`, `taskId` for tasks.
+"""The client's side of Evo AI's dialect, as in its browser client: names with slashes, parts tagged `type`, `taskId`
+for tasks.
 
-Invariant: a plain call is that of Evo AI's page. Read are its own frames, `{"id", "status", "final"}`: each has the
-text as it stands, and replaces the one before; of a task's id its servers of 2025 give another with every frame.
+Invariant: a plain call is that of Evo AI's page. Its own frames, `{"id", "status", "final"}`, are read: each has the
+whole text so far and replaces the one before. Servers of 2025 give a different task id with every frame.
 """
 
 import hashlib
@@ -40,11 +41,11 @@ from dragoman.model.updates import ArtifactUpdate, Update
 SYSTEM = "Evo AI"
 
 TAG = "type"
-"""By which a part says what it is."""
+"""The member that names a part's type."""
 
 
 def rpc(operation: Operation) -> RpcCall:
-    """The call. Raises UnsupportedOperation for what Evo AI does not have."""
+    """Encode a call. Raises UnsupportedOperation if Evo AI does not have the operation."""
     match operation:
         case StreamMessage():
             return call("message/stream", _send(operation))
@@ -75,22 +76,22 @@ def rpc(operation: Operation) -> RpcCall:
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
-    """The answer in a `result`. Raises InvalidAgentResponse."""
+    """Decode a `result`. Raises InvalidAgentResponse."""
     return heard(body, lambda value: _answer(operation, value))
 
 
 def read_update(frame: bytes) -> tuple[Update, ...]:
-    """What the `result` of a frame tells; an acknowledgement tells nothing. Raises InvalidAgentResponse."""
+    """Decode the `result` of a frame; an acknowledgement gives no update. Raises InvalidAgentResponse."""
     return heard(frame, _update)
 
 
 def read_error(body: bytes, status: int) -> A2AError:
-    """The error by its code, or by the HTTP status, beside which Evo AI often has `{"detail": …}` alone."""
+    """Decode an error by its code, or by the HTTP status: Evo AI often sends only `{"detail": …}` beside it."""
     return refusals.read(body, status, _CODES, _WORDS, _STATUSES)
 
 
 def _send(sent: SendMessage) -> Json:
-    """The context stands beside the message, as does the webhook, and the conversation so far."""
+    """Encode a send. The context, the webhook and the conversation so far are beside the message."""
     return {
         "contextId": sent.message.context_id,
         "message": _message(sent.message),
@@ -106,7 +107,7 @@ def _message(said: Message) -> Json:
 
 
 def _uuid(message_id: str) -> str:
-    """Evo AI's messages have UUIDs: another id becomes one, always the same."""
+    """Return the id if it is a UUID, which Evo AI requires; any other id always maps to the same UUID."""
     try:
         return str(UUID(message_id)) if message_id else ""
     except ValueError:
@@ -114,12 +115,12 @@ def _uuid(message_id: str) -> str:
 
 
 def _set_webhook(task_id: str, webhook: Json | None) -> RpcCall:
-    """A task has one webhook: another replaces it, and null takes it away."""
+    """Encode `set`. A task has one webhook: a new one replaces it, and null removes it."""
     return whole_call("tasks/pushNotificationConfig/set", {"taskId": task_id, "pushNotificationConfig": webhook})
 
 
 def _webhook(config: PushConfig) -> Json:
-    """A webhook, in the words of Evo AI's browser client. Raises UnsupportedOperation if its URL is not https."""
+    """Encode a webhook in the words of Evo AI's browser client. Raises UnsupportedOperation if its URL is not https."""
     if not config.url.lower().startswith("https://"):
         raise UnsupportedOperation(f"{SYSTEM} calls no webhooks but those at https:// URLs")
     written = calling.webhook(config)
@@ -144,12 +145,12 @@ def _answer(operation: Operation, value: object) -> Answer:
 
 
 def _acknowledges(given: Json) -> bool:
-    """Whether it says that a call has come in, and nothing of a task."""
+    """Whether it only acknowledges a call, and says nothing of a task."""
     return "success" in given and "status" not in given
 
 
 def _asked_to_stop(operation: CancelTask, given: Json) -> Task:
-    """`{"success", "message"}`: cancellation has been requested; what has become of the task is not said."""
+    """Read `{"success", "message"}`: the cancellation was requested, and the task's state is not known."""
     if given["success"] is False:
         raise Unfit("a task that was canceled")
     said = text_in(given, "message")
@@ -158,8 +159,9 @@ def _asked_to_stop(operation: CancelTask, given: Json) -> Task:
 
 
 def _configured(config: PushConfig, given: Json) -> PushConfig:
-    """`{"configured", "configId", "url", "events"}` or `{"success", "taskId"}`: the webhook as it was sent, with what
-    the answer says of it, and without its secrets, as other systems give it back."""
+    """Read `{"configured", "configId", "url", "events"}` or `{"success", "taskId"}`: the webhook as it was sent,
+    updated from the answer, without its secrets, as other systems return it.
+    """
     if given.get("configured") is False or given.get("success") is False:
         raise Unfit("a webhook that was configured")
     return PushConfig(
@@ -172,7 +174,7 @@ def _configured(config: PushConfig, given: Json) -> PushConfig:
 
 
 def _kept(operation: GetPushConfig, value: object) -> PushConfig | None:
-    """A webhook as Evo AI keeps it, which is in the words of whoever sent it."""
+    """Read a stored webhook, which Evo AI returns in the words of the client that sent it."""
     given = members(value, "a webhook with a url")
     inner = given.get("pushNotificationConfig", given)
     if inner is None:
@@ -187,7 +189,7 @@ def _kept(operation: GetPushConfig, value: object) -> PushConfig | None:
 
 
 def _update(value: object) -> tuple[Update, ...]:
-    """A frame is a status; it may bring artifacts along, or a chunk of one."""
+    """Read a frame: a status, which may come with artifacts or a chunk of one."""
     given = members(value, _EXPECTED)
     if _acknowledges(given):
         return ()
@@ -223,7 +225,7 @@ _WORDS = {
     "streaming failed": errors.AgentFailed,
     "unauthorized": errors.Unauthorized,
 }
-"""Texts that say more than the code beside them: -32001 also is an unknown agent, and -32603 one that failed."""
+"""Texts that say more than the code beside them: -32001 can also mean an unknown agent, and -32603 one that failed."""
 
 _STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound}
 

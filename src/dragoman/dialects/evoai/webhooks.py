@@ -1,6 +1,6 @@
-"""Evo AI's spelling of webhooks: `url` or `webhookUrl`, tokens under many names, null to take one away.
+"""Decodes Evo AI's spelling of webhooks: `url` or `webhookUrl`, tokens under many names, null to remove one.
 
-Invariant: a token that is sent in a header of the receiver's choice is kept as Evo AI has it, as JSON in `credentials`.
+Invariant: a token for a header that the receiver chose is stored as in Evo AI, as JSON in `credentials`.
 """
 
 import re
@@ -14,7 +14,7 @@ from dragoman.model.errors import InvalidParams
 from dragoman.model.operations import CreatePushConfig, DeletePushConfig, PushConfig
 
 API_KEY = "ApiKey"
-"""The scheme whose credentials go into a header of their own."""
+"""The scheme whose credentials go into their own header."""
 
 API_KEY_HEADER = "X-API-Key"
 
@@ -29,11 +29,11 @@ _NOT_THEIRS = re.compile(
     r"|keep-alive|traceparent|tracestate|user-agent",
     re.IGNORECASE,
 )
-"""Headers that HTTP or the call itself needs."""
+"""Headers that HTTP or the call itself sets."""
 
 
 class ApiKey(Struct):
-    """`credentials` that name their header."""
+    """Credentials that name their own header."""
 
     name: str
     value: str
@@ -43,10 +43,10 @@ _API_KEY = msgspec.json.Decoder(ApiKey)
 
 
 def set_config(fields: Fields) -> CreatePushConfig | DeletePushConfig:
-    """`set`: a configuration that is there and null takes the webhook away: so its browser client clears it."""
+    """Decode `set`. A configuration that is null removes the webhook, which is how the browser client clears it."""
     task_id = fields.required_text("taskId", "task_id", "id")
     webhook = fields.object(*WRAPPERS, "config")
-    if webhook is None and fields.has(*_URL):  # bare, beside the task's id
+    if webhook is None and fields.has(*_URL):  # the configuration is bare, beside the task's id
         webhook = fields if fields.has("taskId", "task_id") else without(fields, "id")
     if webhook is not None:
         return CreatePushConfig(config=push_config(webhook, task_id))
@@ -56,7 +56,7 @@ def set_config(fields: Fields) -> CreatePushConfig | DeletePushConfig:
 
 
 def inline(*where: Fields | None) -> PushConfig | None:
-    """The webhook that comes with a message, bare or wrapped; one without an address is none."""
+    """Return the webhook that comes with a message, bare or wrapped; None if it has no address."""
     for fields in where:
         given = None if fields is None else fields.object(*INLINE)
         if given is not None and not given.has(*_URL):
@@ -67,7 +67,9 @@ def inline(*where: Fields | None) -> PushConfig | None:
 
 
 def push_config(fields: Fields, task_id: str) -> PushConfig:
-    """A webhook under any of its names: a list of `schemes`, one `type`, or an `Authorization` among its `headers`."""
+    """Decode a webhook under any of its names: a list of `schemes`, one `type`, or an `Authorization` among its
+    `headers`.
+    """
     inside = "webhookAuthenticationInfo" if not fields.has("authentication") else "authentication"
     given = fields.object(inside)
     scheme, credentials = _of_headers(fields) if given is None else _authentication(given)
@@ -84,7 +86,7 @@ def push_config(fields: Fields, task_id: str) -> PushConfig:
 
 
 def api_key(credentials: str) -> tuple[str, str]:
-    """The header of a key, and the key: they name it, or it is `X-API-Key`."""
+    """Return the header of a key, and the key. The credentials name the header; otherwise it is `X-API-Key`."""
     try:
         named = _API_KEY.decode(credentials)
     except (msgspec.MsgspecError, UnicodeEncodeError):
@@ -107,7 +109,7 @@ def _authentication(fields: Fields) -> tuple[str | None, str | None]:
 
 
 def _of_headers(fields: Fields) -> tuple[str | None, str | None]:
-    """What authenticates among the headers that its documentation lets a webhook have; the others are not sent."""
+    """Return the authentication among a webhook's documented headers; the other headers are not sent."""
     headers = fields.object("headers")
     if headers is None:
         return None, None

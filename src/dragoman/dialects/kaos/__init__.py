@@ -1,6 +1,6 @@
-"""KAOS: a task run to its end within the call and answered flat, with its history. It has no streams and no push.
+"""KAOS: a task runs to its end within the call and is answered flat, with its history. It has no streams and no push.
 
-Invariant: an answer has every key that KAOS's text shows, in its order; what is ours stands after those.
+Invariant: an answer has every key that KAOS's text shows, in its order; our own keys follow.
 """
 
 from dragoman.dialects.api import Dialect
@@ -8,7 +8,7 @@ from dragoman.dialects.kaos import decode, encode, errors
 from dragoman.model.operations import Manners
 
 METHODS = frozenset(decode.METHODS)
-"""Every method name that KAOS knows, aliases too."""
+"""Every method name of KAOS, including aliases."""
 
 JSONRPC = Dialect(
     name="kaos",

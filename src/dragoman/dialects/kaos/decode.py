@@ -1,7 +1,7 @@
-"""KAOS parameters to operations.
+"""Decodes KAOS parameters to operations.
 
-Invariant: parts tagged `type`, `kind` or not at all are understood, and a message of mere `text`; what is missing or
-wrong is InvalidParams with its path.
+Invariant: parts may be tagged `type`, `kind` or not at all, and a message may be bare `text`. A missing or wrong value
+is InvalidParams with its path.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from dragoman.model.errors import InvalidParams, PushNotificationNotSupported
 from dragoman.model.operations import CancelTask, GetTask, ListTasks, Operation, SendMessage
 
 LIST_MAX = 100
-"""How many tasks ListTasks gives; KAOS does not page."""
+"""How many tasks ListTasks returns; KAOS has no pages."""
 
 _CONFIGURATION = ("blocking", "returnImmediately", "historyLength", "acceptedOutputModes", "skills")
-"""What is heeded of `configuration`, beside `mode`; `budgets` are not, a webhook is refused."""
+"""The members of `configuration` that count, beside `mode`; `budgets` are ignored, a webhook is refused."""
 
 
 def decode(method: str, params: bytes) -> Operation:
-    """The operation of a call.
+    """Decode a call.
 
     Raises MethodNotFound if KAOS has no such method, InvalidParams if a parameter is missing or wrong,
     PushNotificationNotSupported for a send with a webhook.
@@ -32,7 +32,7 @@ def decode(method: str, params: bytes) -> Operation:
 
 
 def _send(fields: Fields) -> SendMessage:
-    """The session stands beside the message; what the message has as metadata is the task's."""
+    """Decode a send. The session is beside the message; the message's metadata is the task's."""
     message = fields.object("message")
     if not message or not message.members:
         raise InvalidParams(fields.at("message"), "is required")
@@ -56,10 +56,10 @@ def _has_webhook(fields: Fields) -> bool:
 
 
 def _configuration(fields: Fields | None) -> dict[str, Any] | None:
-    """`mode: autonomous` answers at once, as `blocking: false` of an earlier KAOS does."""
+    """Read the configuration. `mode: autonomous` answers at once, as `blocking: false` did in an earlier KAOS."""
     if fields is None:
         return None
-    fields.mapping("budgets")  # read by nobody, but a caller that misspells them should know
+    fields.mapping("budgets")  # unused, but a caller with a wrong value should know
     heeded = {name: fields.members[name] for name in _CONFIGURATION if name in fields.members}
     if fields.text("mode") == "autonomous":
         heeded["returnImmediately"] = True

@@ -1,7 +1,7 @@
-"""Results as KAOS writes them: the task flat, its state's message a string, the answer in its history.
+"""Encodes results for KAOS: flat tasks, a string as the state's message, the answer in the history.
 
-Invariant: `id`, `sessionId`, `status`, `history` come first, as KAOS's text shows them; `contextId`, `output` and
-`artifacts` come after. Every part is tagged `type`.
+Invariant: `id`, `sessionId`, `status`, `history` come first, as in KAOS's text; `contextId`, `output` and `artifacts`
+come after. Every part is tagged `type`.
 """
 
 from typing import Any
@@ -19,7 +19,7 @@ from dragoman.model.task import Record, TaskHead, TaskState
 Json = dict[str, Any]
 
 TAG = "type"
-"""By which a part says what it is."""
+"""The member that names a part's type."""
 
 SAYINGS = {
     TaskState.WORKING: "Processing",
@@ -28,11 +28,11 @@ SAYINGS = {
     TaskState.FAILED: "Failed",
     TaskState.REJECTED: "Rejected",
 }
-"""What `status.message` says in a state of which the agent says nothing; a completed task always says "Done"."""
+"""The `status.message` of a state if the agent sends no message; a completed task always says "Done"."""
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer; what KAOS has no shape for is as 0.3 has it."""
+    """Encode the `result` of an answer; a result without a KAOS shape is as in 0.3."""
     match result:
         case Record():
             return msgspec.json.encode(task(result, history_limit(operation)))
@@ -45,22 +45,22 @@ def encode_result(operation: Operation, result: Result) -> bytes:
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
-    """The task; KAOS has no stream that would show it."""
+    """Encode the task; KAOS has no stream to show it in."""
     return msgspec.json.encode(task(record, history_length))
 
 
 def encode_message(answer: Message) -> bytes:
-    """A message without a task; the manners of KAOS leave none."""
+    """Encode a message without a task; KAOS's manners never produce one."""
     return msgspec.json.encode(_message(answer))
 
 
 def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    """Nothing: KAOS has no streams."""
+    """Return no frames: KAOS has no streams."""
     return ()
 
 
 def task(record: Record, history_length: int | None) -> Json:
-    """A task; `history_length` None sets no limit."""
+    """Build a task; `history_length` None sets no limit."""
     answer = _answer(record)
     history = [_message(each) for each in record.history]
     if answer and record.state not in (TaskState.SUBMITTED, TaskState.WORKING):
@@ -79,7 +79,7 @@ def task(record: Record, history_length: int | None) -> Json:
 
 
 def _answer(record: Record) -> tuple[Part, ...]:
-    """What the agent gave: the parts of its artifacts, or, if it made none, what it said when it completed."""
+    """Return the agent's answer: the parts of its artifacts or, if it completed without any, of its status message."""
     parts = tuple(part for artifact in record.artifacts for part in artifact.parts)
     if not parts and record.state is TaskState.COMPLETED and record.status.message is not None:
         return record.status.message.parts
@@ -105,7 +105,7 @@ def _saying(record: Record) -> str:
 
 
 def _in_microseconds(timestamp: str) -> str:
-    """`2026-11-20T07:00:00.123Z` as `2026-11-20T07:00:00.123000+00:00`, which is how Python spells it."""
+    """Convert `2026-11-20T07:00:00.123Z` to `2026-11-20T07:00:00.123000+00:00`, Python's spelling."""
     second, _, fraction = timestamp.removesuffix("Z").partition(".")
     return f"{second}.{fraction.ljust(6, '0')}+00:00"
 

@@ -1,6 +1,6 @@
-"""Errors as KAOS writes them.
+"""Encodes errors for KAOS.
 
-Invariant: `data` is always there and always null. What KAOS has no code for has A2A's, which agree with KAOS's.
+Invariant: `data` is always present and always null. An error without a code in KAOS has A2A's code; the two agree.
 """
 
 from dragoman.dialects import rpc_errors
@@ -8,7 +8,7 @@ from dragoman.model.errors import A2AError, MethodNotFound, ParseError
 
 
 def encode_error(error: A2AError) -> bytes:
-    """The `error` member of an answer."""
+    """Encode the `error` member of an answer."""
     message = error.message
     if isinstance(error, MethodNotFound):
         message = f"Method not found: {error.method[:100]}"
@@ -18,5 +18,5 @@ def encode_error(error: A2AError) -> bytes:
 
 
 def error_status(error: A2AError) -> int:
-    """The HTTP status of an answer: 200 for errors of a call."""
+    """Return the HTTP status of an answer: 200 for errors of a call."""
     return rpc_errors.status(error)

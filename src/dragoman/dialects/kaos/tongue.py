@@ -1,8 +1,8 @@
-"""KAOS as its RemoteAgent and its command line speak it: three methods, parts tagged `type`, the session beside the
-message.
+"""The client's side of KAOS's dialect, as in its RemoteAgent and its command line: three methods, parts tagged `type`,
+the session beside the message.
 
-Invariant: a plain call is that of KAOS's text; what its newer servers do beyond that text is not asked for. A task
-keeps its history, whose last message of the agent is the answer: KAOS need not give it anywhere else.
+Invariant: a plain call is that of KAOS's text; features of newer servers beyond that text are not used. The last agent
+message in a task's history is its answer: KAOS need not give it anywhere else.
 """
 
 from typing import assert_never
@@ -38,11 +38,11 @@ from dragoman.model.updates import Update
 SYSTEM = "KAOS"
 
 OUTPUT = "output"
-"""The id of the artifact that is made of `output`, where a task has no artifact."""
+"""The id of the artifact made from `output`, if a task has no artifact."""
 
 
 def rpc(operation: Operation) -> RpcCall:
-    """The call. Raises UnsupportedOperation for what KAOS does not have."""
+    """Encode a call. Raises UnsupportedOperation if KAOS does not have the operation."""
     match operation:
         case StreamMessage() | Subscribe():
             raise lacks(SYSTEM, "streams", "send, or ask with GetTask")
@@ -65,22 +65,22 @@ def rpc(operation: Operation) -> RpcCall:
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
-    """The answer in a `result`. Raises InvalidAgentResponse."""
+    """Decode a `result`. Raises InvalidAgentResponse."""
     return heard(body, lambda value: _answer(operation, value))
 
 
 def read_update(frame: bytes) -> tuple[Update, ...]:
-    """What a frame tells; KAOS sends none, and so any that can be understood is. Raises InvalidAgentResponse."""
+    """Decode a frame. KAOS sends none, so any readable one is accepted. Raises InvalidAgentResponse."""
     return (heard(frame, hearing.update),)
 
 
 def read_error(body: bytes, status: int) -> A2AError:
-    """The error, by its code, which KAOS and A2A agree on, or by the HTTP status."""
+    """Decode an error by its code, on which KAOS and A2A agree, or by the HTTP status."""
     return refusals.read(body, status)
 
 
 def _send(sent: SendMessage) -> Json:
-    """The metadata of a task is that of its message; `autonomous` is what KAOS calls not to wait."""
+    """Encode a send. The task's metadata is that of its message; `autonomous` is KAOS's word for not waiting."""
     asking.no_earlier(sent, SYSTEM)
     if sent.push_config is not None:
         raise lacks(SYSTEM, "webhooks", "send without, and ask with GetTask")
@@ -104,10 +104,10 @@ def _answer(operation: Operation, value: object) -> Answer:
 
 
 def _with_output(task: Task, output: str | None) -> Task:
-    """The task with its `output` as an artifact, unless it is what its history ends with."""
+    """Return the task with its `output` as an artifact, unless its history ends with the same text."""
     last = task.history[-1] if task.history else None
     if not output and (output is None or last is not None or task.status.state is not TaskState.COMPLETED):
-        return task  # an empty one is an answer only of a task that has no other
+        return task  # an empty output counts only if the task has no other answer
     if output is None or (last is not None and last.role is Role.AGENT and last.text == output):
         return task
     return replace(task, artifacts=(Artifact(artifact_id=OUTPUT, parts=(Part(text=output),)),))

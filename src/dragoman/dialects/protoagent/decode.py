@@ -1,6 +1,6 @@
-"""protoAgent's parameters to operations: those of 0.3, read by the same readers.
+"""Decodes protoAgent's parameters to operations with the decoders of 0.3.
 
-Invariant: what is understood as 0.3 is understood the same here; a message needs no id, and a skill may be a hint.
+Invariant: parameters of 0.3 mean the same here; in addition a message needs no id, and a skill may be a hint.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ from dragoman.model.operations import (
 
 
 def decode(method: str, params: bytes) -> Operation:
-    """The operation of a call.
+    """Decode a call.
 
     Raises MethodNotFound if protoAgent has no such method, InvalidParams if a parameter is missing or wrong.
     """
@@ -35,7 +35,7 @@ def decode(method: str, params: bytes) -> Operation:
 
 
 def decode_rest(request: RestRequest) -> Operation:
-    """The operation of one of the aliases below `/a2a/tasks`. Raises MethodNotFound, ParseError or InvalidParams."""
+    """Decode a request to one of the aliases below `/a2a/tasks`. Raises MethodNotFound, ParseError or InvalidParams."""
     match request.route:
         case "GetTask":
             return GetTask(id=_task_id(request))
@@ -66,7 +66,7 @@ def _hint(metadata: dict[str, Any] | None) -> str | None:
 
 
 def _task_id(request: RestRequest) -> str:
-    """The task of the path: the variable `id`, or `task_id` below a task."""
+    """Return the task id of the path: the variable `id`, or `task_id` below a task."""
     task = request.path.get("task_id") or request.path.get("id")
     if not task:
         raise InvalidParams("id", "is required: send a string that is not empty")
@@ -92,4 +92,4 @@ _METHODS: dict[str, Callable[[Fields], Operation]] = {
 }
 
 METHODS = frozenset(_METHODS)
-"""protoAgent's methods: those of 0.3 and an older name of `message/stream`; it has no list."""
+"""protoAgent's methods: those of 0.3 without a list, and an older name of `message/stream`."""

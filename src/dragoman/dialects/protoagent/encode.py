@@ -1,7 +1,7 @@
-"""Tasks and frames as protoAgent writes them: those of 0.3, with `data` on the task and its cost in the last artifact.
+"""Encodes tasks and frames for protoAgent: those of 0.3, with `data` on the task and its cost in the last artifact.
 
-Invariant: a task that completes sends its artifacts again, whole, before its last status, so that whoever missed a
-chunk, or reads none, has them.
+Invariant: a task that completes sends its artifacts again, whole, before its last status. So a reader that missed or
+ignored chunks gets them.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 
 
 def encode_result(operation: Operation, result: Result) -> bytes:
-    """The `result` of an answer; what is neither task, webhook nor card is as 0.3 has it."""
+    """Encode the `result` of an answer; a result other than a task, webhook or card is as in 0.3."""
     match result:
         case Record():
             return encode_snapshot(result, v03.history_limit(operation))
@@ -38,7 +38,7 @@ def encode_result(operation: Operation, result: Result) -> bytes:
 
 
 def encode_rest_result(operation: Operation, result: Result) -> bytes:
-    """The body of an answer below `/a2a/tasks`: a registration is answered flat, and also as JSON-RPC has it."""
+    """Encode the body of an answer below `/a2a/tasks`: a registration is answered flat, and also as in JSON-RPC."""
     if isinstance(operation, CreatePushConfig) and isinstance(result, PushConfig):
         flat = {"id": result.id, "taskId": result.task_id, "url": result.url}
         return msgspec.json.encode(flat | _webhook(result))
@@ -46,17 +46,17 @@ def encode_rest_result(operation: Operation, result: Result) -> bytes:
 
 
 def encode_snapshot(record: Record, history_length: int | None) -> bytes:
-    """The task, as a stream's first frame."""
+    """Encode the task, as a stream's first frame."""
     return msgspec.json.encode(_task(record, history_length))
 
 
 def encode_message(answer: Message) -> bytes:
-    """A Message, as 0.3 has it."""
+    """Encode a Message, as in 0.3."""
     return v03.encode_message(answer)
 
 
 def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    """The frames of an event; `record` is the task up to it, which completion needs for the artifacts."""
+    """Encode the frames of an event; `record` is the task up to it, which a completion needs for its artifacts."""
     match event:
         case Submitted():
             return (encode_snapshot(v03.submitted(head, event), None),)
@@ -71,14 +71,14 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
 
 
 def encode_subscription(record: Record) -> tuple[bytes, ...]:
-    """What a caller gets who takes a task up again: the task, its artifacts if it has completed, its status."""
+    """Encode the frames for a caller who resubscribes: the task, its artifacts if it has completed, its status."""
     whole = _whole_artifacts(record) if record.state is TaskState.COMPLETED else ()
     last = msgspec.json.encode(status_update(record.head, stands(record)))
     return (encode_snapshot(record, None), *whole, last)
 
 
 def stands(record: Record) -> StatusChanged:
-    """Where a task stands, as the event that would say so."""
+    """Return the task's current status as the event that would report it."""
     return StatusChanged(
         state=record.state,
         timestamp=record.status.timestamp,
@@ -102,7 +102,7 @@ def _task(record: Record, history_length: int | None) -> Json:
 
 
 def artifacts(record: Record) -> tuple[Artifact, ...]:
-    """The artifacts; of a completed task the last one tells what it has cost, unless its agent did."""
+    """Return the artifacts. The last one of a completed task has the cost, unless its agent reported it."""
     made = tuple([marked_artifact(each) for each in record.artifacts])
     if record.state is not TaskState.COMPLETED:
         return made
@@ -116,7 +116,7 @@ def artifacts(record: Record) -> tuple[Artifact, ...]:
 
 
 def status_update(head: TaskHead, event: StatusChanged) -> Json:
-    """A status, with the tool call that it tells of as a data part of its message."""
+    """Build a status update, with its tool call as a data part of its message."""
     said, call = event.message, tool_call(event.metadata)
     if said is None and call is not None:
         said = Message(message_id=head.id, role=Role.AGENT, parts=(), context_id=head.context_id, task_id=head.id)
@@ -127,7 +127,7 @@ def status_update(head: TaskHead, event: StatusChanged) -> Json:
 
 
 def marked_artifact(artifact: Artifact) -> Artifact:
-    """The artifact with its data parts marked."""
+    """Return the artifact with its data parts marked."""
     if all(media_type(part) is None for part in artifact.parts):
         return artifact
     return replace(artifact, parts=_marked(artifact.parts))
@@ -139,7 +139,7 @@ def _whole_artifacts(record: Record) -> tuple[bytes, ...]:
 
 
 def _webhook(config: PushConfig) -> Json:
-    """A webhook as 0.3 has it, its URL first."""
+    """Build a webhook as in 0.3, with its URL first."""
     shown = v03.push_config(config)
     return {"taskId": config.task_id, "pushNotificationConfig": {"url": shown.pop("url"), **shown}}
 

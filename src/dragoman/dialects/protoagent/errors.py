@@ -1,4 +1,4 @@
-"""Errors as protoAgent writes them outside of JSON-RPC: `{"detail": …}`; inside of it they are those of 0.3.
+"""Encodes errors for protoAgent outside JSON-RPC: `{"detail": …}`; inside it they are those of 0.3.
 
 Invariant: `detail` is one sentence for the caller to read.
 """
@@ -13,17 +13,17 @@ WRONG = "Unauthorized"
 
 
 def encode_rest_error(error: A2AError) -> bytes:
-    """The body of an error that has no envelope."""
+    """Encode the body of an error outside an envelope."""
     return msgspec.json.encode({"detail": _detail(error).encode("utf-8", "replace").decode()})
 
 
 def rest_error_status(error: A2AError) -> int:
-    """The HTTP status of such an error: 404 for a task that is not there, 400 for a field that is wrong."""
+    """Return the HTTP status of such an error: 404 for a missing task, 400 for a wrong field."""
     return 400 if isinstance(error, InvalidParams) else status_03(error)
 
 
 def http_error(error: A2AError) -> bytes | None:
-    """The whole HTTP body of an error that is answered outside of JSON-RPC; None for any other."""
+    """Encode the whole HTTP body of an error that is answered outside JSON-RPC; None for any other."""
     return encode_rest_error(error) if isinstance(error, Unauthorized | Forbidden) else None
 
 

@@ -1,4 +1,4 @@
-"""The four extensions of protoLabs: what a card says of them, and the data parts in which they travel.
+"""The four extensions of protoLabs: their entries on a card, and the data parts that carry them.
 
 Invariant: their URIs and media types are protoLabs' own, as of May 2026; a data part names its media type in
 `metadata.mimeType`.
@@ -19,7 +19,7 @@ _BASE = "https://proto-labs.ai/a2a/ext/"
 COST = f"{_BASE}cost-v1"
 WORLDSTATE_DELTA = f"{_BASE}worldstate-delta-v1"
 TOOL_CALL = f"{_BASE}tool-call-v1"
-"""Also the key under which a status's metadata tells of a tool call: `{"toolCallId", "name", "phase", …}`."""
+"""Also the key of a tool call in a status's metadata: `{"toolCallId", "name", "phase", …}`."""
 CONFIDENCE = f"{_BASE}confidence-v1"
 
 EXTENSIONS = (
@@ -28,7 +28,7 @@ EXTENSIONS = (
     AgentExtension(uri=TOOL_CALL, description="Start and end of each tool call, while the agent works"),
     AgentExtension(uri=CONFIDENCE, description="How sure the agent is of its result"),
 )
-"""For `capabilities.extensions` of a card at `/a2a`."""
+"""The entries for `capabilities.extensions` of a card at `/a2a`."""
 
 COST_TYPE = "application/vnd.protolabs.cost-v1+json"
 WORLDSTATE_DELTA_TYPE = "application/vnd.protolabs.worldstate-delta+json"
@@ -36,18 +36,20 @@ TOOL_CALL_TYPE = "application/vnd.protolabs.tool-call-v1+json"
 CONFIDENCE_TYPE = "application/vnd.protolabs.confidence-v1+json"
 
 MIME_TYPE = "mimeType"
-"""The member of a data part's metadata that says what its data is."""
+"""The member of a data part's metadata that names the type of its data."""
 
 _ANY = "application/json"
 
 _PHASES = {"started": "start", "completed": "end", "failed": "end"}
-"""The phases of a tool call in its later spelling, and what 0.3 has for them."""
+"""The later spellings of a tool call's phases, and their spelling in 0.3."""
 
 Json = dict[str, Any]
 
 
 def cost(record: Record) -> Json:
-    """`usage` and `durationMs`; what the agent did not report is zeros, the time is that up to the last status."""
+    """Build `usage` and `durationMs`. Usage that the agent did not report is zeros; the time runs up to the last
+    status.
+    """
     used = record.usage or Usage()
     duration_ms = record.duration_ms
     if duration_ms is None:
@@ -63,12 +65,12 @@ def cost(record: Record) -> Json:
 
 
 def data_part(data: Json, media_type: str) -> Part:
-    """A data part of an extension."""
+    """Build a data part of an extension."""
     return Part(data=data, metadata={MIME_TYPE: media_type})
 
 
 def media_type(part: Part) -> str | None:
-    """What a data part says its data is; None if it does not say, or says that it is any JSON."""
+    """Return the media type that a data part names; None if it names none, or just JSON."""
     if part.data is UNSET:
         return None
     if part.media_type not in (None, _ANY):
@@ -78,13 +80,13 @@ def media_type(part: Part) -> str | None:
 
 
 def marked(part: Part) -> Part:
-    """The part with its media type in its metadata, if it is data of one; else as it is."""
+    """Return a data part that has a media type with that type in its metadata; any other part unchanged."""
     kind = media_type(part)
     return part if kind is None else replace(part, metadata={**(part.metadata or {}), MIME_TYPE: kind})
 
 
 def tool_call(metadata: Json | None) -> Part | None:
-    """The data part of the tool call that a status tells of, with the phase `start` or `end`; None if of none."""
+    """Return the data part for a status's tool call, with the phase `start` or `end`; None if it has none."""
     call = (metadata or {}).get(TOOL_CALL)
     if not isinstance(call, dict):
         return None

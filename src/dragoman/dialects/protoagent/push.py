@@ -1,6 +1,6 @@
-"""How webhooks registered in protoAgent's dialect are told: with a bare `status-update`, once the task has ended.
+"""Calls webhooks registered in protoAgent's dialect with a bare `status-update`, once the task has ended.
 
-Invariant: a task that completes brings its result along: one `artifact`, whole.
+Invariant: the call for a completed task includes its result: one `artifact`, whole.
 """
 
 import msgspec
@@ -16,7 +16,9 @@ from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 
 
 def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """A status update; for how the task stands, one of where it stands. An artifact, if asked for, is an update too."""
+    """Encode a status update; for the current task, one with its current status. An artifact, if asked for, is an
+    update too.
+    """
     if isinstance(told, Artifact):
         whole = ArtifactChunk(marked_artifact(told), append=False, last_chunk=True)
         return msgspec.json.encode(artifact_update(head, whole))
@@ -28,7 +30,7 @@ def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
 
 
 def _result(record: Record) -> Json:
-    """All that the task gave, in one artifact: its only one, or one with the id of the task."""
+    """Return the task's whole result in one artifact: its only one, or one with the id of the task."""
     all_of_it = artifacts(record)
     if len(all_of_it) == 1:
         written = artifact_of(all_of_it[0])
@@ -39,7 +41,7 @@ def _result(record: Record) -> Json:
 
 
 def told(told: Told, stands: Stands) -> bool:
-    """The end, unless a configuration asks for more."""
+    """Report only the end, unless a configuration asks for more."""
     if isinstance(told, StatusChanged):
         return told.state in TERMINAL
     return told is None and stands().terminal

@@ -1,7 +1,7 @@
-"""protoAgent as its peers speak it: 0.3's names and parts, the context beside the message.
+"""The client's side of protoAgent's dialect: 0.3's names and parts, with the context beside the message.
 
-Invariant: a plain call is that of protoAgent's text. What a task has cost is read where its text has it (`data`) and
-where its servers have it (a part of the last artifact), and is where ours tell it.
+Invariant: a plain call is that of protoAgent's text. A task's cost is read where that text puts it (`data`) and where
+its servers put it (a part of the last artifact), and is returned where our own tasks have it.
 """
 
 from collections.abc import Sequence
@@ -39,11 +39,11 @@ from dragoman.model.updates import ArtifactUpdate, Update
 SYSTEM = "protoAgent"
 
 TAG = "kind"
-"""By which a part says what it is."""
+"""The member that names a part's type."""
 
 
 def rpc(operation: Operation) -> RpcCall:
-    """The call. Raises UnsupportedOperation for what protoAgent does not have."""
+    """Encode a call. Raises UnsupportedOperation if protoAgent does not have the operation."""
     match operation:
         case StreamMessage():
             return call("message/stream", _send(operation))
@@ -78,17 +78,17 @@ def rpc(operation: Operation) -> RpcCall:
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
-    """The answer in a `result`. Raises InvalidAgentResponse."""
+    """Decode a `result`. Raises InvalidAgentResponse."""
     return heard(body, lambda value: _answer(operation, value))
 
 
 def read_update(frame: bytes) -> tuple[Update, ...]:
-    """What the `result` of a frame tells. Raises InvalidAgentResponse."""
+    """Decode the `result` of a frame. Raises InvalidAgentResponse."""
     return (heard(frame, _update),)
 
 
 def read_error(body: bytes, status: int) -> A2AError:
-    """The error by its code, which is A2A's, or by the HTTP status."""
+    """Decode an error by its code, which is A2A's, or by the HTTP status."""
     return refusals.read(body, status)
 
 
@@ -128,7 +128,7 @@ def _update(value: object) -> Update:
 
 
 def _part(value: object) -> Part:
-    """A part; what its metadata says of its data is its media type."""
+    """Read a part; the type that its metadata names becomes its media type."""
     part = hearing.part(value)
     kind = media_type(part)
     if kind is None or part.media_type == kind:
@@ -138,7 +138,7 @@ def _part(value: object) -> Part:
 
 
 def _priced(task: Task, value: object) -> Task:
-    """The task with what it has cost in its metadata, unless nobody knows: `data` then is all zeros."""
+    """Return the task with its cost in its metadata, unless the cost is unknown: `data` is all zeros then."""
     told = value.get("data") if isinstance(value, dict) else None
     cost = told if isinstance(told, dict) else _told_by(task.artifacts)
     if cost is None or USAGE in (task.metadata or {}):
@@ -151,7 +151,7 @@ def _priced(task: Task, value: object) -> Task:
 
 
 def _told_by(artifacts: Sequence[Artifact]) -> Json | None:
-    """The last part that tells what the task has cost."""
+    """Return the last part that holds the cost of the task."""
     parts = [part for artifact in artifacts for part in artifact.parts if media_type(part) == COST_TYPE]
     return next((part.data for part in reversed(parts) if isinstance(part.data, dict)), None)
 

@@ -75,7 +75,7 @@ def rest(operation: Operation) -> RestCall:
 
 
 def rest_twice(operation: Operation) -> RestCall:
-    """Do the same for the official Python servers, which expect the bytes of a file in base64 twice (a2a-sdk 0.3.26)."""
+    """Encode a call for the official Python servers, which expect file bytes in base64 twice (a2a-sdk 0.3.26)."""
     return _rest(operation, _TWICE)
 
 
