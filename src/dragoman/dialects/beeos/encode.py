@@ -84,7 +84,7 @@ def _webhook(config: PushConfig) -> Json:
 
 
 def _page(operation: Operation, page: TaskPage) -> Json:
-    """Build a page. The `limit` of a page that was cut is its length, so the next one begins at `offset` plus `limit`."""
+    """Build a page. The `limit` of a cut page is its length, so the next one begins at `offset` plus `limit`."""
     return {
         "tasks": [task(record) for record in page.records],
         "total": page.total_size,

@@ -1,1 +1,1 @@
-"""The Model Context Protocol, in both directions: its messages as bytes and as values. No I/O."""
+"""The Model Context Protocol, client and server: it converts messages between bytes and values. No I/O."""

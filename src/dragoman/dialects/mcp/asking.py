@@ -1,6 +1,6 @@
-"""What a client of MCP says: requests, notifications, and answers to what a server asks of it.
+"""Encodes the messages of an MCP client: requests, notifications, and answers to a server's requests.
 
-Invariant: each message is one line of JSON, as streams over standard input and output need it.
+Invariant: each message is one line of JSON, as required over standard input and output.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ _ENCODER = msgspec.json.Encoder()
 
 
 def request(request_id: int, method: str, params: dict[str, Any] | None = None) -> bytes:
-    """A request. Its answer has the same id."""
+    """Encode a request. Its answer has the same id."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
     if params is not None:
         message["params"] = params
@@ -21,7 +21,7 @@ def request(request_id: int, method: str, params: dict[str, Any] | None = None) 
 
 
 def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
-    """A notification, which nobody answers."""
+    """Encode a notification, which gets no answer."""
     message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
     if params is not None:
         message["params"] = params
@@ -29,7 +29,8 @@ def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
 
 
 def initialize(request_id: int, *, version: str) -> bytes:
-    """The first request of a session. No capability is declared: servers ask for neither samples nor forms nor roots.
+    """Encode the first request of a session. It declares no capability: servers may not ask for samples, forms or
+    roots.
 
     `version` is that of this program.
     """
@@ -45,14 +46,14 @@ def initialize(request_id: int, *, version: str) -> bytes:
 
 
 def tools_list(request_id: int, cursor: str | None) -> bytes:
-    """A page of the tools: the first, or that at `cursor`."""
+    """Encode a request for a page of the tools: the first one, or the one at `cursor`."""
     return request(request_id, names.TOOLS_LIST, {} if cursor is None else {"cursor": cursor})
 
 
 def tools_call(request_id: int, name: str, arguments: dict[str, Any], traceparent: str | None = None) -> bytes:
-    """A call of a tool. The server may tell of its progress: the token is the id of the request.
+    """Encode a tool call. The server may report its progress: the token is the id of the request.
 
-    `traceparent` goes where OpenTelemetry's conventions for MCP have it.
+    `traceparent` goes where OpenTelemetry's conventions for MCP put it.
     """
     meta: dict[str, Any] = {"progressToken": request_id}
     if traceparent is not None:
@@ -61,16 +62,16 @@ def tools_call(request_id: int, name: str, arguments: dict[str, Any], traceparen
 
 
 def cancelled(request_id: int, reason: str) -> bytes:
-    """That nobody waits any more for the answer to a request."""
+    """Encode the notification that a request's answer is no longer awaited."""
     return notification(names.CANCELLED, {"requestId": request_id, "reason": reason})
 
 
 def pong(request_id: bytes) -> bytes:
-    """The answer to a ping; the id is the raw JSON that came."""
+    """Encode the answer to a ping; the id is the raw JSON that came."""
     return b'{"jsonrpc":"2.0","id":%b,"result":{}}' % request_id
 
 
 def declined(request_id: bytes, method: str) -> bytes:
-    """The answer to a request for anything else; the id is the raw JSON that came."""
+    """Encode the refusal of any other request; the id is the raw JSON that came."""
     error = {"code": names.METHOD_NOT_FOUND, "message": f"Method not found: {method[:100]}"}
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, _ENCODER.encode(error))

@@ -1,6 +1,6 @@
-"""What a server of MCP says, read: answers, requests and notifications.
+"""Decodes the messages of an MCP server: answers, requests and notifications.
 
-Invariant: whatever the bytes, a value, or InvalidAgentResponse; never an exception of a parser.
+Invariant: any bytes give a value or InvalidAgentResponse; never an exception of a parser.
 """
 
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from dragoman.model.errors import A2AError, InvalidAgentResponse
 T = TypeVar("T")
 
 MAX_ID_BYTES = 1024
-"""Longest id of a request of a server that is answered: it goes back as it came."""
+"""Longest id of a server's request that is answered: it is returned unchanged."""
 
 SHOWN_CHARS = 200
 
@@ -23,14 +23,14 @@ _NOTHING = Raw(b"")
 
 
 class Fault(Struct, frozen=True):
-    """The error that a request was answered with."""
+    """The error in the answer to a request."""
 
     code: int = 0
     message: str = ""
 
 
 class Answered(Struct, frozen=True):
-    """The answer to the request `id` of ours: a result as JSON, or what went wrong. `id` is 0 if it names none."""
+    """The answer to our request `id`: a result as JSON, or an error. `id` is 0 if the answer names none."""
 
     id: int
     result: bytes = b""
@@ -38,7 +38,7 @@ class Answered(Struct, frozen=True):
 
 
 class Asked(Struct, frozen=True):
-    """A request of the server, to be answered with its id, which is the raw JSON that came."""
+    """A request of the server. Its answer needs its id, which is the raw JSON that came."""
 
     id: bytes
     method: str
@@ -55,7 +55,7 @@ Heard = Answered | Asked | Told
 
 
 class Progress(Struct, frozen=True):
-    """How far a request of ours has come. `total` is None if the server does not know."""
+    """The progress of one of our requests. `total` is None if the server does not know it."""
 
     id: int
     progress: float
@@ -64,7 +64,7 @@ class Progress(Struct, frozen=True):
 
     @property
     def steps(self) -> tuple[int, int] | None:
-        """The same in whole steps, or in hundredths if the server's are not whole; None if there is no total."""
+        """The progress in whole steps, or in hundredths if the server's numbers are not whole; None without a total."""
         if self.total is None or not 0 < self.total < 1e9 or not self.progress >= 0:
             return None
         done = min(self.progress, self.total)
@@ -74,7 +74,7 @@ class Progress(Struct, frozen=True):
 
 
 class Opened(Struct, frozen=True):
-    """The answer to `initialize`. `changes`: the server tells when its tools change."""
+    """The answer to `initialize`. `changes`: the server announces changes of its tools."""
 
     version: str
     server: str
@@ -85,7 +85,7 @@ class Opened(Struct, frozen=True):
 class Offer(Struct, frozen=True):
     """A tool of a server. `schema` is the JSON Schema of its arguments.
 
-    `repeatable`: its server says that calling it twice does no more than calling it once.
+    `repeatable`: the server says that calling it twice has the same effect as calling it once.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Offer(Struct, frozen=True):
 
 
 class Page(Struct, frozen=True):
-    """Some of the tools; `cursor` is where the next are, None if there are none."""
+    """A page of tools; `cursor` points to the next page, None if this is the last."""
 
     tools: tuple[Offer, ...]
     cursor: str | None
@@ -170,7 +170,7 @@ class _Tools(Struct, rename="camel"):
 
 
 def heard(body: bytes) -> tuple[Heard, ...]:
-    """The messages in a body, an event or a line: one, or, from servers of 2025-03-26, a batch.
+    """Decode the messages in a body, an event or a line: one, or a batch from servers of 2025-03-26.
 
     Raises InvalidAgentResponse.
     """
@@ -180,7 +180,7 @@ def heard(body: bytes) -> tuple[Heard, ...]:
 
 
 def progress(params: bytes) -> Progress | None:
-    """What a notification of progress says; None if it is of no request of ours. Raises InvalidAgentResponse."""
+    """Decode a progress notification; None if it is not about one of our requests. Raises InvalidAgentResponse."""
     said = read(params, _Progress)
     if type(said.progress_token) is not int:
         return None
@@ -188,7 +188,7 @@ def progress(params: bytes) -> Progress | None:
 
 
 def opened(result: bytes) -> Opened:
-    """The answer to `initialize`. Raises InvalidAgentResponse, also for a version that is not spoken here."""
+    """Decode the answer to `initialize`. Raises InvalidAgentResponse, also for an unsupported version."""
     said = read(result, _Initialized)
     if said.protocol_version not in names.VERSIONS:
         raise InvalidAgentResponse(
@@ -200,13 +200,13 @@ def opened(result: bytes) -> Opened:
 
 
 def page(result: bytes) -> Page:
-    """The answer to `tools/list`. Raises InvalidAgentResponse."""
+    """Decode the answer to `tools/list`. Raises InvalidAgentResponse."""
     said = read(result, _Tools)
     return Page(tuple(tool.offer for tool in said.tools), said.next_cursor or None)
 
 
 def read(body: bytes, into: type[T]) -> T:
-    """`body` as `into`. Raises InvalidAgentResponse."""
+    """Decode `body` as `into`. Raises InvalidAgentResponse."""
     try:
         json_bounds.check(body)
         return msgspec.json.decode(body, type=into)
@@ -231,6 +231,6 @@ def _meant(message: _Message, body: bytes) -> Heard:
 
 
 def _ours(request_id: bytes) -> int:
-    """The id of a request of ours; some servers send it back as text. 0 for any other."""
+    """Decode the id of one of our requests, which some servers return as text. 0 for any other id."""
     digits = request_id.strip(b'"')
     return int(digits) if digits.isdigit() and len(digits) <= 15 else 0

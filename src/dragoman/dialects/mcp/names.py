@@ -1,16 +1,16 @@
-"""What MCP calls its things: versions, methods, headers, error codes.
+"""The names of MCP: versions, methods, headers, error codes.
 
 Invariant: a name of the protocol is written here, and nowhere else.
 """
 
 LATEST = "2025-11-25"
-"""The version that is asked for, and answered to whoever asks for one that is not known."""
+"""The version that our client asks for, and that our server answers to a client with an unknown version."""
 
 VERSIONS = (LATEST, "2025-06-18", "2025-03-26")
-"""Versions that are spoken, newest first: those with streamable HTTP."""
+"""Supported versions, newest first: those with streamable HTTP."""
 
 UNSAID = "2025-03-26"
-"""The version of a request over HTTP that does not say (2025-11-25, Transports, Protocol Version Header)."""
+"""The version of an HTTP request that names none (2025-11-25, Transports, Protocol Version Header)."""
 
 SESSION_HEADER = "Mcp-Session-Id"
 VERSION_HEADER = "MCP-Protocol-Version"

@@ -1,6 +1,6 @@
-"""What a tool answered with, as parts: text, images, audio, resources, links, structured content.
+"""Converts a tool's result to parts: text, images, audio, resources, links, structured content.
 
-Invariant: nothing that a tool says is lost: what cannot be read is told of in words.
+Invariant: no content of a tool is lost: unreadable content is described in words.
 """
 
 import binascii
@@ -14,18 +14,18 @@ from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.message import Part
 
 BYTES_MEDIA_TYPE = "application/octet-stream"
-"""What a blob is whose type is not said (RFC 2046 §4.5.1)."""
+"""The media type of a blob that names none (RFC 2046 §4.5.1)."""
 
 
 class Outcome(Struct, frozen=True):
-    """What a call came to. `failed`: the tool itself says that it did not work out, and `parts` say why."""
+    """The outcome of a call. `failed`: the tool itself reports a failure, and `parts` say why."""
 
     parts: tuple[Part, ...]
     failed: bool = False
 
     @property
     def text(self) -> str:
-        """The text in it."""
+        """The text of the parts."""
         return "\n".join(part.text for part in self.parts if part.text is not None)
 
 
@@ -36,7 +36,7 @@ class _Result(Struct, rename="camel"):
 
 
 def outcome(result: bytes) -> Outcome:
-    """The answer to `tools/call`. Raises InvalidAgentResponse."""
+    """Decode the answer to `tools/call`. Raises InvalidAgentResponse."""
     said = read(result, _Result)
     parts = [_part(block) for block in said.content]
     if said.structured_content is not None and not _says(parts, said.structured_content):
@@ -61,7 +61,7 @@ def _part(block: dict[str, Any]) -> Part:
 
 
 def _file(data: str, media_type: object, name: str | None) -> Part:
-    """A file of base64, of which some leave out the padding."""
+    """Decode a file from base64; some servers leave out the padding."""
     kind = _word(media_type) or BYTES_MEDIA_TYPE
     try:
         raw = b64decode(data + "=" * (-len(data) % 4), validate=True)
@@ -75,9 +75,10 @@ def _word(value: object) -> str | None:
 
 
 def _says(parts: list[Part], structured: Any) -> bool:
-    """Whether the text is the structured content once more, as servers put it there for older clients.
+    """Whether the text only repeats the structured content, as servers write it for older clients.
 
-    What is no object some wrap as `result`, with a text for each item of a list; others wrap their text.
+    Some servers wrap a value that is not an object as `result`, with a text for each item of a list. Others wrap their
+    text.
     """
     said = [value for part in parts if part.text is not None for value in (part.text, _json(part.text))]
     if structured in said:

@@ -1,6 +1,6 @@
-"""What a client of MCP sends to a server, read: requests, notifications, and answers to what the server asked.
+"""Decodes the messages of an MCP client: requests, notifications, and answers to the server's requests.
 
-Invariant: whatever the bytes, a value, or A2AError, with the path of the field where there is one.
+Invariant: any bytes give a value or an A2AError, with the path of the field where there is one.
 """
 
 from typing import Any
@@ -14,20 +14,20 @@ from dragoman.dialects.v03.fields import Fields, read
 from dragoman.model.errors import InvalidParams, InvalidRequest, ParseError
 
 MAX_ID_BYTES = 1024
-"""Longest id, or token of progress, that is taken: it is repeated in what is sent back."""
+"""Longest id or progress token that is accepted: it is repeated in the answers."""
 
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""How severe a log message is (2025-11-25, Logging; RFC 5424 §6.2.1), the least severe first."""
+"""The levels of log messages (2025-11-25, Logging; RFC 5424 §6.2.1), the least severe first."""
 
 TOLD_AS = "info"
-"""The level of what an agent says of its work."""
+"""The level of an agent's messages about its work."""
 
 _NOTHING = Raw(b"")
 _OBJECT = ord("{")
 
 
 class Request(Struct, frozen=True):
-    """A request, with its id as the raw JSON that came, and its params as the JSON of an object."""
+    """A request; its id is the raw JSON that came, its params are the JSON of an object."""
 
     id: bytes
     method: str
@@ -35,14 +35,14 @@ class Request(Struct, frozen=True):
 
 
 class Notification(Struct, frozen=True):
-    """What nobody answers."""
+    """A notification, which gets no answer."""
 
     method: str
     params: bytes
 
 
 class Response(Struct, frozen=True):
-    """The answer to a request of the server's. `result` None: the client has answered with an error."""
+    """The client's answer to a request of the server. `result` None: the client answered with an error."""
 
     id: str
     result: bytes | None
@@ -52,14 +52,14 @@ Said = Request | Notification | Response
 
 
 class Greeting(Struct, frozen=True):
-    """What `initialize` says: the version that both speak from now on; `elicits`: its user can be asked with a form."""
+    """The params of `initialize`: the version for the session; `elicits`: the client can show its user a form."""
 
     version: str
     elicits: bool
 
 
 class ToolCall(Struct, frozen=True):
-    """A call of a tool. `token` is the raw JSON with which its progress is told; None: nobody wants to know."""
+    """A tool call. `token` is the raw JSON for its progress notifications; None: the client wants none."""
 
     name: str
     arguments: Fields
@@ -68,7 +68,7 @@ class ToolCall(Struct, frozen=True):
 
 
 class Reply(Struct, frozen=True):
-    """What the user made of a question. `text` is the answer; None: there is none, as the form was put away."""
+    """The user's reaction to a question. `text` is the answer, None if the form was dismissed."""
 
     text: str | None
 
@@ -83,7 +83,7 @@ class _Message(Struct):
 
 
 class _Ids(Struct, rename="camel"):
-    """Ids of others, left as they came."""
+    """Ids of the other side, kept as raw JSON."""
 
     request_id: Raw = _NOTHING
     progress_token: Raw = _NOTHING
@@ -100,7 +100,7 @@ _STRING = msgspec.json.Decoder(str)
 
 
 def decode(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES) -> Said:
-    """The message of a body. Raises ParseError, InvalidRequest (a batch among them), InvalidParams."""
+    """Decode the message in a body. Raises ParseError, InvalidRequest (also for a batch), InvalidParams."""
     json_bounds.check(body, max_depth, max_values)
     try:
         message = _MESSAGE.decode(body)
@@ -129,18 +129,18 @@ def decode(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int 
 
 
 def greeting(params: bytes) -> Greeting:
-    """What `initialize` says. A version that is not spoken is answered with the newest (2025-11-25, Lifecycle)."""
+    """Decode `initialize`. The answer to an unsupported version is the newest one (2025-11-25, Lifecycle)."""
     fields = read(params)
     asked = fields.required_text("protocolVersion")
     capabilities = fields.object("capabilities")
     elicitation = None if capabilities is None else capabilities.mapping("elicitation")
     forms = elicitation is not None and (not elicitation or "form" in elicitation)  # empty: forms, as before 2025-11-25
     version = asked if asked in names.VERSIONS else names.LATEST
-    return Greeting(version, forms and version != names.UNSAID)  # which knows no elicitation
+    return Greeting(version, forms and version != names.UNSAID)  # that version has no elicitation
 
 
 def tool_call(params: bytes) -> ToolCall:
-    """What `tools/call` asks for. Raises InvalidParams."""
+    """Decode `tools/call`. Raises InvalidParams."""
     fields = read(params)
     meta = fields.object("_meta") or Fields({})
     token = None
@@ -156,12 +156,12 @@ def tool_call(params: bytes) -> ToolCall:
 
 
 def cursor(params: bytes) -> str | None:
-    """Where `tools/list` shall go on; None: at the beginning."""
+    """Decode the cursor of `tools/list`; None: begin with the first page."""
     return read(params).text("cursor")
 
 
 def level(params: bytes) -> str:
-    """What `logging/setLevel` asks for."""
+    """Decode the level of `logging/setLevel`."""
     named = read(params).required_text("level")
     if named not in LEVELS:
         raise InvalidParams("level", f"must be one of {', '.join(LEVELS)}")
@@ -169,18 +169,18 @@ def level(params: bytes) -> str:
 
 
 def tells(asked: str) -> bool:
-    """Whether one who asks for that level is told what an agent says of its work."""
+    """Whether a client with that level gets an agent's messages about its work."""
     return LEVELS.index(asked) <= LEVELS.index(TOLD_AS)
 
 
 def cancelled(params: bytes) -> bytes:
-    """The id, as it came, of the request that `notifications/cancelled` is about."""
+    """Return the raw id of the request that `notifications/cancelled` is about."""
     read(params)
     return _checked(bytes(_IDS.decode(params).request_id), "requestId")
 
 
 def reply(result: bytes | None) -> Reply:
-    """What came of `elicitation/create`; None: the client could not ask."""
+    """Decode the answer to `elicitation/create`; None: the client could not ask its user."""
     if result is None:
         return Reply(None)
     fields = read(result)
@@ -199,7 +199,7 @@ def reply(result: bytes | None) -> Reply:
 
 
 def _checked(raw: bytes, field: str) -> bytes:
-    """A string or an integer (2025-11-25, Requests), as it came; null is none."""
+    """Check that an id is a string or an integer (2025-11-25, Requests), and return it unchanged; null is refused."""
     if raw[:1] == b'"' or raw.removeprefix(b"-").isdigit():
         if len(raw) > MAX_ID_BYTES:
             raise InvalidRequest(f"{field} must have at most {MAX_ID_BYTES} bytes")
@@ -208,7 +208,7 @@ def _checked(raw: bytes, field: str) -> bytes:
 
 
 def _text(raw: bytes) -> str:
-    """The id of a request of ours, which are all strings; empty for any other."""
+    """Decode the id of one of our requests, which are all strings; empty for any other id."""
     try:
         return _STRING.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):

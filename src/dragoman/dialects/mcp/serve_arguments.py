@@ -1,6 +1,6 @@
-"""The arguments of a tool's call as a message to the agent.
+"""Converts the arguments of a tool call to a message for the agent.
 
-Invariant: nothing is lost: an argument that means nothing here is refused by name.
+Invariant: nothing is lost: an argument without a meaning here is refused by name.
 """
 
 import re
@@ -18,14 +18,14 @@ DATA_URI = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,]*)*?;base64,", re.ASCII | 
 
 
 class Asked(Struct, frozen=True):
-    """What a call wants: that `message` is sent, or, if that is None, that the task `task_id` is waited for."""
+    """The purpose of a call: to send `message` or, if that is None, to wait for the task `task_id`."""
 
     message: Message | None
     task_id: str = ""
 
 
 def asked(arguments: Fields, message_id: str) -> Asked:
-    """What the arguments ask for. `message_id` is for the message, which has none. Raises InvalidParams."""
+    """Decode the arguments. `message_id` is for the message, which has none. Raises InvalidParams."""
     for name in arguments.members:
         if name not in ARGUMENTS:
             raise InvalidParams(arguments.at(name[:100]), f"is no argument: send {', '.join(ARGUMENTS)}")
@@ -45,7 +45,7 @@ def asked(arguments: Fields, message_id: str) -> Asked:
 
 
 def answer(text: str, task_id: str, message_id: str) -> Message:
-    """The answer to a question of a task."""
+    """Build the answer to a question of a task."""
     return Message(message_id=message_id, role=Role.USER, parts=(Part(text=text),), task_id=task_id)
 
 

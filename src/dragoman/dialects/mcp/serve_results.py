@@ -1,6 +1,6 @@
-"""A task as the result of a tool's call: content for models and people, the same structured for programs.
+"""Encodes a task as the result of a tool call: content for models and people, and structured content for programs.
 
-Invariant: what a result says of a task is enough to go on with it in another call: its id, its context, its state.
+Invariant: a result holds everything that another call needs to continue the task: its id, its context, its state.
 """
 
 import re
@@ -24,21 +24,21 @@ FAILURES = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
 BYTES_MEDIA_TYPE = "application/octet-stream"
 
 FOR_THE_MODEL = {"audience": ["assistant"], "priority": 0.1}
-"""Of what a person need not see (2025-06-18, Annotations)."""
+"""Annotations of content that a person need not see (2025-06-18, Annotations)."""
 
 ADDRESS = re.compile(
     r"https?://(?:(?P<name>[a-z0-9_-]+(?:\.[a-z0-9_-]+)*)|\[(?P<ipv6>[0-9a-f:.]+)\])"
     r"(?::(?P<port>[0-9]{1,5}))?(?:[/?#][!-\[\]-~]*)?",
     re.ASCII | re.IGNORECASE,
 )
-"""A URL that no parser is in doubt about."""
+"""A URL that every parser reads the same way."""
 
 _ENCODER = msgspec.json.Encoder()
 
 
 def encode_task(record: Record, version: str) -> bytes:
-    """The result of a call whose task stands so. `version` is that of the protocol."""
-    links = version > names.UNSAID  # which has no links to resources
+    """Encode the result of a call from its task. `version` is that of the protocol."""
+    links = version > names.UNSAID  # that version has no links to resources
     content = [block for artifact in record.artifacts for block in _blocks(record, artifact, links)]
     question = _question(record)
     if question is not None:
@@ -54,22 +54,22 @@ def encode_task(record: Record, version: str) -> bytes:
 
 
 def encode_refusal(error: A2AError) -> bytes:
-    """The result of a call that made no task: the model may know what to do about it (2025-11-25, Tools)."""
+    """Encode the result of a call that made no task: the model may know how to correct it (2025-11-25, Tools)."""
     return _ENCODER.encode({"content": [_text(clean(error.message))], "isError": True})
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
-    """The text in parts; addresses and structured values as text, too."""
+    """Return the parts as text, including URLs and structured values."""
     return "\n".join(text for part in parts if (text := _worded(part)) is not None)
 
 
 def state_of(record: Record) -> str:
-    """`completed`, `input-required` …"""
+    """Return the state of the task: `completed`, `input-required` …"""
     return record.state.value.removeprefix("TASK_STATE_").lower().replace("_", "-")
 
 
 def _question(record: Record) -> Message | None:
-    """What the status says, where that is more than a report: a question, a reason, or all that the agent said."""
+    """Return the status message if it is more than a report: a question, a reason, or the agent's only output."""
     message = record.status.message
     if record.state is TaskState.COMPLETED and record.artifacts:
         return None
@@ -117,7 +117,7 @@ def _blocks(record: Record, artifact: Artifact, links: bool) -> Iterator[dict[st
 
 
 def _uri(record: Record, owner: str, number: int, part: Part) -> str:
-    """The URI of a file that has none: it names it, and leads nowhere."""
+    """Return a URI for a file that has none: it only names the file, and cannot be opened."""
     name = part.filename or str(number)
     return f"dragoman://tasks/{record.head.id}/{quote(clean(owner), safe='')}/{number}/{quote(clean(name), safe='')}"
 
@@ -134,13 +134,13 @@ def _block(part: Part, uri: str, links: bool) -> dict[str, Any]:
 
 
 def _leads_somewhere(url: str) -> bool:
-    """Whether it can be a link: to clients that read links strictly, one that they cannot read spoils the result."""
+    """Whether the URL can be a link. Clients with strict parsers reject a whole result for one unreadable link."""
     found = ADDRESS.fullmatch(url)
     if found is None or int(found["port"] or 0) > 65535:
         return False
     name = found["name"]
     if name and name.rpartition(".")[2][0].isalpha():
-        return "xn--" not in name.lower()  # what follows may be anything
+        return "xn--" not in name.lower()  # punycode may encode anything
     try:
         ip_address(name or found["ipv6"])
     except ValueError:
@@ -157,7 +157,7 @@ def _file(raw: bytes, media_type: str, uri: str) -> dict[str, Any]:
         try:
             resource["text"] = raw.decode()
         except UnicodeDecodeError:
-            pass  # another charset: its bytes
+            pass  # another charset: send the bytes
     if "text" not in resource:
         resource["blob"] = b64encode(raw).decode()
     return {"type": "resource", "resource": resource}
@@ -167,7 +167,7 @@ def _structured(record: Record, question: Message | None) -> dict[str, Any]:
     artifacts = record.artifacts
     parts = tuple(part for artifact in artifacts for part in artifact.parts)
     if record.state is TaskState.COMPLETED and question is not None:
-        parts, question = question.parts, None  # all that it said
+        parts, question = question.parts, None  # the agent's only output
     told: dict[str, Any] = {
         "task_id": record.head.id,
         "context_id": record.head.context_id,

@@ -1,7 +1,7 @@
-"""A session of MCP over HTTP: its id says all that is to be known of it.
+"""A session of MCP over HTTP: its id holds its whole state.
 
-Invariant: no server has to remember a session, so that any of them can answer for it. Whoever makes up an id of a
-session misleads only itself: whose a task is, is a matter of the principal.
+Invariant: no server remembers a session, so any server can answer for it. A caller with a forged session id deceives
+only itself: the principal decides who owns a task.
 """
 
 import re
@@ -19,7 +19,7 @@ _ID = re.compile(r"(?P<key>[0-9a-f-]{36})\.(?P<version>[0-9-]{10})\.(?P<manner>a
 
 
 class Session(Struct, frozen=True):
-    """What both sides agreed on. `key` is empty where there is no session: such calls cannot be told apart."""
+    """The agreed terms of a session. `key` is empty without a session: such calls cannot be told apart."""
 
     key: str = ""
     version: str = ""
@@ -27,12 +27,12 @@ class Session(Struct, frozen=True):
 
 
 def opened(key: str, greeting: Greeting) -> str:
-    """The id of a session that begins; `key` is a fresh UUID."""
+    """Build the id of a new session; `key` is a fresh UUID."""
     return f"{key}.{greeting.version}.{ASKS if greeting.elicits else ASKS_NOT}"
 
 
 def session(session_id: str | None) -> Session:
-    """The session of a request, if it names one. Raises NotFound for an id that no server gives."""
+    """Return the session of a request, if it names one. Raises NotFound for an id that no server issues."""
     if session_id is None:
         return Session()
     found = _ID.fullmatch(session_id)
@@ -40,5 +40,5 @@ def session(session_id: str | None) -> Session:
         if found is not None and found["version"] in names.VERSIONS and str(UUID(found["key"])) == found["key"]:
             return Session(found["key"], found["version"], found["manner"] == ASKS)
     except ValueError:
-        pass  # digits and hyphens, but no UUID
+        pass  # digits and hyphens, but not a UUID
     raise NotFound(f"{names.SESSION_HEADER} is not of this server: begin a new session with initialize, without one")

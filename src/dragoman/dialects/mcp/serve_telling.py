@@ -1,6 +1,6 @@
-"""What a server of MCP says: results, errors, and on the way progress, log messages and questions.
+"""Encodes the messages of an MCP server: results and errors, and before them progress, log messages and questions.
 
-Invariant: each is one message of JSON-RPC; the progress that is told of a call only ever grows.
+Invariant: each is one JSON-RPC message; the reported progress of a call only ever grows.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from dragoman.model.errors import A2AError, InvalidParams
 from dragoman.model.task import Progress
 
 BEAT = 0.001
-"""By how much progress grows where only time has passed, or the agent has gone back (2025-11-25, Progress)."""
+"""How much progress grows when only time has passed, or when the agent's own has decreased (2025-11-25, Progress)."""
 
 CODES: Mapping[type[A2AError], int] = {
     errors.ParseError: names.PARSE_ERROR,
@@ -34,10 +34,10 @@ CODES: Mapping[type[A2AError], int] = {
     errors.TaskNotFound: names.INVALID_PARAMS,
     errors.TooManyRequests: -32000,
 }
-"""All others are internal errors."""
+"""JSON-RPC codes by error; any other error is internal."""
 
 QUESTION = "answer"
-"""The only field of a form: an answer is a text."""
+"""The only field of a form; an answer is a text."""
 
 INSTRUCTIONS = (
     "Each tool is a skill of an agent. An agent is told in words what to do, and may take its time. Its result names a "
@@ -48,11 +48,11 @@ INSTRUCTIONS = (
 _ENCODER = msgspec.json.Encoder()
 
 TOOLS_CHANGED = _ENCODER.encode({"jsonrpc": "2.0", "method": names.TOOLS_CHANGED})
-"""That `tools/list` has something else to say."""
+"""The notification that the result of `tools/list` has changed."""
 
 
 def encode_greeting(greeting: Greeting, version: str) -> bytes:
-    """The result of `initialize`; `version` is that of this program."""
+    """Encode the result of `initialize`; `version` is that of this program."""
     return _ENCODER.encode(
         {
             "protocolVersion": greeting.version,
@@ -64,13 +64,13 @@ def encode_greeting(greeting: Greeting, version: str) -> bytes:
 
 
 def result(request_id: bytes, encoded: bytes) -> bytes:
-    """The answer to a request; the id is the raw JSON that came."""
+    """Encode the answer to a request; the id is the raw JSON that came."""
     before, after = jsonrpc.around(request_id)
     return before + encoded + after
 
 
 def error(request_id: bytes, refused: A2AError) -> bytes:
-    """The answer that tells an error."""
+    """Encode an error answer."""
     told: dict[str, Any] = {"code": code(refused), "message": rpc_errors.clean(refused.message)}
     if isinstance(refused, InvalidParams):
         told["data"] = [{"field": rpc_errors.clean(at), "description": fix} for at, fix in refused.violations]
@@ -79,19 +79,19 @@ def error(request_id: bytes, refused: A2AError) -> bytes:
 
 
 def code(refused: A2AError) -> int:
-    """The error's code."""
+    """Return the error's code."""
     return next((CODES[kind] for kind in type(refused).__mro__ if kind in CODES), names.INTERNAL_ERROR)
 
 
 def status(refused: A2AError) -> int:
-    """The HTTP status with which an error is told: 404 means that the session is no more."""
+    """Return the HTTP status of an error answer; 404 means that the session no longer exists."""
     if isinstance(refused, errors.ParseError | errors.InvalidRequest):
         return 400
     return rpc_errors.status(refused)
 
 
 class Growing:
-    """The progress of one call, as it is told: each number is larger than the last."""
+    """The reported progress of one call: each number is larger than the last."""
 
     __slots__ = ("_last", "_token", "_total")
 
@@ -102,7 +102,9 @@ class Growing:
         self._total = 0
 
     def told(self, progress: Progress | None, text: str = "") -> bytes:
-        """A notification: what the agent reported, and what it says it is doing; None: that it is at work."""
+        """Encode a notification with the agent's progress and its message; with None it only says that the agent is at
+        work.
+        """
         params: dict[str, Any] = {"progressToken": self._token}
         if progress is not None:
             self._total = progress.total
@@ -119,23 +121,25 @@ class Growing:
 
 
 def log(agent: str, text: str) -> bytes:
-    """A log message: what an agent says it is doing."""
+    """Encode a log message with an agent's message about its work."""
     return _notification(names.LOGGED, {"level": TOLD_AS, "logger": agent, "data": rpc_errors.clean(text)})
 
 
 def question_id(task_id: str, seq: int) -> str:
-    """The id of the request that asks for what the task asked with its event `seq`: it says where the answer goes."""
+    """Build the id of the request that asks the question in the task's event `seq`. The id says where the answer
+    belongs.
+    """
     return f"{task_id}/{seq}"
 
 
 def task_of(request_id: str) -> str:
-    """The task whose question had that id; empty if it is none."""
+    """Return the task whose question had that id; empty if there is none."""
     task_id, slash, seq = request_id.rpartition("/")
     return task_id if slash and seq.isdigit() and len(request_id) <= jsonrpc.MAX_ID_BYTES else ""
 
 
 def question(request_id: str, text: str) -> bytes:
-    """`elicitation/create`: a form with one field."""
+    """Encode `elicitation/create`: a form with one field."""
     return _ENCODER.encode(
         {
             "jsonrpc": "2.0",

@@ -1,6 +1,6 @@
-"""Skills as tools: their names, what is said of them, and what they take and give.
+"""Presents skills as tools: their names, descriptions, inputs and outputs.
 
-Invariant: the name of a tool depends on nothing but its agent and its skill, and whether that is the agent's only one.
+Invariant: the name of a tool depends only on its agent, its skill, and whether that is the agent's only one.
 """
 
 import re
@@ -15,15 +15,15 @@ from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import InvalidParams
 
 NAME_CHARS = 64
-"""Longest name of a tool: hosts hand tools on to models whose APIs take no longer one."""
+"""Longest name of a tool: hosts pass tools to models whose APIs accept no longer one."""
 
 PAGE = 100
-"""Tools that one answer lists."""
+"""Tools per page of a list."""
 
 DESCRIPTION_CHARS = 2000
 
 READS_ONLY = "read-only"
-"""A skill with this tag changes nothing, so that a host need not ask its user before it is called."""
+"""Tag of a skill that changes nothing, so a host need not ask its user before calling it."""
 
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]+", re.ASCII)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}", re.ASCII)
@@ -66,7 +66,7 @@ INPUT = Raw(
         }
     )
 )
-"""What every tool takes."""
+"""The input schema of every tool."""
 
 _FILE = {
     "type": "object",
@@ -124,11 +124,11 @@ OUTPUT = Raw(
         }
     )
 )
-"""What every tool gives."""
+"""The output schema of every tool."""
 
 
 class Tool(Struct, frozen=True):
-    """A skill of an agent, under the name by which it is called. `skill` None: the agent has none that it names."""
+    """A skill of an agent, under the name of its tool. `skill` None: the agent names no skills."""
 
     name: str
     agent: str
@@ -136,7 +136,7 @@ class Tool(Struct, frozen=True):
 
 
 def tools(profiles: Mapping[str, Profile], *, extended: bool) -> list[Tool]:
-    """All tools, by name. With `extended` those of the extended cards are there, too."""
+    """List all tools, sorted by name. With `extended` those of the extended cards are included."""
     found: dict[str, Tool] = {}
     for agent, profile in profiles.items():
         several = len(profile.skills) + len(profile.extended_skills) > 1
@@ -148,9 +148,9 @@ def tools(profiles: Mapping[str, Profile], *, extended: bool) -> list[Tool]:
 
 
 def name_of(agent: str, skill: str | None) -> str:
-    """The name of a tool: `agent`, or `agent__skill` where the agent has several.
+    """Return the name of a tool: `agent`, or `agent__skill` if the agent has several.
 
-    A name with other characters, a long one, or one that could be read in two ways, ends with a hash of both.
+    A name with other characters, a long one, or an ambiguous one ends with a hash of both.
     """
     plain = agent if skill is None else f"{agent}__{skill}"
     if _NAME.fullmatch(plain) and "__" not in agent and not agent.endswith("_"):
@@ -160,7 +160,7 @@ def name_of(agent: str, skill: str | None) -> str:
 
 
 def encode_page(listed: list[Tool], profiles: Mapping[str, Profile], cursor: str | None) -> bytes:
-    """The result of `tools/list`: a page of `listed`, which is sorted by name. Raises InvalidParams."""
+    """Encode the result of `tools/list`: a page of `listed`, which is sorted by name. Raises InvalidParams."""
     if cursor is not None and not _NAME.fullmatch(cursor):
         raise InvalidParams("cursor", "must be the nextCursor of an earlier page, or left out")
     rest = listed if cursor is None else [tool for tool in listed if tool.name > cursor]

@@ -1,4 +1,4 @@
-"""OpenAI chat completions over tasks: a request becomes a SendMessage, what the agent gives out becomes the answer.
+"""OpenAI chat completions over tasks: a request becomes a SendMessage, and the agent's output becomes the answer.
 
-Invariant: the content of an answer is text that the agent gave out, and nothing else: no progress, no status.
+Invariant: the content of an answer is text of the agent's output, and nothing else: no progress, no status.
 """

@@ -1,7 +1,7 @@
-"""The body of `POST /v1/chat/completions` as an operation.
+"""Decodes the body of `POST /v1/chat/completions` to an operation.
 
-Invariant: nothing that the caller sends is lost: the last user message is the message, the others are the conversation
-before it, and every parameter of the model that means nothing here is in the metadata, under `openai`.
+Invariant: nothing that the caller sends is lost. The last user message is the message; the others are the conversation
+before it. Every parameter without a meaning here goes into the metadata, under `openai`.
 """
 
 import re
@@ -16,10 +16,10 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import SendMessage, StreamMessage
 
 USERS = frozenset({"user", "task-delegation"})
-"""Whose last message is the one to answer; the second is how KAOS delegates a task."""
+"""Roles whose last message is the one to answer; KAOS uses the second to delegate a task."""
 
 KNOWN = frozenset({"model", "messages", "stream", "stream_options", "metadata", "user", "n"})
-"""Fields that mean something here; all others are told to the agent as they are."""
+"""Fields with a meaning here; all others are passed to the agent unchanged."""
 
 ID_LENGTH_MAX = 1024
 """Longest id that a caller may name, as in A2A 1.0."""
@@ -27,23 +27,23 @@ ID_LENGTH_MAX = 1024
 DATA_URI = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,]*)*?;base64,", re.ASCII | re.IGNORECASE)
 
 AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
-"""What `input_audio.format` may be."""
+"""The media types of `input_audio.format`."""
 
 
 class Chat(Struct, frozen=True, kw_only=True):
-    """A request for a completion. `tells_usage`: the last chunk of a stream shall say how many tokens were used."""
+    """A request for a completion. `tells_usage`: the last chunk of a stream must say how many tokens were used."""
 
     send: SendMessage
     tells_usage: bool = False
 
     @property
     def streams(self) -> bool:
-        """Whether the answer shall come in chunks."""
+        """Whether the answer must be streamed in chunks."""
         return isinstance(self.send, StreamMessage)
 
 
 def decode(body: bytes, message_id: str, context_id: str | None = None, task_id: str | None = None) -> Chat:
-    """Read a request. `message_id` is for the message, which has none; the other ids are those of the headers.
+    """Decode a request. `message_id` is for the message, which has none; the other ids come from the headers.
 
     Raises ParseError, InvalidRequest, or InvalidParams with the path of the field.
     """
@@ -80,7 +80,7 @@ def decode(body: bytes, message_id: str, context_id: str | None = None, task_id:
 
 
 def _conversation(fields: Fields, message_id: str) -> tuple[Message, tuple[Message, ...]]:
-    """The message to answer, and those before it; what comes after it, such as results of tools, stands last."""
+    """Return the message to answer, and the conversation: earlier messages, then later ones, such as tool results."""
     said = list(fields.objects("messages"))
     roles = [message.required_text("role") for message in said]
     asked = next((at for at in reversed(range(len(said))) if roles[at] in USERS), None)
@@ -165,7 +165,7 @@ def _file(fields: Fields) -> Part:
 
 
 def _bytes(fields: Fields, name: str) -> bytes:
-    """The bytes of base64, or of a data URI."""
+    """Decode base64, or a data URI."""
     text = fields.required_text(name)
     found = DATA_URI.match(text)
     raw = raw_bytes(text[found.end() :] if found is not None else text)

@@ -1,4 +1,4 @@
-"""What an agent gave out as a chat completion: in one piece, or as the chunks of a stream.
+"""Encodes an agent's output as a chat completion: in one piece, or as the chunks of a stream.
 
 Invariant: the chunks' contents, joined, are the content of the whole answer, as long as an agent writes its artifacts
 one after the other and replaces none.
@@ -16,29 +16,29 @@ from dragoman.model.message import Message, Part
 from dragoman.model.task import INTERRUPTED, Record, TaskHead, TaskState, Usage
 
 DONE = b"[DONE]"
-"""What ends a stream; the only frame that is not JSON."""
+"""The last frame of a stream, and the only one that is not JSON."""
 
 CUT_OFF = "model_length"
-"""The reason of a task that was completed with less than there was to say, as its status message has it."""
+"""The reason, in the status message, of a task that was completed with its output cut off."""
 
 BETWEEN = "\n\n"
-"""Between the texts of two artifacts, and before a question."""
+"""The separator between the texts of two artifacts, and before a question."""
 
 
 def completion_id(source: str) -> str:
-    """The id of a completion, from that of its task or message."""
+    """Derive the id of a completion from that of its task or message."""
     return f"chatcmpl-{source}"
 
 
 def created_s(head: TaskHead) -> int:
-    """When the task was made, in whole seconds since the epoch."""
+    """Return when the task was made, in whole seconds since the epoch."""
     return timestamp_ms(head.created_at) // 1000
 
 
 def encode_record(record: Record) -> bytes:
-    """The whole answer of a task that ended or waits for its caller.
+    """Encode the whole answer of a task that ended or waits for its caller.
 
-    Raises AgentFailed or UnsupportedOperation if the task ended in another way than by being completed.
+    Raises AgentFailed or UnsupportedOperation if the task ended but was not completed.
     """
     head = record.head
     if (error := refusal(head.id, record.state, record.status.message)) is not None:
@@ -53,18 +53,20 @@ def encode_record(record: Record) -> bytes:
 
 
 def encode_message(message: Message, agent: str, now_s: int) -> bytes:
-    """The whole answer of an agent that answers without a task."""
+    """Encode the whole answer of an agent that answers without a task."""
     return _encode(message.message_id, now_s, agent, text_of(message.parts), None)
 
 
 def _finish_reason(message: Message | None) -> str:
-    """Why a completion ends, from the message of the task's last status."""
+    """Return why a completion ends, from the message of the task's last status."""
     cut_off = message is not None and message.metadata is not None and message.metadata.get("reason") == CUT_OFF
     return "length" if cut_off else "stop"
 
 
 def _last_words(message: Message | None) -> str:
-    """What an agent said that completed its task with words alone; nothing if it is only why it was cut off."""
+    """Return the final message of an agent that completed its task with a message alone; empty if it only says why it
+    was cut off.
+    """
     return "" if message is None or _finish_reason(message) != "stop" else text_of(message.parts)
 
 
@@ -90,7 +92,7 @@ def _encode(
 
 
 def refusal(task_id: str, state: TaskState, message: Message | None) -> A2AError | None:
-    """The error that a task's end amounts to; None if it is an answer, or no end."""
+    """Return the error for a task's end; None if the end is an answer, or the task has not ended."""
     text = text_of(message.parts) if message is not None else ""
     match state:
         case TaskState.FAILED:
@@ -104,7 +106,7 @@ def refusal(task_id: str, state: TaskState, message: Message | None) -> A2AError
 
 
 class Chunks:
-    """The chunks of one completion, made as events come; `over` once the last one was made."""
+    """Encodes the chunks of one completion as events come; `over` once the last one was made."""
 
     def __init__(self, source: str, created: int, agent: str, *, tells_usage: bool) -> None:
         self.over = False
@@ -122,7 +124,7 @@ class Chunks:
         }
 
     def of(self, event: Event) -> list[bytes]:
-        """The frames that an event amounts to, in order; the first of all says whose message it is."""
+        """Encode the frames of an event, in order; the very first frame names the role of the message."""
         frames: list[bytes] = []
         if not self._begun:
             self._begun = True
@@ -148,7 +150,7 @@ class Chunks:
         return frames
 
     def failed(self, error: A2AError) -> list[bytes]:
-        """The frames that end the stream with an error."""
+        """Encode the frames that end the stream with an error."""
         self.over = True
         return [encode_error(error), DONE]
 
@@ -185,7 +187,7 @@ def _usage(usage: Usage | None) -> dict[str, int]:
 
 
 def text_of(parts: tuple[Part, ...]) -> str:
-    """What of `parts` can stand in a text: texts as they are, data as JSON, the address of a file that has one."""
+    """Return the parts as text: texts unchanged, data as JSON, files by their URL if they have one."""
     pieces = []
     for part in parts:
         if part.text is not None:

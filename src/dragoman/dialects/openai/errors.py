@@ -1,6 +1,6 @@
-"""Errors as OpenAI's clients read them: `{"error": {"message", "type", "param", "code"}}` and an HTTP status.
+"""Encodes errors for OpenAI's clients: `{"error": {"message", "type", "param", "code"}}` and an HTTP status.
 
-Invariant: every error has a row; one without a row of its own has that of the class it derives from.
+Invariant: every error has a row; one without its own row has that of its nearest base class.
 """
 
 from typing import Any
@@ -13,7 +13,9 @@ from dragoman.model.errors import A2AError, AgentFailed, AgentNotFound, InvalidP
 
 
 class Row(Struct, frozen=True):
-    """`again`: whether a client may send the same again by itself, as the official ones do at 408, 409, 429 and 5xx."""
+    """The encoding of one error. `again`: whether a client may repeat the request by itself, as the official ones do at
+    408, 409, 429 and 5xx.
+    """
 
     status: int
     type: str
@@ -44,19 +46,19 @@ TABLE: dict[type[A2AError], Row] = {
     errors.TooManyRequests: Row(429, "requests", "rate_limit_exceeded"),
     errors.Unavailable: Row(503, _OURS, "unavailable"),
     errors.AgentOffline: Row(503, _OURS, "agent_offline"),
-    # The agent has worked: sending again would make another task of it.
+    # The agent has worked on it: a repeat would make another task.
     errors.AgentFailed: Row(500, _OURS, "agent_failed", again=False),
     errors.TaskTimeout: Row(504, _OURS, "timeout", again=False),
 }
 
 
 def row(error: A2AError) -> Row:
-    """The row of the error's class, or of the nearest class above it that has one."""
+    """Return the row of the error's class, or of its nearest base class that has one."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
 
 def encode_error(error: A2AError) -> bytes:
-    """The body of an answer, and likewise the last chunk of a stream, that tells an error."""
+    """Encode the body of an error answer, which is also the last chunk of a stream."""
     known = row(error)
     message, param = error.message, None
     match error:
@@ -74,16 +76,16 @@ def encode_error(error: A2AError) -> bytes:
 
 
 def error_status(error: A2AError) -> int:
-    """The HTTP status of an answer that tells the error."""
+    """Return the HTTP status of an error answer."""
     return row(error).status
 
 
 def task_of(error: A2AError) -> str | None:
-    """The task that the error is about and that the caller can look at, if there is one."""
+    """Return the task that the error is about, if there is one that the caller can look at."""
     named = error.task_id if isinstance(error, AgentFailed | TaskTimeout | Unavailable) else ""
     return named or None
 
 
 def _clean(text: str) -> str:
-    """`text` without lone surrogates, which headers can smuggle in and UTF-8 has no bytes for."""
+    """Replace lone surrogates in `text`: headers can contain them, but UTF-8 cannot encode them."""
     return text if text.isascii() else text.encode("utf-8", "replace").decode()

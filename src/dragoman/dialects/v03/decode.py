@@ -61,7 +61,7 @@ def decode(method: str, params: bytes) -> Operation:
 
 
 def message(fields: Fields, read_bytes: ReadBytes = raw_bytes, context_id: str | None = None) -> Message:
-    """Decode a Message; `context_id` is the default for its context. In protobuf JSON the parts are called `content`."""
+    """Decode a Message; `context_id` is the default for its context. Protobuf JSON calls the parts `content`."""
     role = ROLES.get(fields.text("role") or "")
     if role is None:
         raise InvalidParams(fields.at("role"), "must be user or agent")

@@ -160,7 +160,8 @@ def read_error(body: bytes, status: int) -> A2AError:
         given = heard.heard(body, _error_object)
     except InvalidAgentResponse:
         return refusals.read(body, status, words=_WORDS, statuses=_STATUSES)
-    if status and isinstance(given.get("details"), list):  # 1.0's form (§5.4)
+    # The official Python server sends the form of 1.0 (§5.4) since its own version 1.0.
+    if status and isinstance(given.get("details"), list):
         return v1_hear.read_error(body, status)
     message = heard.text_in(given, "message") or ""
     if status and not isinstance(given.get("code"), int):
