@@ -107,8 +107,9 @@ class Choice:
                 self.transport = self._made(self._candidates(found)[0])
 
     async def read(self, *, anew: bool = False) -> Found:
-        """Fetch the card and verify it. It serves all calls, so the request carries no call's own credentials from its
-        context.
+        """Fetch the card and verify it.
+
+        It serves all calls, so its request carries no call's own credentials from the context.
         """
         found = await asyncio.create_task(self._discovery.find(anew=anew), context=self._context.copy())
         if self._keys is not None:
@@ -117,9 +118,7 @@ class Choice:
         return found
 
     async def refresh(self, *, anew: bool = False) -> None:
-        """Fetch the card by the rules of its cache, or from the server if `anew`, and switch to the endpoint that it
-        names now.
-        """
+        """Fetch the card, by the rules of its cache unless `anew`, and switch to the endpoint that it names now."""
         async with self._turn:
             if self._fixed is not None:
                 return
@@ -162,7 +161,7 @@ class Choice:
             raise NoInterface(
                 target(found.url).shown,
                 f"the card names no endpoint over {wanted}; it offers {offered or 'none that is supported here'}; "
-                "pass `dialect=` to connect without a card",
+                "give `dialect=` to connect without a card",
             )
         return candidates
 

@@ -200,9 +200,7 @@ class Conversation:
                 self._record(answer)
 
     async def _wait_for_end(self, task: Task) -> Task:
-        """Return the task once it has ended or waits: servers answer a long send after some minutes with an unfinished
-        task.
-        """
+        """Return the task once it has ended or waits: servers answer a long send early, with an unfinished task."""
         if task.status.state in TERMINAL | INTERRUPTED:
             return task
         folding = Folding(task.id)

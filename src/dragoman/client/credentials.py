@@ -188,9 +188,7 @@ class ClientCredentials:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """Secrets besides the tokens that must not be shown: an issuer, or a party that shares its log, may repeat
-        them.
-        """
+        """Secrets besides the tokens that must not be shown: an issuer, or a party with its log, may repeat them."""
         return self._secrets
 
     async def headers(self) -> Mapping[str, str]:

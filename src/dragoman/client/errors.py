@@ -88,7 +88,7 @@ class NoCard(NoAnswer):
 
     def __init__(self, url: str, tried: Sequence[Tried]) -> None:
         told = "".join(f"\n  {each.url}: {each.answer}" for each in tried)
-        super().__init__(url, f"no agent card; pass `path=`, or `dialect=` to connect without one. Tried:{told}")
+        super().__init__(url, f"no agent card; give `path=`, or `dialect=` to connect without one. Tried:{told}")
         self.tried = tuple(tried)
 
 
@@ -119,7 +119,7 @@ class StreamLost(CallTimedOut):
     """
 
     def __init__(self, url: str, message: str, task_id: str, event_id: str) -> None:
-        super().__init__(url, f"the stream broke, and could not be taken up again: {message}", "mend_s", sent=True)
+        super().__init__(url, f"the stream broke and could not be resumed: {message}", "mend_s", sent=True)
         self.task_id = task_id
         self.event_id = event_id
 
@@ -149,5 +149,5 @@ def no_answer(error: EgressError, waiting: str) -> NoAnswer:
     if isinstance(error.__cause__, TimeoutError):
         return CallTimedOut(error.url, told, "connect_s", sent=False)
     if isinstance(error, AddressRefused):
-        told += "; pass `origins=` to allow an origin that only a card names"
+        told += "; give `origins=` to allow an origin that only a card names"
     return NotReached(error.url, told, permanent=isinstance(error, AddressRefused | BadUrl))

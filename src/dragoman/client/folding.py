@@ -46,7 +46,7 @@ class Folding:
         """Add the next update."""
         if type(update) is ArtifactUpdate:
             if not self.task_id or not self.context_id:
-                self._named(update.task_id, update.context_id)
+                self._set_ids(update.task_id, update.context_id)
             artifact = update.artifact
             if update.append and artifact.artifact_id == self._growing and len(artifact.parts) == 1:
                 text = plain_text(artifact.parts[0])
@@ -59,15 +59,15 @@ class Folding:
         elif type(update) is StatusUpdate:
             self.status = update.status
             self._progress = update.progress or self._progress
-            self._named(update.task_id, update.context_id)
+            self._set_ids(update.task_id, update.context_id)
         elif type(update) is Task:
-            self._named(update.id, update.context_id)
+            self._set_ids(update.id, update.context_id)
             self.status, self._history, self._metadata = update.status, update.history, update.metadata
             self._fold, self._growing = _fold_of(update), ""
             self._texts.clear()
         elif type(update) is Message:
             self.message = update
-            self._named(update.task_id or "", update.context_id or "")
+            self._set_ids(update.task_id or "", update.context_id or "")
 
     def task(self) -> Task | None:
         """Return the task so far, None until its status is known. Text that came in chunks is one part."""
@@ -95,7 +95,7 @@ class Folding:
                 return () if said and progress in (None, self._progress) else (update,)
             case ArtifactUpdate(artifact=artifact, append=False):
                 known = self.task()
-                held = None if known is None else _named(known.artifacts, artifact.artifact_id)
+                held = None if known is None else _find_artifact(known.artifacts, artifact.artifact_id)
                 more = None if held is None else following(held.parts, artifact.parts)
                 if more is None:
                     return (update,)
@@ -109,7 +109,7 @@ class Folding:
             self._fold.add(0, ArtifactChunk(grown, True, False))
             self._texts.clear()
 
-    def _named(self, task_id: str, context_id: str) -> None:
+    def _set_ids(self, task_id: str, context_id: str) -> None:
         self.task_id = self.task_id or task_id
         self.context_id = self.context_id or context_id
 
@@ -121,12 +121,12 @@ def missing(seen: Task, now: Task) -> tuple[Update, ...]:
     adjacent texts are joined, because servers keep each chunk as a part. If the answer is in the history (KAOS), the
     update is the task itself.
     """
-    if not (seen.artifacts or now.artifacts) and _answered(seen) != _answered(now):
+    if not (seen.artifacts or now.artifacts) and _last_answer(seen) != _last_answer(now):
         return (now,)
     ended = now.status.state in TERMINAL
     told: list[Update] = []
     for artifact in now.artifacts:
-        held = _named(seen.artifacts, artifact.artifact_id)
+        held = _find_artifact(seen.artifacts, artifact.artifact_id)
         more = None if held is None else following(held.parts, artifact.parts)
         if more == ():
             continue
@@ -197,12 +197,12 @@ def _says(status: TaskStatus) -> tuple[TaskState, tuple[Part, ...]]:
     return status.state, () if status.message is None else status.message.parts
 
 
-def _answered(task: Task) -> tuple[Part, ...]:
+def _last_answer(task: Task) -> tuple[Part, ...]:
     """Return the parts of the agent's last message in the history."""
     return next((each.parts for each in reversed(task.history) if each.role is Role.AGENT), ())
 
 
-def _named(artifacts: Iterable[Artifact], artifact_id: str) -> Artifact | None:
+def _find_artifact(artifacts: Iterable[Artifact], artifact_id: str) -> Artifact | None:
     return next((each for each in artifacts if each.artifact_id == artifact_id), None)
 
 

@@ -149,9 +149,7 @@ class Following:
         self._complained: set[str] = set()
 
     async def updates(self) -> AsyncGenerator[Update, None]:
-        """Yield the updates one by one, for callers that do not look at `folding` and `place` in between. The caller
-        must close it.
-        """
+        """Yield the updates one by one, for callers that ignore `folding` and `place`. The caller must close it."""
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 for update in batch:
@@ -400,9 +398,7 @@ class Following:
 
     @property
     def _answered(self) -> bool:
-        """Whether a send is over because its task asks the caller something new, not the question that the send
-        answers.
-        """
+        """Whether a send is over because its task asks something new, not the question that the send answers."""
         folding = self.folding
         return self._send is not None and folding.state in INTERRUPTED and folding.status != self._asked
 

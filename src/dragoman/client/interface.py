@@ -52,9 +52,7 @@ class Interface(Struct, frozen=True, kw_only=True):
 
 
 class Seen(Struct, frozen=True):
-    """The input of the rows: a card, the card's URL, and the agent's URL as the caller gave it, without a trailing
-    slash.
-    """
+    """The input of the rows: a card, its URL, and the agent's URL as the caller gave it, without a trailing slash."""
 
     card: Json
     card_url: str
@@ -134,8 +132,9 @@ def dialect_of(version: str) -> str | None:
 
 
 def _of_list(seen: Seen) -> list[Interface]:
-    """Read `supportedInterfaces` (A2A 1.0 §4.4.6). Lists older than 1.0 call the binding `transport`, and the version
-    is in the card.
+    """Read `supportedInterfaces` (A2A 1.0 §4.4.6).
+
+    Lists older than 1.0 call the binding `transport`, and leave the version to the card.
     """
     said = seen.card.get("protocolVersion")
     found = []
@@ -167,9 +166,7 @@ def _beeos(seen: Seen) -> list[Interface]:
 
 
 def _kaos(seen: Seen) -> list[Interface]:
-    """Use the URL where the card was found, as KAOS's own client does; the card's `url` is the host's own view of
-    itself.
-    """
+    """Use the URL where the card was found, as KAOS's own client does: the card's `url` is the host's own view."""
     return _rpc(seen.base + "/", "kaos") if "jsonrpc" in (seen.card["supportedProtocols"] or ()) else []
 
 

@@ -141,9 +141,7 @@ class Reading(Struct, frozen=True):
         return result
 
     def _check_id(self, came: object, body: bytes) -> None:
-        """Check the id of an answer. It may be a string or missing, as the exchange is ours alone; another call's id is
-        an error.
-        """
+        """Check the id of an answer. It may be text or missing, as the exchange is ours alone, but no other number."""
         if came != self.call_id and came is not None and str(came) != str(self.call_id):
             raise self._unreadable(f"expected an answer to the call {self.call_id}", body)
 

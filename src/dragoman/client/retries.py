@@ -101,8 +101,9 @@ class Again(Struct, frozen=True):
         return (self.clock.now_ms() - began_ms) / 1000 + wait_s > within_s
 
     def after_s(self, headers: Mapping[str, str]) -> float | None:
-        """Return how long an answer asks to wait (RFC 9110 §10.2.3), None if it does not. Header names are in lower
-        case.
+        """Return how long an answer asks to wait (RFC 9110 §10.2.3), None if it does not.
+
+        Header names are in lower case.
         """
         said = headers.get("retry-after", "").strip()
         if said.isascii() and said.isdigit():

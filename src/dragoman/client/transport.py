@@ -78,9 +78,7 @@ class _Call(Struct, frozen=True):
 
 
 class Transport:
-    """One endpoint of an agent. `headers` go with every request; `spoken` is the dialect, if it is not one of
-    Dragoman's.
-    """
+    """One endpoint of an agent. `headers` go with every request; `spoken` is a dialect that is not Dragoman's."""
 
     def __init__(
         self,
@@ -103,7 +101,7 @@ class Transport:
         self._rpc = interface.binding == JSONRPC
         self._subscribes_by = ""
         if (self.tongue.rpc if self._rpc else self.tongue.rest) is None:
-            raise ValueError(f"the dialect {self.tongue.name} is not spoken over {interface.binding}")
+            raise ValueError(f"the dialect {self.tongue.name} is not supported over {interface.binding}")
         declared = "X-A2A-Extensions" if self.tongue.name == "0.3" else "A2A-Extensions"  # A2A 0.3 §3.2.2, 1.0 §3.2.6
         self._headers = {
             "Accept": "application/json" if self._rpc else "application/a2a+json, application/json",

@@ -60,7 +60,7 @@ def answer(operation: Operation, value: object, read_part: ReadPart = hearing.pa
         case GetExtendedCard():
             return card_reading.card(value)
         case _:
-            raise Unfit("no answer to what is not asked in this dialect")
+            raise Unfit("no answer to an operation that this dialect lacks")
 
 
 def sent(value: object, read_part: ReadPart = hearing.part) -> Task | Message:

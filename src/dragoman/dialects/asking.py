@@ -41,7 +41,7 @@ def moment(ms: int) -> str:
 def segment(text: str, field: str) -> str:
     """Percent-encode one segment of a path. Text that a path would lose or change is refused."""
     if text in ("", ".", ".."):
-        raise InvalidParams(field, "is required" if not text else "cannot stand in a path")
+        raise InvalidParams(field, "is required" if not text else "cannot be part of a path")
     try:
         return quote(text, safe="")
     except UnicodeEncodeError:
@@ -76,8 +76,6 @@ def _not_unicode() -> InvalidParams:
 
 
 def no_earlier(sent: SendMessage, system: str) -> None:
-    """Raise UnsupportedOperation for a send with earlier messages: this system knows a conversation only by its
-    context.
-    """
+    """Raise UnsupportedOperation for a send with earlier messages: the system knows conversations by context only."""
     if sent.earlier:
-        raise UnsupportedOperation(f"{system} takes no earlier messages with a message: go on in their context_id")
+        raise UnsupportedOperation(f"{system} takes no earlier messages with a message: continue in their context_id")

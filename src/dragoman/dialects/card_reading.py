@@ -34,16 +34,16 @@ def card(value: object) -> AgentCard:
     given = members(value, "an agent card")
     found = given.get("capabilities")
     capabilities: Json = found if isinstance(found, dict) else {}
-    extended = _said(capabilities, "extendedAgentCard", "extended_agent_card")
+    extended = _flag(capabilities, "extendedAgentCard", "extended_agent_card")
     return AgentCard(
         name=text_in(given, "name") or "",
         description=text_in(given, "description") or "",
         supported_interfaces=tuple(_interfaces(given)),
         version=text_in(given, "version") or "",
         capabilities=AgentCapabilities(
-            streaming=_said(capabilities, "streaming"),
-            push_notifications=_said(capabilities, "pushNotifications", "push_notifications"),
-            extended_agent_card=_said(given, "supportsAuthenticatedExtendedCard") if extended is None else extended,
+            streaming=_flag(capabilities, "streaming"),
+            push_notifications=_flag(capabilities, "pushNotifications", "push_notifications"),
+            extended_agent_card=_flag(given, "supportsAuthenticatedExtendedCard") if extended is None else extended,
             extensions=tuple([_extension(each) for each in _objects(capabilities, "extensions") if each.get("uri")]),
         ),
         default_input_modes=texts_in(given, "defaultInputModes", "default_input_modes"),
@@ -142,7 +142,7 @@ def _requirements(given: Json) -> Iterator[dict[str, Any]]:
             yield {"schemes": scopes}
 
 
-def _said(given: Json, *names: str) -> bool | None:
+def _flag(given: Json, *names: str) -> bool | None:
     """Return a flag; None if it is absent."""
     return next((given[name] for name in names if isinstance(given.get(name), bool)), None)
 

@@ -43,9 +43,7 @@ _WINDOW = re.compile(r"([0-9]{1,9})s", re.ASCII)
 
 
 def dedupes_s(extensions: Sequence[dict[str, Any]]) -> float:
-    """Return for how long the agent recognises a message that is sent again, in seconds; 0 if its card does not say
-    that it does.
-    """
+    """Return for how many seconds the agent recognises a message that is sent again; 0 if its card does not say."""
     ours = next((each for each in extensions if each.get("uri") == DEDUPE), None)
     if ours is None:
         return 0.0

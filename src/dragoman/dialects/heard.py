@@ -142,13 +142,11 @@ def state(value: object) -> TaskState:
             return known
     elif isinstance(value, int) and 0 <= value < len(_NUMBERED) and not isinstance(value, bool):
         return _NUMBERED[value]
-    raise Unfit("the state of a task, as completed or TASK_STATE_COMPLETED")
+    raise Unfit("the state of a task, such as completed or TASK_STATE_COMPLETED")
 
 
 def timestamp(value: object) -> str:
-    """Read a time stamp into our form, UTC with milliseconds. Without an offset it is UTC; empty if it is not a time
-    stamp.
-    """
+    """Read a time stamp into our form, UTC with milliseconds; empty if it is not one. Without an offset it is UTC."""
     if not isinstance(value, str) or not value:
         return ""
     if len(value) == 24 and value[10] == "T" and value[19] == "." and value[23] == "Z" and value.isascii():

@@ -47,8 +47,9 @@ _URLS = ("uri", "fileWithUri", "file_with_uri", "url")
 
 
 def part(value: object, read_bytes: ReadBytes = raw_bytes, file_bytes: ReadBytes = raw_bytes) -> Part:
-    """Read a part by what it holds. A string is text. `read_bytes` decodes `bytes` and `raw`, `file_bytes` the file
-    bytes of 0.3's protobuf JSON.
+    """Read a part by what it holds. A string is text.
+
+    `read_bytes` decodes `bytes` and `raw`, `file_bytes` the file bytes of 0.3's protobuf JSON.
     """
     if isinstance(value, str):
         return Part(text=value)
@@ -138,7 +139,7 @@ def message(value: object, read_part: ReadPart = part) -> Message:
     given = members(value, "a message with role and parts")
     held = parts(given, read_part)
     return Message(
-        message_id=text_in(given, "messageId", "message_id") or _derived("msg", given),
+        message_id=text_in(given, "messageId", "message_id") or _derive_id("msg", given),
         role=role(given.get("role")),
         parts=held,
         context_id=context_of(given),
@@ -315,7 +316,7 @@ def _tokens(given: Json, *names: str) -> int | None:
     return None
 
 
-def _derived(prefix: str, given: Any) -> str:
+def _derive_id(prefix: str, given: Any) -> str:
     """Derive an id from the content, so that the same content has the same id."""
     said = msgspec.json.encode(given, order="deterministic")
     return f"{prefix}-{hashlib.blake2b(said, digest_size=8).hexdigest()}"

@@ -70,14 +70,14 @@ def decode_request(
         params = b"{}"
     elif params[0] != _OBJECT:
         raise InvalidParams("params", "must be an object")
-    return Request(_checked_id(bytes(envelope.id)), envelope.method, params)
+    return Request(_check_id(bytes(envelope.id)), envelope.method, params)
 
 
 def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES) -> bytes:
     """Return the id for the answer to a refused body: its own if it can be read, else null. Never raises."""
     try:
         json_bounds.check(body, max_depth, max_values)
-        return _checked_id(bytes(_ONLY_ID.decode(body).id))
+        return _check_id(bytes(_ONLY_ID.decode(body).id))
     except (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return NULL_ID
 
@@ -92,7 +92,7 @@ def around_error(request_id: bytes) -> tuple[bytes, bytes]:
     return b'{"jsonrpc":"2.0","id":' + request_id + b',"error":', b"}"
 
 
-def _checked_id(raw: bytes) -> bytes:
+def _check_id(raw: bytes) -> bytes:
     if not raw:
         raise InvalidRequest("id is missing: every A2A call is answered, so notifications are not taken")
     if len(raw) > MAX_ID_BYTES:

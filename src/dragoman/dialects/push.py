@@ -21,9 +21,7 @@ _BEARER = "Bearer"
 
 
 def official(config: PushConfig) -> Headers:
-    """Put `authentication` into `Authorization`, and `token` into its own header; a token alone also as Bearer (DESIGN
-    §7).
-    """
+    """Put `authentication` into `Authorization`, `token` into a header of its own, alone also as Bearer (DESIGN §7)."""
     headers: Headers = []
     bearer = config.scheme is None or config.scheme.lower() == _BEARER.lower()
     if config.credentials is not None:

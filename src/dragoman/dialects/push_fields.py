@@ -46,7 +46,7 @@ def check(
         if text is not None and (fault := header_fault(text)):
             violations.append((field, fault))
     if config.scheme is not None and not _SCHEME.fullmatch(config.scheme):
-        violations.append((f"{inside}scheme", "must be the name of a scheme, as Bearer"))
+        violations.append((f"{inside}scheme", "must be the name of a scheme, such as Bearer"))
     if config.secret is not None and (fault := _secret_fault(config.secret, secret_min)):
         violations.append((f"{path}secret", fault))
     if len(config.id) > MAX_ID or "\0" in config.id:

@@ -96,7 +96,7 @@ def of(
     given = _member(value)
     code, data = given.get("code"), given.get("data")
     known: Json = data if isinstance(data, dict) else given
-    kind = _worded(given, known, words)
+    kind = _find_by_word(given, known, words)
     if kind is None and status in _OF_THE_REQUEST:
         kind = statuses.get(status)
     if kind is None and isinstance(code, int):
@@ -129,7 +129,7 @@ def _member(value: object) -> Json:
     return details if isinstance(details, dict) and isinstance(details.get("code"), int) else inner
 
 
-def _worded(given: Json, data: Json, words: Mapping[str, Kind]) -> Kind | None:
+def _find_by_word(given: Json, data: Json, words: Mapping[str, Kind]) -> Kind | None:
     for word in _words(given, data):
         if word in words:
             return words[word]
@@ -169,7 +169,7 @@ def untold(error: A2AError) -> bool:
     return isinstance(error, errors.InternalError | errors.InvalidRequest) and error.message == UNTOLD
 
 
-def _listed(data: Json, name: str) -> tuple[str, ...]:
+def _texts(data: Json, name: str) -> tuple[str, ...]:
     """Read a list, or a text with commas, as in the metadata of an ErrorInfo."""
     return texts_in(data, name) or tuple(each for each in (text_in(data, name) or "").split(",") if each)
 
@@ -209,7 +209,7 @@ _MADE: Mapping[Kind, Callable[[str, Json], A2AError]] = {
     errors.PushNotificationNotSupported: lambda text, data: errors.PushNotificationNotSupported(),
     errors.ExtensionSupportRequired: lambda text, data: errors.ExtensionSupportRequired(text_in(data, "uri") or ""),
     errors.VersionNotSupported: lambda text, data: errors.VersionNotSupported(
-        text_in(data, "version") or "", _listed(data, "supportedVersions")
+        text_in(data, "version") or "", _texts(data, "supportedVersions")
     ),
     errors.AgentNotFound: lambda text, data: errors.AgentNotFound(text_in(data, "agent") or ""),
     errors.AgentOffline: lambda text, data: errors.AgentOffline(text_in(data, "agent") or ""),

@@ -184,7 +184,7 @@ def of_rest(
     asked = Asked(mount_of(mount), version_of(version), "path", legacy=legacy, user_agent=user_agent)
     if vendor:
         own = protoagent.REST if asked.mount is Mount.PROTOAGENT else BEEOS_REST
-        return own if asked.official else _refused(own, VersionNotSupported(asked.version))
+        return own if asked.official else _refuse(own, VersionNotSupported(asked.version))
     dialect = _first(RESTS, asked)
     assert isinstance(dialect, Dialect)
     return dialect
@@ -214,7 +214,7 @@ def _first(rows: Sequence[Row], asked: Asked) -> Dialect | ByTask:
     return next(row.then(asked) for row in rows if row.when(asked))
 
 
-def _refused(dialect: Dialect, error: A2AError) -> Dialect:
+def _refuse(dialect: Dialect, error: A2AError) -> Dialect:
     def refuse(*_: object) -> NoReturn:
         raise error
 
@@ -229,18 +229,18 @@ def _unknown_method(asked: Asked) -> Dialect:
 
 
 def _unknown_version(asked: Asked) -> Dialect:
-    return _refused(v03.JSONRPC if "/" in asked.name else v1.JSONRPC, VersionNotSupported(asked.version))
+    return _refuse(v03.JSONRPC if "/" in asked.name else v1.JSONRPC, VersionNotSupported(asked.version))
 
 
 def _unknown_version_at_tenant(asked: Asked) -> Dialect:
     """Refuse an unknown version. BeeOS's gateway also knows 1.0 and 0.3, and refuses every other one."""
     if _only_1(asked) or _only_03(asked):
         return _unknown_version(asked)
-    return _refused(beeos.JSONRPC, VersionNotSupported(asked.version))
+    return _refuse(beeos.JSONRPC, VersionNotSupported(asked.version))
 
 
 def _no_version(_: Asked) -> Dialect:
-    return _refused(v1.JSONRPC, VersionNotSupported("", ("1.0", "0.3"), f"{_SEND_HEADER}method"))
+    return _refuse(v1.JSONRPC, VersionNotSupported("", ("1.0", "0.3"), f"{_SEND_HEADER}method"))
 
 
 def _by_task(**stored: Dialect) -> Callable[[Asked], Dialect | ByTask]:
@@ -337,19 +337,19 @@ def _rest_03(asked: Asked) -> Dialect:
 
 def _unknown_rest_version(asked: Asked) -> Dialect:
     dialect = _rest_03(asked) if asked.legacy else v1.REST
-    return _refused(dialect, VersionNotSupported(asked.version))
+    return _refuse(dialect, VersionNotSupported(asked.version))
 
 
 def _new_version_on_old_path(asked: Asked) -> Dialect:
-    return _refused(v1.REST, VersionNotSupported("1.0", ("0.3",), "paths below /v1 are 0.3, leave /v1 out"))
+    return _refuse(v1.REST, VersionNotSupported("1.0", ("0.3",), "paths below /v1 are 0.3, leave /v1 out"))
 
 
 def _old_version_on_new_path(asked: Asked) -> Dialect:
-    return _refused(v1.REST, VersionNotSupported("0.3", ("1.0",), "HTTP+JSON of 0.3 is below /v1"))
+    return _refuse(v1.REST, VersionNotSupported("0.3", ("1.0",), "HTTP+JSON of 0.3 is below /v1"))
 
 
 def _no_rest_version(asked: Asked) -> Dialect:
-    return _refused(v1.REST, VersionNotSupported("", ("1.0", "0.3"), f"{_SEND_HEADER}path"))
+    return _refuse(v1.REST, VersionNotSupported("", ("1.0", "0.3"), f"{_SEND_HEADER}path"))
 
 
 RESTS: tuple[Row, ...] = (

@@ -91,9 +91,7 @@ def parsed(address: str) -> Address | None:
 
 
 def fault(address: str) -> str | None:
-    """Return why an address may not be dialled, as its kind (`a private address`); None if it is on the public
-    internet.
-    """
+    """Return why an address may not be dialled (`a private address`); None if it is on the public internet."""
     return Guard()(address)
 
 

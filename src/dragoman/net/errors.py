@@ -62,6 +62,7 @@ class TooLarge(EgressError):
 
 
 class Unresolved(OSError):
-    """A host has no address, or DNS does not say. The message completes a sentence that begins with the host's name. An
-    OSError, as in all resolvers.
+    """A host has no address, or DNS does not say. An OSError, as in all resolvers.
+
+    The message completes a sentence that begins with the host's name.
     """

@@ -66,7 +66,7 @@ def requested(to: Target, headers: Mapping[str, str], body: bytes | None, method
     try:
         return f"{start}{length}{lines}\r\n".encode() + (body or b"")
     except UnicodeEncodeError as error:  # half of a surrogate pair
-        raise BadUrl(to.shown, "a header of the request holds what is not text") from error
+        raise BadUrl(to.shown, "a header of the request is not valid Unicode text") from error
 
 
 @lru_cache(STARTS_MAX)
@@ -74,7 +74,7 @@ def _start(to: Target, method: str, names: tuple[str, ...]) -> str:
     """Build the part that all requests to a target with headers of these names share. Raises BadUrl."""
     path, host = to.url[to.url.find("/", len(to.scheme) + 3) :], to.host.removesuffix(".")
     if _PATH.fullmatch(path) is None or _HOST.fullmatch(host) is None or _METHOD.fullmatch(method) is None:
-        raise BadUrl(repr(to.shown), "its host or path holds what cannot be sent")
+        raise BadUrl(repr(to.shown), "its host or path has characters that cannot be sent")
     written = "".join([f"{name}\n" for name in names])
     if _NAMES.fullmatch(written) is None or written.count("\n") != len(names):
         raise BadUrl(to.shown, "a header of the request has a name that cannot be sent")
@@ -166,9 +166,7 @@ class Answer:
             self.close()
 
     def close(self) -> None:
-        """Stop parsing. The parser refers back to this object, and dropping it here leaves no cycle to the garbage
-        collector.
-        """
+        """Stop parsing. The parser refers back to this object, so it is dropped to leave no cycle."""
         self._parser = None
 
     def _take(self, parser: HttpResponseParser, data: bytes) -> None:

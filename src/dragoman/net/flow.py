@@ -108,8 +108,9 @@ class Flow:
         self._timer.cancel()
 
     def _look(self) -> None:
-        """Close the connection if the current wait is too long. One timer serves all waits: a timer for each would cost
-        a third of a read.
+        """Close the connection if the current wait is too long.
+
+        One timer serves all waits: a timer for each would cost a third of a read.
         """
         now = self._loop.time()
         if now >= self._late_at:

@@ -83,8 +83,9 @@ class Resolver:
             await channel.driver.close()
 
     async def _open(self) -> _Channel:
-        """Return the newest channel, or a new one if that is too old, and count a lookup on it. Old channels close once
-        they are idle.
+        """Return the newest channel, or a new one if that is too old, and count a lookup on it.
+
+        Old channels close once they are idle.
         """
         now, idle = asyncio.get_running_loop().time(), []
         if not self._channels or now - self._channels[-1].opened_s >= self._kept_s:

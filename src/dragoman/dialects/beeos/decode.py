@@ -118,7 +118,7 @@ def _update(fields: Fields) -> UpdateStatus:
     return UpdateStatus(
         id=task_id,
         state=_state(status),
-        parts=_said(status),
+        parts=_decode_status_parts(status),
         progress=_progress(status.object("progress")),
         lease=fields.text("lease") or None,
     )
@@ -127,11 +127,11 @@ def _update(fields: Fields) -> UpdateStatus:
 def _state(status: Fields) -> TaskState:
     state = STATES.get(status.required_text("state"))
     if state is None:
-        raise InvalidParams(status.at("state"), "must be a task state, as working or input-required")
+        raise InvalidParams(status.at("state"), "must be a task state, such as working or input-required")
     return state
 
 
-def _said(status: Fields) -> tuple[Part, ...]:
+def _decode_status_parts(status: Fields) -> tuple[Part, ...]:
     """Decode the worker's message: a string, or a message with parts."""
     said = status.find("message")
     if said is None or isinstance(said, str):

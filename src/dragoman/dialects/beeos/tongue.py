@@ -107,7 +107,7 @@ def _send(sent: SendMessage) -> Json:
 
 
 def _page(asked: ListTasks) -> Json:
-    """Encode a request for a page. The token of a page is its offset, as `_listed` returns it."""
+    """Encode a request for a page. The token of a page is its offset, as `_read_page` returns it."""
     if asked.context_id is not None or asked.state is not None or asked.status_after_ms is not None:
         raise lacks(SYSTEM, "choice among tasks", "list them all, by page_size and page_token")
     return {"limit": asked.page_size, "offset": _offset(asked) or None}
@@ -118,7 +118,7 @@ def _offset(asked: ListTasks) -> int:
     if not token:
         return asked.offset
     if not (token.isascii() and token.isdigit() and len(token) < 16):
-        raise InvalidParams("pageToken", "must be one that BeeOS's last page gave, which is a number")
+        raise InvalidParams("pageToken", "must be the token of BeeOS's last page, which is a number")
     return int(token)
 
 
@@ -146,14 +146,14 @@ def _status(said: UpdateStatus) -> Json:
 def _answer(operation: Operation, value: object) -> Answer:
     match operation:
         case ListTasks():
-            return _listed(operation, value)
+            return _read_page(operation, value)
         case CompleteTask() | UpdateStatus():
             return answers.task(value)
         case _:
             return answers.answer(operation, value)
 
 
-def _listed(operation: ListTasks, value: object) -> TaskList:
+def _read_page(operation: ListTasks, value: object) -> TaskList:
     """Read `{"tasks", "total", "limit", "offset"}`, or a bare list; the next page begins after this one."""
     page = answers.task_list(value)
     end = _offset(operation) + len(page.tasks)

@@ -27,9 +27,7 @@ def decode(method: str, params: bytes) -> Operation:
 
 
 def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
-    """Decode a send. A message needs no id; its context may be in `params`; a webhook may be in `params` or in
-    `configuration`.
-    """
+    """Decode a send. A message needs no id; its context may be in `params`, a webhook there or in `configuration`."""
     members = without(fields, *INLINE).members
     said, configuration = fields.object("message"), fields.object("configuration")
     if said is not None:
@@ -44,9 +42,7 @@ def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
 
 
 def _subscribe(fields: Fields) -> Operation:
-    """Decode `tasks/subscribe`. With a message it makes a task and follows it; without one it follows the task that it
-    names.
-    """
+    """Decode `tasks/subscribe`. With a message it makes a task and follows it, else it follows the named task."""
     return _send(fields, StreamMessage) if fields.has("message") else Subscribe(id=_task_id(fields))
 
 

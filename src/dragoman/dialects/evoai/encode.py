@@ -60,7 +60,7 @@ def encode_result(operation: Operation, result: Result) -> bytes:
             dated = not isinstance(operation, SendMessage)
             return msgspec.json.encode(task(result, history_limit(operation), dated=dated))
         case CreatePushConfig(), PushConfig():
-            return msgspec.json.encode(_configured(result))
+            return msgspec.json.encode(_encode_registration(result))
         case DeletePushConfig(), None:
             return msgspec.json.encode({"success": True, "taskId": operation.task_id})
         case _, AgentCard():
@@ -75,7 +75,7 @@ def encode_snapshot(record: Record, history_length: int | None) -> bytes:
         case TaskState.SUBMITTED:
             return _frame(record.head, {"state": "submitted"})
         case TaskState.WORKING:
-            return _working(record.head, record.progress, _text(record) or _joined(_said(record)))
+            return _working(record.head, record.progress, _text(record) or _join_text(_status_parts(record)))
         case TaskState.FAILED | TaskState.REJECTED:
             return _failure(record.head, record.status.message)
         case _:
@@ -95,7 +95,7 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
         case MessageReceived() | Delegated() | Noted():
             return ()
         case ArtifactChunk():
-            told = _text(record) if record is not None else _joined(event.artifact.parts)
+            told = _text(record) if record is not None else _join_text(event.artifact.parts)
             return (_working(head, None, told),) if told else ()
         case StatusChanged():
             return (_status_frame(head, event, record),)
@@ -140,7 +140,7 @@ def message(said: Message) -> Json:
     return members
 
 
-def _configured(config: PushConfig) -> Json:
+def _encode_registration(config: PushConfig) -> Json:
     """Build the answer to a registration: the documented members, then those of the source."""
     events = [f"task.{each}" for each in config.events]
     shown: Json = {"configured": True, "configId": config.id, "url": config.url, "events": events}
@@ -196,22 +196,22 @@ def _answer(record: Record, *, files: bool) -> Json | None:
 
     All text is in one part. After it come the other parts of its status and, with `files`, those of its artifacts.
     """
-    said = _said(record)
+    said = _status_parts(record)
     match record.state:
         case TaskState.COMPLETED:
             held = [each for artifact in record.artifacts for each in artifact.parts] if files else []
             rest = [each for each in (*said, *held) if each.text is None]
-            texts = dict.fromkeys((_text(record), _joined(said)))
+            texts = dict.fromkeys((_text(record), _join_text(said)))
             text = "\n".join(each for each in texts if each)
             return _agent((Part(text=text), *rest) if text or not rest else rest)
         case TaskState.WORKING:
-            text = _text(record) or _joined(said)
+            text = _text(record) or _join_text(said)
             return _agent((Part(text=text),)) if text else None
         case _:
             return _agent(said) if said else None
 
 
-def _said(record: Record) -> Sequence[Part]:
+def _status_parts(record: Record) -> Sequence[Part]:
     """Return the parts of the status message, unless it only repeats the progress."""
     said = record.status.message
     return () if said is None or _repeats(said, record.progress) else said.parts
@@ -232,10 +232,10 @@ def _repeats(said: Message, progress: Progress | None) -> bool:
 
 def _text(record: Record) -> str:
     """Return the text of all artifacts so far."""
-    return _joined([each for artifact in record.artifacts for each in artifact.parts])
+    return _join_text([each for artifact in record.artifacts for each in artifact.parts])
 
 
-def _joined(parts: Sequence[Part]) -> str:
+def _join_text(parts: Sequence[Part]) -> str:
     return "\n".join([each.text for each in parts if each.text is not None])
 
 

@@ -122,7 +122,7 @@ def _set_webhook(task_id: str, webhook: Json | None) -> RpcCall:
 def _webhook(config: PushConfig) -> Json:
     """Encode a webhook in the words of Evo AI's browser client. Raises UnsupportedOperation if its URL is not https."""
     if not config.url.lower().startswith("https://"):
-        raise UnsupportedOperation(f"{SYSTEM} calls no webhooks but those at https:// URLs")
+        raise UnsupportedOperation(f"{SYSTEM} calls only webhooks at https:// URLs")
     written = calling.webhook(config)
     del written["url"]
     authentication = written.pop("authentication", {"type": "none"})
@@ -135,11 +135,11 @@ def _answer(operation: Operation, value: object) -> Answer:
         case SendMessage() if isinstance(value, dict) and "final" in value:
             return hearing.task(value)  # as the last frame of a stream
         case CancelTask() if isinstance(value, dict) and _acknowledges(value):
-            return _asked_to_stop(operation, value)
+            return _read_cancellation(operation, value)
         case CreatePushConfig():
-            return _configured(operation.config, members(value, "what was configured"))
+            return _read_registration(operation.config, members(value, "what was configured"))
         case GetPushConfig():
-            return _kept(operation, value)
+            return _read_stored(operation, value)
         case _:
             return answers.answer(operation, value)
 
@@ -149,7 +149,7 @@ def _acknowledges(given: Json) -> bool:
     return "success" in given and "status" not in given
 
 
-def _asked_to_stop(operation: CancelTask, given: Json) -> Task:
+def _read_cancellation(operation: CancelTask, given: Json) -> Task:
     """Read `{"success", "message"}`: the cancellation was requested, and the task's state is not known."""
     if given["success"] is False:
         raise Unfit("a task that was canceled")
@@ -158,7 +158,7 @@ def _asked_to_stop(operation: CancelTask, given: Json) -> Task:
     return Task(id=operation.id, context_id="", status=status)
 
 
-def _configured(config: PushConfig, given: Json) -> PushConfig:
+def _read_registration(config: PushConfig, given: Json) -> PushConfig:
     """Read `{"configured", "configId", "url", "events"}` or `{"success", "taskId"}`: the webhook as it was sent,
     updated from the answer, without its secrets, as other systems return it.
     """
@@ -173,7 +173,7 @@ def _configured(config: PushConfig, given: Json) -> PushConfig:
     )
 
 
-def _kept(operation: GetPushConfig, value: object) -> PushConfig | None:
+def _read_stored(operation: GetPushConfig, value: object) -> PushConfig | None:
     """Read a stored webhook, which Evo AI returns in the words of the client that sent it."""
     given = members(value, "a webhook with a url")
     inner = given.get("pushNotificationConfig", given)

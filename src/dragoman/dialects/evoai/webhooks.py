@@ -67,9 +67,7 @@ def inline(*where: Fields | None) -> PushConfig | None:
 
 
 def push_config(fields: Fields, task_id: str) -> PushConfig:
-    """Decode a webhook under any of its names: a list of `schemes`, one `type`, or an `Authorization` among its
-    `headers`.
-    """
+    """Decode a webhook under any of its names: `schemes`, one `type`, or an `Authorization` among its `headers`."""
     inside = "webhookAuthenticationInfo" if not fields.has("authentication") else "authentication"
     given = fields.object(inside)
     scheme, credentials = _of_headers(fields) if given is None else _authentication(given)
@@ -117,7 +115,7 @@ def _of_headers(fields: Fields) -> tuple[str | None, str | None]:
     if (name := named.get("authorization")) is not None:
         scheme, _, credentials = headers.required_text(name).partition(" ")
         if not credentials.strip():
-            raise InvalidParams(headers.at(name), "must be a scheme and credentials, as Bearer …")
+            raise InvalidParams(headers.at(name), "must be a scheme and credentials, such as Bearer …")
         return scheme, credentials.strip()
     if (name := named.get(API_KEY_HEADER.lower())) is not None:
         return API_KEY, headers.required_text(name)

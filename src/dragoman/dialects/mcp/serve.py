@@ -125,7 +125,7 @@ def decode(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int 
         params = b"{}"
     elif params[0] != _OBJECT:
         raise InvalidParams("params", "must be an object")
-    return Request(_checked(raw_id, "id"), message.method, params) if raw_id else Notification(message.method, params)
+    return Request(_check_id(raw_id, "id"), message.method, params) if raw_id else Notification(message.method, params)
 
 
 def greeting(params: bytes) -> Greeting:
@@ -147,7 +147,7 @@ def tool_call(params: bytes) -> ToolCall:
     if meta.has("progressToken"):
         found = _META.decode(params)._meta
         assert found is not None
-        token = _checked(bytes(found.progress_token), "_meta.progressToken")
+        token = _check_id(bytes(found.progress_token), "_meta.progressToken")
     arguments = fields.object("arguments") or Fields({}, "arguments")
     traceparent = meta.find("traceparent")
     return ToolCall(
@@ -176,7 +176,7 @@ def tells(asked: str) -> bool:
 def cancelled(params: bytes) -> bytes:
     """Return the raw id of the request that `notifications/cancelled` is about."""
     read(params)
-    return _checked(bytes(_IDS.decode(params).request_id), "requestId")
+    return _check_id(bytes(_IDS.decode(params).request_id), "requestId")
 
 
 def reply(result: bytes | None) -> Reply:
@@ -198,7 +198,7 @@ def reply(result: bytes | None) -> Reply:
     return Reply(answer if isinstance(answer, str) else msgspec.json.encode(answer).decode())
 
 
-def _checked(raw: bytes, field: str) -> bytes:
+def _check_id(raw: bytes, field: str) -> bytes:
     """Check that an id is a string or an integer (2025-11-25, Requests), and return it unchanged; null is refused."""
     if raw[:1] == b'"' or raw.removeprefix(b"-").isdigit():
         if len(raw) > MAX_ID_BYTES:

@@ -38,7 +38,7 @@ def asked(arguments: Fields, message_id: str) -> Asked:
     parts += [_file(file) for file in arguments.objects("files")]
     if not parts:
         if task_id is None:
-            raise InvalidParams(arguments.at("message"), "is required: say what the agent shall do")
+            raise InvalidParams(arguments.at("message"), "is required: say what the agent should do")
         return Asked(None, task_id)
     message = Message(message_id=message_id, role=Role.USER, parts=tuple(parts), context_id=context_id, task_id=task_id)
     return Asked(message, task_id or "")

@@ -42,7 +42,7 @@ def encode_task(record: Record, version: str) -> bytes:
     content = [block for artifact in record.artifacts for block in _blocks(record, artifact, links)]
     question = _question(record)
     if question is not None:
-        content += list(_said(record, question, links))
+        content += list(_encode_message(record, question, links))
     content.append(_text(_how_to_go_on(record), FOR_THE_MODEL))
     return _ENCODER.encode(
         {
@@ -60,7 +60,7 @@ def encode_refusal(error: A2AError) -> bytes:
 
 def text_of(parts: tuple[Part, ...]) -> str:
     """Return the parts as text, including URLs and structured values."""
-    return "\n".join(text for part in parts if (text := _worded(part)) is not None)
+    return "\n".join(text for part in parts if (text := _render_text(part)) is not None)
 
 
 def state_of(record: Record) -> str:
@@ -98,7 +98,7 @@ def _text(text: str, annotations: dict[str, Any] | None = None) -> dict[str, Any
     return block
 
 
-def _worded(part: Part) -> str | None:
+def _render_text(part: Part) -> str | None:
     if part.text is not None:
         return part.text
     if part.url is not None:
@@ -106,7 +106,7 @@ def _worded(part: Part) -> str | None:
     return None if part.data is UNSET else msgspec.json.encode(part.data).decode()
 
 
-def _said(record: Record, message: Message, links: bool) -> Iterator[dict[str, Any]]:
+def _encode_message(record: Record, message: Message, links: bool) -> Iterator[dict[str, Any]]:
     for number, part in enumerate(message.parts):
         yield _block(part, _uri(record, message.message_id, number, part), links)
 
@@ -130,7 +130,7 @@ def _block(part: Part, uri: str, links: bool) -> dict[str, Any]:
         if part.media_type is not None:
             link["mimeType"] = part.media_type
         return link
-    return _text(_worded(part) or "")
+    return _text(_render_text(part) or "")
 
 
 def _leads_somewhere(url: str) -> bool:

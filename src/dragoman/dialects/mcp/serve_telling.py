@@ -41,7 +41,7 @@ QUESTION = "answer"
 
 INSTRUCTIONS = (
     "Each tool is a skill of an agent. An agent is told in words what to do, and may take its time. Its result names a "
-    "task and a conversation: send context_id to go on in the conversation. If its state is input-required, the agent "
+    "task and a conversation: send context_id to continue the conversation. If its state is input-required, the agent "
     "has asked something: call the same tool again with the answer and task_id."
 )
 
@@ -102,9 +102,7 @@ class Growing:
         self._total = 0
 
     def told(self, progress: Progress | None, text: str = "") -> bytes:
-        """Encode a notification with the agent's progress and its message; with None it only says that the agent is at
-        work.
-        """
+        """Encode a notification with the agent's progress and message; None: it only says that the agent is at work."""
         params: dict[str, Any] = {"progressToken": self._token}
         if progress is not None:
             self._total = progress.total
@@ -126,9 +124,7 @@ def log(agent: str, text: str) -> bytes:
 
 
 def question_id(task_id: str, seq: int) -> str:
-    """Build the id of the request that asks the question in the task's event `seq`. The id says where the answer
-    belongs.
-    """
+    """Build the id of the request that asks the question in the task's event `seq`; it says where the answer goes."""
     return f"{task_id}/{seq}"
 
 

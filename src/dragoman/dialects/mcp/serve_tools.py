@@ -35,7 +35,7 @@ INPUT = Raw(
             "properties": {
                 "message": {
                     "type": "string",
-                    "description": "What the agent shall do, or the answer to its question, in words. Empty, with "
+                    "description": "What the agent should do, or the answer to its question, in words. Empty, with "
                     "task_id: wait for that task, and send nothing.",
                 },
                 "data": {"type": "object", "description": "Structured input, if the agent takes any."},
@@ -54,7 +54,7 @@ INPUT = Raw(
                 },
                 "context_id": {
                     "type": "string",
-                    "description": "Goes on in an earlier conversation: the context_id of its result.",
+                    "description": "Continues an earlier conversation: the context_id of its result.",
                 },
                 "task_id": {
                     "type": "string",
@@ -164,13 +164,13 @@ def encode_page(listed: list[Tool], profiles: Mapping[str, Profile], cursor: str
     if cursor is not None and not _NAME.fullmatch(cursor):
         raise InvalidParams("cursor", "must be the nextCursor of an earlier page, or left out")
     rest = listed if cursor is None else [tool for tool in listed if tool.name > cursor]
-    page: dict[str, Any] = {"tools": [_told(tool, profiles[tool.agent]) for tool in rest[:PAGE]]}
+    page: dict[str, Any] = {"tools": [_encode_tool(tool, profiles[tool.agent]) for tool in rest[:PAGE]]}
     if len(rest) > PAGE:
         page["nextCursor"] = rest[PAGE - 1].name
     return msgspec.json.encode(page)
 
 
-def _told(tool: Tool, profile: Profile) -> dict[str, Any]:
+def _encode_tool(tool: Tool, profile: Profile) -> dict[str, Any]:
     skill = tool.skill
     title = profile.name
     said = [profile.description]

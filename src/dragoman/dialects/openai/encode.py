@@ -64,9 +64,7 @@ def _finish_reason(message: Message | None) -> str:
 
 
 def _last_words(message: Message | None) -> str:
-    """Return the final message of an agent that completed its task with a message alone; empty if it only says why it
-    was cut off.
-    """
+    """Return the message of an agent that completed its task with words alone; empty if it only explains a cut-off."""
     return "" if message is None or _finish_reason(message) != "stop" else text_of(message.parts)
 
 
@@ -140,11 +138,11 @@ class Chunks:
                     frames += self.failed(error)
                 elif state in INTERRUPTED:
                     frames += self._text(text_of(message.parts) if message is not None else "", goes_on=False)
-                    frames += self._finished()
+                    frames += self._finish()
                 elif state is TaskState.COMPLETED:
                     if not self._wrote:
                         frames += self._text(_last_words(message), goes_on=False)
-                    frames += self._finished(_finish_reason(message))
+                    frames += self._finish(_finish_reason(message))
             case _:
                 pass
         return frames
@@ -162,7 +160,7 @@ class Chunks:
         self._wrote = True
         return [self._chunk({"content": text})]
 
-    def _finished(self, reason: str = "stop") -> list[bytes]:
+    def _finish(self, reason: str = "stop") -> list[bytes]:
         self.over = True
         frames = [self._chunk({}, reason)]
         if self._tells_usage:

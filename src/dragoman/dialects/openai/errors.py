@@ -13,8 +13,9 @@ from dragoman.model.errors import A2AError, AgentFailed, AgentNotFound, InvalidP
 
 
 class Row(Struct, frozen=True):
-    """The encoding of one error. `again`: whether a client may repeat the request by itself, as the official ones do at
-    408, 409, 429 and 5xx.
+    """The encoding of one error.
+
+    `again`: whether a client may repeat the request by itself, as the official ones do at 408, 409, 429 and 5xx.
     """
 
     status: int

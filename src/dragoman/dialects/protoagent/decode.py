@@ -31,7 +31,7 @@ def decode(method: str, params: bytes) -> Operation:
     Raises MethodNotFound if protoAgent has no such method, InvalidParams if a parameter is missing or wrong.
     """
     operation = plain.decode(method, params, _METHODS, SENDS, fills=True)
-    return _hinted(operation) if isinstance(operation, SendMessage) else operation
+    return _apply_hint(operation) if isinstance(operation, SendMessage) else operation
 
 
 def decode_rest(request: RestRequest) -> Operation:
@@ -54,7 +54,7 @@ def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
     return send(Fields(fields.members | filled_in, fields.path), kind)
 
 
-def _hinted(sent: SendMessage) -> SendMessage:
+def _apply_hint(sent: SendMessage) -> SendMessage:
     if sent.skill is not None or (sent.metadata is None and sent.message.metadata is None):
         return sent
     return replace(sent, skill=_hint(sent.metadata) or _hint(sent.message.metadata))

@@ -121,7 +121,7 @@ def status_update(head: TaskHead, event: StatusChanged) -> Json:
     if said is None and call is not None:
         said = Message(message_id=head.id, role=Role.AGENT, parts=(), context_id=head.context_id, task_id=head.id)
     if said is not None:
-        said = replace(said, parts=(*_marked(said.parts), *([call] if call is not None else ())))
+        said = replace(said, parts=(*_mark_parts(said.parts), *([call] if call is not None else ())))
     metadata = {name: value for name, value in (event.metadata or {}).items() if name != TOOL_CALL} or None
     return v03.status_update(head, replace(event, message=said, metadata=metadata))
 
@@ -130,7 +130,7 @@ def marked_artifact(artifact: Artifact) -> Artifact:
     """Return the artifact with its data parts marked."""
     if all(media_type(part) is None for part in artifact.parts):
         return artifact
-    return replace(artifact, parts=_marked(artifact.parts))
+    return replace(artifact, parts=_mark_parts(artifact.parts))
 
 
 def _whole_artifacts(record: Record) -> tuple[bytes, ...]:
@@ -144,5 +144,5 @@ def _webhook(config: PushConfig) -> Json:
     return {"taskId": config.task_id, "pushNotificationConfig": {"url": shown.pop("url"), **shown}}
 
 
-def _marked(parts: Sequence[Part]) -> tuple[Part, ...]:
+def _mark_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple([marked(part) for part in parts])

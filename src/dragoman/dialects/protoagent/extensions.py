@@ -47,9 +47,7 @@ Json = dict[str, Any]
 
 
 def cost(record: Record) -> Json:
-    """Build `usage` and `durationMs`. Usage that the agent did not report is zeros; the time runs up to the last
-    status.
-    """
+    """Build `usage` and `durationMs`, up to the last status. Usage that the agent did not report is zeros."""
     used = record.usage or Usage()
     duration_ms = record.duration_ms
     if duration_ms is None:

@@ -16,9 +16,7 @@ from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 
 
 def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """Encode a status update; for the current task, one with its current status. An artifact, if asked for, is an
-    update too.
-    """
+    """Encode a status update; without an event, one with the current status. A chosen artifact is an update too."""
     if isinstance(told, Artifact):
         whole = ArtifactChunk(marked_artifact(told), append=False, last_chunk=True)
         return msgspec.json.encode(artifact_update(head, whole))

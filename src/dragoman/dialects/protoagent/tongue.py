@@ -112,16 +112,16 @@ def _webhook_id(asked: GetPushConfig | DeletePushConfig) -> Json:
 
 def _answer(operation: Operation, value: object) -> Answer:
     answer = answers.answer(operation, value, _part)
-    return _priced(answer, value) if isinstance(answer, Task) else answer
+    return _add_cost(answer, value) if isinstance(answer, Task) else answer
 
 
 def _update(value: object) -> Update:
     told = hearing.update(value, _part)
     match told:
         case Task():
-            return _priced(told, value)
+            return _add_cost(told, value)
         case ArtifactUpdate():
-            cost = _told_by([told.artifact])
+            cost = _find_cost([told.artifact])
             return told if cost is None else replace(told, usage=hearing.usage(cost.get("usage")))
         case _:
             return told
@@ -137,10 +137,10 @@ def _part(value: object) -> Part:
     return replace(part, media_type=kind, metadata=rest or None)
 
 
-def _priced(task: Task, value: object) -> Task:
+def _add_cost(task: Task, value: object) -> Task:
     """Return the task with its cost in its metadata, unless the cost is unknown: `data` is all zeros then."""
     told = value.get("data") if isinstance(value, dict) else None
-    cost = told if isinstance(told, dict) else _told_by(task.artifacts)
+    cost = told if isinstance(told, dict) else _find_cost(task.artifacts)
     if cost is None or USAGE in (task.metadata or {}):
         return task
     used, took = hearing.usage(cost.get("usage")), cost.get("durationMs")
@@ -150,7 +150,7 @@ def _priced(task: Task, value: object) -> Task:
     return replace(task, metadata={**(task.metadata or {}), USAGE: known})
 
 
-def _told_by(artifacts: Sequence[Artifact]) -> Json | None:
+def _find_cost(artifacts: Sequence[Artifact]) -> Json | None:
     """Return the last part that holds the cost of the task."""
     parts = [part for artifact in artifacts for part in artifact.parts if media_type(part) == COST_TYPE]
     return next((part.data for part in reversed(parts) if isinstance(part.data, dict)), None)

@@ -134,9 +134,7 @@ def _send(sent: SendMessage) -> bytes:
 
 
 def _proto_send(sent: SendMessage, written: proto.ProtoJson) -> bytes:
-    """Encode a SendMessageRequest of 0.3's proto; members missing from `configuration` are false there, also
-    `blocking`.
-    """
+    """Encode a SendMessageRequest of 0.3's proto. Members absent from `configuration` are false, `blocking` too."""
     no_earlier(sent, NAME)
     configuration: Json = {"blocking": not sent.return_immediately}
     if sent.accepted_output_modes:

@@ -134,7 +134,7 @@ def list_tasks(fields: Fields) -> ListTasks:
     """Decode ListTasks with the parameters of 1.0, which 0.3 did not have; states in either spelling."""
     state = fields.text("status", "state")
     if state and state not in STATES:
-        raise InvalidParams(fields.at("status"), "must be a task state, as input-required")
+        raise InvalidParams(fields.at("status"), "must be a task state, such as input-required")
     return ListTasks(
         context_id=fields.text("contextId", "context_id") or None,
         state=STATES[state] if state else None,
@@ -184,7 +184,7 @@ def _moment(fields: Fields, *names: str) -> int | None:
         return value
     moment = timestamp_ms(value) if isinstance(value, str) else None
     if moment is None:
-        raise InvalidParams(fields.at(names[0]), "must be a time stamp as 2026-01-31T12:00:00Z")
+        raise InvalidParams(fields.at(names[0]), "must be a time stamp such as 2026-01-31T12:00:00Z")
     return moment
 
 

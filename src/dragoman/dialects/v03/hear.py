@@ -175,12 +175,12 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 def part(value: object) -> Part:
     """Read a part; in protobuf JSON, which has no tags, data is `{"data": {"data": {…}}}`."""
-    return hearing.part(_unwrapped(value))
+    return hearing.part(_unwrap(value))
 
 
 def part_twice(value: object) -> Part:
     """Read a part of which the file bytes in protobuf JSON are base64 of base64."""
-    return hearing.part(_unwrapped(value), file_bytes=_raw_bytes_twice)
+    return hearing.part(_unwrap(value), file_bytes=_raw_bytes_twice)
 
 
 def _answer(operation: Operation, body: bytes, read_part: ReadPart) -> Answer:
@@ -189,7 +189,7 @@ def _answer(operation: Operation, body: bytes, read_part: ReadPart) -> Answer:
     return heard.heard(body, lambda value: answers.answer(operation, value, read_part))
 
 
-def _unwrapped(value: object) -> object:
+def _unwrap(value: object) -> object:
     if not isinstance(value, dict) or "kind" in value or "type" in value:
         return value
     data = value.get("data")

@@ -105,8 +105,9 @@ def send(params: bytes, kind: type[S], *, fills: bool) -> S | None:
 
 
 def fresh_id() -> str:
-    """Return an id for a message that has none. It is not a UUID, so nothing takes it for a promise that a repeated
-    call will have the same one.
+    """Return an id for a message that has none.
+
+    It is not a UUID, so that nothing takes it for a promise that a repeated call has the same one.
     """
     return f"msg-{new_id()}"
 

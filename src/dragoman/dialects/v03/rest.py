@@ -64,10 +64,10 @@ def _send(kind: type[SendMessage], request: RestRequest, read_bytes: ReadBytes) 
     message = fields.object("message", "request")
     if message is None or not message.has("content"):
         read_bytes = raw_bytes  # clients that encode twice write 0.3's protobuf JSON, and this is not
-    return decode.send(_spelled_out(fields), kind, read_bytes)
+    return decode.send(_spell_out(fields), kind, read_bytes)
 
 
-def _spelled_out(fields: Fields) -> Fields:
+def _spell_out(fields: Fields) -> Fields:
     """Add the `blocking: false` that protobuf JSON leaves out.
 
     The official clients always send a `configuration`, with `blocking` in it only if it is true. A body is protobuf
@@ -111,8 +111,9 @@ def _get_task(request: RestRequest, read_bytes: ReadBytes) -> GetTask:
 
 
 def _create_push_config(request: RestRequest, read_bytes: ReadBytes) -> CreatePushConfig:
-    """Decode a registration: `{parent, configId, config: {name, pushNotificationConfig}}` (Python) or its `config`
-    (JavaScript).
+    """Decode a registration.
+
+    Python sends `{parent, configId, config: {name, pushNotificationConfig}}`, JavaScript only the value of `config`.
     """
     fields = read(request.body)
     outer = fields.object("config") or fields

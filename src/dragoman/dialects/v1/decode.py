@@ -67,9 +67,7 @@ _STATES: dict[str | int, TaskState | None] = {
 
 
 class Method(Struct, frozen=True):
-    """How the params of one method are decoded: the decoder of its wire struct, and the function that makes the
-    operation.
-    """
+    """How the params of one method are decoded: the decoder of its wire struct, and the maker of the operation."""
 
     decoder: Decoder[Any]
     operation: Callable[[Any], Operation]

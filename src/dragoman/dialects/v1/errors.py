@@ -18,8 +18,9 @@ _TYPE = "type.googleapis.com/google.rpc."
 
 
 class Row(Struct, frozen=True):
-    """The codes of one error. `rpc_status` is the HTTP status of a JSON-RPC answer: 200 unless the request was refused
-    before the call.
+    """The codes of one error.
+
+    `rpc_status` is the HTTP status of a JSON-RPC answer: 200 unless the request was refused before the call.
     """
 
     code: int

@@ -95,7 +95,7 @@ def read_event(data: str, call_id: int) -> Update | None:
             json_bounds.check(data.encode(), heard.MAX_DEPTH, heard.MAX_VALUES)
     except _FAILURES:
         return None
-    return _told_by(event.result) if event.id == call_id else None
+    return _decode_member(event.result) if event.id == call_id else None
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -125,7 +125,7 @@ def read_error(body: bytes, status: int) -> A2AError:
     except InvalidAgentResponse:
         return refusals.read(body, status)
     details = given.get("data") if isinstance(given.get("data"), list) else given.get("details")
-    told = _told(details if isinstance(details, list) else [])
+    told = _merge_details(details if isinstance(details, list) else [])
     code, grpc, reason = given.get("code"), given.get("status"), told.get("reason")
     kind = _KINDS.get(reason) if isinstance(reason, str) else None
     if code == -32700:
@@ -144,10 +144,10 @@ def _exact_update(data: bytes) -> Update | None:
         frame = _FRAME.decode(data)
     except _FAILURES:
         return None
-    return _told_by(frame)
+    return _decode_member(frame)
 
 
-def _told_by(frame: _Frame) -> Update | None:
+def _decode_member(frame: _Frame) -> Update | None:
     if (chunk := frame.artifact_update) is not None:
         return chunk if chunk.usage is None and _whole(chunk.artifact.parts) else None  # 1.0 has no usage there
     if (update := frame.status_update) is not None:
@@ -158,13 +158,13 @@ def _told_by(frame: _Frame) -> Update | None:
         return StatusUpdate(
             task_id=update.task_id,
             context_id=update.context_id,
-            status=_timed(update.status),
+            status=_normalize_time(update.status),
             metadata=metadata,
             progress=told,
             usage=used,
         )
     if frame.task is not None:
-        return _checked(frame.task)
+        return _check_task(frame.task)
     if frame.message is not None and _whole(frame.message.parts):
         return frame.message
     return None
@@ -184,22 +184,22 @@ def _plain(chunk: ArtifactUpdate) -> bool:
 def _exact_task(body: bytes) -> Task | None:
     try:
         json_bounds.check(body, heard.MAX_DEPTH, heard.MAX_VALUES)
-        return _checked(_TASK.decode(body))
+        return _check_task(_TASK.decode(body))
     except _FAILURES:
         return None
 
 
-def _checked(task: Task) -> Task | None:
+def _check_task(task: Task) -> Task | None:
     """Return the task if its parts are valid in 1.0, else None."""
     said = task.status.message
     held: list[Message | Artifact] = [*task.artifacts, *task.history]
     if not all(_whole(each.parts) for each in held) or (said is not None and not _whole(said.parts)):
         return None
-    status = _timed(task.status)
+    status = _normalize_time(task.status)
     return task if status is task.status else replace(task, status=status)
 
 
-def _timed(status: TaskStatus) -> TaskStatus:
+def _normalize_time(status: TaskStatus) -> TaskStatus:
     """Return the status with its time in our spelling: others have more digits, or an offset."""
     moment = heard.timestamp(status.timestamp)
     return status if moment == status.timestamp else replace(status, timestamp=moment)
@@ -225,7 +225,7 @@ def _error_object(value: object) -> Json:
     return inner if isinstance(inner, dict) else given
 
 
-def _told(details: list[Any]) -> Json:
+def _merge_details(details: list[Any]) -> Json:
     """Merge the details of an error into one object."""
     told: Json = {}
     for each in details:

@@ -12,7 +12,7 @@ from dragoman.model.task import TaskHead
 
 
 def encode(head: TaskHead, told: Told, stands: Stands) -> bytes:
-    """Encode `task` for the current task and for its beginning, `statusUpdate`, or `artifactUpdate` with the whole
+    """Encode `task` for the current task and its beginning, `statusUpdate`, or `artifactUpdate` with the whole
     artifact.
     """
     match told:
