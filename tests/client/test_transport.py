@@ -493,7 +493,7 @@ async def test_what_the_card_does_not_offer_is_refused_with_what_it_does(peer: P
             pass
     assert str(refused.value).endswith(
         "the card names no endpoint over HTTP+JSON in version 1.0; it offers JSONRPC in version 1.0, HTTP+JSON in "
-        "version 0.3; pass `dialect=` to connect without a card"
+        "version 0.3; give `dialect=` to connect without a card"
     )
 
 

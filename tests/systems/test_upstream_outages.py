@@ -162,6 +162,6 @@ async def test_messages_to_the_operator_name_the_keys_of_the_configuration(caplo
             async with fronted(partner(url + at)) as connection:
                 await asked(connection, "hello")
     everything = " ".join(f"{finding.what} {finding.fix}" for finding in told) + caplog.text
-    assert "give `card`, or `dialect` to do without one" in everything
+    assert "give `card`, or `dialect` to connect without one" in everything
     assert "path=" not in everything
     assert "dialect=" not in everything
