@@ -123,7 +123,7 @@ def test_what_a_system_does_not_have_is_refused_in_its_name(name: str) -> None:
 def test_what_is_asked_for_is_never_left_out_in_silence() -> None:
     with pytest.raises(UnsupportedOperation, match="KAOS has no webhooks"):
         called(KAOS, replace(SEND, push_config=CONFIG))
-    with pytest.raises(UnsupportedOperation, match="Evo AI calls no webhooks but those at https"):
+    with pytest.raises(UnsupportedOperation, match="Evo AI calls only webhooks at https"):
         called(EVOAI, CreatePushConfig(config=replace(CONFIG, url="http://example.com/h")))
     with pytest.raises(UnsupportedOperation, match="BeeOS has no choice among tasks"):
         called(BEEOS, ListTasks(context_id="c"))
