@@ -4,6 +4,7 @@ Invariant: memory holds a prefix of the committed log, folded. A prefix is never
 is under way at a time, and each is decided upon the prefix that the write before it left.
 """
 
+import logging
 from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -31,6 +32,8 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.outbox import Registration
+
+logger = logging.getLogger("dragoman.runs")
 
 SNAPSHOT_BYTES_MIN = 16_384
 """The log grows by at least this much between two snapshots, so that all snapshots together stay O(n)."""
@@ -201,9 +204,11 @@ class TaskLog:
         waiter: Future[Appended | Repeat | None] = get_running_loop().create_future()
 
         def landed(outcome: Outcome) -> None:
-            if committed is not None and isinstance(outcome, Appended):
-                committed()
-            settle(waiter, outcome)
+            try:
+                if committed is not None and isinstance(outcome, Appended):
+                    committed()
+            finally:
+                settle(waiter, outcome)
 
         self.submit(decide, landed)
         return await waiter
@@ -222,8 +227,7 @@ class TaskLog:
         self._writing = True
 
         def created(done: "Future[Appended | Repeat]") -> None:
-            landed(done.exception() or done.result())
-            self._writing = False
+            self._land(done.exception() or done.result(), landed)
             self._next()
 
         written.add_done_callback(created)
@@ -257,19 +261,32 @@ class TaskLog:
             self._writes.popleft()()
 
     def _decide(self, decide: Decide, landed: Landed) -> None:
-        """Ask what to write, and begin to write it. Whatever goes wrong, the one who asked for it is told."""
-        try:
-            decision = decide(self)
-            append = None if decision is None else self._append_of(decision)
-            written = None if append is None else self._store.append(append)
-        except Exception as refusal:  # noqa: BLE001
-            landed(refusal)
-            return
-        if append is None or written is None:
-            landed(None)
-            return
+        """Begin a write; it is over at once if nothing is to be written."""
         self._writing = True
+        try:
+            begun = self._begin(decide(self))
+        except Exception as refusal:  # noqa: BLE001  whoever asked for the write is told, whatever it is
+            self._land(refusal, landed)
+            return
+        if begun is None:
+            self._land(None, landed)
+            return
+        append, written = begun
         written.add_done_callback(lambda done: self._committed(done, append, decide, landed))
+
+    def _begin(self, decision: Decision | None) -> "tuple[Append, Future[Appended | Repeat]] | None":
+        if decision is None:
+            return None
+        append = self._append_of(decision)
+        return append, self._store.append(append)
+
+    def _land(self, outcome: Outcome, landed: Landed) -> None:
+        """A write is over: whoever asked for it is told. What they do about it does not keep the turn."""
+        try:
+            landed(outcome)
+        except Exception:
+            logger.exception("task %s: what follows a write went wrong", self.head.id)
+        self._writing = False
 
     def _append_of(self, decision: Decision) -> Append:
         events, epoch = decision.events, decision.epoch
@@ -302,21 +319,26 @@ class TaskLog:
 
     def _committed(self, done: "Future[Appended | Repeat]", append: Append, decide: Decide, landed: Landed) -> None:
         outcome: Outcome = done.exception() or done.result()
-        self._writing = False
         if isinstance(outcome, Moved | Ended) and (outcome := self._refreshed(outcome)) is None:
-            self._decide(decide, landed)  # somebody else wrote first: this one has its turn still
+            self._decide(decide, landed)  # somebody else wrote to the task first; the turn is kept
         else:
-            try:
-                if isinstance(outcome, Appended):
-                    if self.audience is not None:
-                        self.audience.committed(append)
-                    self.publish(append.events, outcome, append.status_ms, append.snapshot)
-                else:
-                    self.wake()
-            finally:
-                landed(outcome)
+            if isinstance(outcome, Appended):
+                self._take_in(append, outcome)
+            else:
+                self.wake()
+            self._land(outcome, landed)
         if not self._writing:
             self._next()
+
+    def _take_in(self, append: Append, written: Appended) -> None:
+        """Publish what was committed. If that goes wrong the prefix stays short, and the next write finds out."""
+        try:
+            if self.audience is not None:
+                self.audience.committed(append)
+            self.publish(append.events, written, append.status_ms, append.snapshot)
+        except Exception:
+            logger.exception("task %s: what was written cannot be taken in", self.head.id)
+            self.wake()
 
     def publish(
         self, events: Sequence[Event], written: Appended, status_ms: int, snapshot: Record | None = None

@@ -1,0 +1,169 @@
+"""The queue of writes of one task: whatever goes wrong with one of them, the next has its turn."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dragoman.engine.task_log import Decision, Outcome, TaskLog
+from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.ids import new_id, timestamp
+from dragoman.model.task import TaskHead, TaskState
+from dragoman.store.api import Appended, NewTask, Repeat, Store, StoreFull
+from dragoman.store.open import open_store
+from tests.engine.house import StandingClock, message
+
+CLOCK = StandingClock()
+AT = timestamp(CLOCK.ms)
+
+
+class Unread:
+    """The store, which cannot be read for a while."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.down = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def load(self, task_id: str) -> Any:
+        if self.down:
+            raise StoreFull("cannot be read")
+        return self._store.load(task_id)
+
+
+@asynccontextmanager
+async def a_task() -> AsyncIterator[tuple[TaskLog, Unread]]:
+    """A task whose run is leased, and its store."""
+    store = Unread(open_store("memory:", CLOCK))
+    await store.open("here")
+    try:
+        head = TaskHead(id=new_id(), context_id="c", agent="a", owner="o", dialect="1.0", mount="/", created_at=AT)
+        first = Submitted(message(), AT)
+        new = NewTask(head=head, events=(first,), state=TaskState.SUBMITTED, status_ms=CLOCK.ms, holder="here")
+        await store.create(new)
+        yield loaded(head.id, store), store
+    finally:
+        await store.close()
+
+
+def loaded(task_id: str, store: Any) -> TaskLog:
+    stored = store.load(task_id)
+    assert stored is not None
+    return TaskLog.of(stored, store)
+
+
+def said(text: str, epoch: int | None = None) -> Decision:
+    events: tuple[Event, ...] = (MessageReceived(message(text), AT),)
+    return Decision(events=events, now_ms=CLOCK.ms, epoch=epoch)
+
+
+async def in_time(write: Any) -> Any:
+    async with asyncio.timeout(5):
+        return await write
+
+
+def texts(log: TaskLog) -> list[str]:
+    return [each.text for each in log.record().history]
+
+
+async def test_a_write_that_others_preceded_lands_although_their_events_cannot_be_read() -> None:
+    async with a_task() as (log, store):
+        await loaded(log.head.id, store).append(lambda other: said("theirs"))
+        store.down = True
+        written = await in_time(log.append(lambda own: said("mine", epoch=1)))
+        assert isinstance(written, Appended)
+        assert not log.busy
+        store.down = False
+        await in_time(log.append(lambda own: said("more")))
+        assert texts(log) == ["hi", "theirs", "mine", "more"]
+
+
+async def test_whoever_hears_of_an_end_and_fails_does_not_keep_the_turn() -> None:
+    async with a_task() as (log, _):
+
+        def fail(log: TaskLog, event: StatusChanged) -> None:
+            raise RuntimeError("of no use")
+
+        log.ended = fail
+        end = StatusChanged(TaskState.CANCELED, AT)
+        await in_time(log.append(lambda own: Decision(events=(end,), now_ms=CLOCK.ms)))
+        assert not log.busy
+        assert await in_time(log.append(lambda own: None)) is None
+
+
+async def test_what_follows_a_commit_and_fails_does_not_keep_the_turn() -> None:
+    async with a_task() as (log, _):
+
+        def fail() -> None:
+            raise RuntimeError("of no use")
+
+        writes = asyncio.gather(
+            log.append(lambda own: said("one"), fail), log.append(lambda own: said("two")), return_exceptions=True
+        )
+        _, second = await in_time(writes)
+        assert isinstance(second, Appended)
+        assert not log.busy
+
+
+async def test_whoever_hears_of_a_write_and_fails_does_not_keep_the_turn() -> None:
+    async with a_task() as (log, _):
+
+        def fail(outcome: Outcome) -> None:
+            raise RuntimeError("of no use")
+
+        log.submit(lambda own: said("one"), fail)
+        log.submit(lambda own: None, fail)
+        assert isinstance(await in_time(log.append(lambda own: said("two"))), Appended)
+        assert texts(log) == ["hi", "one", "two"]
+
+
+async def test_a_write_that_cannot_be_folded_is_refused_and_the_next_has_its_turn() -> None:
+    async with a_task() as (log, _):
+        broken = Decision(events=(None, StatusChanged(TaskState.CANCELED, AT)), now_ms=CLOCK.ms)  # type: ignore[arg-type]
+        first, second = await in_time(
+            asyncio.gather(log.append(lambda own: broken), log.append(lambda own: said("two")), return_exceptions=True)
+        )
+        assert isinstance(first, AssertionError)
+        assert isinstance(second, Appended)
+
+
+async def test_a_turn_that_nobody_wants_any_more_is_passed_on() -> None:
+    async with a_task() as (log, _):
+        order: list[str] = []
+
+        async def take(name: str) -> None:
+            async with log.turn():
+                order.append(name)
+
+        first = asyncio.ensure_future(log.append(lambda own: said("one")))
+        await asyncio.sleep(0)
+        left, kept = asyncio.ensure_future(take("left")), asyncio.ensure_future(take("kept"))
+        await asyncio.sleep(0)
+        left.cancel()
+        await in_time(asyncio.gather(first, kept))
+        assert order == ["kept"]
+        assert not log.busy
+
+
+async def test_a_task_is_busy_until_whoever_wrote_has_heard_of_it() -> None:
+    async with a_task() as (log, _):
+        busy: list[bool] = []
+        await in_time(log.append(lambda own: said("one"), lambda: busy.append(log.busy)))
+        log.submit(lambda own: None, lambda outcome: busy.append(log.busy))
+        assert busy == [True, True]
+        assert not log.busy
+
+
+async def test_a_thousand_writes_that_come_to_nothing_are_refused_one_after_another() -> None:
+    async with a_task() as (log, _):
+
+        def refuse(own: TaskLog) -> Decision | None:
+            raise ValueError("no")
+
+        first = log.append(lambda own: said("one"))
+        refused = [log.append(refuse) for _ in range(2000)]
+        outcomes = await in_time(asyncio.gather(first, *refused, return_exceptions=True))
+        assert isinstance(outcomes[0], Appended | Repeat)
+        assert all(isinstance(outcome, ValueError) for outcome in outcomes[1:])
