@@ -202,13 +202,8 @@ class RunWriter:
             return None
         if log.terminal:
             raise TaskEnded(log.head.id)
-        last = events[-1]
-        if isinstance(last, StatusChanged) and last.state in INTERRUPTED and self._answered(last):
-            events.pop()
-            self._state = log.state
-            for event in events:
-                if isinstance(event, StatusChanged):
-                    self._state = event.state
+        if self._state in INTERRUPTED:
+            self._drop_answered(log)
             if not events:
                 return None
         self._buffer, self._flying = [], events
@@ -216,6 +211,15 @@ class RunWriter:
         return Decision(
             events=tuple(events), now_ms=self._status_ms, epoch=self.epoch, release=self._state in INTERRUPTED
         )
+
+    def _drop_answered(self, log: TaskLog) -> None:
+        """Leave out a question that has its answer already. Notes may stand behind it."""
+        statuses = [event for event in self._buffer if isinstance(event, StatusChanged)]
+        if statuses and self._answered(statuses[-1]):
+            question = statuses.pop()
+            self._buffer.remove(question)
+            self._buffer_bytes -= _weight(question)
+            self._state = statuses[-1].state if statuses else log.state
 
     def _take_back(self) -> None:
         """What was to be written is still to be."""

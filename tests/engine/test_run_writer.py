@@ -1,0 +1,59 @@
+"""What a run says, on its way to the log: questions that have their answer already."""
+
+import asyncio
+
+from dragoman.engine.run_writer import BUFFER_BYTES_MAX, RunWriter
+from dragoman.engine.task_log import TaskLog
+from dragoman.model.events import Noted, StatusChanged
+from dragoman.model.message import Role
+from dragoman.model.task import TaskState
+from tests.engine.house import message
+from tests.engine.test_task_log import AT, CLOCK, a_task, in_time
+
+NOW_MS = CLOCK.ms
+
+
+def writer_of(log: TaskLog, *, answered: bool) -> RunWriter:
+    return RunWriter(
+        log,
+        asyncio.get_running_loop(),
+        retry_s=0.01,
+        fenced=lambda: None,
+        unwritable=lambda error: None,
+        answered=lambda question: answered,
+    )
+
+
+def question(text: str = "?") -> StatusChanged:
+    return StatusChanged(TaskState.INPUT_REQUIRED, AT, message=message(text, role=Role.AGENT))
+
+
+async def test_a_note_behind_a_question_does_not_get_it_asked_that_has_its_answer() -> None:
+    async with a_task() as (log, store):
+        writer = writer_of(log, answered=True)
+        writer.put(StatusChanged(TaskState.WORKING, AT), NOW_MS)
+        writer.put(question(), NOW_MS)
+        writer.put(Noted({"place": "Rome"}), NOW_MS)
+        await in_time(writer.drained())
+        written = await store.read(log.head.id, 1, 1 << 20)
+        assert [type(logged.event) for logged in written] == [StatusChanged, Noted]
+        assert log.state is writer.state is TaskState.WORKING
+
+
+async def test_a_question_that_is_not_asked_takes_no_room() -> None:
+    async with a_task() as (log, _):
+        writer = writer_of(log, answered=True)
+        writer.put(question("?" * BUFFER_BYTES_MAX), NOW_MS)
+        before = writer.full
+        await in_time(writer.drained())
+        assert (before, writer.full) == (True, False)
+        assert log.seq == 1
+
+
+async def test_a_question_that_needs_its_answer_is_asked_with_what_was_noted() -> None:
+    async with a_task() as (log, _):
+        writer = writer_of(log, answered=False)
+        writer.put(question(), NOW_MS)
+        writer.put(Noted({"place": "Rome"}), NOW_MS)
+        await in_time(writer.drained())
+        assert (log.state, log.seq) == (TaskState.INPUT_REQUIRED, 3)
