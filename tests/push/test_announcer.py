@@ -10,9 +10,10 @@ from dragoman.dialects import v03
 from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.beeos.push import FORM as BEEOS
 from dragoman.dialects.protoagent.push import FORM as PROTOAGENT
-from dragoman.engine.announcements import PutOff, Step
+from dragoman.engine.announcements import Audience, PutOff, Step
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
@@ -20,6 +21,7 @@ from dragoman.net.address import Guard
 from dragoman.net.errors import Unresolved
 from dragoman.push.announcer import Announcer
 from dragoman.push.telling import EACH_BYTES_MAX
+from dragoman.store.api import Append
 from dragoman.store.outbox import Delivery, Registration
 from tests.push.rig import FORM
 
@@ -385,6 +387,26 @@ def test_after_a_restart_large_artifacts_in_pieces_are_told_once_more_and_small_
         "statusUpdate TASK_STATE_COMPLETED",
     ]
     assert put_off == PutOff()
+
+
+def test_a_write_that_fails_is_told_the_same_when_it_is_tried_again() -> None:
+    audience, fold = Audience(announcer(), [config()]), Fold(HEAD)
+
+    def write(event: Event, state: TaskState = TaskState.WORKING, *, fails: bool = False) -> list[str]:
+        append = Append(task_id=HEAD.id, events=(event,), state=state, status_ms=1)
+        owed = audience.told(HEAD, fold, append)
+        if not fails:
+            audience.committed(owed)
+            fold.add(fold.seq + 1, event)
+        return told(owed.deliveries)
+
+    large, end = made_of(EACH_BYTES_MAX + 1), StatusChanged(TaskState.COMPLETED, TIME)
+    write(Submitted(SAID, TIME))
+    write(ArtifactChunk(large, False, True))
+    for fails in (True, False):
+        assert write(ArtifactChunk(made_of(1), True, True), fails=fails) == []
+    for fails in (True, False):
+        assert write(end, TaskState.COMPLETED, fails=fails) == ["artifactUpdate", "statusUpdate TASK_STATE_COMPLETED"]
 
 
 def test_what_is_told_knows_its_dialect() -> None:

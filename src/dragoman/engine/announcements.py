@@ -47,6 +47,10 @@ class PutOff(Struct):
     artifacts: set[str] = field(default_factory=set)
     doubtful: set[str] = field(default_factory=set)
 
+    def copy(self) -> "PutOff":
+        """Another of the same."""
+        return PutOff(set(self.dialects), set(self.artifacts), set(self.doubtful))
+
 
 class Announcer(Protocol):
     """Turns what happens to a task into deliveries, and sees to it that they are sent. Without one there is no push."""
@@ -75,13 +79,15 @@ log = logging.getLogger("dragoman.push")
 class Audience:
     """The webhook configurations of a task, oldest first, as committed."""
 
-    __slots__ = ("_announcer", "_put_off", "configs")
+    __slots__ = ("_announcer", "_put_off", "_put_off_next", "configs")
 
     def __init__(self, announcer: Announcer, configs: Iterable[PushConfig] = (), joined: Iterable[str] = ()) -> None:
         """`joined`: of a task that was told of before, the artifacts that came in pieces and are whole."""
         self.configs = tuple(configs)
         self._announcer = announcer
         self._put_off = PutOff(doubtful=set(joined))
+        self._put_off_next = self._put_off
+        """What is put off once the append under way is committed; one that fails is told again as before."""
 
     def join(self, config: PushConfig) -> None:
         """From now on it is told too, in place of one of the same id."""
@@ -97,6 +103,7 @@ class Audience:
 
         A webhook that comes with it is told at least how the task stands then.
         """
+        self._put_off_next = put_off = self._put_off.copy()
         joins = append.push.config if append.push is not None else None
         configs = self.configs if joins is None else joined(self.configs, joins)
         if not configs:
@@ -104,10 +111,10 @@ class Audience:
         try:
             steps = steps_of(fold, append.events, append.snapshot)
             if steps or joins is None:
-                deliveries = self._announcer.deliveries(head, configs, steps, self._put_off) if steps else ()
+                deliveries = self._announcer.deliveries(head, configs, steps, put_off) if steps else ()
             else:
                 record = append.snapshot or fold.followed_by(append.events)
-                deliveries = self.standing(head, joins, record)
+                deliveries = self._announcer.deliveries(head, (joins,), (_standing(record),), put_off)
         except Exception:  # a webhook must not keep its task from going on
             log.exception("task %s: its webhooks are not told what follows seq %d", head.id, fold.seq)
             return append
@@ -119,11 +126,11 @@ class Audience:
 
     def standing(self, head: TaskHead, config: PushConfig, record: Record) -> tuple[Delivery, ...]:
         """What a webhook is told that was registered as the task stood so."""
-        step = Step(seq=record.seq, event=None, state=record.state, stands=lambda: record)
-        return self._announcer.deliveries(head, (config,), (step,), self._put_off)
+        return self._announcer.deliveries(head, (config,), (_standing(record),), self._put_off)
 
     def committed(self, append: Append) -> None:
-        """An append was committed, maybe with a webhook or deliveries."""
+        """The append last asked about was committed, maybe with a webhook or deliveries."""
+        self._put_off = self._put_off_next
         if append.push is not None:
             self.join(append.push.config)
         if append.deliveries:
@@ -132,6 +139,11 @@ class Audience:
     def wake(self) -> None:
         """Deliveries were committed."""
         self._announcer.wake()
+
+
+def _standing(record: Record) -> Step:
+    """The step that tells how a task stands."""
+    return Step(seq=record.seq, event=None, state=record.state, stands=lambda: record)
 
 
 def joined(configs: Sequence[PushConfig], config: PushConfig) -> tuple[PushConfig, ...]:
