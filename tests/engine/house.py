@@ -86,6 +86,8 @@ class Fragile:
         self.appends: list[Append] = []
         self.loaded: list[str] = []
         self.held: asyncio.Event | None = None
+        self.held_appends: asyncio.Event | None = None
+        self.held_reads: asyncio.Event | None = None
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -108,7 +110,14 @@ class Fragile:
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         self.appends.append(append)
-        return self._failing() or self._store.append(append)
+        written = self._failing() or self._store.append(append)
+        return written if self.held_appends is None else asyncio.ensure_future(self._late(written, self.held_appends))
+
+    async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        log = await self._store.read(task_id, after, limit_bytes)
+        if self.held_reads is not None:
+            await self.held_reads.wait()
+        return log
 
     async def request_cancel(self, task_id: str) -> None:
         if self.full:

@@ -258,3 +258,35 @@ async def test_a_cancel_that_cannot_be_written_says_so_and_happens_when_there_is
         h.store.full = 0
         assert (await h.get(task_id)).state is S.WORKING
         assert (await h.cancel(task_id)).state is S.CANCELED
+
+
+async def test_no_agent_begins_anew_on_a_task_whose_end_is_being_written() -> None:
+    begun: list[str] = []
+    dropped = asyncio.Event()
+
+    async def script(run: Run) -> None:
+        begun.append(run.head.id)
+        try:
+            await run.ask((Part(text="?"),))
+        except asyncio.CancelledError:
+            dropped.set()
+            raise
+
+    async with house(Scripted(script), suspend_max_s=0.01) as h:
+        task_id = (await h.send()).head.id
+        async with asyncio.timeout(DEADLINE_S):
+            await dropped.wait()
+            while h.in_memory:
+                await asyncio.sleep(0)
+            h.store.held_reads = asyncio.Event()
+            await h.send("go on", task_id=task_id, return_immediately=True)
+            h.store.held_appends = asyncio.Event()
+            canceling = asyncio.create_task(h.cancel(task_id))
+            while h.store.appends[-1].state is not TaskState.CANCELED:
+                await asyncio.sleep(0)
+            h.store.held_reads.set()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            h.store.held_appends.set()
+            assert (await canceling).state is TaskState.CANCELED
+        assert begun == [task_id]

@@ -233,16 +233,19 @@ class Supervisor:
         self.errand(task, lambda: self._replay(task, crashed=crashed))
 
     async def _replay(self, task: TaskLog, *, crashed: bool) -> None:
-        whole = await self._read_log(task)
-        while whole[-1].seq < task.seq:  # a message came meanwhile
+        while True:
             whole = await self._read_log(task)
-        message, replay = replay_of(task.head, whole, crashed=crashed)
-        if self.run_of(task) is None and not task.terminal and not self._over:
-            runner = self.runners.get(task.head.agent)
-            if runner is None:
-                await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
-                return
-            self._launch(runner, task, message, replay, announce=False)
+            async with task.turn():  # an end that is being written comes first, and so does a message
+                if self.run_of(task) is not None or task.terminal or self._over:
+                    return
+                if whole[-1].seq < task.seq:
+                    continue
+                if (runner := self.runners.get(task.head.agent)) is not None:
+                    message, replay = replay_of(task.head, whole, crashed=crashed)
+                    self._launch(runner, task, message, replay, announce=False)
+                    return
+            await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
+            return
 
     async def _read_log(self, task: TaskLog) -> tuple[Logged, ...]:
         """The whole log as an agent sees it, with the bytes of its files."""
