@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from dragoman.engine.task_log import Decision, Outcome, TaskLog
+from dragoman.engine.task_log import SNAPSHOT_BYTES_MIN, Decision, Outcome, TaskLog
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import new_id, timestamp
 from dragoman.model.task import TaskHead, TaskState
@@ -167,3 +167,14 @@ async def test_a_thousand_writes_that_come_to_nothing_are_refused_one_after_anot
         outcomes = await in_time(asyncio.gather(first, *refused, return_exceptions=True))
         assert isinstance(outcomes[0], Appended | Repeat)
         assert all(isinstance(outcome, ValueError) for outcome in outcomes[1:])
+
+
+async def test_a_run_hears_what_others_wrote_also_from_their_snapshot() -> None:
+    async with a_task() as (log, store):
+        heard: list[str] = []
+        log.receive = lambda message: heard.append(message.text[:5])
+        other = loaded(log.head.id, store)
+        for text in ("large" * (SNAPSHOT_BYTES_MIN // 5 + 1), "after"):
+            await other.append(lambda own, text=text: said(text))  # type: ignore[misc]
+        await in_time(log.append(lambda own: said("mine")))
+        assert heard == ["large", "after"]

@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from msgspec import Struct
 
 from dragoman.engine.announcements import Audience
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, MessageReceived, Noted, StatusChanged
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, StatusChanged
 from dragoman.model.lifecycle import SETTLED, Fold
-from dragoman.model.message import Message
+from dragoman.model.message import Message, Role
 from dragoman.model.operations import Shown
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import (
@@ -386,13 +386,15 @@ class TaskLog:
         if stored.seq <= before:
             return False
         was_terminal = self.terminal
+        heard = 0 if self.receive is None else len(self.record().history)
         self._take(stored)
         following = [logged for logged in stored.events if logged.seq > before]
         if self._recent is not None:
             self._recent.go_on(following)
-        for logged in following:
-            if self.receive is not None and isinstance(logged.event, MessageReceived):
-                self.receive(logged.event.message)
+        if self.receive is not None:
+            for message in self.record().history[heard:]:  # events are missing here that a snapshot holds
+                if message.role is Role.USER:
+                    self.receive(message)
         if self.ended is not None and self.terminal and not was_terminal:
             status = self.record().status
             self.ended(self, StatusChanged(status.state, status.timestamp, duration_ms=self._fold.duration_ms))
