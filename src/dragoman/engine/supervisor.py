@@ -241,7 +241,8 @@ class Supervisor:
                 if whole[-1].seq < task.seq:
                     continue
                 if (runner := self.runners.get(task.head.agent)) is not None:
-                    message, replay = replay_of(task.head, whole, crashed=crashed)
+                    prefix = (logged for logged in whole if logged.seq <= task.seq)  # the rest comes with a refresh
+                    message, replay = replay_of(task.head, prefix, crashed=crashed)
                     self._launch(runner, task, message, replay, announce=False)
                     return
             await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
