@@ -8,7 +8,7 @@ from dragoman.model.events import Noted, StatusChanged
 from dragoman.model.message import Role
 from dragoman.model.task import TaskState
 from tests.engine.house import message
-from tests.engine.test_task_log import AT, CLOCK, a_task, in_time
+from tests.engine.test_task_log_turns import AT, CLOCK, a_task, in_time
 
 NOW_MS = CLOCK.ms
 
