@@ -31,7 +31,7 @@ async def patient(run: Run) -> None:
 
 
 AGENTS = (Scripted(patient), Scripted(booking, "other"))
-LATE = "[CANCELED: other did not end in the time it was given.]"
+LATE = "[CANCELED: other did not finish in time.]"
 
 
 @pytest.fixture

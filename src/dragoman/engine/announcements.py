@@ -1,7 +1,7 @@
-"""Announcements: what the webhooks of a task are told of it (DESIGN §7).
+"""Announcements: the webhook deliveries for the events of a task (DESIGN §7).
 
-Invariant: every status and every artifact that is whole is handed to the announcer once, with the write of the event
-that made it so. The engine knows what is told, and when; the announcer knows in which words, and how it is sent.
+Invariant: every status and every complete artifact is handed to the announcer once, with the write of the event that
+made it so. The engine decides what is reported and when; the announcer decides the wording and how it is sent.
 """
 
 import logging
@@ -20,11 +20,12 @@ from dragoman.store.outbox import Delivery, Registration
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One event of a task as webhooks are told of it: the state it left, and the artifacts that it made whole.
+    """One event of a task for its webhooks: `state` is the state after it, `whole` the artifacts that it completed.
 
-    `event` None: nothing happened, a webhook was registered and is told how the task stands. `stands` is the task up to
-    it; it is folded when first asked for, which must be before the task goes on. `changes`: the task was not in that
-    state before, or webhooks are to be told how it stands. `again`: the artifact that it made whole had been so before.
+    `event` None means that nothing happened: a webhook was registered and gets the task as it stands. `stands` returns
+    the task up to the event; it is folded on the first call, which must come before the task goes on. `changes` says
+    that the state is new, or that the task is to be reported as it stands. `again` says that the artifact had been
+    complete before.
     """
 
     seq: int
@@ -37,10 +38,10 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 class PutOff(Struct):
-    """What of a task is not told each time, since telling it would cost as much as the task is large.
+    """The reports that a task holds back, because each would cost as much as the task is large.
 
-    `dialects`: those in which the whole task is told, and is too large to be told but for a change of its state.
-    `artifacts` went on after they were whole, and wait for the task to settle; `doubtful` ones may have.
+    `dialects` are those that send the whole task, which is too large to be sent except for a change of its state.
+    `artifacts` grew after they were complete, and wait for the task to settle; `doubtful` ones may have grown.
     """
 
     dialects: set[str] = field(default_factory=set)
@@ -53,23 +54,23 @@ class PutOff(Struct):
 
 
 class Announcer(Protocol):
-    """Turns what happens to a task into deliveries, and sees to it that they are sent. Without one there is no push."""
+    """Turns the events of a task into deliveries, and has them sent. Without an announcer there is no push."""
 
     async def registration(self, config: PushConfig, field: str) -> Registration:
-        """The configuration as it may be kept. `field` names where its URL was, in the caller's words.
+        """The configuration as it is stored. `field` is the path of its URL in the caller's request.
 
-        Raises InvalidParams, naming the URL and what speaks against it, if it may not be called from here.
+        Raises InvalidParams, naming the URL and the obstacle, if the URL may not be called from here.
         """
         ...
 
     def deliveries(
         self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
     ) -> tuple[Delivery, ...]:
-        """What `configs` are told of `steps`, in order, rendered. `put_off` is that of the task, and is kept so."""
+        """Render the deliveries of `steps` to `configs`, in order. Updates `put_off`, which belongs to the task."""
         ...
 
     def wake(self) -> None:
-        """Deliveries were committed."""
+        """Start sending, because deliveries were committed."""
         ...
 
 
@@ -82,7 +83,7 @@ class Audience:
     __slots__ = ("_announcer", "_put_off", "_put_off_next", "configs")
 
     def __init__(self, announcer: Announcer, configs: Iterable[PushConfig] = (), joined: Iterable[str] = ()) -> None:
-        """`joined`: of a task that was told of before, the artifacts that came in pieces and are whole."""
+        """`joined` are the complete artifacts that came in chunks, of a task with events before this process."""
         self.configs = tuple(configs)
         self._announcer = announcer
         self._put_off = PutOff(doubtful=set(joined))
@@ -90,18 +91,18 @@ class Audience:
         """What is put off once the append under way is committed; one that fails is told again as before."""
 
     def join(self, config: PushConfig) -> None:
-        """From now on it is told too, in place of one of the same id."""
+        """Add a configuration, in place of one with the same id."""
         self.configs = joined(self.configs, config)
 
     def leave(self, configs: Iterable[PushConfig]) -> None:
-        """These are told nothing more; one that has taken the place of one of them still is."""
+        """Remove these configurations. One that has since replaced one of them stays."""
         gone = tuple(configs)
         self.configs = tuple(each for each in self.configs if not any(each is config for config in gone))
 
     def told(self, head: TaskHead, fold: Fold, append: Append) -> Append:
-        """The append with what is told of its events, where `fold` is the task before it.
+        """Return the append with the deliveries for its events. `fold` is the task before it.
 
-        A webhook that comes with it is told at least how the task stands then.
+        A webhook that is registered with the append gets at least the task as it stands then.
         """
         self._put_off_next = put_off = self._put_off.copy()
         joins = append.push.config if append.push is not None else None
@@ -121,15 +122,15 @@ class Audience:
         return replace(append, deliveries=deliveries) if deliveries else append
 
     def beginning(self, head: TaskHead, events: Sequence[Event]) -> tuple[Delivery, ...]:
-        """What is told of the events with which a task begins."""
+        """The deliveries for the first events of a task."""
         return self._announcer.deliveries(head, self.configs, steps_of(Fold(head), events, None), self._put_off)
 
     def standing(self, head: TaskHead, config: PushConfig, record: Record) -> tuple[Delivery, ...]:
-        """What a webhook is told that was registered as the task stood so."""
+        """The deliveries to a webhook that was registered when the task stood at `record`."""
         return self._announcer.deliveries(head, (config,), (_standing(record),), self._put_off)
 
     def committed(self, append: Append) -> None:
-        """The append last asked about was committed, maybe with a webhook or deliveries."""
+        """Take over the webhook of the committed append, which was the last to be asked about, and send its deliveries."""
         self._put_off = self._put_off_next
         if append.push is not None:
             self.join(append.push.config)
@@ -137,7 +138,7 @@ class Audience:
             self.wake()
 
     def wake(self) -> None:
-        """Deliveries were committed."""
+        """Start sending, because deliveries were committed."""
         self._announcer.wake()
 
 
@@ -147,16 +148,16 @@ def _standing(record: Record) -> Step:
 
 
 def joined(configs: Sequence[PushConfig], config: PushConfig) -> tuple[PushConfig, ...]:
-    """The configurations with another one, in place of that of the same id."""
+    """The configurations with `config` added, in place of one with the same id."""
     if any(each.id == config.id for each in configs):
         return tuple(config if each.id == config.id else each for each in configs)
     return (*configs, config)
 
 
 def steps_of(fold: Fold, events: Sequence[Event], after: Record | None) -> list[Step]:
-    """What of `events` is told: each status, and each artifact that is whole; `fold` is the task before them.
+    """The steps to report of `events`: each status, and each complete artifact. `fold` is the task before them.
 
-    `after` is the task after all of them, if that is known: then it is not folded again.
+    `after` is the task after all of them, if known; it saves folding them again.
     """
     steps: list[Step] = []
     ahead = _Ahead(fold, events, after)
@@ -207,7 +208,7 @@ class _Stands:
 
 
 class _Ahead:
-    """The task after each of some events, folded as far as it is asked for; forwards costs least."""
+    """The task after each of some events, folded on demand. Ascending order costs least."""
 
     __slots__ = ("_added", "_after", "_ahead", "_events", "_fold")
 
@@ -219,7 +220,7 @@ class _Ahead:
         self._added = 0
 
     def record(self, index: int) -> Record:
-        """The task after the event of that index."""
+        """The task after the event at `index`."""
         if self._after is not None and index == len(self._events) - 1:
             return self._after
         if self._ahead is None or self._added > index + 1:

@@ -1,6 +1,6 @@
-"""What stands behind a card: Runner; and what it may do with the task that it is given: Run.
+"""The protocol that agents are written against: a Runner works on tasks, a Run is its handle on one of them.
 
-Invariant: an agent knows nothing of streams, and of the engine only what is here.
+Invariant: an agent knows nothing of streams, and nothing of the engine beyond this module.
 """
 
 from asyncio import Future
@@ -19,14 +19,15 @@ from dragoman.model.task import Record, TaskHead, TaskState, Usage
 
 
 class Reject(Exception):
-    """Raised by an agent that will not do the task; the text goes to the caller."""
+    """Raised by an agent to reject the task. The caller reads the text."""
 
 
 class Ended(Exception):
-    """Raised by a runner that knows how the task ends: in `state`, a terminal one, with `parts` for the caller.
+    """Raised by a runner to end the task in `state`, which is terminal, with `parts` for the caller.
 
-    `reason` is for programs. `retry_after_s`: nothing was done, as who would have done it takes nothing at present; so
-    many seconds later it may. The call that made the task is refused with that, and forgotten: a repeat makes another.
+    `reason` is for programs. `retry_after_s` says that nothing was done, because the agent elsewhere takes no work at
+    present, and after how many seconds it may. The call that made the task is then refused with this delay and
+    forgotten: a repeat of it makes another task.
     """
 
     def __init__(
@@ -40,17 +41,17 @@ class Ended(Exception):
 
 
 class RunAgain(Exception):
-    """Raised by a restartable runner whose run came to nothing: the task is leased anew and run as after a crash."""
+    """Raised by a restartable runner to have its task run once more: it is leased anew and run as after a crash."""
 
 
 class Delegation(Struct, frozen=True, kw_only=True):
-    """What an agent gives to another agent of this server.
+    """A task for another agent of this server.
 
-    `context_id` None: in the conversation of its own task. After `timeout_s`, or at its own task's deadline if that is
-    earlier, the other's is canceled. `progress`: what it reports is reported by this one, too. `asks` says what becomes
-    of its questions: they are passed on to the caller, and the answers to it; or the delegation ends with one. With
-    `detach` nobody waits, and it outlives this task. `number` counts the delegations of a run from 1, which is how they
-    are known again when it is run again; 0: the next.
+    With `context_id` None the task joins the conversation of the delegating task. It is canceled after `timeout_s`, or
+    at the deadline of the delegating task if that is earlier. With `progress` the delegating task repeats its reports.
+    `asks` decides about its questions: `pass` hands them to the caller and the answers back, `raise` ends the
+    delegation with the first one. With `detach` nobody waits for the task, and it outlives the delegating one. `number`
+    counts the delegations of a run from 1, so that a later run of the task recognises them; 0 takes the next number.
     """
 
     agent: str
@@ -65,13 +66,13 @@ class Delegation(Struct, frozen=True, kw_only=True):
 
 
 class Unreadable(Exception):
-    """The bytes of a file part are not to be had; the message says why."""
+    """The bytes of a file part cannot be read; the message says why."""
 
 
 class DelegationFailed(Exception):
-    """The other agent did not do it: it failed, rejected the task or was canceled, asks, or was not to be had.
+    """The other agent did not complete the task: it failed, rejected, was canceled, asks, or could not be reached.
 
-    `task_id` is empty if no task was made. What it said is `text`, and with all else in `delegated`.
+    `task_id` is empty if no task was made. `text` is the agent's last message; `delegated` holds the whole outcome.
     """
 
     def __init__(self, delegated: Delegated) -> None:
@@ -86,71 +87,71 @@ class DelegationFailed(Exception):
 
 
 def came_to(delegated: Delegated, order: Delegation) -> Delegated:
-    """The outcome of a delegation as the agent gets it. Raises DelegationFailed unless the other agent did the task."""
+    """Return the outcome of a delegation. Raises DelegationFailed unless the task was completed, or detached."""
     if delegated.state is TaskState.COMPLETED or (order.detach and delegated.task_id):
         return delegated
     raise DelegationFailed(delegated)
 
 
 Hear = Callable[[ArtifactChunk], Awaitable[None]]
-"""Is given what a delegated task gives out, as it comes."""
+"""Receives the artifact chunks of a delegated task as they arrive."""
 
 
 class Run(Protocol):
     """One execution of an agent on a task, as the agent sees it.
 
-    While recorded answers are being replayed after a restart, what is emitted is dropped and `ask` returns the recorded
+    While recorded answers are replayed after a restart, emitted events are dropped and `ask` returns the recorded
     answer; the agent cannot tell. Every method raises CancelledError once the run has been fenced.
     """
 
     head: TaskHead
     message: Message
-    """The message that made the task; also when the run was taken up again."""
+    """The message that made the task, also when this run resumes it after a restart."""
     principal: Principal
     skill: str | None
     skills: tuple[str, ...]
     extensions: tuple[str, ...]
     traceparent: str | None
-    """The trace that calls of the agent's own shall continue (W3C Trace Context); None if nobody traces."""
+    """The trace that the agent's own calls continue (W3C Trace Context); None if nobody traces."""
     epoch: int
-    """The task's epoch as the run began: 1 if nobody has worked on it before."""
+    """The task's epoch when the run began: 1 if nobody has worked on it before."""
 
     @property
     def canceled(self) -> bool:
-        """Whether the task is to stop; a run that is canceled without that goes on elsewhere, or later."""
+        """Whether the task itself is to stop. A run canceled while this is False goes on elsewhere, or later."""
         ...
 
     @property
     def shown(self) -> Shown | None:
-        """What the caller said who it is with, if the agent passes that on; only until the process ends."""
+        """The caller's credentials, if an agent passes them on. They are kept only until the process ends."""
         ...
 
     @property
     def lineage(self) -> tuple[str, ...]:
-        """Through which agents what this one asks of other servers comes, itself last: LINEAGE in message metadata."""
+        """The agents through which this task came, this one last; sent to other servers as LINEAGE in the metadata."""
         ...
 
     @property
     def record(self) -> Record:
-        """The task as written and emitted so far."""
+        """The task with everything written and emitted so far."""
         ...
 
     async def status(
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Report from within `working`. Returns when it is in the run's buffer."""
+        """Report while the task is `working`. Returns when the event is in the run's buffer."""
         ...
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Give out an artifact or a chunk of one. Returns when it is in the run's buffer (256 events or 1 MB)."""
+        """Emit an artifact or a chunk of one. Returns when it is in the run's buffer (256 events or 1 MB)."""
         ...
 
     def working(self) -> None:
-        """Somebody has taken the task on: `working` is said, if it was not yet (see `announcing`), and streams open."""
+        """Report that the task has been taken on. Puts it into `working`, if it is not yet, and lets streams open."""
         ...
 
     def waiting(self, parts: Sequence[Part]) -> None:
-        """Say why nothing goes on at present; a task that nobody works on yet stays as it is."""
+        """Tell the caller why the task makes no progress at present. Its state does not change."""
         ...
 
     def usage(self, usage: Usage) -> None:
@@ -158,30 +159,30 @@ class Run(Protocol):
         ...
 
     async def written(self) -> None:
-        """Wait until all that was emitted so far is committed."""
+        """Wait until everything emitted so far is committed."""
         ...
 
     def landing(self, done: "Future[None]") -> None:
-        """`done` is done when the write that is under way now has been committed; at once if there is none.
+        """Set the result of `done` when the write now under way is committed; at once if there is none.
 
-        What is said before then waits for it: who can wait with it says it in fewer and larger pieces.
+        Events emitted before then wait for that write. An agent that waits too can emit fewer and larger pieces.
         """
         ...
 
     def note(self, **note: str) -> None:
-        """Write something down for a later run of the task: `record.note` has it. No caller is told of it."""
+        """Keep a note for a later run of the task, which reads it from `record.note`. Callers never see it."""
         ...
 
     async def noted(self) -> dict[str, str]:
-        """What was noted last in an earlier task of the same context; empty if nothing was."""
+        """The last note of an earlier task of the same context; empty if there is none."""
         ...
 
     def caught_up(self) -> None:
-        """The agent knows the caller's earlier answers from the task: nothing of what it says is a replay."""
+        """Skip the replay: the agent knows the caller's earlier answers from the task, so all it emits is new."""
         ...
 
     def goes_on(self) -> None:
-        """What an earlier run gave out, also one that died, stands: the agent goes on from `record`."""
+        """Keep what an earlier run emitted, even if that run died: the agent continues from `record`."""
         ...
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
@@ -189,31 +190,32 @@ class Run(Protocol):
         ...
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
-        """Give a task to another agent of this server, as the caller's own, and wait for what it comes to.
+        """Give a task to another agent of this server, on behalf of the same caller, and wait for its outcome.
 
-        When the run is run again, what was delegated before is not delegated twice: its outcome is recorded, and what
-        has none yet is waited for. Raises DelegationFailed unless the task was completed.
+        A later run of this task does not delegate twice: it gets the recorded outcome, or waits for the task that has
+        none yet. Raises DelegationFailed unless the task was completed.
         """
         ...
 
     async def references(self) -> tuple[Record, ...]:
-        """The tasks that the message names in `referenceTaskIds`, those of them that are the caller's."""
+        """The caller's own tasks among those that the message names in `referenceTaskIds`."""
         ...
 
     async def history(self, limit: int) -> tuple[Message, ...]:
-        """The newest `limit` messages of the context, oldest first, agents' answers included, this run's own not."""
+        """The newest `limit` messages of the context, oldest first, with agents' answers but without this task's."""
         ...
 
     async def read(self, part: Part) -> bytes:
-        """The bytes of a file part; what a stranger's `url` leads to is fetched with care. Raises Unreadable."""
+        """The bytes of a file part. A `url` on another host is fetched with care. Raises Unreadable."""
         ...
 
 
 class Runner(Protocol):
-    """What stands behind a card.
+    """An agent of the server, described to callers by a card.
 
-    `direct` answers with one Message instead of a task; `restartable` may be run again from the start after a crash;
-    `one_message` takes no further message while it works. While it is `offline`, sends are refused with AgentOffline.
+    A `direct` runner answers with one Message instead of a task. A `restartable` one may be run again from the start
+    after a crash. A `one_message` runner takes no further message while it works. While it is `offline`, sends are
+    refused with AgentOffline.
     """
 
     profile: Profile
@@ -240,19 +242,19 @@ class Refusing(Protocol):
 
 @runtime_checkable
 class Outreaching(Protocol):
-    """A runner whose tasks live on elsewhere, while none of its runs does here."""
+    """A runner whose tasks may live on elsewhere while no run of them is active here."""
 
     def stopped(self, record: Record) -> None:
-        """A task that nobody ran was canceled: what belongs to it elsewhere shall be, too. It never raises."""
+        """Cancel elsewhere what belongs to a task that was canceled here while no run worked on it. Never raises."""
         ...
 
 
 @runtime_checkable
 class Reported(Protocol):
-    """A runner whose work is done elsewhere, and reported from there (BeeOS: UpdateStatus, CompleteTask)."""
+    """A runner whose workers report their work from elsewhere (BeeOS: UpdateStatus, CompleteTask)."""
 
     async def report(self, report: CompleteTask | UpdateStatus) -> None:
-        """Take a worker's word on a task of this agent. What does not end the task is committed on return.
+        """Take a worker's report on a task of this agent. A report that does not end the task is committed on return.
 
         Raises A2AError: InvalidParams for a report that does not fit, LeaseLost, Unavailable.
         """

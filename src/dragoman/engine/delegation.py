@@ -1,8 +1,8 @@
 """Delegation: tasks that an agent of this server gives to another one, on behalf of the same caller.
 
-Invariant: a delegation is at most one task, whose id follows from its parent's id and its number, also when the run
-that made it is run again. It does not outlast its parent unless it is detached, and it does not wait for an answer
-longer than it was given, also when the run that passed its question on is gone.
+Invariant: a delegation is at most one task. Its id follows from the id of its parent and its number, so that a later
+run of the parent finds the same task. It outlives its parent only if it is detached. It waits for an answer no longer
+than its deadline, even when the run that passed its question on is gone.
 """
 
 import asyncio
@@ -37,12 +37,13 @@ ACTION = "Delegate"
 """The name of a delegation in the audit trail; its `peer` is the parent: `task:` and its id."""
 
 WORKS = Manners(answers_with_message=False)
-"""A delegation is always a task, also to an agent that answers others directly."""
+"""A delegation is always a task, even when its agent answers other callers directly."""
 
 ABSENT_MAX = 2
-"""How many numbers without a task end the search for what a task delegated: one that was refused made none."""
+"""How many numbers in a row without a task end the search for the children of a task. A refused delegation leaves its
+number without one."""
 
-LATE = "{} did not end in the time it was given."
+LATE = "{} did not finish in time."
 
 QUESTION = (Part(text="More input is needed."),)
 """The question to the caller when the other agent gave none."""
@@ -54,7 +55,7 @@ Send = Callable[[Runner, Call, SendMessage, Origin | None], Awaitable[Taken | Me
 class Delegations:
     """Makes the tasks that agents delegate, waits for them, and ends those whose parent ends.
 
-    `serving` are the agents that may be asked.
+    `serving` holds the agents that can be given tasks.
     """
 
     def __init__(
@@ -86,9 +87,9 @@ class Delegations:
     async def carry_out(
         self, run: TaskRun, parent: TaskLog, number: int, order: Delegation, hear: Hear | None
     ) -> Delegated:
-        """Make the task, unless it is there, and wait for what it comes to; an agent's failure is one, too.
+        """Make the task, unless it exists, and wait for its outcome. A refusal or a failure is an outcome, too.
 
-        Raises ReplayMismatch if it is there, and another agent's.
+        Raises ReplayMismatch if the task exists and belongs to another agent.
         """
         child_id = child_of(run.head.id, number)
         if parent.children is not None and child_id not in parent.children:
@@ -98,7 +99,7 @@ class Delegations:
             if known is not None and known.head.agent != order.agent:
                 self._tasks.unpin(known)
                 raise ReplayMismatch
-            child = known if known is not None else await self._made(run, child_id, order)
+            child = known if known is not None else await self._create(run, child_id, order)
         except A2AError as refused:
             self._note(run.head, order.agent, "", type(refused).__name__)
             said = Message(message_id=new_id(), role=Role.AGENT, parts=(Part(text=str(refused)),))
@@ -118,8 +119,8 @@ class Delegations:
         finally:
             self._tasks.unpin(child)
 
-    async def _made(self, run: TaskRun, child_id: str, order: Delegation) -> TaskLog:
-        """A new task, pinned. Raises A2AError if it is refused."""
+    async def _create(self, run: TaskRun, child_id: str, order: Delegation) -> TaskLog:
+        """Make the task and pin it. Raises A2AError if it is refused."""
         head = run.head
         lineage = (*head.lineage, head.agent)
         check(lineage, order.agent)
@@ -134,15 +135,15 @@ class Delegations:
         send = SendMessage(message=message, skill=order.skill)
         while True:
             try:
-                taken = await self._taken(run, order.agent, send, origin)
+                taken = await self._send_as_caller(run, order.agent, send, origin)
             except StoreError:
                 await asyncio.sleep(self._retry_s)
                 continue
             self._note(head, order.agent, child_id, "")
             return taken.task
 
-    async def _taken(self, run: TaskRun, agent: str, send: SendMessage, origin: Origin | None = None) -> Taken:
-        """Send as the parent's caller, to the agent as it is now. Raises A2AError or StoreError."""
+    async def _send_as_caller(self, run: TaskRun, agent: str, send: SendMessage, origin: Origin | None = None) -> Taken:
+        """Send on behalf of the parent's caller, to the agent as served now. Raises A2AError or StoreError."""
         serving = self.serving
         if (runner := serving.runners.get(agent)) is None:
             raise AgentNotFound(agent)
@@ -151,7 +152,7 @@ class Delegations:
             taken = await self._send(runner, self._call(run, agent, send), send, origin)
         finally:
             serving.done()
-        assert not isinstance(taken, Message)  # by WORKS
+        assert not isinstance(taken, Message)  # WORKS asks for a task
         return taken
 
     def _call(self, run: TaskRun, agent: str, send: SendMessage) -> Call:
@@ -169,7 +170,10 @@ class Delegations:
     async def _settled(
         self, run: TaskRun, child: TaskLog, order: Delegation, hear: Hear | None, *, after: int
     ) -> str | None:
-        """Wait until the task has ended, or asks what is not passed on. Returns why it was canceled, if it was here."""
+        """Wait until the task has ended, or asks a question that is not passed on.
+
+        Returns the reason for the caller if the task was canceled here, else None.
+        """
         loop, deadline_ms = self._supervisor.loop, child.head.deadline_ms
         deadline = None if deadline_ms is None else loop.time() + (deadline_ms - self._clock.now_ms()) / 1000
         late: str | None = None
@@ -177,7 +181,7 @@ class Delegations:
         given = sum(message.message_id.startswith(_answer_id(child, "")) for message in child.record().history)
         for _ in range(min(given, len(passed))):
             passed.popleft()
-        heard = after if hear is None else 0  # an agent that is run again is given all chunks again
+        heard = after if hear is None else 0  # an agent that runs again gets all chunks again
         watch = (
             _Watch(run, self._tail(child, heard), self._files, order, hear, after) if order.progress or hear else None
         )
@@ -199,12 +203,12 @@ class Delegations:
                     self.asks(child.head)
                     heeded = await run.pass_on(child, parts, auth=child.state is TaskState.AUTH_REQUIRED)
                     self.answered(child.head.id)
-                    if heeded is None:  # it does not wait for an answer any more
+                    if heeded is None:  # the task no longer waits for an answer
                         late = None if deadline is None else LATE.format(order.agent)
                         continue
                     answer = heeded
                 given += 1
-                if (refused := await self._answered(run, child, answer, given, deadline)) is not None:
+                if (refused := await self._pass_answer(run, child, answer, given, deadline)) is not None:
                     await self._cancel(child)
                     return refused
             return late
@@ -214,14 +218,14 @@ class Delegations:
                 watch.tail.close()
 
     def _late(self, child: TaskLog) -> str | None:
-        """What is said of a task whose time is over."""
+        """The text for a task whose deadline has passed; None if it has not."""
         deadline_ms = child.head.deadline_ms
         return None if deadline_ms is None or self._clock.now_ms() < deadline_ms else LATE.format(child.head.agent)
 
-    async def _answered(
+    async def _pass_answer(
         self, run: TaskRun, child: TaskLog, answer: Message, number: int, deadline: float | None
     ) -> str | None:
-        """Hand the caller's answer on, while there is time. Returns why it was not taken, if it was not."""
+        """Pass the caller's answer to the child, while there is time. Returns why it was refused, else None."""
         head = child.head
         message = Message(
             message_id=_answer_id(child, str(number)), role=Role.USER, parts=answer.parts, task_id=head.id
@@ -229,7 +233,7 @@ class Delegations:
         send = SendMessage(message=message)
         while not child.terminal and (deadline is None or self._supervisor.loop.time() < deadline):
             try:
-                taken = await self._taken(run, head.agent, send)
+                taken = await self._send_as_caller(run, head.agent, send)
             except (StoreError, AgentOffline, Unavailable):
                 await asyncio.sleep(self._retry_s)
             except A2AError as refused:
@@ -271,11 +275,11 @@ class Delegations:
         )
 
     async def _pin_child(self, task_id: str) -> TaskLog | None:
-        """The task, if it has been made, in memory until it is unpinned."""
+        """Pin the task and return it; None if it has not been made."""
         loop = self._supervisor.loop
         while True:
             try:
-                task = self._tasks.being_made(task_id)
+                task = self._tasks.being_create(task_id)
                 if task is None:
                     return self._tasks.pin_known(task_id)
                 await task.wait_until(loop, loop.time() + self._retry_s)
@@ -283,7 +287,7 @@ class Delegations:
                 await asyncio.sleep(self._retry_s)
 
     async def _cancel(self, child: TaskLog) -> None:
-        """Cancel it; returns when it has ended."""
+        """Cancel the task. Returns when it has ended."""
         while not child.terminal:
             try:
                 await self._supervisor.cancel(child)
@@ -295,16 +299,16 @@ class Delegations:
     # -- when a parent ends --------------------------------------------------------------------------------------------
 
     def parent_ends(self, parent: TaskLog) -> None:
-        """The task has ended, or is about to: what it delegated goes with it."""
+        """End the tasks that were delegated by a task that has ended or is about to, unless they are detached."""
         if parent.children != ():
             self._supervisor.errand(parent, lambda: self._let_go(parent))
 
     async def _let_go(self, parent: TaskLog) -> None:
         ids = parent.children
-        await asyncio.gather(*map(self._parted, self._found(parent.head.id) if ids is None else ids))
+        await asyncio.gather(*map(self._end_child, self._find_children(parent.head.id) if ids is None else ids))
 
-    def _found(self, parent_id: str) -> list[str]:
-        """The tasks that a task delegated in an earlier life of the server."""
+    def _find_children(self, parent_id: str) -> list[str]:
+        """Return the ids of the tasks that a task delegated, also those made by an earlier process."""
         ids: list[str] = []
         number = absent = 0
         while absent < ABSENT_MAX:
@@ -317,7 +321,7 @@ class Delegations:
                 absent = 0
         return ids
 
-    async def _parted(self, child_id: str) -> None:
+    async def _end_child(self, child_id: str) -> None:
         self.answered(child_id)
         child = await self._pin_child(child_id)
         if child is not None:
@@ -327,10 +331,10 @@ class Delegations:
             finally:
                 self._tasks.unpin(child)
 
-    # -- while one waits for an answer ---------------------------------------------------------------------------------
+    # -- while a child waits for an answer -----------------------------------------------------------------------------
 
     def left(self, waiting: Iterable[TaskHead]) -> None:
-        """Look after those that an earlier process left waiting for an answer. Raises StoreError."""
+        """Watch the delegated tasks that an earlier process left waiting for an answer. Raises StoreError."""
         for head in waiting:
             if not self._tasks.orphaned(head):
                 self.asks(head)
@@ -339,14 +343,14 @@ class Delegations:
                 self._tasks.unpin(child)
 
     def asks(self, head: TaskHead) -> None:
-        """It waits for an answer from now on: as long as it was given."""
+        """Start the timer of a task that waits for an answer from now on, until its deadline."""
         if head.deadline_ms is not None and not head.detached:
             self.answered(head.id)
             wait_s = max(0.0, (head.deadline_ms - self._clock.now_ms()) / 1000)
             self._timers[head.id] = self._supervisor.loop.call_later(wait_s, self._expire, head)
 
     def answered(self, child_id: str) -> None:
-        """It does not wait for an answer any more."""
+        """Stop the timer of a task that no longer waits for an answer."""
         if (timer := self._timers.pop(child_id, None)) is not None:
             timer.cancel()
 
@@ -362,7 +366,7 @@ class Delegations:
             self._tasks.unpin(child)
 
     async def _out_of_time(self, child: TaskLog) -> None:
-        """Cancel it, and let its parent go on; one that works is for the parent's run to cancel."""
+        """Cancel a task that still waits, and let its parent go on. The parent's run cancels a task that works."""
         if child.state not in INTERRUPTED or child.head.parent is None:
             return
         await self._cancel(child)
@@ -375,12 +379,12 @@ class Delegations:
 
 
 class _Watch:
-    """Tells of a task what has come of it: its progress to the parent's caller, its chunks to the parent's agent."""
+    """Relays the events of a delegated task: its progress to the parent's caller, its chunks to the parent's agent."""
 
     def __init__(
         self, run: TaskRun, tail: Tail, files: Files, order: Delegation, hear: Hear | None, reported: int
     ) -> None:
-        """What came up to seq `reported` has been reported in the parent, by an earlier run."""
+        """An earlier run has reported the progress up to seq `reported` in the parent."""
         self.tail = tail
         self._run = run
         self._files = files
@@ -391,17 +395,17 @@ class _Watch:
         self._told = 0
 
     def behind(self, child: TaskLog) -> bool:
-        """Whether there is something that has not been told."""
+        """Whether there are events that have not been relayed."""
         return max(self._told, self._begun) < child.seq
 
     async def next(self, wait_s: float | None) -> None:
-        """Wait for what comes next, and tell it."""
+        """Wait for the next events and relay them."""
         for item in await self.tail.next(wait_s) or ():
             if isinstance(item, Logged):
                 self._told = item.seq
-                await self._tell(item)
+                await self._relay(item)
 
-    async def _tell(self, logged: Logged) -> None:
+    async def _relay(self, logged: Logged) -> None:
         event = logged.event
         if isinstance(event, ArtifactChunk) and self._hear is not None:
             await self._hear(await self._files.chunk(event))
@@ -414,14 +418,14 @@ class _Watch:
 
 
 def _marked(agent: str, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """What another agent said, with its name before it."""
+    """Prefix the parts with the name of the agent that said them."""
     if parts and parts[0].text is not None:
         return (replace(parts[0], text=f"{agent}: {parts[0].text}"), *parts[1:])
     return (Part(text=f"{agent}:"), *parts)
 
 
 async def _moved(child: TaskLog, watch: _Watch | None, loop: asyncio.AbstractEventLoop, deadline: float | None) -> bool:
-    """Wait until the task has ended, or asks, and that has been told; False if there is no time left."""
+    """Wait until the task has ended or asks, and that has been relayed. Returns False if the deadline passes first."""
     while True:
         if (child.terminal or child.state in INTERRUPTED) and (watch is None or not watch.behind(child)):
             return child.terminal or deadline is None or loop.time() < deadline

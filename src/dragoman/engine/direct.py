@@ -1,6 +1,6 @@
 """DirectRun: one execution of an agent that answers with a Message instead of a task.
 
-Invariant: nothing is written while it runs; what the agent gives out becomes one message.
+Invariant: nothing is written while it runs. Everything that the agent emits becomes one message.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class DirectRun:
         self._events: list[Event] = [Submitted(message, head.created_at)]
 
     async def answer(self, message_id: str, timeout_s: float) -> Message:
-        """Run the agent and return what it gave out as one message.
+        """Run the agent and return everything it emitted as one message.
 
         Raises UnsupportedOperation if it rejects, Unavailable if it takes longer than `timeout_s`, else InternalError.
         """
@@ -77,75 +77,75 @@ class DirectRun:
 
     @property
     def canceled(self) -> bool:
-        """Nobody can cancel it: there is no task."""
+        """Always False: without a task there is nothing to cancel."""
         return False
 
     @property
     def shown(self) -> Shown | None:
-        """Nothing is passed on."""
+        """Always None: credentials are not passed on."""
         return None
 
     def note(self, **note: str) -> None:
-        """There is no later run."""
+        """Do nothing: there is no later run."""
 
     async def noted(self) -> dict[str, str]:
-        """What was noted last in an earlier task of the context."""
+        """The last note of an earlier task of the context."""
         return await self._past.note(self.head)
 
     @property
     def lineage(self) -> tuple[str, ...]:
-        """Through whom what the agent asks of other servers comes."""
+        """The agents through which the message came, this one last."""
         return told(self.head, self._server)
 
     @property
     def record(self) -> Record:
-        """What was given out so far, as a task would hold it."""
+        """Everything emitted so far, as a task would hold it."""
         return fold(self.head, None, (Logged(seq, event) for seq, event in enumerate(self._events, 1)))
 
     async def status(
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Nobody is there to be told."""
+        """Do nothing: the caller only sees the message."""
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Keep it for the answer."""
+        """Keep the artifact for the answer."""
         if not artifact.parts:
             raise ValueError(NO_PARTS.format(artifact.artifact_id))
         self._events.append(ArtifactChunk(artifact, append, last_chunk))
 
     def usage(self, usage: Usage) -> None:
-        """A Message has no place for it."""
+        """Do nothing: a Message has no field for tokens."""
 
     async def written(self) -> None:
-        """Nothing is."""
+        """Return at once: nothing is written."""
 
     def landing(self, done: "asyncio.Future[None]") -> None:
-        """Nothing is."""
+        """Set the result of `done` at once: nothing is written."""
         if not done.done():
             done.set_result(None)
 
     def caught_up(self) -> None:
-        """Nothing is replayed."""
+        """Do nothing: there is no replay."""
 
     def working(self) -> None:
-        """It is said at the beginning."""
+        """Do nothing: there is no task to be `working`."""
 
     def waiting(self, parts: Sequence[Part]) -> None:
-        """Nobody is there to be told."""
+        """Do nothing: the caller only sees the message."""
 
     def goes_on(self) -> None:
-        """There is no earlier run."""
+        """Do nothing: there is no earlier run."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Raises RuntimeError: without a task nothing can wait for an answer."""
         raise RuntimeError(f"agent {self.head.agent!r} is declared direct: it cannot ask; leave direct=True out")
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
-        """Raises RuntimeError: without a task nothing can be part of it."""
+        """Raises RuntimeError: a delegation needs a task as its parent."""
         raise RuntimeError(f"agent {self.head.agent!r} is declared direct: it cannot delegate; leave direct=True out")
 
     async def references(self) -> tuple[Record, ...]:
-        """The tasks that the message names, those of them that are the caller's."""
+        """The caller's own tasks among those that the message names."""
         return await self._past.references(self.head, self.message.reference_task_ids)
 
     async def history(self, limit: int) -> tuple[Message, ...]:

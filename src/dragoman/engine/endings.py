@@ -1,6 +1,6 @@
-"""How the end of a task is put into events, for its caller, and into the log, for its operator.
+"""Endings: the events that end a task, for its caller, and the log lines about failures, for the operator.
 
-Invariant: nothing of an exception's text reaches a caller.
+Invariant: the text of an exception never reaches a caller.
 """
 
 import logging
@@ -18,10 +18,10 @@ from dragoman.model.task import Record, TaskHead, TaskState, Usage
 log = logging.getLogger("dragoman.runs")
 
 RETRY_AFTER = "retryAfter"
-"""In the metadata of the last status: seconds after which the message may be sent again, as nobody took it on."""
+"""A key in the metadata of the last status: after how many seconds a message that nobody took on may be sent again."""
 
 Ending = tuple[TaskState, str | tuple[Part, ...], str]
-"""How a run ended: the state, what is said to the caller, the reason for programs."""
+"""How a run ended: the state, the text or parts for the caller, the reason for programs."""
 
 
 def refusal_of(record: Record) -> Unavailable | None:
@@ -54,7 +54,7 @@ def closing(
     usage: Usage | None = None,
     retry_after_s: float | None = None,
 ) -> StatusChanged:
-    """The event that ends a task; `reason` is for programs, what is `said` for people."""
+    """The event that ends a task. `said` is for people, `reason` for programs."""
     parts = (Part(text=said),) if isinstance(said, str) else said
     metadata: dict[str, Any] = {"reason": reason} if reason else {}
     if retry_after_s is not None:
@@ -70,12 +70,12 @@ def closing(
 
 
 def failed(head: TaskHead, what: str, error: BaseException) -> str:
-    """Log an exception with a reference, for the caller to quote; its text stays in the log."""
+    """Log an exception under a new reference, and return the reference for the caller to quote."""
     reference = new_id()[-12:]
     log.error("agent %s %s in task %s (reference %s)", head.agent, what, head.id, reference, exc_info=error)
     return reference
 
 
 def agent_error(head: TaskHead, what: str, error: BaseException) -> Ending:
-    """How a run ends whose agent went wrong; `what` it did is for the log."""
+    """Log a failure of the agent, and return the ending of its run. `what` describes the failure in the log."""
     return TaskState.FAILED, f"The agent failed (reference {failed(head, what, error)}).", "agent_error"

@@ -66,15 +66,15 @@ from dragoman.model.task import INTERRUPTED, Record, TaskState
 from dragoman.store.api import Store, StoreError, StoreFull
 
 FIRST_CONTACT_S = 2.0
-"""How long a stream waits to open until an agent elsewhere has taken the task on, or refuses it: then the caller reads
-an error with `Retry-After` in place of a stream. An agent is refused a connection, retries included, within 1.6 s."""
+"""How long a new stream waits for an agent elsewhere to take the task on or refuse it. After a refusal the caller reads
+an error with `Retry-After` instead of a stream. A refused connection shows, retries included, within 1.6 s."""
 
 
 class Engine:
     """The Handler at the bottom of the stack: see `engine.handler.Handler`.
 
-    Without an `announcer` there are no webhooks. `identified` says whether callers of an agent must say who they are,
-    now: then it has an extended card. `trail` is told what agents delegate.
+    Without an `announcer` there are no webhooks. `identified` says whether an agent requires its callers to
+    authenticate at present; only then does it have an extended card. `trail` records what agents delegate.
     """
 
     def __init__(
@@ -137,13 +137,13 @@ class Engine:
         self._stopped = False
 
     async def start(self, group: asyncio.TaskGroup) -> None:
-        """Take up what a previous process left behind. The store is open; runs belong to `group` from now on."""
+        """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on."""
         self._supervisor.begin(group)
         await self._supervisor.recover(await self._store.unfinished())
         self._delegations.left(await self._store.asking())
 
     async def drain(self, grace_s: float) -> None:
-        """Take no new work, end all streams with the hint to come back, give running tasks `grace_s` to end."""
+        """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
         self._stopping = True
         for task in self._tasks.all():
             task.wake()
@@ -153,21 +153,21 @@ class Engine:
             task.wake()
 
     def _pushes(self, agent: str) -> bool:
-        """Whether webhooks are told of that agent's tasks."""
+        """Whether webhooks are called for this agent's tasks."""
         runner = self._runners.get(agent)
         return runner is None or runner.profile.pushes
 
     @property
     def stopping(self) -> bool:
-        """Whether the engine takes no new work any more."""
+        """Whether the engine refuses new work."""
         return self._stopping
 
     # -- other agents ------------------------------------------------------------------------------------------------
 
     def serve(self, runners: Mapping[str, Runner]) -> Generation:
-        """Have these agents from now on, all at once. Returns those of before: what runs goes on with them.
+        """Replace the agents, all at once. Returns the previous generation, with which existing runs go on.
 
-        Of an agent that is not among them, workers may go on reporting until `finished` has returned.
+        Workers of an agent that is no longer served may go on reporting until `finished` has returned.
         """
         old, self._serving = self._serving, Generation(runners)
         self._runners = self._supervisor.runners = runners
@@ -176,7 +176,7 @@ class Engine:
         return old
 
     async def finished(self, old: Generation, left: Collection[Runner]) -> None:
-        """Wait until nothing is done any more with those agents that `left` with `old`.
+        """Wait until no call and no run uses the agents that `left` with the generation `old`.
 
         A task that waits for its caller counts as long as its run is kept (`suspend_max_s`).
         """
@@ -184,7 +184,8 @@ class Engine:
         ids, loop = {runner.profile.id for runner in left}, self._supervisor.loop
         for task in self._tasks.all():
             while task.head.agent in ids and task.busy and self._supervisor.run_of(task) is None:
-                await task.wait_until(loop, loop.time() + self._settings.retry_s)  # whoever sent it did not wait
+                # The sender did not wait, so that the generation does not count this call.
+                await task.wait_until(loop, loop.time() + self._settings.retry_s)
         await self._supervisor.wait_for(left)
         for agent in ids:
             if self._leaving.get(agent) in left:
@@ -242,7 +243,7 @@ class Engine:
             raise _unavailable(error) from error
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """Who made a task, and how: see `engine.handler.Handler.dialect_of`."""
+        """The dialect of a task that the principal made: see `engine.handler.Handler.dialect_of`."""
         try:
             found = self._store.head(task_id)
         except StoreError as error:
@@ -253,7 +254,7 @@ class Engine:
         return head.dialect if (head.owner, head.agent, head.mount) == (principal.id, agent, mount) else None
 
     def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """Whose a task is that was sent to the server as a whole: see `engine.handler.Handler.agent_of`."""
+        """The agent that owns a task sent to the root mount: see `engine.handler.Handler.agent_of`."""
         try:
             found = self._store.head(task_id)
         except StoreError as error:
@@ -273,9 +274,9 @@ class Engine:
         return runner
 
     def _extended(self, profile: Profile) -> Profile:
-        """What is on the extended card (A2A 1.0 §3.1.11)."""
+        """Return the profile with its extended skills, for the extended card (A2A 1.0 §3.1.11)."""
         if self._identified is None or not self._identified(profile.id):
-            raise UnsupportedOperation(f"callers of {profile.id} are not asked who they are: it has no extended card")
+            raise UnsupportedOperation(f"{profile.id} does not authenticate callers: it has no extended card")
         return replace(profile, skills=(*profile.skills, *profile.extended_skills), extended_skills=())
 
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
@@ -299,7 +300,7 @@ class Engine:
             if not send.message.task_id and (refused := refusal_of(record)) is not None:
                 raise refused
             if call.manners.late_is_error and not settled and not self._stopped:
-                # Also for a run that cannot write. After Unavailable clients send again, and it would be done twice.
+                # Also if the run cannot write. After Unavailable clients would send again, and it would run twice.
                 stalled = task.stalled(self._supervisor.loop) is not None
                 raise TaskTimeout(task.head.id, STALLED_S if stalled else timeout_s)
             if call.manners.failure_is_error and record.state in (TaskState.FAILED, TaskState.REJECTED):
@@ -346,7 +347,7 @@ class Engine:
     # -- CompleteTask, UpdateStatus (BeeOS) ----------------------------------------------------------------------------
 
     async def _report(self, runner: Runner, call: Call, report: CompleteTask | UpdateStatus) -> Record:
-        """What a worker says of its task; said again, it is answered again."""
+        """Take a worker's report on its task. A repeated report gets the same answer again."""
         if not isinstance(runner, Reported):
             runner = self._leaving.get(call.agent, runner)
         if not isinstance(runner, Reported):

@@ -1,4 +1,4 @@
-"""Files: what becomes of large files on their way into the log, and out of it to agents.
+"""Files: moves large files into the blob store on the way into the log, and back on the way to agents.
 
 Invariant: an event that refers to bytes in the blob store is written after they are durable there (invariant 2), and
 refers only to bytes of its own task. Agents see bytes, callers see links.
@@ -32,26 +32,26 @@ from dragoman.store.blobs.api import BlobMissing, BlobStore, Place
 log = logging.getLogger(__name__)
 
 PAUSES_S = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""How long a run waits before it tries again to keep a file, or to have it back; then the run fails."""
+"""How long a run waits before each new attempt to store or read a file. After the last one the run fails."""
 
 T = TypeVar("T")
 
 
-NO_FILE = "the part is no file: it has neither raw bytes nor a url"
+NO_FILE = "the part is not a file: it has neither raw bytes nor a url"
 
 
 class Reading(Protocol):
-    """Gets the bytes that a URL leads to which a stranger wrote."""
+    """Fetches the bytes behind a URL that may come from a stranger."""
 
     async def fetch(self, url: str) -> bytes:
-        """All of them. Raises Unreadable."""
+        """Return all bytes of the file. Raises Unreadable."""
         ...
 
 
 class Files:
-    """The way of large files into the blob store and back. Without one, files stay where they are.
+    """Stores large files in the blob store and reads them back. Without a blob store, files stay in the log.
 
-    A file of more than `above` bytes is large. `links` are those that callers are given.
+    A file of more than `above` bytes is large. `links` makes the URLs that callers get.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Files:
         reading: Reading | None = None,
     ) -> None:
         self.base = ""
-        """Where links in `run.record` lead to: the server's own URL, as soon as it is known."""
+        """The server's own URL, for links in `run.record`, as soon as it is known."""
         self._blobs = blobs
         self._above = above
         self._links = links
@@ -77,7 +77,7 @@ class Files:
     # -- in ------------------------------------------------------------------------------------------------------------
 
     def large(self, parts: Sequence[Part]) -> bool:
-        """Whether any of `parts` is to be kept in the blob store."""
+        """Whether any of `parts` belongs in the blob store."""
         if self._blobs is not None:
             for part in parts:
                 if part.raw is not None and len(part.raw) > self._above:
@@ -85,11 +85,11 @@ class Files:
         return False
 
     async def kept(self, task_id: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """`parts` as they go into the log: the bytes of large ones are in the blob store. Raises StoreError."""
+        """Return `parts` as they go into the log, with the bytes of large ones in the blob store. Raises StoreError."""
         return tuple([await self._kept(task_id, part) for part in parts]) if self.large(parts) else parts
 
     async def event_kept(self, task_id: str, event: Delegated) -> Delegated:
-        """An event as it goes into the log of a task, as `kept_by_run` its parts."""
+        """As `kept_by_run`, for the parts of an event."""
         artifacts = tuple(
             [replace(each, parts=await self.kept_by_run(task_id, each.parts)) for each in event.artifacts]
             if any(self.large(each.parts) for each in event.artifacts)
@@ -101,11 +101,11 @@ class Files:
         return replace(event, artifacts=artifacts, message=message)
 
     async def kept_by_run(self, task_id: str, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """As `kept`, for one who can wait while the blob store cannot."""
+        """As `kept`, for a run, which can wait for the blob store to recover."""
         return await _patiently(lambda: self.kept(task_id, parts))
 
     async def forget(self, task_id: str) -> None:
-        """Let go of what was kept for a task that was not made. What cannot be now is swept later."""
+        """Delete the files stored for a task that was not made. Files that cannot be deleted now are swept later."""
         if self._blobs is not None:
             try:
                 await self._blobs.delete(task_id)
@@ -122,7 +122,7 @@ class Files:
     # -- out -----------------------------------------------------------------------------------------------------------
 
     async def parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-        """Parts of the log as an agent sees them, with their bytes. Raises StoreError, as all that follow."""
+        """Parts of the log as an agent sees them, with their bytes. This and all methods below raise StoreError."""
         swaps = await self._back((parts,))
         return parts if swaps is None else swap_parts(parts, swaps.artifacts)
 
@@ -132,7 +132,7 @@ class Files:
         return message if swaps is None else swap_message(message, swaps.history) or message
 
     async def delegated(self, event: Delegated) -> Delegated:
-        """What another agent's task came to, as an agent sees it."""
+        """The outcome of a delegated task as an agent sees it."""
         swaps = await self._back(every_parts((event,), None))
         if swaps is None:
             return event
@@ -140,7 +140,7 @@ class Files:
         return replace(event, artifacts=artifacts, message=swap_message(event.message, swaps.status))
 
     async def chunk(self, chunk: ArtifactChunk) -> ArtifactChunk:
-        """What another agent gives out, as an agent sees it."""
+        """A chunk from another agent as an agent sees it."""
         parts = await self.parts(chunk.artifact.parts)
         return chunk if parts is chunk.artifact.parts else replace(chunk, artifact=replace(chunk.artifact, parts=parts))
 
@@ -152,7 +152,7 @@ class Files:
         return record if swaps is None else swap_record(record, swaps)
 
     async def log(self, events: tuple[Logged, ...]) -> tuple[Logged, ...]:
-        """A log for an agent that is run again, which sees all of it but what it gave out itself."""
+        """A log for an agent that is run again, with the bytes of all files but those of its own artifacts."""
         if self._blobs is None:
             return events
         heard = [logged.event for logged in events if not isinstance(logged.event, ArtifactChunk)]
@@ -175,7 +175,7 @@ class Files:
         return None if self._links is None else self._links.at(self.base, longer_s)
 
     async def _back(self, several: Iterable[tuple[Part, ...]]) -> Swaps | None:
-        """Puts the bytes of those parts back, each read once; None if there are none."""
+        """Return the swaps that put the bytes back into these parts, each file read once; None without files."""
         if self._blobs is None:
             return None
         found: dict[str, bytes] = {}
@@ -214,12 +214,12 @@ class Files:
         except Expired as error:
             raise Unreadable(str(error)) from error
         if self._reading is None:
-            raise Unreadable("nothing is fetched from here: the part has a url and no bytes")
+            raise Unreadable("this server fetches no files: the part has a url and no bytes")
         return await self._reading.fetch(part.url)
 
 
 async def _patiently(call: Callable[[], Awaitable[T]]) -> T:
-    """Try again for a while what the blob store cannot do now. Raises StoreError; BlobMissing at once."""
+    """Repeat a call for a while that the blob store cannot do now. Raises StoreError; BlobMissing at once."""
     for pause_s in PAUSES_S:
         try:
             return await call()

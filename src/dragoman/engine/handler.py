@@ -1,6 +1,6 @@
-"""Handler, which bindings call, and Stream, which it opens for them.
+"""The protocol between bindings and the engine: a Handler answers calls and opens Streams.
 
-Invariant: a binding knows nothing of runs, and calls nothing of the engine but what is here.
+Invariant: a binding knows nothing of runs, and calls nothing of the engine beyond this module.
 """
 
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ from dragoman.model.task import Record, TaskHead
 
 
 class Snapshot(Struct, frozen=True):
-    """A stream's first item, the task as it stands at `record.seq`; `history_length` as the caller asked.
+    """A stream's first item: the task as it stands at `record.seq`. `history_length` is the caller's.
 
-    `subscribed`: the caller follows a task that was there before, rather than one it has just made. `own`: it is for
-    this caller only, and nobody else is sent its bytes.
+    `subscribed` says that the caller follows an existing task rather than one it has just made. `own` says that its
+    encoded bytes are for this caller alone and are not shared.
     """
 
     record: Record
@@ -39,7 +39,7 @@ StreamItem = Snapshot | Direct | Logged
 
 
 class Stream(Protocol):
-    """One caller's view of a task as it goes on. Everything that can be refused was refused before it exists."""
+    """One caller's view of a task in progress. Every refusal happens before the stream exists."""
 
     head: TaskHead | None
     """Fixed facts of the task; None for a stream that holds a Direct."""
@@ -47,24 +47,24 @@ class Stream(Protocol):
     """The task as it stood where the stream begins, if the call asked for it (`Call.folds`) and no snapshot comes."""
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """What came since, in order; None at the end.
+        """The items since the last call, in order; None at the end.
 
         Empty when nothing came for the keep-alive interval, or for `wait_s` seconds.
         """
         ...
 
     def close(self) -> None:
-        """The caller has left: `next`, also one that waits now, returns None. The task goes on (invariant 6)."""
+        """End the stream because its caller has left. A pending `next` returns None. The task goes on (invariant 6)."""
         ...
 
     @property
     def retry(self) -> bool:
-        """Whether the stream ended before its task did, because the server is stopping: the caller shall come back."""
+        """Whether the stream ended before its task because the server is stopping: the caller shall come back."""
         ...
 
 
 Answered = Result | Profile
-"""A result; or, for GetExtendedCard, what the agent says of itself: where it lives, the binding knows."""
+"""A result; for GetExtendedCard the agent's profile, to which the binding adds the agent's address."""
 
 
 class Handler(Protocol):
@@ -79,9 +79,9 @@ class Handler(Protocol):
         ...
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """The dialect in which `principal` made that task of `agent` through `mount`; None if it did not."""
+        """The dialect in which `principal` made this task of `agent` through `mount`; None if it did not make it."""
         ...
 
     def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """The agent of the task that `principal` made through `mount`; None if it did not, or may not use the agent."""
+        """The agent of a task that `principal` made through `mount`; None if it did not, or may not use the agent."""
         ...

@@ -1,6 +1,6 @@
-"""History: what an agent may look up of its caller's earlier tasks.
+"""History: an agent's access to its caller's earlier tasks.
 
-Invariant: only tasks of the same owner with the same agent are seen (invariant 9).
+Invariant: an agent sees only tasks of the same owner with itself (invariant 9).
 """
 
 from collections.abc import Sequence
@@ -12,7 +12,7 @@ from dragoman.model.task import Record, TaskHead
 from dragoman.store.api import Store
 
 NOTES_MAX = 10
-"""How many tasks of a context are looked at for a note."""
+"""How many tasks of a context are searched for a note."""
 
 
 class History:
@@ -35,9 +35,9 @@ class History:
         return tuple([await self._files.record(record) for record in records])
 
     async def messages(self, head: TaskHead, limit: int) -> tuple[Message, ...]:
-        """The newest `limit` messages of the context of `head`, oldest first; its own task's not.
+        """The newest `limit` messages of the context of `head`, oldest first, without those of its own task.
 
-        A caller who told the conversation with its message is believed: that is what it goes on with.
+        If the caller sent the conversation along with its message, that is returned instead.
         """
         if limit <= 0:
             return ()
@@ -59,7 +59,7 @@ class History:
         return await self._files.read(part)
 
     async def note(self, head: TaskHead) -> dict[str, str]:
-        """What was noted last in an earlier task of the context of `head`; empty if nothing was."""
+        """The last note of an earlier task of the context of `head`; empty if there is none."""
         tasks = await self._store.messages(head.owner, head.agent, head.context_id, NOTES_MAX)
         for stored in reversed(tasks):
             if stored.head.id != head.id:
@@ -70,7 +70,7 @@ class History:
 
 
 def answer_of(record: Record) -> Message | None:
-    """What the agent gave out in a task, as one message: the parts of its artifacts in order. None if nothing."""
+    """The agent's output in a task as one message: the parts of its artifacts in order. None if there is none."""
     parts: list[Part] = [part for artifact in record.artifacts for part in artifact.parts]
     if not parts:
         return None

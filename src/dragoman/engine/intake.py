@@ -31,9 +31,9 @@ from dragoman.store.outbox import Registration
 
 
 class Taken(Struct, frozen=True):
-    """A message that is part of a task: `task` is pinned, `seq` is the log's length after it.
+    """A message that was written to a task: `task` is pinned, `seq` is the log's length after the message.
 
-    `repeated` says that the message had come before, and nothing was written now.
+    `repeated` says that an earlier call had written the message, and nothing was written now.
     """
 
     task: TaskLog
@@ -42,7 +42,7 @@ class Taken(Struct, frozen=True):
 
 
 class Intake:
-    """Takes messages in: checks them, writes them, and sees that they are worked on."""
+    """Checks incoming messages, writes them, and starts or resumes the runs that work on them."""
 
     __slots__ = ("_clock", "_files", "_past", "_server", "_settings", "_store", "_supervisor", "_tasks", "_webhooks")
 
@@ -73,10 +73,10 @@ class Intake:
     async def take(
         self, runner: Runner, call: Call, send: SendMessage, origin: Origin | None = None
     ) -> Taken | Message:
-        """Write the message, as a new task or to its task, and see that it is worked on.
+        """Write the message, as a new task or to its task, and start or resume the run.
 
-        Returns the task it belongs to, or the message of an agent that answers directly. `origin` is what an agent
-        delegates it with: then no quota counts, since the caller has not asked for it.
+        Returns the task, or the message of an agent that answers directly. `origin` is given when an agent delegates.
+        No quota applies then, since the caller has not asked for the task.
         """
         policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
         now_ms = self._clock.now_ms()
@@ -123,7 +123,7 @@ class Intake:
         try:
             written = await self._create(runner, task, new, message)
             while isinstance(written, Repeat):
-                assert dedupe is not None  # nothing else can be a repeat
+                assert dedupe is not None  # a call without a key is never a repeat
                 if (taken := self._repeated(call, written, dedupe)) is not None:
                     return taken
                 another = replace(new, dedupe=self._instead(call, written, dedupe))
@@ -136,13 +136,13 @@ class Intake:
         return Taken(task, len(new.events), repeated=False)
 
     async def _dedupe(self, call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
-        """See `policy.dedupe`, which takes its time over a large message."""
+        """Call `policy.dedupe`, in a thread if the message is large."""
         if call.size < policy.LARGE_CALL_BYTES:
             return policy.dedupe(call, send, expires_ms)
         return await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
 
     def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
-        """The task that the same call has made before; None if it was another call, or was refused."""
+        """The task that the same call made before; None if that was another call, or was refused."""
         if repeat.task_id is None or not self._same(call, repeat, dedupe):
             return None
         task = self._tasks.pin(call, repeat.task_id)
@@ -152,16 +152,17 @@ class Intake:
         return Taken(task, repeat.seq, repeated=True)
 
     def _instead(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Dedupe | None:
-        """How a call is remembered although its key is known: in place of the same one, which was refused.
+        """The dedupe entry with which a call replaces an earlier, refused attempt of the same call.
 
-        None, not at all: it is another call, or its first answer was a direct agent's message, which stays remembered.
+        Returns None, so that the call is not remembered, if the key belongs to another call, or to a direct agent's
+        message, which stays remembered.
         """
         if repeat.task_id is None or not self._same(call, repeat, dedupe):
             return None
         return replace(dedupe, instead_of=repeat.task_id)
 
     async def _known(self, call: Call, dedupe: Dedupe) -> bool:
-        """Whether a call is a repeat: of another one, or of itself unless that was refused."""
+        """Whether the store knows the call's key. A refused earlier attempt of the same call does not count."""
         repeat = await self._store.recall(dedupe.key)
         if repeat is None:
             return False
@@ -173,7 +174,7 @@ class Intake:
         return True
 
     async def _create(self, runner: Runner, task: TaskLog, new: NewTask, message: Message) -> Appended | Repeat:
-        """Write the task and start its run, also if the caller leaves meanwhile."""
+        """Write the task and start its run, even if the caller leaves meanwhile."""
         waiter: asyncio.Future[Appended | Repeat | None] = self._supervisor.loop.create_future()
 
         def created(outcome: Outcome) -> None:
@@ -189,7 +190,7 @@ class Intake:
         self._tasks.add(task)
         task.create(self._store.create(new), created)
         written = await waiter
-        assert written is not None  # only a decision can write nothing
+        assert written is not None  # only `append` has the outcome None
         return written
 
     def _head(
@@ -260,7 +261,7 @@ class Intake:
                 dedupe = None
         except BaseException as error:
             self._tasks.unpin(task)
-            if isinstance(error, Unknown):  # it has been swept away
+            if isinstance(error, Unknown):  # the sweep has deleted it
                 raise TaskNotFound(task_id) from error
             raise
 
@@ -274,7 +275,7 @@ class Intake:
         dedupe: Dedupe | None,
         push: Registration | None,
     ) -> Appended | Repeat:
-        """Append the message, as it is to be `logged`, and hand it to the task's run. Raises A2AError, StoreError."""
+        """Append the message in its `logged` form, and hand it to the task's run. Raises A2AError, StoreError."""
         answers = False
 
         def decide(log: TaskLog) -> Decision:
@@ -311,11 +312,11 @@ class Intake:
                 self._supervisor.deliver(task, message)
 
         written = await task.append(decide, committed)
-        assert written is not None  # a message is appended or refused
+        assert written is not None  # `decide` returns a decision or raises
         return written
 
     async def _answer(self, runner: Runner, call: Call, send: SendMessage, dedupe: Dedupe | None) -> Message:
-        """A direct agent's answer; a repeated call gets the same one."""
+        """Run a direct agent and return its answer. A repeated call gets the same answer."""
         if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
             if self._same(call, repeat, dedupe) and repeat.answer is not None:
                 return repeat.answer

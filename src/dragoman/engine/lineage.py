@@ -1,6 +1,6 @@
-"""Lineage: through which agents a task has come, so that none of them is asked again for what it has asked for.
+"""Lineage: the agents through which a task has come, so that a delegation cannot go round in a circle.
 
-Invariant: pure. What a caller says of it can only make a lineage longer: it is refused the sooner.
+Invariant: pure. A caller's claims can only make a lineage longer, so that it is refused sooner.
 """
 
 import re
@@ -18,13 +18,13 @@ DEPTH_MAX = 8
 """How many agents a task may have come through."""
 
 NAME_CHARACTERS = 200
-"""How much is kept of a name that a caller gives."""
+"""Most characters kept of a name that a caller gives."""
 
 TIMED = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
 
 class Origin(Struct, frozen=True):
-    """What a task is made with that an agent delegates: its own id, and of its head what an agent says, not a caller.
+    """The parts of a delegated task's head that the delegation decides, with the id of the task.
 
     See `model.task.TaskHead`.
     """
@@ -37,12 +37,12 @@ class Origin(Struct, frozen=True):
 
 
 def server_name(holder: str) -> str:
-    """What this server is called among others in lineages; it says nothing of the machine."""
+    """The name of this server in lineages. It reveals nothing of the machine."""
     return blake2b(holder.encode(), digest_size=6).hexdigest()
 
 
 def heard(metadata: dict[str, Any] | None, server: str) -> tuple[str, ...]:
-    """The lineage that a message came with: our own agents by their ids, those of others as they are called there."""
+    """Read the lineage that a message came with: agents of this server by id, others with their server's name."""
     said = (metadata or {}).get(LINEAGE)
     if not isinstance(said, list):
         return ()
@@ -51,12 +51,12 @@ def heard(metadata: dict[str, Any] | None, server: str) -> tuple[str, ...]:
 
 
 def told(head: TaskHead, server: str) -> tuple[str, ...]:
-    """The lineage of what the agent of a task asks of other servers: as LINEAGE has it."""
+    """The lineage that the agent of a task sends to other servers, in the form of LINEAGE."""
     return tuple(name if "/" in name else f"{server}/{name}" for name in (*head.lineage, head.agent))
 
 
 def check(lineage: tuple[str, ...], agent: str) -> None:
-    """Raises UnsupportedOperation, showing the way, for a task of `agent` that went round, or too far."""
+    """Raises UnsupportedOperation, showing the route, for a task of `agent` that went in a circle or too far."""
     if not lineage:
         return
     way = " → ".join((*lineage, agent))
@@ -67,9 +67,9 @@ def check(lineage: tuple[str, ...], agent: str) -> None:
 
 
 def child_of(parent_id: str, number: int) -> str:
-    """The id of the task that is the delegation of that number: the same however often it is asked for.
+    """The id of the task of a delegation. It depends on the parent's id and the number alone.
 
-    It is a UUID of version 7 (RFC 9562) with the time of the parent, if that has one.
+    It is a UUID of version 7 (RFC 9562) with the time of the parent's id, if that has one.
     """
     hashed = bytearray(blake2b(f"{parent_id}\0{number}".encode(), digest_size=16).digest())
     if TIMED.fullmatch(parent_id):

@@ -1,7 +1,7 @@
 """Links: the URLs under which callers get the bytes of large files. They are signed, and they expire.
 
-Invariant: whoever has a link may read the bytes it names until it expires, and nothing else: place, name, media type
-and expiry are under the signature. It is made anew for each reading, of a key that all servers on one store share.
+Invariant: a link lets its bearer read the bytes it names until it expires, and nothing else. Place, name, media type
+and expiry are signed, with a key that all servers on one store share. Each reading of a task makes fresh links.
 """
 
 import hmac
@@ -24,10 +24,10 @@ from dragoman.model.task import Record
 from dragoman.store.blobs.api import Place
 
 PATH = "/files/"
-"""Where links lead to."""
+"""The path below which links are served."""
 
 NAME_CHARACTERS = 200
-"""How much of a file's name is in its link; the part has all of it."""
+"""Most characters of a file's name in its link; the part has the whole name."""
 
 EXPIRES = re.compile(r"[1-9][0-9]{0,11}", re.ASCII)
 
@@ -35,13 +35,13 @@ PURPOSE = b"dragoman file links 1"
 
 
 class Expired(Forbidden):
-    """A link of ours whose time is over."""
+    """A genuine link has expired."""
 
 
 class Claim(Struct, frozen=True):
-    """What a link says: which bytes, what they are called and what they are, and until when (seconds since the epoch).
+    """The content of a link: place, name and media type of the bytes, and the expiry in seconds since the epoch.
 
-    `name` and `media_type` are whatever an agent or a caller wrote; empty if nothing.
+    `name` and `media_type` are as an agent or a caller wrote them; empty if they did not.
     """
 
     place: Place
@@ -51,7 +51,7 @@ class Claim(Struct, frozen=True):
 
 
 class Links:
-    """Makes links and reads them. `secret` is whatever all servers on one store have, and nobody else."""
+    """Makes links and reads them. All servers on one store have the same `secret`, and nobody else has it."""
 
     def __init__(self, secret: bytes, expire_s: int, clock: Clock) -> None:
         self._key = hmac.digest(secret, PURPOSE, "sha256")
@@ -59,7 +59,7 @@ class Links:
         self._clock = clock
 
     def at(self, base: str, longer_s: int = 0) -> "LinksAt":
-        """Links below the base URL `base`; they hold `longer_s` longer than is usual."""
+        """Links below the base URL `base`, valid `longer_s` longer than usual."""
         return LinksAt(lambda part: self._linked(base, part, longer_s))
 
     def _linked(self, base: str, part: Part, longer_s: int) -> Part:
@@ -78,7 +78,7 @@ class Links:
         return f"{base}{PATH}{claim.place}?{query}"
 
     def claim(self, task_id: str, digest: str, query: Mapping[str, str]) -> Claim:
-        """What a link claims. Raises NotFound if it is none, Forbidden if it is not ours, Expired."""
+        """Read the claim of a link. Raises NotFound if it is not a link, Forbidden if it is forged, or Expired."""
         place = Place.read(f"{task_id}/{digest}")
         if place is None:
             raise NotFound("no such file: take the URL as it stands in the task")
@@ -94,7 +94,7 @@ class Links:
         return claim
 
     def place(self, url: str) -> Place | None:
-        """The place of the bytes that a URL leads to, None if it is no link of ours, whatever its host.
+        """The place of the bytes that a URL leads to, whatever its host; None if it is not one of our links.
 
         Raises Expired.
         """
@@ -115,7 +115,7 @@ class Links:
             return None
 
     def left_s(self, claim: Claim) -> int:
-        """For how long it holds."""
+        """How many seconds the claim is still valid."""
         return max(0, claim.expires - self._now_s())
 
     def _signature(self, claim: Claim) -> str:
@@ -130,7 +130,7 @@ class Links:
 
 
 class LinksAt:
-    """Puts links in the place of files. What holds none of them comes back as it is, the same object."""
+    """Replaces files by links. A value without files comes back as the same object."""
 
     __slots__ = ("_swaps",)
 
@@ -163,7 +163,7 @@ class LinksAt:
 
 
 def event_has_files(event: Event) -> bool:
-    """Whether bytes of it are in the blob store."""
+    """Whether any bytes of the event are in the blob store."""
     if isinstance(event, ArtifactChunk):
         return _any(event.artifact.parts)
     if isinstance(event, Noted):
@@ -174,19 +174,19 @@ def event_has_files(event: Event) -> bool:
 
 
 def record_has_files(record: Record) -> bool:
-    """Whether bytes of it are in the blob store."""
+    """Whether any bytes of the task are in the blob store."""
     return any(_any(parts) for parts in every_parts((), record))
 
 
 def _any(parts: tuple[Part, ...]) -> bool:
-    for part in parts:  # noqa: SIM110  a generator would cost each event of a stream three times as much
+    for part in parts:  # noqa: SIM110  a generator would triple the cost for each event of a stream
         if part.file is not None:
             return True
     return False
 
 
 def same_parts(told: Sequence[Part], given: Sequence[Part]) -> bool:
-    """Whether parts, as `run.record` tells them, are those that were given: a link stands for the bytes it leads to."""
+    """Whether the parts `told` by `run.record` are the `given` ones. A link equals the bytes it leads to."""
     return len(told) == len(given) and all(
         one == other or _stands_for(one, other) for one, other in zip(told, given, strict=True)
     )

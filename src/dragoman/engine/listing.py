@@ -1,6 +1,6 @@
 """Listing: the pages of ListTasks (A2A 1.0 §3.1.4).
 
-Invariant: a page has tasks of its caller at the agent that was asked, and no others.
+Invariant: a page holds only tasks of its caller with the agent that was asked.
 """
 
 from dragoman.engine import policy
@@ -11,7 +11,7 @@ from dragoman.store.api import ListQuery, Store
 
 
 async def page(store: Store, call: Call, listing: ListTasks, max_bytes: int) -> TaskPage:
-    """The page that is asked for; of large tasks one that has fewer. Raises InvalidParams, StoreError."""
+    """Return the page that `listing` asks for, shorter if its tasks are large. Raises InvalidParams or StoreError."""
     if listing.offset > policy.LIST_OFFSET_MAX:
         raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
     query = ListQuery(

@@ -1,6 +1,6 @@
-"""Observer: who is told what happens to tasks, for counts and spans.
+"""Observer: the interface through which the engine reports events of tasks, for counts and spans.
 
-Invariant: the engine does the same whether it is observed or not.
+Invariant: observation never changes what the engine does.
 """
 
 from collections.abc import Sequence
@@ -9,11 +9,11 @@ from typing import Protocol
 
 
 class Execution(Protocol):
-    """A run, as it is observed. `context`, if there is one, is what the agent runs in."""
+    """A run under observation. The agent runs in `context`, if there is one."""
 
     @property
     def traceparent(self) -> str | None:
-        """What names this run to others; None: the trace that the task came with goes on."""
+        """The trace context of this run; None to continue the trace that the task came with."""
         ...
 
     @property
@@ -25,9 +25,9 @@ class Execution(Protocol):
 
 
 class Observer(Protocol):
-    """Is told what happens to tasks, for counts and spans; states are spelled `completed`, `input-required` …
+    """Receives the events of tasks, for counts and spans. States are spelled `completed`, `input-required` …
 
-    It is told on the loop and of everything, so it must be quick, and it never raises.
+    It is called on the loop for every event, so it must be quick, and it never raises.
     """
 
     def submitted(self, agent: str) -> None:
@@ -35,7 +35,7 @@ class Observer(Protocol):
         ...
 
     def cancel_requested(self, agent: str) -> None:
-        """Somebody wants a task to stop."""
+        """A caller, or the task that delegated it, asked for a task to be canceled."""
         ...
 
     def ended(self, agent: str, state: str, duration_ms: int) -> None:
@@ -43,12 +43,12 @@ class Observer(Protocol):
         ...
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> Execution:
-        """A run begins; `traceparent` is what the task came with."""
+        """A run begins. `traceparent` is the trace context that the task came with."""
         ...
 
 
 class Observers:
-    """Several observers as one. Of runs, the first that has a context or a trace to continue decides on it."""
+    """Several observers as one. The first one with a context, or with a trace context, supplies it to the run."""
 
     def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = tuple(observers)

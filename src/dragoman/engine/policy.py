@@ -1,4 +1,4 @@
-"""What a send must satisfy before anything is written, and how calls are told apart.
+"""Policy: the checks before anything is written, the identity of repeated calls, quotas and page tokens.
 
 Invariant: pure. Raises A2AError only.
 """
@@ -27,15 +27,15 @@ from dragoman.model.task import TERMINAL, Record, TaskState
 from dragoman.store.api import Dedupe, Quota
 
 LIST_OFFSET_MAX = 10_000
-"""How far ListTasks may be paged by offset; beyond it, a page token is the way."""
+"""The largest offset for ListTasks. Deeper pages need a page token."""
 
 LARGE_CALL_BYTES = 64 * 1024
-"""The message of a call of that size is not digested on the loop."""
+"""From this size on, a call's message is digested in a thread instead of on the loop."""
 
 DAY_MS = 86_400_000
 
 OPEN_RETRY_S = 60
-"""When to try again where that depends on how long tasks take."""
+"""`Retry-After` where the true delay depends on how long tasks take."""
 
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
@@ -43,9 +43,9 @@ _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 
 
 def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> AgentSkill | None:
-    """The skill that shall run (None: the agent has none), if the agent takes this message at all.
+    """Check that the agent takes this message, and return the skill that shall run; None if the agent has none.
 
-    `pushes`: the server calls webhooks. Raises InvalidParams, ContentTypeNotSupported (A2A 1.0 §3.1.1) or
+    `pushes` says that the server calls webhooks. Raises InvalidParams, ContentTypeNotSupported (A2A 1.0 §3.1.1) or
     PushNotificationNotSupported (§3.3.4).
     """
     message = send.message
@@ -87,7 +87,7 @@ def _skill(profile: Profile, send: SendMessage) -> AgentSkill | None:
 
 
 def media_type(part: Part) -> str:
-    """The media type of a part: as it says, else as its kind of content implies."""
+    """The declared media type of a part, else the one that its kind of content implies."""
     if part.media_type:
         return _bare(part.media_type)
     if part.text is not None:
@@ -108,9 +108,9 @@ def _bare(mode: str) -> str:
 
 
 def dedupe(call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
-    """What makes a repeat of this call the same call; None when nothing promises that it would be one.
+    """The dedupe entry by which a repeat of this call is recognised; None if the call has no unique key.
 
-    An `Idempotency-Key`, or a message id that is a UUID; an id that does not promise uniqueness is not taken as one.
+    The key is an `Idempotency-Key`, or a message id that is a UUID. Other message ids do not promise uniqueness.
     """
     if call.idempotency_key is not None:
         kind, name = "k", call.idempotency_key
@@ -119,7 +119,7 @@ def dedupe(call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
     else:
         return None
     key = blake2b(f"{kind}\0{call.principal.id}\0{call.agent}\0{name}".encode(), digest_size=16)
-    # A dialect gives a message that came without an id a fresh one each time, which is no other params.
+    # A dialect gives a message without an id a fresh one each time, so the id does not count as part of the params.
     message = send.message if kind == "m" else replace(send.message, message_id="")
     params: tuple[object, ...] = (message, send.metadata, send.skill, send.skills, *send.earlier)
     if send.push_config is not None:
@@ -132,14 +132,14 @@ def dedupe(call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
 
 
 def end_of(report: CompleteTask | UpdateStatus) -> TaskState | None:
-    """The state in which a worker's report ends its task; None if it goes on."""
+    """The state in which a worker's report ends its task; None if the task goes on."""
     if isinstance(report, CompleteTask):
         return TaskState.COMPLETED
     return report.state if report.state in TERMINAL else None
 
 
 def repeats(record: Record, report: CompleteTask | UpdateStatus) -> bool:
-    """Whether a report says of a task that has ended how it did: then it is that report, come again."""
+    """Whether a report on an ended task matches how it ended. Then it is a repeat of the report that ended it."""
     if isinstance(report, CompleteTask):
         given = [artifact.parts for artifact in report.artifacts]
         kept = [artifact.parts for artifact in record.artifacts]
@@ -149,32 +149,32 @@ def repeats(record: Record, report: CompleteTask | UpdateStatus) -> bool:
 
 
 def quota(settings: EngineSettings, now_ms: int) -> Quota | None:
-    """How many tasks a caller may have, if that is limited."""
+    """The quota of each caller; None if there is no limit."""
     if not (settings.max_open_tasks or settings.max_daily_tasks):
         return None
     return Quota(settings.max_open_tasks, settings.max_daily_tasks, now_ms // DAY_MS)
 
 
 def over_quota(limit: str, settings: EngineSettings, now_ms: int) -> TooManyRequests:
-    """What a caller is told who has used up its quota of that name."""
+    """The error for a caller that has used up the quota named `limit`."""
     if limit == "max_daily_tasks":
         made = "1 task" if settings.max_daily_tasks == 1 else f"{settings.max_daily_tasks} tasks"
         return TooManyRequests(
             limit,
-            f"you have made {made} today, which is all you may: go on after midnight UTC",
+            f"you have made {made} today, which is the limit: go on after midnight UTC",
             -(-(DAY_MS - now_ms % DAY_MS) // 1000),
         )
     have = "1 task that has" if settings.max_open_tasks == 1 else f"{settings.max_open_tasks} tasks that have"
-    return TooManyRequests(limit, f"you have {have} not ended, which is all you may: await or cancel one", OPEN_RETRY_S)
+    return TooManyRequests(limit, f"you have {have} not ended, which is the limit: await or cancel one", OPEN_RETRY_S)
 
 
 def page_token(status_ms: int, task_id: str) -> str:
-    """Where the next page of ListTasks begins, as an opaque word."""
+    """An opaque token for the place where the next page of ListTasks begins."""
     return urlsafe_b64encode(msgspec.json.encode((status_ms, task_id))).decode().rstrip("=")
 
 
 def read_page_token(token: str) -> tuple[int, str]:
-    """The place a page token stands for. Raises InvalidParams if it is not one of ours."""
+    """The place that a page token stands for. Raises InvalidParams if this server did not make it."""
     try:
         raw = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
         return msgspec.json.decode(raw, type=tuple[_Milliseconds, str])
@@ -183,7 +183,7 @@ def read_page_token(token: str) -> tuple[int, str]:
 
 
 def read_after(after: str, last_seq: int) -> tuple[int, int]:
-    """The event and the frame that a caller saw last of a log that ends at `last_seq`. Raises InvalidParams."""
+    """The last event and frame that a caller saw of a log that ends at `last_seq`. Raises InvalidParams."""
     seq, frame = seq_and_frame(after)
     if seq > last_seq:
         raise InvalidParams("Last-Event-ID", f"{seq} is beyond the end: the task's log ends at {last_seq}")

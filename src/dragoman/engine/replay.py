@@ -1,6 +1,6 @@
-"""Replay: what a run that is taken up again, by running its agent anew, must not do twice.
+"""Replay: the recorded answers and outcomes with which a task's agent is run again from its start.
 
-Invariant: pure. Until the last recorded answer is consumed, the agent is where it already was: nothing it says counts.
+Invariant: pure. Until the last recorded answer is consumed the agent repeats itself, so nothing that it says counts.
 """
 
 from collections import deque
@@ -15,16 +15,16 @@ from dragoman.model.task import INTERRUPTED, TaskHead, Usage
 
 
 class ReplayMismatch(Exception):
-    """The agent asked something else than it had asked before: its recorded answers do not fit (DESIGN §5)."""
+    """The agent asked something else than in an earlier run: its recorded answers do not fit (DESIGN §5)."""
 
 
 class Replay:
     """The answers a task has received, in order, each with the question it answers.
 
     `late` are messages that came after the last answered question, while the agent worked; its next `ask` gets them. A
-    message that came while the agent worked answers whatever it asked next. `usage` is what had been used up to the
-    last answered question; a run that takes the place of one that `crashed` counts on from there. `delegated` is what
-    delegations came to, by number; `passed` the answers that were handed on to tasks that had been delegated, by task.
+    message that came while the agent worked answers whatever it asked next. `usage` holds the tokens used up to the
+    last answered question; a run that replaces one that `crashed` counts on from there. `delegated` holds the outcomes
+    of delegations by number, `passed` the answers that were passed on to delegated tasks, by task.
     """
 
     __slots__ = ("_answers", "_baseline", "_delegated", "_passed", "late", "usage")
@@ -49,7 +49,7 @@ class Replay:
 
     @property
     def active(self) -> bool:
-        """Whether recorded answers are left, be they passed on."""
+        """Whether recorded answers are left, including those passed on to delegated tasks."""
         return bool(self._answers) or any(self._passed.values())
 
     @property
@@ -63,20 +63,20 @@ class Replay:
         return self._baseline is not None
 
     def answer(self, question: Sequence[Part]) -> Message:
-        """The recorded answer to the agent's next question. Raises ReplayMismatch if that was another one."""
+        """Take the recorded answer to the agent's next question. Raises ReplayMismatch if the question has changed."""
         asked, answer = self._answers[0]
         if asked is not None and _spelled(asked.parts) != _spelled(question):
-            raise ReplayMismatch  # and stays active: what an agent says that goes on nevertheless does not count
+            raise ReplayMismatch  # the replay stays active: if the agent goes on nevertheless, its words do not count
         self._answers.popleft()
         return answer
 
     def drop(self) -> None:
-        """Replay no answers."""
+        """Discard all recorded answers."""
         self._answers.clear()
         self._passed.clear()
 
     def delegated(self, number: int, agent: str) -> Delegated | None:
-        """What the delegation of that number came to, if it did. Raises ReplayMismatch if it was to another agent."""
+        """The recorded outcome of a delegation, or None. Raises ReplayMismatch if it went to another agent."""
         known = self._delegated.get(number)
         if known is None:
             return None
@@ -86,17 +86,17 @@ class Replay:
         return known
 
     def passed(self, child_id: str) -> deque[Message]:
-        """The answers that were handed on to a task that has not come to anything yet; what is taken is taken out."""
+        """The recorded answers passed on to a delegated task without an outcome. The caller removes those it uses."""
         return self._passed.setdefault(child_id, deque())
 
     def keep(self) -> None:
-        """What a dead run left stands: nothing replaces it."""
+        """Keep what a dead run emitted: nothing replaces it."""
         self._baseline = None
 
     def replaces(self, artifact_id: str) -> tuple[Part, ...] | None:
-        """The parts that a first chunk of this artifact must begin with, because it replaces what a dead run left.
+        """The parts with which the first chunk of this artifact must begin, because it replaces what a dead run left.
 
-        None when there is nothing to replace. Asked once for each artifact.
+        None when there is nothing to replace. To be called once for each artifact.
         """
         if self._baseline is None:
             return None
@@ -105,9 +105,9 @@ class Replay:
 
 
 def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[Message, Replay]:
-    """The message that made the task, and what a new run of it must replay, from the whole log.
+    """Read from the whole log the message that made the task, and what a new run of it must replay.
 
-    With `crashed` the last run died while it worked: what it wrote after the last answer is to be replaced.
+    `crashed` says that the last run died while it worked; then its events after the last answer are to be replaced.
     """
     first: Message | None = None
     fold = Fold(head)
@@ -146,5 +146,5 @@ def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[
 
 
 def _spelled(parts: Sequence[Part]) -> bytes:
-    """What two equal questions have in common: a tuple is a list once it was written."""
+    """A question in a comparable form. JSON, because a tuple in a data part is a list once it has been stored."""
     return msgspec.json.encode(parts)

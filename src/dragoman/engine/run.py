@@ -1,4 +1,4 @@
-"""TaskRun: one execution of an agent on a task, from its lease to the commit of how it ended.
+"""TaskRun: one execution of an agent on a task, from its lease to the commit of its end.
 
 Invariant: everything a run writes carries its epoch. Once that is old, or the task has ended, the agent is canceled and
 nothing more is written (invariant 5). A run never raises: whatever its agent does becomes a state of the task.
@@ -32,40 +32,41 @@ NO_PARTS = "artifact {!r} has no parts (A2A 1.0 §4.1.9): give it at least one"
 
 MISMATCH: Ending = (
     TaskState.FAILED,
-    "The agent asked another question than before the restart; its recorded answers do not fit.",
+    "The agent asked a different question than before the restart, so its recorded answers do not fit.",
     "replay_mismatch",
 )
-"""How a run ends that cannot be replayed (DESIGN §5)."""
+"""The end of a run that cannot be replayed (DESIGN §5)."""
 
 
 def waits(runner: Runner) -> bool:
-    """Whether a task of the runner is `submitted` until its run says `working`; `waits` is an attribute few have."""
+    """Whether a task of the runner stays `submitted` until its run says `working`. Few runners have this attribute."""
     return getattr(runner, "waits", False)
 
 
 def speaks_soon(runner: Runner) -> bool:
-    """Whether `working` is put off for moments, to be written with the agent's first word; an attribute few have.
+    """Whether `working` is held back briefly, to be written with the agent's first event. Few runners have this.
 
-    It spares a commit for each task of a remote agent, whose answer is mostly on its way when ours would be told.
+    It saves a commit for each task of a remote agent, whose answer is usually on its way by the time that `working`
+    would be sent.
     """
     return getattr(runner, "speaks_soon", False)
 
 
 def may_refuse(runner: Runner) -> bool:
-    """Whether the runner may find that nobody takes a task on at present; an attribute few have."""
+    """Whether the runner may find that nobody takes the task on at present. Few runners have this attribute."""
     return getattr(runner, "may_refuse", False)
 
 
 def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
-    """The state of a task, which is in `state`, as a run of the runner begins anew."""
+    """The state that a task in `state` gets when a new run of the runner begins."""
     untaken = state is TaskState.SUBMITTED and runner is not None and waits(runner)
     return TaskState.SUBMITTED if untaken else TaskState.WORKING
 
 
 class RunServices(Struct, frozen=True, kw_only=True):
-    """What the runs of a process share. `server` is the name of this server in lineages.
+    """Everything that the runs of a process share. `server` is the name of this server in lineages.
 
-    `delegate` makes the task of a delegation with the given number, unless it is there, and waits for its outcome.
+    `delegate` makes the task of a delegation with the given number, unless it exists, and waits for its outcome.
     """
 
     clock: Clock
@@ -79,9 +80,9 @@ class RunServices(Struct, frozen=True, kw_only=True):
 
 
 class TaskRun:
-    """An execution of `runner` on a task: see `engine.api.Run` for what its agent may do with it.
+    """An execution of `runner` on a task. `engine.api.Run` describes the part that the agent sees.
 
-    With `announce` the run begins by saying that it works; without, whoever leased it has said so. Everything beyond
+    With `announce` the run begins by saying `working`; without, the lease has said so. Everything beyond
     `engine.api.Run` is for the engine alone.
     """
 
@@ -106,7 +107,7 @@ class TaskRun:
         self.epoch = log.epoch
         self.task: asyncio.Task[None] | None = None
         self.again = False
-        """Whether the run came to nothing, and the task is to be run once more."""
+        """Whether the agent gave this run up, and the task is to be run once more."""
         self.runner = runner
         self.log = log
         self.replay = replay
@@ -125,18 +126,18 @@ class TaskRun:
             answered=self._overtaken,
         )
         self._answer: asyncio.Future[Message | None] | None = None
-        """The answer to the question that is open; None if none is."""
+        """The answer to the open question; None if none is open."""
         self._asks_for: TaskLog | None = None
         """The delegated task whose question is passed on; None if the open question is the agent's own."""
         self._used: Usage | None = replay.usage if replay.crashed else log.usage
         """The tokens used so far."""
         self._written: set[str] = set()
         self._failure: Ending | None = None
-        """How the run ends whatever its agent does, because of what that gave out or asked."""
+        """The end that an earlier fault of the agent imposes on the run, whatever the agent does now."""
         self._retry_after_s: float | None = None
-        """When a call may be made again, if the task ends because nobody takes it on at present."""
+        """After how many seconds a call may be repeated, if the task ends because nobody takes it on at present."""
         self.abandoned = False
-        """Whether nothing more is to be written: another run, or nobody, goes on with the task."""
+        """Whether this run writes nothing more: another run, or nobody, goes on with the task."""
         self.cancel_requested = False
         self.leaving = False
         """Whether the server is stopping: nothing stays suspended."""
@@ -144,7 +145,7 @@ class TaskRun:
     # -- for the engine ----------------------------------------------------------------------------------------------
 
     def cancel(self) -> None:
-        """Ask the agent to stop; the task is canceled once it has."""
+        """Ask the agent to stop. The task is canceled once it has."""
         if not self.cancel_requested:
             self.cancel_requested = True
             if self.task is not None:
@@ -159,13 +160,13 @@ class TaskRun:
                 self.task.cancel()
 
     def leave(self) -> None:
-        """The server is stopping: do not stay suspended; the answer will be replayed."""
+        """Give up a suspended run because the server is stopping. A later run replays the answer."""
         self.leaving = True
         if self.suspended:
             self.abandon()
 
     def release(self) -> None:
-        """The run is over: hold nothing that holds it."""
+        """Drop the references that form a cycle with this run, which is over."""
         self.task = None
         self._writer.release()
 
@@ -180,11 +181,11 @@ class TaskRun:
         return self.asking and self.log.state in INTERRUPTED
 
     def receive(self, message: Message) -> None:
-        """A message came while the agent works: its next `ask` gets it."""
+        """Keep a message that came while the agent works, for its next `ask`."""
         self.replay.late.append(message)
 
     def _overtaken(self, question: StatusChanged) -> bool:
-        """Whether the question that is about to be written has its answer already, or needs none any more.
+        """Whether the question about to be written already has its answer, or needs none any more.
 
         A message that came before the question was written is its answer: a question does not overtake a message that
         the agent has not read.
@@ -203,9 +204,9 @@ class TaskRun:
         return True
 
     def resume(self, message: Message | None) -> bool:
-        """The answer came, or, if it is None, none is wanted any more: go on under the task's new epoch.
+        """Go on under the task's new epoch with the answer, or with None if no answer is wanted any more.
 
-        False if this run cannot take it.
+        Returns False if this run cannot take it.
         """
         answer = self._answer
         if self.abandoned or answer is None or answer.done():
@@ -223,26 +224,26 @@ class TaskRun:
 
     @property
     def shown(self) -> Shown | None:
-        """What the caller said who it is with, if an agent of the server passes that on."""
+        """The caller's credentials, if an agent of the server passes them on."""
         return self.log.shown
 
     def note(self, **note: str) -> None:
-        """Write something down for a later run."""
+        """Keep a note for a later run."""
         self._check()
         self._writer.put(Noted(note), self._clock.now_ms())
 
     async def noted(self) -> dict[str, str]:
-        """What was noted last in an earlier task of the context."""
+        """The last note of an earlier task of the context."""
         return await self._services.past.note(self.head)
 
     @property
     def lineage(self) -> tuple[str, ...]:
-        """Through whom what the agent asks of other servers comes."""
+        """The agents through which the task came, this one last."""
         return told(self.head, self._services.server)
 
     @property
     def record(self) -> Record:
-        """The task as written and emitted so far."""
+        """The task with everything written and emitted so far."""
         record = self.log.record()
         emitted = self._writer.pending
         if emitted:
@@ -252,7 +253,7 @@ class TaskRun:
     async def status(
         self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
     ) -> None:
-        """Report from within `working`."""
+        """Report while the task is `working`."""
         self._check()
         if self._files.large(parts):
             parts = await self._keep(parts)
@@ -278,7 +279,7 @@ class TaskRun:
             await self._room()
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
-        """Give out an artifact or a chunk of one. The first chunk of an artifact is never an append."""
+        """Emit an artifact or a chunk of one. The first chunk of an artifact is never an append."""
         self._check()
         if not artifact.parts:
             raise ValueError(NO_PARTS.format(artifact.artifact_id))
@@ -302,21 +303,21 @@ class TaskRun:
             await self._room()
 
     def working(self) -> None:
-        """Somebody has taken the task on."""
+        """Report that the task has been taken on."""
         self._announce()
         if not self.log.taken_on:
             self.log.taken_on = True
             self.log.wake()
 
     def _announce(self) -> None:
-        """Say that the task is worked on, if that was not said yet."""
+        """Put a `submitted` task into `working`."""
         if self._writer.state is TaskState.SUBMITTED:
             now_ms = self._clock.now_ms()
             said = StatusChanged(TaskState.WORKING, timestamp(now_ms))
             self._writer.put(said, now_ms, quietly=speaks_soon(self.runner))
 
     def waiting(self, parts: Sequence[Part]) -> None:
-        """Nothing goes on at present, and why."""
+        """Tell the caller why the task makes no progress at present."""
         self._check()
         now_ms = self._clock.now_ms()
         if self._writer.state in (TaskState.SUBMITTED, TaskState.WORKING):
@@ -329,20 +330,20 @@ class TaskRun:
             self._used = (self._used or Usage()) + usage
 
     async def written(self) -> None:
-        """Wait until all that was emitted so far is committed."""
+        """Wait until everything emitted so far is committed."""
         await self._writer.drained()
         self._check()
 
     def landing(self, done: "asyncio.Future[None]") -> None:
-        """`done` is done when what is being written now has been."""
+        """Set the result of `done` when the write now under way is committed."""
         self._writer.landing(done)
 
     def caught_up(self) -> None:
-        """The agent knows the earlier answers: nothing is a replay."""
+        """Skip the replay: the agent knows the earlier answers."""
         self.replay.drop()
 
     def goes_on(self) -> None:
-        """What an earlier run gave out stands."""
+        """Keep what an earlier run emitted."""
         self.replay.keep()
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
@@ -359,7 +360,7 @@ class TaskRun:
         return answer
 
     async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
-        """Give a task to another agent, and wait for what it comes to."""
+        """Give a task to another agent, and wait for its outcome."""
         self._check()
         number = order.number or self._numbered + 1
         self._numbered = max(self._numbered, number)
@@ -375,11 +376,11 @@ class TaskRun:
         return came_to(delegated, order)
 
     async def references(self) -> tuple[Record, ...]:
-        """The tasks that the message names, those of them that are the caller's."""
+        """The caller's own tasks among those that the message names."""
         return await self._services.past.references(self.head, self.message.reference_task_ids)
 
     async def history(self, limit: int) -> tuple[Message, ...]:
-        """The newest `limit` messages of the context, oldest first, this run's own not."""
+        """The newest `limit` messages of the context, oldest first, without this task's."""
         return await self._services.past.messages(self.head, limit)
 
     async def read(self, part: Part) -> bytes:
@@ -390,9 +391,9 @@ class TaskRun:
     # -- its questions -------------------------------------------------------------------------------------------------
 
     async def pass_on(self, child: TaskLog, parts: Sequence[Part], *, auth: bool) -> Message | None:
-        """Ask the caller what a delegated task asks. The question refers to that task, so that a replay knows it.
+        """Put a delegated task's question to the caller. It refers to that task, so that a replay recognises it.
 
-        None if the task does not wait for an answer any more.
+        Returns None if the delegated task no longer waits for an answer.
         """
         self._check()
         parts = await self._keep(parts)
@@ -426,7 +427,7 @@ class TaskRun:
             self._answer = None
 
     async def _answered(self) -> None:
-        """Wait while a question is open: nothing of this run comes between it and its answer."""
+        """Wait while a question is open, so that no event of this run comes between it and its answer."""
         while self._answer is not None:
             await asyncio.wait((self._answer,))
             await asyncio.sleep(0)
@@ -439,9 +440,9 @@ class TaskRun:
     # -- its end -------------------------------------------------------------------------------------------------------
 
     async def run_to_end(self) -> None:
-        """Run the agent to its end, write how it ended, and wait until that is committed.
+        """Run the agent to its end, write that end, and wait until it is committed.
 
-        How it ended is decided once; only an end that cannot be written is decided anew.
+        The end is decided once; only an end that cannot be written is decided anew.
         """
         if self._announces and not waits(self.runner):
             self._announce()
@@ -457,9 +458,9 @@ class TaskRun:
             ending, self._retry_after_s = instead, None
 
     async def _commit(self) -> Ending | None:
-        """Wait until everything is committed. A cancel does not hurry that: how the run ended is decided.
+        """Wait until everything is committed. A cancel does not interrupt the wait: the end is already decided.
 
-        None, or how it ended instead because its end could not be written.
+        Returns None, or the end that replaces one that could not be written.
         """
         while True:
             try:
@@ -470,7 +471,7 @@ class TaskRun:
                     raise
 
     async def _run_agent(self) -> Ending:
-        """Run the agent. Returns how its run ended, whatever it did."""
+        """Run the agent and return how its run ended, whatever it did."""
         try:
             await self.runner.run(self)
         except asyncio.CancelledError as error:
@@ -506,7 +507,7 @@ class TaskRun:
         return self._failure or (TaskState.COMPLETED, "", "")
 
     async def _keep_ending(self, ending: Ending) -> Ending:
-        """How the run ended, with the large files of its last words kept."""
+        """Move the large files of the closing message into the blob store."""
         state, said, reason = ending
         if isinstance(said, str) or not self._files.large(said):
             return ending
@@ -522,7 +523,7 @@ class TaskRun:
     # -- within -------------------------------------------------------------------------------------------------------
 
     async def _keep(self, parts: Sequence[Part]) -> tuple[Part, ...]:
-        """Parts as they go into the log: large files are in the blob store. Of a replay nothing is kept."""
+        """Return the parts as they go into the log, with large files in the blob store. A replay stores nothing."""
         whole = tuple(parts)
         if not self.replay.active and self._files.large(whole):
             whole = await self._files.kept_by_run(self.head.id, whole)

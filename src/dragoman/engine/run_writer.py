@@ -1,7 +1,7 @@
 """RunWriter: the events of a run, on their way to the log.
 
-Invariant: events are written in the order they were put, each once, under the run's epoch. One write of a run is queued
-or under way at a time, and what comes meanwhile goes into the next. It needs no task of its own: commits drive it.
+Invariant: events are written once each, in the order they were put, under the run's epoch. One write of a run is queued
+or under way at a time; events that come meanwhile go into the next. Commits drive it, so it needs no asyncio task.
 """
 
 import asyncio
@@ -18,13 +18,13 @@ from dragoman.store.api import Ended as TaskEnded
 from dragoman.store.api import Moved, Refused, StoreError
 
 BUFFER_EVENTS_MAX = 256
-"""Events that wait for the write under way; then the agent waits too (DESIGN §5)."""
+"""Most events that wait for the write under way; then the agent waits too (DESIGN §5)."""
 
 BUFFER_BYTES_MAX = 1_000_000
-"""About how many bytes of events wait for the write under way."""
+"""About how many bytes of events may wait for the write under way."""
 
 QUIET_S = 0.025
-"""How long a quiet event waits for more, to be written together. Readers do not notice so short a time."""
+"""How long a quiet event waits for others, to be written with them. Readers do not notice so short a delay."""
 
 EVENT_BYTES = 64
 """The weight of an event beside its content."""
@@ -34,8 +34,8 @@ class RunWriter:
     """Buffers a run's events and appends them.
 
     `fenced` is called when the run has lost the right to write, `unwritable` when an event cannot be written at all.
-    `answered` is asked just before a question is written: True means that a message which the agent has not read
-    answers it, so the question is not asked. What the store cannot take is written again after `retry_s`.
+    `answered` is asked just before a question is written; True means that the question needs no answer from the caller
+    any more, so it is not written. A write that the store cannot take is repeated after `retry_s`.
     """
 
     __slots__ = (
@@ -89,9 +89,9 @@ class RunWriter:
         self._waiting: list[asyncio.Future[None]] = []
 
     def put(self, event: Event, now_ms: int, *, quietly: bool = False) -> None:
-        """Take an event for the log; it is written soon. Nothing happens once the run has ended or is fenced.
+        """Queue an event for the log; it is written soon. Does nothing once the run has ended or is fenced.
 
-        `quietly`: with what follows it, if something does within `QUIET_S` or somebody waits for what was put.
+        A `quietly` put event waits up to `QUIET_S` for the next event, unless somebody waits for the writes.
 
         Raises TypeError if a data part in it is not JSON.
         """
@@ -111,37 +111,37 @@ class RunWriter:
             self._loop.call_soon(self._flush)
 
     def resumed(self, epoch: int) -> None:
-        """The task was answered under a new lease: what is put from now on carries `epoch`."""
+        """Write under `epoch` from now on: the task was answered under a new lease."""
         self.epoch = epoch
         self._state = self._log.state
 
     def stop(self) -> None:
-        """Write nothing more. What is under way may still be committed."""
+        """Write nothing more. A write under way may still be committed."""
         self.lost = True
         self._buffer.clear()
         self._wake()
 
     def release(self) -> None:
-        """The run is over: nobody is told any more.
+        """Drop the callbacks of the run, which is over.
 
-        Without this, run and writer are a cycle that waits for the collector, which costs the engine a fifth of its
-        part of a short send.
+        Without this, run and writer form a cycle that waits for the garbage collector. That costs a fifth of the
+        engine's share of a short send.
         """
         self._fenced, self._unwritable, self._answered = _nobody, _nobody, _unanswered
 
     @property
     def pending(self) -> list[Event]:
-        """What was put and is not committed."""
+        """The events that were put and are not committed."""
         return [*self._flying, *self._buffer]
 
     @property
     def state(self) -> TaskState:
-        """The state of the task after all that was put."""
+        """The state of the task after all events that were put."""
         return self._state
 
     @property
     def full(self) -> bool:
-        """Whether the agent must wait before it says more."""
+        """Whether the agent must wait before it emits more."""
         return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
 
     async def room(self) -> None:
@@ -155,7 +155,7 @@ class RunWriter:
             await self._next_commit()
 
     def landing(self, done: "asyncio.Future[None]") -> None:
-        """`done` is done when what is on its way to the log now has been committed; at once if nothing is."""
+        """Set the result of `done` when the write now under way is committed; at once if there is none."""
         if (self._buffer or self._flying) and not self.lost:
             self._waiting.append(done)
             self._hasten()
@@ -169,7 +169,7 @@ class RunWriter:
         await future
 
     def _hasten(self) -> None:
-        """Somebody waits: nothing is put off."""
+        """Write a quiet event now, because somebody waits."""
         self._quiet = False
         if self._timer is not None:
             self._flush()
@@ -195,7 +195,7 @@ class RunWriter:
         self._log.submit(self._page, self._landed)
 
     def _page(self, log: TaskLog) -> Decision | None:
-        """All that was put so far, as one write; asked again if somebody else wrote first."""
+        """Decide on one write with all events put so far. Called again if somebody else wrote to the task first."""
         self._take_back()
         events = self._buffer
         if self.lost or not events:
@@ -222,7 +222,7 @@ class RunWriter:
             self._state = statuses[-1].state if statuses else log.state
 
     def _take_back(self) -> None:
-        """What was to be written is still to be."""
+        """Put the events of a failed write back into the queue."""
         if self._flying:
             self._buffer[:0] = self._flying
             self._buffer_bytes += sum(map(_weight, self._flying))
@@ -276,9 +276,9 @@ def _part_weight(part: Part) -> int:
 
 
 def _nobody(*_: object) -> None:
-    """Who is told once the run is over."""
+    """Stand in for the callbacks once the run is over."""
 
 
 def _unanswered(question: StatusChanged) -> bool:
-    """Who is asked once the run is over."""
+    """Stand in for `answered` once the run is over."""
     return False

@@ -1,18 +1,18 @@
 """The settings of the engine, as a value.
 
-Invariant: what `config.Config` has by the same name is the same, in the same unit.
+Invariant: a field has the name, the meaning and the unit of the one in `config.Config`.
 """
 
 from msgspec import Struct
 
 
 class EngineSettings(Struct, frozen=True, kw_only=True):
-    """What the operator may set of the engine.
+    """The operator's settings for the engine.
 
-    `suspend_max_s`: how long a suspended agent stays in memory while its task waits for the caller; after that the
-    answer runs it again with the recorded answers. `dedupe_s`: for how long a repeated call is the same call.
-    `retry_s`: how long the engine waits before it writes again what the store could not take. `max_open_tasks` and
-    `max_daily_tasks` are those of one principal; 0: no limit. `max_page_bytes` bounds what is read for one page of
+    `suspend_max_s` is how long a suspended agent stays in memory while its task waits for the caller; after that an
+    answer starts the agent again with the recorded answers. `dedupe_s` is how long a repeated call is recognised.
+    `retry_s` is the pause before a write that the store could not take is tried again. `max_open_tasks` and
+    `max_daily_tasks` apply to each principal; 0 sets no limit. `max_page_bytes` bounds how much is read for one page of
     ListTasks.
     """
 

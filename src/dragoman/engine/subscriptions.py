@@ -1,8 +1,8 @@
-"""Subscriptions: streams of a task's log, for those who send, who subscribe, and who come back.
+"""Subscriptions: streams of a task's log, for callers who send, subscribe or reconnect.
 
-Invariant: every stream of a task gives the same events in the same order, each once (invariant 3), and with what comes
-before it (a snapshot, or what its reader has already) it tells everything. It has no queue: it reads what is in memory,
-or, when it lags, the store; so a slow reader costs nobody anything.
+Invariant: every stream of a task gives the same events in the same order, each once (invariant 3). Together with its
+snapshot, or with the events that its reader already has, it is complete. A stream has no queue: it reads from memory,
+or from the store when it lags, so that a slow reader holds up nobody.
 """
 
 from asyncio import AbstractEventLoop, Future, TimerHandle
@@ -32,9 +32,9 @@ BATCH_BYTES_MAX = 262_144
 class Tail:
     """The stream of a task from a place in its log on: see `engine.handler.Stream`.
 
-    With `snapshot` the task as it stands there comes first; with `ends_with_snapshot` nothing else comes. With
+    With `snapshot` the task as it stands there comes first; with `ends_with_snapshot` nothing follows it. With
     `ends_when_interrupted` the stream closes after an `input-required` or `auth-required` that follows seq `after` (A2A
-    1.0 §3.1.2) and was not over when the stream began; else only at a terminal state.
+    1.0 §3.1.2) and was not over when the stream began. Otherwise it closes at a terminal state.
     """
 
     __slots__ = (
@@ -118,14 +118,14 @@ class Tail:
         return None
 
     async def _read(self) -> Sequence[StreamItem] | None:
-        """What follows in the log, as far as it is there; None if the caller left while it was read."""
+        """Read the next events of the log. Returns None if the caller left meanwhile."""
         task = self._task
         batch: Sequence[Logged] | None = task.recent(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
         if batch is None:
             batch = await self._store.read(task.head.id, self._after, BATCH_BYTES_MAX)
             if self._closed:
                 return None
-            if not batch or batch[0].seq != self._after + 1:  # the log has been pruned: the task as it ended
+            if not batch or batch[0].seq != self._after + 1:  # the log was pruned: send the task as it ended
                 self._after, self._ended = task.seq, task.terminal
                 return (Snapshot(task.record()),)
         for index, logged in enumerate(batch):
@@ -138,13 +138,13 @@ class Tail:
         return batch
 
     def _swept(self) -> bool:
-        """Whether the task waited for its caller for so long that it has been deleted, so that nothing follows."""
+        """Whether the task has been deleted, because it waited too long for its caller."""
         if self._task.state not in INTERRUPTED:
             return False
         try:
             return self._store.head(self._task.head.id) is None
         except StoreError:
-            return False  # who knows; the next time will tell
+            return False  # unknown now; the next call asks again
 
     def _ends(self, logged: Logged) -> bool:
         event = logged.event
@@ -154,7 +154,7 @@ class Tail:
         return asks or event.state in TERMINAL
 
     async def _wait(self, wait_s: float | None) -> bool:
-        """Wait for the task to move; False when `wait_s`, or else the keep-alive interval, passes first."""
+        """Wait for the task to change. Returns False when `wait_s`, or the keep-alive interval, passes first."""
         future = self._waiting = self._task.wait(self._loop)
         self._since = self._loop.time()
         if self._timer is None:
@@ -171,7 +171,7 @@ class Tail:
         return moved
 
     def _tick(self) -> None:
-        """One timer serves many waits: it is set anew for what is left of the present one."""
+        """Set the timer anew for the rest of the present wait. One timer serves many waits."""
         self._timer = None
         future = self._waiting
         if future is None or future.done():
@@ -219,12 +219,12 @@ class DirectStream:
         return (Direct(message),)
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: the stream holds nothing."""
         self._message = None
 
 
 class Tails:
-    """Opens tails, which send a sign of life every `keepalive_s` and end when the server is `stopping`."""
+    """Opens tails, which send a keep-alive every `keepalive_s` and end when the server is `stopping`."""
 
     def __init__(
         self, store: Store, tasks: Tasks, supervisor: Supervisor, keepalive_s: float, stopping: Callable[[], bool]
@@ -236,7 +236,10 @@ class Tails:
         self._stopping = stopping
 
     async def of_send(self, call: Call, send: StreamMessage, taken: Taken) -> Tail:
-        """What becomes of a message, from the task as it stood then (A2A 1.0 §3.1.2). Raises A2AError, StoreError."""
+        """Open the stream that follows a message, from the task as it stood then (A2A 1.0 §3.1.2).
+
+        Raises A2AError or StoreError.
+        """
         task, seq = taken.task, taken.seq
         if taken.repeated and call.after is not None:
             return await self._resumed(call, task, call.after, ends=True)
@@ -248,7 +251,7 @@ class Tails:
         return self._tail(task, task.seq, Snapshot(task.record(), send.history_length), ends=True)
 
     async def of_task(self, call: Call, task_id: str) -> Tail:
-        """A subscription (A2A 1.0 §3.1.6). Raises A2AError, StoreError."""
+        """Open a subscription (A2A 1.0 §3.1.6). Raises A2AError or StoreError."""
         task = self._tasks.pin(call, task_id)
         ends = not call.manners.subscribed_until_terminal
         try:
@@ -262,10 +265,10 @@ class Tails:
             self._tasks.unpin(task)
 
     async def _resumed(self, call: Call, task: TaskLog, after: str, *, ends: bool) -> Tail:
-        """What follows the last id the caller saw; if that is not kept any more, the task and what follows."""
+        """Open a stream after the last id the caller saw. If those events were pruned, a snapshot comes first."""
         seq, frame = policy.read_after(after, task.seq)
         first = max(0, seq - 1) if frame else seq
-        if task.terminal and first < task.seq:  # of others nothing is pruned
+        if task.terminal and first < task.seq:  # only terminal tasks are pruned
             following = await self._store.read(task.head.id, first, 1)
             if not following or following[0].seq != first + 1:
                 return self._tail(task, task.seq, Snapshot(task.record()), ends=ends)

@@ -1,7 +1,7 @@
 """Supervisor: starts runs, hands them what their callers say, ends tasks in place of their runs, and recovers them.
 
-Invariant: a task has at most one run in this process, and it ends once, by whatever commits first. Then nothing goes on
-with it here: a run that does not stop is left behind, and what it writes later is refused (invariant 5).
+Invariant: a task has at most one run in this process. It ends once, by the first end to be committed. After that a run
+that does not stop is left behind, and its later writes are refused (invariant 5).
 """
 
 import asyncio
@@ -29,25 +29,25 @@ from dragoman.store.blobs.api import BlobMissing
 log = logging.getLogger("dragoman.runs")
 
 LEAVE_S = 1.0
-"""How long, at the end of a drain, canceled agents may still take and the ends of their tasks are tried to be written.
-Half of the time that the server keeps of its grace period for closing (`server.shutdown`)."""
+"""How long the end of a drain waits for canceled agents, and tries to write the ends of their tasks. It is half of the
+time that the server keeps of its grace period for closing (`server.shutdown`)."""
 
 CANCEL_S = 0.1
-"""The least time that agents canceled last have, so that they are not counted among those that do not end."""
+"""The least time that a canceled agent has before it counts as one that does not stop."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
-"""What callers read whose task's run died with its process and cannot be repeated (DESIGN §5)."""
+"""The text for the caller of a task whose run died with its process and cannot be repeated (DESIGN §5)."""
 
 GONE_TEXT = "The run was interrupted, and its agent is not served any more."
-"""The same, for a run that would have begun anew."""
+"""The text for a task that was to be run again, but whose agent is gone."""
 
 
 class Supervisor:
-    """The runs of this process, and everything it does for tasks beside them ("errands"). It owns their asyncio tasks.
+    """Owns the asyncio tasks of all runs of this process, and of the work beside them ("errands").
 
-    `holder` is the name under which tasks are leased. Runs begin with an agent of `runners`, and keep it. `delegate` is
-    what a run delegates through; `parent_stops` is told of a task that is asked to stop, so that what it delegated can
-    be ended.
+    Tasks are leased under the name `holder`. A run begins with an agent of `runners`, and keeps it. Runs delegate
+    through `delegate`. `parent_stops` is called with a task that is asked to stop, so that the tasks that it delegated
+    can be ended.
     """
 
     def __init__(
@@ -87,9 +87,9 @@ class Supervisor:
         self._over = False
 
     def begin(self, group: asyncio.TaskGroup) -> None:
-        """From now on errands belong to `group`.
+        """Start errands in `group` from now on.
 
-        Runs do not: a group waits for ever for an agent that does not let itself be canceled. They are owned here.
+        Runs stay outside: a group would wait for ever for an agent that ignores its cancellation.
         """
         self._group = group
         self._loop = loop = asyncio.get_running_loop()
@@ -106,7 +106,7 @@ class Supervisor:
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the runs. Asking asyncio for it is a system call each time (getpid, CPython 3.11)."""
+        """The loop of the runs. Asking asyncio for it would cost a system call each time (getpid, CPython 3.11)."""
         if self._loop is None:
             raise RuntimeError("the engine has not been started")
         return self._loop
@@ -114,18 +114,18 @@ class Supervisor:
     # -- runs --------------------------------------------------------------------------------------------------------
 
     def run_of(self, task: TaskLog) -> TaskRun | None:
-        """The run of the task here, if there is one."""
+        """The run of the task in this process, if there is one."""
         return self._runs.get(task.head.id)
 
     def start(self, runner: Runner, task: TaskLog, message: Message) -> None:
-        """Run a task that has just been written and leased; after the drain, the next start deals with it."""
+        """Run a task that has just been written and leased. After the drain it is left to the next start."""
         if self._observer is not None:
             self._observer.submitted(task.head.agent)
         if not self._over:
             self._launch(runner, task, message, Replay(), announce=True)
 
     def answer(self, task: TaskLog, message: Message | None) -> None:
-        """The caller answered, or no answer is wanted any more (None), and the task is leased anew.
+        """Resume a task that has been leased anew, with the caller's answer, or None if no answer is wanted any more.
 
         Its suspended run goes on, or a new one replays.
         """
@@ -137,13 +137,13 @@ class Supervisor:
         self._take_up(task, crashed=message is None)
 
     def deliver(self, task: TaskLog, message: Message) -> None:
-        """A message came to a task that is at work."""
+        """Hand a message to the run of a working task."""
         run = self.run_of(task)
         if run is not None:
             run.receive(message)
 
     async def take_back(self, task: TaskLog, child_id: str) -> None:
-        """No answer is wanted any more to what the task asks for another one, if that is what it waits with."""
+        """Withdraw the question that the task asks on behalf of its child, if that is the one now open."""
 
         def decide(log: TaskLog) -> Decision | None:
             if self._draining or log.state not in INTERRUPTED:
@@ -195,7 +195,7 @@ class Supervisor:
         task.wake()
 
     def _leave_behind(self, run: TaskRun, task: TaskLog) -> None:
-        """The task goes on without its run, whether that stops or not."""
+        """Abandon the run and forget it, even if it does not stop. Its task goes on without it."""
         run.abandon()
         self._forget(run, task)
 
@@ -224,7 +224,7 @@ class Supervisor:
                 return
 
     def _lease(self, task: TaskLog) -> Decision:
-        """The start of a run on a task that has been worked on before."""
+        """Decide on the lease that starts another run of a task."""
         now_ms = self._clock.now_ms()
         state = leased_as(self.runners.get(task.head.agent), task.state)
         return Decision(events=(StatusChanged(state, timestamp(now_ms)),), now_ms=now_ms, holder=self.holder)
@@ -262,10 +262,10 @@ class Supervisor:
     # -- ends that a run does not write ------------------------------------------------------------------------------
 
     async def cancel(self, task: TaskLog) -> None:
-        """Stop the task's run and cancel the task; returns when it is terminal, in whatever way.
+        """Stop the task's run and cancel the task. Returns when the task is terminal, in whatever state.
 
-        An agent that has not stopped within `cancel_grace_s` is left behind: what it writes later is refused. Once
-        begun, it happens, also when nobody waits for it. Raises StoreError if it cannot be written now.
+        An agent that has not stopped within `cancel_grace_s` is left behind, and its later writes are refused. A cancel
+        that has begun is carried out, even if its caller leaves. Raises StoreError if it cannot be written now.
         """
         if self._observer is not None:
             self._observer.cancel_requested(task.head.agent)
@@ -274,7 +274,7 @@ class Supervisor:
         await waiter
 
     async def _cancel(self, task: TaskLog, waiter: "asyncio.Future[None]") -> None:
-        """Cancel the task. `waiter` is told when it is terminal, or why it cannot be canceled now."""
+        """Cancel the task. `waiter` finishes when the task is terminal, or with the error that prevents the cancel."""
         stopped = False
         run = self.run_of(task)
         idle = run is None or run.suspended
@@ -304,7 +304,7 @@ class Supervisor:
             self._tell_runner(task)
 
     async def _stop_run(self, task: TaskLog) -> None:
-        """Mark the task, ask its run to stop, and give it its time; that of a suspended run is over at once."""
+        """Mark the task, ask its run to stop, and wait for that up to `cancel_grace_s`; not for a suspended run."""
         run = self.run_of(task)
         if run is None or run.suspended:
             return
@@ -332,11 +332,11 @@ class Supervisor:
             run.abandon()
         await task.append(decide)
         run = self.run_of(task)
-        if run is not None:  # it does not stop: its task goes on without it
+        if run is not None:  # it does not stop; the task has ended without it
             self._leave_behind(run, task)
 
     def _tell_runner(self, task: TaskLog) -> None:
-        """A task that no run of this process ended is canceled: its runner may have something of it elsewhere."""
+        """Tell the runner of a canceled task that no run ended here, because the task may live on elsewhere."""
         agent = task.head.agent
         if agent in self.runners and task.state is TaskState.CANCELED:
             runner = self.runners[agent]
@@ -346,9 +346,9 @@ class Supervisor:
     # -- errands -----------------------------------------------------------------------------------------------------
 
     def errand(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
-        """Do something for a task beside its run; when all is over, the next start sees to it.
+        """Do something for a task beside its run. At the end of a drain this does nothing; the next start recovers it.
 
-        The task stays in memory meanwhile. An errand that goes wrong ends its task, and nothing else.
+        The task stays in memory meanwhile. An errand that fails ends its task, and nothing else.
         """
         if not self._over:
             self._spawn(task, errand)
@@ -356,7 +356,7 @@ class Supervisor:
     def _spawn(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         if self._group is None:
             raise RuntimeError("the engine has not been started")
-        task.pins += 1  # before anybody else lets go of it
+        task.pins += 1  # now, since the errand's caller may unpin the task before the errand starts
         asyncio_task = self._group.create_task(self._guard(task, errand))
         self._active.add(asyncio_task)
         asyncio_task.add_done_callback(lambda done: self._errand_done(task, done))
@@ -368,11 +368,11 @@ class Supervisor:
     async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         try:
             await errand()
-        except Exception as error:  # noqa: BLE001  else it would end the group, and the server with it
+        except Exception as error:  # noqa: BLE001  it would end the group, and the server with it
             await self._fail(task, error)
 
     def _give_up_on(self, task: TaskLog, error: BaseException) -> None:
-        """The engine itself was wrong about a task: end it, so that it is not `working` for ever."""
+        """End a task on which the engine itself failed, so that it is not `working` for ever."""
         self._spawn(task, lambda: self._fail(task, error))
 
     async def _fail(self, task: TaskLog, error: BaseException) -> None:
@@ -391,9 +391,10 @@ class Supervisor:
     # -- start and stop of the process -------------------------------------------------------------------------------
 
     async def recover(self, unfinished: Iterable[Stored]) -> None:
-        """Deal with the tasks that a previous process left in the middle, so that none is `working` for ever.
+        """Settle the tasks that a previous process left unfinished, so that none is `working` for ever.
 
-        Those of a restartable agent run again, others fail with reason `interrupted`; a cancel that was asked for wins.
+        Tasks of a restartable agent run again; others fail with reason `interrupted`. A requested cancel takes
+        precedence.
         """
         await asyncio.gather(*(self._recover(stored) for stored in unfinished))  # in as few commits as possible
 
@@ -410,7 +411,7 @@ class Supervisor:
             else:
                 await self.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
         except StoreError:
-            raise  # nothing can be written: better no server than one that forgets
+            raise  # a server that cannot write its store must not start
         except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
             self._give_up_on(task, error)
         finally:
@@ -424,9 +425,9 @@ class Supervisor:
             await asyncio.wait(left)
 
     async def drain(self, grace_s: float) -> None:
-        """Let runs end within `grace_s`, then stop them. Suspended ones are dropped: their answers replay.
+        """Let runs end within `grace_s`, then stop them. Suspended runs are dropped; their answers will be replayed.
 
-        Those of restartable agents run again at the next start; the others fail now, with reason `interrupted`.
+        Runs of restartable agents run again at the next start. The others fail now, with reason `interrupted`.
         """
         self._draining = True
         for run in tuple(self._runs.values()):
@@ -442,7 +443,7 @@ class Supervisor:
             left_s = max(CANCEL_S, until - self.loop.time())
             _, left = await asyncio.wait(tuple(self._active), timeout=left_s)
             if left:
-                log.warning("%d runs do not let themselves be canceled: they are left behind", len(left))
+                log.warning("%d runs ignored their cancellation: they are left behind", len(left))
 
     async def _cut_off(self, run: TaskRun) -> None:
         task = run.log

@@ -1,7 +1,7 @@
 """TaskLog: the log of one task, as far as this process has read it.
 
-Invariant: memory holds a prefix of the committed log, folded. A prefix is never wrong, only short. One write of a task
-is under way at a time, and each is decided upon the prefix that the write before it left.
+Invariant: memory holds a folded prefix of the committed log, which is never wrong, only short. One write of a task is
+under way at a time, and each is decided on the prefix that the write before it left.
 """
 
 import logging
@@ -39,24 +39,24 @@ SNAPSHOT_BYTES_MIN = 16_384
 """The log grows by at least this much between two snapshots, so that all snapshots together stay O(n)."""
 
 STALLED_S = 2.0
-"""Callers do not wait longer for a task whose run cannot write. Its writes are tried again every `retry_s`, so nobody
-notices a store that is away for a moment."""
+"""How long callers wait for a task whose run cannot write. The writes are tried again every `retry_s`, so that a short
+outage of the store goes unnoticed."""
 
 RECENT_BYTES_MAX = 1_000_000
-"""How much of a followed log stays in memory. Beyond it the older half goes: a slow reader reads the store."""
+"""How much of a followed log stays in memory. Beyond it the older half is dropped; slow readers read the store."""
 
 WHOLE_LOG_BYTES = 1 << 40
-"""A limit that no log reaches: read it all."""
+"""A limit that no log reaches, to read a whole log."""
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """Events to append, and what becomes of the lease with them.
+    """Events to append, and the change of the lease that goes with them.
 
-    A run names its `epoch`, which guards its write. A write of anybody else is guarded by the seq that it was decided
-    upon, and so is a run's question, its end, and whatever carries a snapshot: they depend on what the log holds.
+    A run names its `epoch`, which guards its write. Every other write is guarded by the seq on which it was decided. So
+    are a run's question, its end and any write with a snapshot, because they depend on the content of the log.
 
-    `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, the epoch grows
-    by one; `release` ends the present one. `dedupe` and `push` are those of the caller's message.
+    `now_ms` is the time of the last status among `events`, if there is one. `holder` takes a new lease, and the epoch
+    grows by one; `release` ends the present lease. `dedupe` and `push` come from the caller's message.
     """
 
     events: tuple[Event, ...]
@@ -69,13 +69,13 @@ class Decision(Struct, frozen=True, kw_only=True):
 
 
 Decide = Callable[["TaskLog"], Decision | None]
-"""Decides what to write to a task as it stands; None: nothing. Raises whatever its caller is to be told instead.
+"""Decides what to write to a task as it stands; None writes nothing. Raises the error that its caller is to get.
 
-It may be asked again, when somebody else wrote to the task first.
+It is called again if somebody else wrote to the task first.
 """
 
 Outcome = Appended | Repeat | BaseException | None
-"""What became of a write; None: its decision wrote nothing."""
+"""The result of a write; None if its decision wrote nothing."""
 
 Landed = Callable[[Outcome], None]
 
@@ -83,12 +83,13 @@ Landed = Callable[[Outcome], None]
 class TaskLog:
     """A task that somebody here runs, waits for, follows or writes to.
 
-    `state`, `status_ms` (when that state was reached) and all else is as committed. `settled_seq` is the seq of the
-    status in which the task settled (terminal or interrupted), 0 while it has not. `idle` is called when the last write
-    has landed, `ended` when the end of the task is committed. `audience` holds the webhooks of the task. `children` are
-    the tasks it delegated, as far as this process knows; None: an earlier process may have made some. `shown` is what
-    the caller last said who they are, if an agent of the server passes that on. `receive` takes the messages that come
-    through another process while an agent works here. `taken_on`: an agent elsewhere is known to have the task.
+    `state`, `status_ms` (when that state was reached) and all else show committed events only. `settled_seq` is the seq
+    of the status in which the task settled (terminal or interrupted), 0 while it has not. `idle` is called when the
+    last write has landed, `ended` when the end of the task is committed. `audience` holds the webhooks of the task.
+    `children` are the tasks it delegated, as far as this process knows; None means that an earlier process may have
+    made some. `shown` holds the caller's latest credentials, if an agent of the server passes them on. `receive` takes
+    messages that arrive through another process while an agent works here. `taken_on` says that an agent elsewhere is
+    known to have the task.
     """
 
     __slots__ = (
@@ -130,7 +131,7 @@ class TaskLog:
         self.failure: StoreError | None = None
         """Why the run's last write failed; None if it was committed or refused."""
         self.failing_since = 0.0
-        """Since when the run's writes fail, a time of the loop's clock."""
+        """When the run's writes began to fail, a time of the loop's clock."""
         self.audience: Audience | None = None
         self.children: tuple[str, ...] | None = ()
         self.idle: Callable[[TaskLog], None] = _ignore
@@ -146,14 +147,14 @@ class TaskLog:
 
     @classmethod
     def of(cls, stored: Stored, store: Store) -> "TaskLog":
-        """A task as the store has it."""
+        """Build the log of a task from what the store has."""
         log = cls(stored.head, store)
         log.children = None
         log._take(stored)
         return log
 
     def _take(self, stored: Stored) -> None:
-        """Be what the store has."""
+        """Replace the state of this log by what the store has."""
         self.epoch = stored.epoch
         self.state = stored.state
         self.status_ms = stored.status_ms
@@ -166,7 +167,7 @@ class TaskLog:
 
     @property
     def seq(self) -> int:
-        """How long the prefix is: the seq of its last event."""
+        """The seq of the prefix's last event."""
         return self._fold.seq
 
     @property
@@ -192,14 +193,14 @@ class TaskLog:
 
     @property
     def busy(self) -> bool:
-        """Whether a write is under way, or waits for its turn."""
+        """Whether a write is under way or queued."""
         return self._writing or bool(self._writes)
 
     async def append(self, decide: Decide, committed: Callable[[], None] | None = None) -> Appended | Repeat | None:
         """Write what `decide` says, in its turn, and wait for the outcome. Raises what `decide` or the store raises.
 
-        The write happens, and `committed` is called after it, also when nobody waits any more. Returns the earlier call
-        if the store knows the dedupe key, None if nothing was to be written.
+        The write happens, and `committed` is called after it, even if the waiting caller has left. Returns the earlier
+        call if the store knows the dedupe key, None if there was nothing to write.
         """
         waiter: Future[Appended | Repeat | None] = get_running_loop().create_future()
 
@@ -214,7 +215,7 @@ class TaskLog:
         return await waiter
 
     def submit(self, decide: Decide, landed: Landed) -> None:
-        """As `append`, for one who does not wait: `landed` gets the outcome."""
+        """As `append`, without waiting: `landed` gets the outcome."""
         if self._writing or self._writes:
             self._writes.append(lambda: self._decide(decide, landed))
         else:
@@ -223,7 +224,7 @@ class TaskLog:
                 self._next()
 
     def create(self, written: "Future[Appended | Repeat]", landed: Landed) -> None:
-        """The first write of the task is under way, made elsewhere; `landed` gets its outcome and publishes it."""
+        """Hold the turn for the task's first write, already under way. `landed` gets its outcome and publishes it."""
         self._writing = True
 
         def created(done: "Future[Appended | Repeat]") -> None:
@@ -234,11 +235,11 @@ class TaskLog:
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
-        """Wait for a turn to write, and keep it until the block ends: meanwhile nothing else is written from here."""
+        """Wait for a turn to write and keep it until the block ends. No other write of this log begins meanwhile."""
         mine: Future[None] = get_running_loop().create_future()
 
         def begin() -> None:
-            if not mine.done():  # else whoever wanted it has left
+            if not mine.done():  # else its waiter was cancelled
                 self._writing = True
                 mine.set_result(None)
 
@@ -248,12 +249,12 @@ class TaskLog:
             await mine
             yield
         finally:
-            if not mine.cancelled():  # else it has not begun
+            if not mine.cancelled():  # else the turn never began
                 self._writing = False
                 self._next()
 
     def _next(self) -> None:
-        """Begin the write that has waited longest; else nothing is under way."""
+        """Begin the oldest queued write, or report that the log is idle."""
         while not self._writing:
             if not self._writes:
                 self.idle(self)
@@ -265,7 +266,7 @@ class TaskLog:
         self._writing = True
         try:
             begun = self._begin(decide(self))
-        except Exception as refusal:  # noqa: BLE001  whoever asked for the write is told, whatever it is
+        except Exception as refusal:  # noqa: BLE001  any error goes to the one who asked for the write
             self._land(refusal, landed)
             return
         if begun is None:
@@ -319,7 +320,7 @@ class TaskLog:
 
     def _committed(self, done: "Future[Appended | Repeat]", append: Append, decide: Decide, landed: Landed) -> None:
         outcome: Outcome = done.exception() or done.result()
-        if isinstance(outcome, Moved | Ended) and (outcome := self._refreshed(outcome)) is None:
+        if isinstance(outcome, Moved | Ended) and (outcome := self._refresh_after(outcome)) is None:
             self._decide(decide, landed)  # somebody else wrote to the task first; the turn is kept
         else:
             if isinstance(outcome, Appended):
@@ -343,9 +344,9 @@ class TaskLog:
     def publish(
         self, events: Sequence[Event], written: Appended, status_ms: int, snapshot: Record | None = None
     ) -> None:
-        """Take in events that are committed, with the record after them if it is known, and wake whoever waits."""
+        """Add committed events to the prefix, and wake all waiters. `snapshot` is the record after them, if known."""
         first = written.last_seq - len(events) + 1
-        if first != self.seq + 1 and self.seq:  # a run does not care what others wrote before it; who follows does
+        if first != self.seq + 1 and self.seq:  # a run may write after events of others; followers need those too
             self.refresh()
             return
         self.epoch = written.epoch
@@ -371,14 +372,17 @@ class TaskLog:
         self.wake()
 
     def created(self, stored: Stored) -> None:
-        """The task has been written. Only its run may add to it, which begins when its maker hears of it."""
+        """Publish the task's first events, which are committed.
+
+        Nobody else has added any: only its run may, and that begins when the maker of the task hears of the write.
+        """
         events = tuple(logged.event for logged in stored.events)
         self.publish(events, Appended(stored.seq, stored.epoch, stored.log_bytes_since), stored.status_ms)
 
     # -- what others wrote -------------------------------------------------------------------------------------------
 
     def refresh(self) -> bool:
-        """Read what the store has beyond the prefix. False if there is nothing. Raises StoreError, Unknown."""
+        """Read what the store has beyond the prefix. Returns False if that is nothing. Raises StoreError or Unknown."""
         stored = self._store.load(self.head.id)
         if stored is None:
             raise Unknown(self.head.id)
@@ -401,8 +405,8 @@ class TaskLog:
         self.wake()
         return True
 
-    def _refreshed(self, moved: Refused) -> "BaseException | None":
-        """Refresh after a refusal. None: decide again; else the outcome."""
+    def _refresh_after(self, moved: Refused) -> "BaseException | None":
+        """Refresh after a refusal. Returns the outcome of the write, or None if it is to be decided again."""
         try:
             return None if self.refresh() else moved
         except (StoreError, Unknown) as error:
@@ -411,7 +415,7 @@ class TaskLog:
     # -- following ---------------------------------------------------------------------------------------------------
 
     def follow(self) -> None:
-        """Somebody follows the task: what is committed from now on is kept in memory for a while."""
+        """Pin the task for a follower: events committed from now on stay in memory for a while."""
         if self._recent is None:
             self._recent = _Recent()
         self._recent.followers += 1
@@ -426,36 +430,36 @@ class TaskLog:
             self._recent = None
 
     def recent(self, after: int, limit: int, limit_bytes: int) -> list[Logged] | None:
-        """The events that follow seq `after`, as far as they are in memory; None when the next one is not any more."""
+        """The events after seq `after` that are in memory; None if the next one has been dropped."""
         if after >= self.seq:
             return []
         return None if self._recent is None else self._recent.after(after, limit, limit_bytes)
 
     async def whole(self) -> tuple[Logged, ...]:
-        """The whole log, as far as it is kept."""
+        """Read the whole log, as far as it has not been pruned."""
         return await self._store.read(self.head.id, 0, WHOLE_LOG_BYTES)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
     def wait(self, loop: AbstractEventLoop) -> "Future[None]":
-        """A future that finishes at the next `wake`. Whoever stops waiting leaves it to be cleared then."""
+        """Return a future that finishes at the next `wake`, which also clears a future that nobody awaits any more."""
         future: Future[None] = loop.create_future()
         self._waiting[future] = None
         return future
 
     def unwait(self, future: "Future[None]") -> None:
-        """Forget a future of `wait` that timed out."""
+        """Discard a future of `wait` that timed out."""
         self._waiting.pop(future, None)
 
     def wake(self) -> None:
-        """Something changed: everybody who waits looks again."""
+        """Wake all waiters, because something changed."""
         waiting, self._waiting = self._waiting, {}
         for future in waiting:
             if not future.done():
                 future.set_result(None)
 
     async def wait_until(self, loop: AbstractEventLoop, deadline: float) -> bool:
-        """Wait for the next change; False if there was none until `deadline`, a time of the loop's clock."""
+        """Wait for the next change. Returns False if none came before `deadline`, a time of the loop's clock."""
         future = self.wait(loop)
         timer: TimerHandle = loop.call_at(deadline, _expire, future)
         try:
@@ -471,7 +475,7 @@ class TaskLog:
     async def settled(self, loop: AbstractEventLoop, after: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
         """Wait until the task settles with a status later than seq `after`.
 
-        False after `timeout_s`, on `stop`, and once its run is stalled.
+        Returns False after `timeout_s`, when `stop` is true, and once its run is stalled.
         """
         deadline = loop.time() + timeout_s
         while self.settled_seq <= after:
@@ -482,28 +486,28 @@ class TaskLog:
         return True
 
     async def contacted(self, loop: AbstractEventLoop, timeout_s: float, stop: Callable[[], bool]) -> None:
-        """Wait until it is known whether the task is taken on: `timeout_s` at most, and not beyond `stop`."""
+        """Wait, `timeout_s` at most, until the task is taken on or settled, or `stop` is true."""
         deadline = loop.time() + timeout_s
         while not (self.taken_on or self.state in SETTLED or stop()):
             if not await self.wait_until(loop, deadline):
                 return
 
     def failed(self, failure: StoreError, loop: AbstractEventLoop) -> None:
-        """The store could not take what the task's run says; the run tries again."""
+        """Note that the store could not take a write of the run, which tries again."""
         if self.failure is None:
             self.failing_since = loop.time()
         self.failure = failure
 
     def stalled(self, loop: AbstractEventLoop) -> StoreError | None:
-        """Why the task's run cannot write, if that has been so for `STALLED_S`; it tries again nevertheless.
+        """Why the task's run cannot write, if that has lasted for `STALLED_S`; the run keeps trying nevertheless.
 
-        The task is woken at every try, so that those who wait for it can ask.
+        Every try wakes the task, so that waiters can ask again.
         """
         return self.failure if self.failure is not None and loop.time() - self.failing_since >= STALLED_S else None
 
 
 class _Recent:
-    """The newest events of a task, without a gap, kept as long as the task has `followers`."""
+    """The newest events of a task, without a gap. They are kept as long as the task has `followers`."""
 
     __slots__ = ("_bytes", "_events", "followers")
 
@@ -513,13 +517,13 @@ class _Recent:
         self._bytes = 0
 
     def keep(self, seq: int, event: Event, size: int) -> None:
-        """Take in the next event, which took `size` bytes of the log beside the bytes of its files."""
+        """Add the next event, which takes `size` bytes of the log, not counting the bytes of its files."""
         logged = Logged(seq, event, size + _file_bytes(event))
         self._events.append(logged)
         self._bytes += logged.size
 
     def go_on(self, following: Sequence[Logged]) -> None:
-        """Take in events that others wrote; if they do not follow, they are all there is."""
+        """Add events that others wrote. If they leave a gap, the earlier events are dropped."""
         if self._events and (not following or following[0].seq != self._events[-1].seq + 1):
             self._events.clear()
             self._bytes = 0
@@ -528,7 +532,7 @@ class _Recent:
         self.trim()
 
     def trim(self) -> None:
-        """Let go of what is too much, but for the newest event."""
+        """Drop the oldest events when there are too many bytes, but never the newest event."""
         if self._bytes <= RECENT_BYTES_MAX:
             return
         drop = 0
@@ -538,7 +542,7 @@ class _Recent:
         del self._events[:drop]
 
     def after(self, seq: int, limit: int, limit_bytes: int) -> list[Logged] | None:
-        """The events that follow `seq`, at least one; None when the next one is not kept."""
+        """The events after `seq`, at least one; None if the next one is not kept."""
         if not self._events or self._events[0].seq > seq + 1:
             return None
         start = seq + 1 - self._events[0].seq
@@ -556,7 +560,7 @@ class _Recent:
 
 
 def _file_bytes(event: Event) -> int:
-    if isinstance(event, StatusChanged | Delegated | Noted):  # no caller is told of a delegation's files
+    if isinstance(event, StatusChanged | Delegated | Noted):  # callers never see the files of a delegation
         return 0
     parts = event.artifact.parts if isinstance(event, ArtifactChunk) else event.message.parts
     return sum(len(part.raw) for part in parts if part.raw is not None)
@@ -568,7 +572,7 @@ def _expire(future: "Future[None]") -> None:
 
 
 def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None:
-    """Give an outcome to the one who waits for it, unless they have left."""
+    """Set the outcome on its waiter, unless that was cancelled."""
     if waiter.done():
         return
     if isinstance(outcome, BaseException):
@@ -578,4 +582,4 @@ def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None
 
 
 def _ignore(log: TaskLog) -> None:
-    """Nobody wants to know."""
+    """Do nothing: nobody has asked to be told."""

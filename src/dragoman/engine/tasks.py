@@ -1,6 +1,6 @@
 """Tasks: the task logs that this process has in memory.
 
-Invariant: whoever finds a task here has been checked to own it; foreign is not found (invariant 9).
+Invariant: a caller finds only its own tasks here; to others they do not exist (invariant 9).
 """
 
 from collections.abc import Callable
@@ -16,11 +16,11 @@ from dragoman.model.task import TERMINAL, Record, TaskHead
 from dragoman.store.api import Store, Stored
 
 LARGE_BYTES = 1 << 20
-"""A task of that size is read beside the loop: it takes 3 ms and more."""
+"""A task of this size or more is read off the loop: reading it takes 3 ms and more."""
 
 
 class Tasks:
-    """Task logs by id. One stays while it is pinned or written to; after that the store has it.
+    """Task logs by id. A log stays while it is pinned or written to; after that only the store has it.
 
     `on_end` is called with each task that ends.
     """
@@ -34,7 +34,7 @@ class Tasks:
         announcer: Announcer | None = None,
         pushes: Callable[[str], bool] = lambda agent: True,
     ) -> None:
-        """`pushes` says whether webhooks are told of an agent's tasks."""
+        """`pushes` says whether webhooks are called for an agent's tasks."""
         self._store = store
         self._observer = observer
         self._announcer = announcer
@@ -50,7 +50,7 @@ class Tasks:
         return list(self._logs.values())
 
     def add(self, task: TaskLog) -> None:
-        """Keep a task that was just made or loaded, as long as something holds it."""
+        """Keep a task that was just made or loaded, as long as it is pinned or written to."""
         task.idle = self.release
         task.ended = self._ended
         self._logs[task.head.id] = task
@@ -61,14 +61,14 @@ class Tasks:
         self.on_end(task)
 
     def find(self, call: Call, task_id: str) -> TaskLog:
-        """The caller's task, for a look. Raises TaskNotFound, also when it is another's or another agent's."""
+        """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's."""
         self._check(call, task_id)
-        return self._found(task_id)
+        return self._load(task_id)
 
     def _check(self, call: Call, task_id: str) -> None:
-        """Raises TaskNotFound for what is not the caller's. Of that no more is read than of what is not there.
+        """Raises TaskNotFound for a task that is not the caller's.
 
-        How long that takes does not tell how large somebody else's task is.
+        It reads no more of a foreign task than of a missing one, so that the time taken does not reveal its size.
         """
         task = self._logs.get(task_id)
         if task is not None:
@@ -80,24 +80,24 @@ class Tasks:
         if not _may_see(call, head):
             raise TaskNotFound(task_id)
 
-    def _found(self, task_id: str) -> TaskLog:
+    def _load(self, task_id: str) -> TaskLog:
         task = self._logs.get(task_id)
         if task is None or not task.seq:
             stored = self._store.load(task_id)
             if stored is None:
                 raise TaskNotFound(task_id)
             if task is None:
-                task = self._loaded(stored)
-            else:  # it is written, as a list has shown the caller, but that has not come back to its maker
+                task = self._build(stored)
+            else:  # the task is committed, as a list has shown the caller, but its maker has not heard of that yet
                 task.created(stored)
         return task
 
     def pin_stored(self, stored: Stored) -> TaskLog:
         """As `pin`, for a task as the store has just given it."""
-        return self._pinned(self._loaded(stored))
+        return self._hold(self._build(stored))
 
-    def _loaded(self, stored: Stored) -> TaskLog:
-        """A task as the store has it, with its webhooks."""
+    def _build(self, stored: Stored) -> TaskLog:
+        """Build the log of a task from what the store has, with its webhooks."""
         task = TaskLog.of(stored, self._store)
         if stored.pushed and self._announcer is not None and self._pushes(stored.head.agent):
             configs = self._store.outbox.configs(stored.head.id)
@@ -105,7 +105,7 @@ class Tasks:
         return task
 
     def record(self, call: Call, task_id: str) -> Record:
-        """The caller's task as it stands. Raises TaskNotFound like `find`. Costs no fold for one that rests."""
+        """The caller's task as it stands. Raises TaskNotFound like `find`. Does not fold a task at its snapshot."""
         self._check(call, task_id)
         if task_id not in self._logs:
             stored = self._store.load(task_id)
@@ -113,12 +113,12 @@ class Tasks:
                 raise TaskNotFound(task_id)
             if stored.snapshot is not None and not stored.events:
                 return stored.snapshot
-        return self._found(task_id).record()
+        return self._load(task_id).record()
 
     async def read_record(self, call: Call, task_id: str) -> Record:
-        """As `record`, without holding up the loop over a large task that nothing keeps in memory.
+        """As `record`, without blocking the loop for a large task that is not in memory.
 
-        Raises what `Call.room` does.
+        Also raises the errors of `Call.room`.
         """
         size = 0 if task_id in self._logs else self._store.size(task_id)
         if size < LARGE_BYTES:
@@ -131,37 +131,37 @@ class Tasks:
             raise TaskNotFound(task_id)
         task = self._logs.get(task_id)
         if task is not None and task.seq > stored.seq:
-            return task.record()  # it went on meanwhile
+            return task.record()  # it was loaded meanwhile
         if stored.snapshot is not None and not stored.events:
             return stored.snapshot
         return fold(stored.head, stored.snapshot, stored.events)
 
     def pin(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""
-        return self._pinned(self.find(call, task_id))
+        return self._hold(self.find(call, task_id))
 
     def pin_reported(self, call: Call, task_id: str) -> TaskLog:
-        """As `pin`, for a worker of the agent, whoever owns the task. Raises Forbidden for one that is none."""
+        """As `pin`, for a worker of the agent, whoever owns the task. Raises Forbidden for any other caller."""
         if not call.principal.works_for(call.agent):
             raise Forbidden(f"only workers of {call.agent} may report on its tasks: use a key of the role agent")
-        task = self._found(task_id)
+        task = self._load(task_id)
         if task.head.agent != call.agent:
             raise TaskNotFound(task_id)
-        return self._pinned(task)
+        return self._hold(task)
 
     def being_made(self, task_id: str) -> TaskLog | None:
-        """The task, if its first write is under way, or has not come back."""
+        """The task, if its first write is still under way."""
         task = self._logs.get(task_id)
         return task if task is not None and not task.seq else None
 
     def pin_known(self, task_id: str) -> TaskLog | None:
         """As `pin`, for the server itself, whoever owns the task; None if there is none."""
         try:
-            return self._pinned(self._found(task_id))
+            return self._hold(self._load(task_id))
         except TaskNotFound:
             return None
 
-    def _pinned(self, task: TaskLog) -> TaskLog:
+    def _hold(self, task: TaskLog) -> TaskLog:
         if task.head.id not in self._logs:
             self.add(task)
         task.pins += 1
@@ -173,13 +173,13 @@ class Tasks:
         self.release(task)
 
     def release(self, task: TaskLog) -> None:
-        """Let the task go if nobody holds it."""
+        """Drop the task from memory if it is neither pinned nor written to."""
         free = task.pins <= 0 and not task.busy
         if free and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
 
     def orphaned(self, head: TaskHead) -> bool:
-        """Whether the task was delegated by one that has ended, or is gone. Raises StoreError."""
+        """Whether the task was delegated by a task that has ended or is gone. Raises StoreError."""
         if head.parent is None or head.detached:
             return False
         parent = self._store.head(head.parent)
@@ -187,7 +187,7 @@ class Tasks:
 
 
 def _nothing(task: TaskLog) -> None:
-    """Nobody wants to know."""
+    """Do nothing: nobody has asked to be told."""
 
 
 def _may_see(call: Call, head: TaskHead) -> bool:

@@ -1,7 +1,7 @@
 """Webhooks: the operations on a task's push notification configurations (A2A 1.0 §3.1.7 to §3.1.10).
 
-Invariant: only the owner of a task learns that it has webhooks (invariant 9). Credentials and secrets are given back to
-nobody, the token to its owner alone.
+Invariant: only the owner of a task learns that it has webhooks (invariant 9). Credentials and secrets are never
+returned; the token is returned to its owner alone.
 """
 
 import asyncio
@@ -26,19 +26,19 @@ from dragoman.store.api import Store, Unknown
 from dragoman.store.outbox import Registration
 
 WEBHOOKS_MAX = 20
-"""How many webhooks a task may have: each of its events is rendered, written and sent for each."""
+"""How many webhooks a task may have. Each event is rendered, written and sent once for each of them."""
 
 ID_MAX = 256
-"""Most characters of the id that a caller gives a webhook."""
+"""Most characters in the id that a caller gives a webhook."""
 
 HIDDEN = "hidden"
-"""Stands in answers for a secret that is there: a dialect may say that, but not which it is."""
+"""Stands in answers for a secret that is set: a dialect may show that there is one, but not its value."""
 
 PushOperation = CreatePushConfig | GetPushConfig | ListPushConfigs | DeletePushConfig
 
 
 class Webhooks:
-    """What callers may do about the webhooks of their tasks."""
+    """Callers' operations on the webhooks of their tasks."""
 
     __slots__ = ("_announcer", "_store", "_tasks")
 
@@ -65,9 +65,9 @@ class Webhooks:
                 assert_never(operation)
 
     async def registration(self, call: Call, config: PushConfig, task_id: str, place: str) -> Registration:
-        """A configuration as it may be kept for a task, its address checked. `place` is where the caller gave it.
+        """The configuration as it is stored for a task, its address checked. `place` is its path in the request.
 
-        One without an id has that of the task, as on the official servers: so it takes the place of the one before.
+        One without an id gets the id of the task, as on the official servers, so that it replaces the one before.
         Raises InvalidParams.
         """
         if len(config.id) > ID_MAX:
@@ -88,13 +88,13 @@ class Webhooks:
             async with task.turn():
                 await self._register(task, self.audience(task), registration)
             return registration.config
-        except Unknown as error:  # it has been swept away
+        except Unknown as error:  # the sweep has deleted it
             raise TaskNotFound(config.task_id) from error
         finally:
             self._tasks.unpin(task)
 
     async def _register(self, task: TaskLog, audience: Audience, registration: Registration) -> None:
-        """Write it, with how the task stands; once begun it is written, also if the caller leaves meanwhile."""
+        """Write the webhook, with a delivery of the task as it stands, even if the caller leaves meanwhile."""
         config = registration.config
         check_room(audience.configs, config, "id")
         deliveries = audience.standing(task.head, config, task.record())
@@ -110,7 +110,7 @@ class Webhooks:
         try:
             await asyncio.shield(written)
         except asyncio.CancelledError:
-            await asyncio.wait((written,))  # who is told of what follows depends on it
+            await asyncio.wait((written,))  # the webhooks of later events depend on it
             raise
 
     def _configs(self, call: Call, task_id: str) -> tuple[PushConfig, ...]:
@@ -118,7 +118,7 @@ class Webhooks:
         return self._store.outbox.configs(task_id)
 
     def _get(self, call: Call, task_id: str, config_id: str) -> PushConfig | None:
-        """One of them; where the caller may leave out which, the oldest."""
+        """The configuration with this id, or the oldest where the caller may leave the id out."""
         for config in self._configs(call, task_id):
             if config_id in ("", config.id):
                 return shown(config)
@@ -127,7 +127,7 @@ class Webhooks:
         raise TaskNotFound(task_id)  # A2A 1.0 §3.1.8
 
     async def _delete(self, call: Call, task_id: str, config_id: str) -> None:
-        """Forget it, or all where the caller may leave out which. Once more is the same (A2A 1.0 §3.1.10)."""
+        """Delete the configuration, or all where the caller may leave the id out. Idempotent (A2A 1.0 §3.1.10)."""
         task = self._tasks.pin(call, task_id)
         try:
             for config in self._store.outbox.configs(task_id):

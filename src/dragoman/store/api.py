@@ -1,7 +1,7 @@
-"""The Store: task rows, logs, snapshots and remembered calls, outbox, keys and audit trail, behind verbs of the domain.
+"""The Store protocol: task rows, logs, snapshots, remembered calls, outbox, keys and audit trail, as domain verbs.
 
-Invariant: state, log and lease of a task change together, in one transaction, or not at all; when a write returns, it
-survives the loss of the machine's power. Every driver passes the cases of `dragoman.testing.store_cases`.
+Invariant: the state, log and lease of a task change together in one transaction, or not at all. A write that has
+returned survives a power loss. Every driver passes the cases of `dragoman.testing.store_cases`.
 """
 
 from asyncio import Future
@@ -22,7 +22,7 @@ class StoreError(Exception):
     """The store cannot do it now: the disk is full, the file is gone, the connection is lost. Nothing was written."""
 
     reason = "its disk reports an error"
-    """Why not, in words for everybody: without a path or what a driver said."""
+    """The cause in words that anybody may read: no path and no driver message."""
 
 
 class StoreFull(StoreError):
@@ -32,13 +32,13 @@ class StoreFull(StoreError):
 
 
 class StoreReadOnly(StoreError):
-    """The file may not be written by this user, or is on a disk that is mounted for reading."""
+    """This user may not write the file, or its disk is mounted read-only."""
 
     reason = "its file may not be written"
 
 
 class Refused(Exception):
-    """An append that must not happen. Nothing of it was written, and nothing of its neighbours was lost."""
+    """The base of the errors that refuse a write. None of it was written; other writes in its batch are unaffected."""
 
 
 class Unknown(Refused):
@@ -46,11 +46,11 @@ class Unknown(Refused):
 
 
 class Ended(Refused):
-    """The task is terminal: nothing follows (invariant 4)."""
+    """The task is terminal: its log takes no further event (invariant 4)."""
 
 
 class Fenced(Refused):
-    """The run's epoch is not the task's any more: another run, or nobody, may write now (invariant 5)."""
+    """The run's epoch is no longer the task's: another run, or nobody, may write now (invariant 5)."""
 
 
 class Moved(Refused):
@@ -58,7 +58,7 @@ class Moved(Refused):
 
 
 class OverQuota(Refused):
-    """The owner has as many tasks as it may have: `limit` is the quota's name."""
+    """The owner has used up its quota of tasks: `limit` is the quota's name."""
 
     def __init__(self, limit: str) -> None:
         super().__init__(limit)
@@ -66,10 +66,7 @@ class OverQuota(Refused):
 
 
 class Quota(Struct, frozen=True):
-    """How many tasks of one owner there may be: not yet ended, and made within the UTC day `day` (days since 1970).
-
-    0: no limit.
-    """
+    """How many tasks one owner may have open, and may make within the UTC day `day` (days since 1970). 0: no limit."""
 
     max_open_tasks: int
     max_daily_tasks: int
@@ -77,10 +74,10 @@ class Quota(Struct, frozen=True):
 
 
 class Dedupe(Struct, frozen=True):
-    """What makes two calls the same call. `key` names it (32 bytes at most), `digest` is over its params.
+    """The identity of a call, by which a repeat is recognised: a `key` of at most 32 bytes, a `digest` of its params.
 
-    Times are milliseconds since the epoch; an entry whose `expires_ms` is past does not count. Nor does one whose task
-    is `instead_of`: the new call takes its place, in the same transaction.
+    `expires_ms` is in milliseconds since the epoch; an expired entry does not count. Nor does an entry whose task is
+    `instead_of`: the new call replaces it in the same transaction.
     """
 
     key: bytes
@@ -90,7 +87,7 @@ class Dedupe(Struct, frozen=True):
 
 
 class Repeat(Struct, frozen=True):
-    """An earlier call with the same dedupe key: the log's length after it, and the `answer` of a direct agent."""
+    """An earlier call with the same dedupe key. `seq` is the log's length after it; a direct agent left an `answer`."""
 
     task_id: str | None
     digest: bytes
@@ -99,10 +96,10 @@ class Repeat(Struct, frozen=True):
 
 
 class NewTask(Struct, frozen=True, kw_only=True):
-    """A task to be written. `events` starts with Submitted. With `holder` its first run is leased at once (epoch 1);
+    """A task to write. `events` starts with Submitted.
 
-    without, it waits in the queue (epoch 0). `push` is kept with it, and `deliveries` are owed from its beginning. With
-    a `quota` that is used up, the future raises OverQuota.
+    With `holder` its first run is leased at once (epoch 1); without, it waits in the queue (epoch 0). `push` and the
+    first `deliveries` are stored with it. If the `quota` is used up, the future raises OverQuota.
     """
 
     head: TaskHead
@@ -117,13 +114,13 @@ class NewTask(Struct, frozen=True, kw_only=True):
 
 
 class Append(Struct, frozen=True, kw_only=True):
-    """Events to be added to a task's log, and what becomes of its row with them.
+    """Events to add to a task's log, and the changes to its row that go with them.
 
-    A run gives its `epoch`; a caller gives `expected_seq`, the seq it decided upon. `state` and `status_ms` are those
-    after the events. `holder` starts a new lease (the epoch grows by one), `release` ends the present one; a terminal
-    state ends it too. `snapshot` is the record folded up to and including these events; its `seq` is set by the store's
-    caller. A terminal append carries one. `push` is kept for the task, `deliveries` tell of the events; those for a
-    configuration that is no longer there are not written.
+    A run gives its `epoch`. A caller gives `expected_seq`, the seq on which it decided. `state` and `status_ms` are the
+    values after the events. `holder` starts a new lease (the epoch grows by one); `release` or a terminal state ends
+    the present one. `snapshot` is the record folded up to and including these events; the store's caller sets its
+    `seq`. A terminal append carries one. `push` is a webhook to register for the task. `deliveries` report the events
+    to webhooks; one whose configuration has been deleted is not written.
     """
 
     task_id: str
@@ -141,7 +138,7 @@ class Append(Struct, frozen=True, kw_only=True):
 
 
 class Appended(Struct, frozen=True):
-    """What was written: the seq of the last event, the epoch the row has now, and how many bytes the log grew by."""
+    """The result of a write: the seq of the last event, the epoch of the row, and the growth of the log in bytes."""
 
     last_seq: int
     epoch: int
@@ -149,9 +146,9 @@ class Appended(Struct, frozen=True):
 
 
 class Stored(Struct, frozen=True, kw_only=True):
-    """A task as the store has it: fold `events`, which follow `snapshot` (None: from the start), to get the record.
+    """A task as stored: fold `events` onto `snapshot` (None: from the start) to get the record.
 
-    `pushed` says whether it has webhook configurations: `Outbox.configs` has them.
+    `pushed` says whether the task has webhook configurations; `Outbox.configs` returns them.
     """
 
     head: TaskHead
@@ -169,13 +166,13 @@ class Stored(Struct, frozen=True, kw_only=True):
 
 
 class ListQuery(Struct, frozen=True, kw_only=True):
-    """Which tasks of `owner` with `agent` to list, newest status first, ties by id descending.
+    """Selects tasks of `owner` with `agent`, newest status first, ties by id descending.
 
-    `before` is the (status_ms, id) of the last task of the page before. `artifacts` False and `history` 0 tell the
-    store that those need not be read; it may read them nevertheless.
+    `before` is the (status_ms, id) of the last task of the previous page. `artifacts` False and `history` 0 tell the
+    store that it need not read those; it may read them nevertheless.
 
-    A page ends before the task with which it would have more than `max_bytes`, as the store has them, with the bytes of
-    files that are read; it has at least one task if there is one. None sets no limit.
+    A page ends before the task that would take it past `max_bytes` of stored bytes, including the bytes of files that
+    are read. It has at least one task if any matches. None sets no limit.
     """
 
     owner: str
@@ -192,7 +189,7 @@ class ListQuery(Struct, frozen=True, kw_only=True):
 
 
 class Listed(Struct, frozen=True):
-    """A page of tasks. `total` counts what the query's filters match, on all pages; `more` says whether any follow."""
+    """A page of tasks. `total` counts the matches on all pages; `more` says whether another page follows."""
 
     tasks: tuple[Stored, ...]
     total: int
@@ -200,14 +197,17 @@ class Listed(Struct, frozen=True):
 
 
 class Store(Protocol):
-    """The truth. One object per server; its coroutines run on the server's loop, its work on threads of its own."""
+    """The only source of truth about tasks.
+
+    There is one object per server. Its coroutines run on the server's loop, its work on threads of its own.
+    """
 
     outbox: Outbox
     keys: KeyRing
     audit: AuditTrail
 
     async def open(self, holder: str | None) -> None:
-        """Migrate forward, then take the store for `holder`, a name no other process has.
+        """Migrate forward, then take the store for `holder`, a name that no other process has.
 
         With None it is opened beside a server that may be running, for keys, outbox and audit only.
 
@@ -217,13 +217,13 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish the writes under way and let go."""
+        """Finish the writes under way, then release the store."""
         ...
 
     def create(self, new: NewTask) -> Future[Appended | Repeat]:
-        """Write a task. If its dedupe key is known and not expired, write nothing and answer the earlier call.
+        """Write a task. If its dedupe key is known and has not expired, write nothing and return the earlier call.
 
-        NOT a coroutine: the write is under way when this returns; writes commit, and their futures finish, in the order
+        Not a coroutine: the write is under way when this returns. Writes commit, and their futures finish, in the order
         of the calls. Cancelling the future does not undo the write.
         """
         ...
@@ -231,21 +231,21 @@ class Store(Protocol):
     def append(self, append: Append) -> Future[Appended | Repeat]:
         """Add to a task's log (compare-and-append); under way when this returns, as with `create`.
 
-        The future raises Unknown, Ended, Fenced or Moved. A dedupe key that is known: nothing is written, the earlier
-        call answers.
+        The future raises Unknown, Ended, Fenced or Moved. If the dedupe key is known, nothing is written and the
+        earlier call is returned.
         """
         ...
 
     async def request_cancel(self, task_id: str) -> None:
-        """Mark that the task's run shall stop; survives a restart. Nothing happens to a terminal or unknown task."""
+        """Mark that the task's run shall stop; survives a restart. Does nothing to a terminal or unknown task."""
         ...
 
     async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
-        """Keep a direct agent's answer under its dedupe key; if there is one already, keep that and return it."""
+        """Keep a direct agent's answer under its dedupe key. If the key has one already, keep and return that one."""
         ...
 
     async def recall(self, key: bytes) -> Repeat | None:
-        """The call of that dedupe key, unless expired."""
+        """The earlier call with this dedupe key; None if there is none or it has expired."""
         ...
 
     def load(self, task_id: str) -> Stored | None:
@@ -253,11 +253,11 @@ class Store(Protocol):
         ...
 
     def size(self, task_id: str) -> int:
-        """About how many bytes `load` would read, files included; 0 for an unknown task, and one that is at hand."""
+        """About how many bytes `load` would read, files included; 0 for an unknown or a cached task."""
         ...
 
     async def load_apart(self, task_id: str) -> Stored | None:
-        """The same as `load`, of a task of any size: the loop goes on meanwhile."""
+        """As `load`, for a task of any size: the read does not block the loop."""
         ...
 
     def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
@@ -265,9 +265,9 @@ class Store(Protocol):
         ...
 
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
-        """The events that follow seq `after`, in order, at least one if there is one, about `limit_bytes` at most.
+        """The events after seq `after`, in order: about `limit_bytes` at most, but at least one if there is any.
 
-        If the log was pruned, what is left of it: the first seq may be larger than `after + 1`.
+        The first seq is larger than `after + 1` if the log was pruned.
         """
         ...
 
@@ -284,38 +284,38 @@ class Store(Protocol):
         ...
 
     async def asking(self) -> tuple[TaskHead, ...]:
-        """The heads of tasks that another task's agent delegated, and that wait for an answer, oldest first."""
+        """The heads of delegated tasks that wait for an answer, oldest first."""
         ...
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
-        """Delete one short batch of what is too old; returns how many rows went, 0 when nothing is left to do.
+        """Delete one short batch of expired rows. Returns how many rows were deleted, 0 when nothing is left to do.
 
-        Terminal tasks whose status is older than `task_age_ms` go whole; the log (not the snapshot) of terminal tasks
-        older than `log_age_ms` goes; interrupted tasks whose status is older than `waiting_age_ms` go whole; expired
-        dedupe entries go. An age below 0 keeps for ever. Writers wait no longer for a batch than for one of their own.
+        Deletes terminal tasks whose status is older than `task_age_ms`, the log (not the snapshot) of terminal tasks
+        older than `log_age_ms`, interrupted tasks whose status is older than `waiting_age_ms`, and expired dedupe
+        entries. An age below 0 keeps for ever. A batch delays writers no longer than one of their own batches does.
         """
         ...
 
     async def probe(self) -> None:
-        """Write something of no meaning. Raises StoreError if that fails."""
+        """Write a meaningless value to see whether writes work. Raises StoreError if they do not."""
         ...
 
     @property
     def written_ms(self) -> int:
-        """When the last write was committed, milliseconds since the epoch; 0 before the first."""
+        """When the last write was committed, in milliseconds since the epoch; 0 before the first."""
         ...
 
     @property
     def writes(self) -> int:
-        """How many writes it was given since it was opened."""
+        """How many writes were asked of the store since it was opened."""
         ...
 
     @property
     def failed_writes(self) -> int:
-        """How many of them failed with StoreError."""
+        """How many of those writes failed with StoreError."""
         ...
 
     @property
     def outage(self) -> Outage | None:
-        """That it cannot be written, as far as writes have shown; None if it can."""
+        """The outage that the latest writes have shown; None while the store can be written."""
         ...

@@ -1,6 +1,6 @@
-"""The Handler that decides who may do what, how often, and notes it, before it hands on to another.
+"""Admission: the Handler that checks scopes, rates and streams, and notes each call in the audit trail.
 
-Invariant: what is refused here has reached no task; whether a task is the caller's own is decided behind it.
+Invariant: a call that is refused here has reached no task. The handlers behind decide whose a task is.
 """
 
 import asyncio
@@ -37,11 +37,11 @@ from dragoman.model.task import Record, TaskHead
 from dragoman.store.audit import AuditEntry
 
 STREAM_RETRY_S = 5
-"""When a caller with too many streams shall try again: when one of them ends, nobody knows."""
+"""`Retry-After` for a caller with too many streams. Nobody knows when one of them ends."""
 
 
 class Kind(Struct, frozen=True):
-    """What an operation is called in A2A 1.0, and the scope that it needs; None: the engine asks for more than one."""
+    """The name of an operation in A2A 1.0, and the scope it needs; None if the engine asks for more than a scope."""
 
     action: str
     scope: Scope | None
@@ -77,7 +77,7 @@ VERBS: Mapping[Scope, str] = MappingProxyType(
 
 
 class Admission:
-    """A Handler that hands on what a principal may do: see `engine.handler.Handler`.
+    """A Handler that passes on the calls that a principal may make: see `engine.handler.Handler`.
 
     `rates` None and `max_streams` 0 set no limit; `trail` None notes nothing.
     """
@@ -131,11 +131,11 @@ class Admission:
         return self._handler.agent_of(task_id, principal, mount)
 
     def note(self, entry: AuditEntry) -> None:
-        """Take note of what was refused before it became a call, as a request without a key."""
+        """Note a refusal that happened before there was a call, such as a request without a key."""
         if self._trail is not None:
             self._trail.note(entry)
 
-    # -- who may -------------------------------------------------------------------------------------------------------
+    # -- checks --------------------------------------------------------------------------------------------------------
 
     def _admit(self, call: Call, kind: Kind) -> None:
         """Raises Forbidden or TooManyRequests."""
@@ -153,7 +153,7 @@ class Admission:
     # -- streams -------------------------------------------------------------------------------------------------------
 
     async def _counted(self, call: Call) -> Stream:
-        """Its place is taken before it is there, so that many at once are not let through."""
+        """Open a stream and count it. It is counted before it opens, so that concurrent calls cannot pass the limit."""
         owner, most = call.principal.id, self._max_streams
         if self._open.get(owner, 0) >= most:
             raise TooManyRequests(
@@ -166,10 +166,10 @@ class Admission:
             _leave(self._open, owner)
             raise
 
-    # -- what is noted -------------------------------------------------------------------------------------------------
+    # -- notes ---------------------------------------------------------------------------------------------------------
 
     def _note_raised(self, call: Call, kind: Kind, error: BaseException) -> None:
-        """A refusal; or that the caller left while it waited: what it asked for goes on."""
+        """Note a refusal, or that the caller left while it waited; the operation goes on then."""
         trail = self._trail
         if trail is None:
             return
@@ -194,7 +194,7 @@ class Admission:
 
 
 class Counted:
-    """A stream that is one of its owner's until it ends or is closed: see `engine.handler.Stream`."""
+    """A stream that counts as one of its owner's until it ends or is closed: see `engine.handler.Stream`."""
 
     __slots__ = ("_closed", "_open", "_owner", "_stream", "base", "head")
 
@@ -208,7 +208,7 @@ class Counted:
 
     @property
     def retry(self) -> bool:
-        """As the stream says."""
+        """As of the stream within."""
         return self._stream.retry
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:

@@ -1,7 +1,7 @@
-"""The audit trail on its way to the store: gathered here, written in batches, told to the log and to the counters.
+"""Trail: gathers audit entries and writes them to the store in batches, and reports them to the log and the counters.
 
-Invariant: nothing here waits, and what is gathered is bounded: while the store cannot write, the oldest go first, and
-how many went is logged.
+Invariant: callers never wait for it, and the gathered entries are bounded. While the store cannot write, the oldest
+entries are dropped, and their number is logged.
 """
 
 import asyncio
@@ -23,33 +23,33 @@ told = logging.getLogger("dragoman.audit")
 
 WRITE_EVERY_S = 1.0
 BATCH_ENTRIES = 256
-"""How many entries are written at once; so many are not waited for."""
+"""Most entries in one write. As soon as so many are gathered, they are written without a further delay."""
 
 RETRY_S = 5.0
 """Pause after a write that failed."""
 
 HEAR_EVERY_S = 5.0
-"""How often the trail is looked at for what commands have done beside the server."""
+"""How often the trail is read for entries of commands that run beside the server."""
 
 PENDING_MAX = 16_384
-"""Entries that wait at most: about 5 MB, and what a busy server does in a few seconds."""
+"""Most entries that wait: about 5 MB, or a few seconds of a busy server."""
 
 ID_CHARACTERS = 100
-"""How much is kept of a task's id, which a caller may have made up; ours have 36 characters."""
+"""Most characters kept of a task id, which a caller may have made up; genuine ids have 36."""
 
 KEPT_REFUSALS = frozenset({"Unauthorized", "Forbidden", "TooManyRequests", "TaskNotFound"})
-"""What is kept where only refusals are: attempts at what is not the caller's, not its mistakes."""
+"""The refusals that are kept when only refusals are: attempts beyond the caller's rights, not its mistakes."""
 
 FLOODING = KEPT_REFUSALS
-"""Refusals that cost the caller nothing, a guessed id included: of those that are alike, one is kept between two
-writes, and the log says how many there were."""
+"""Refusals that cost the caller nothing, such as that of a guessed id. Between two writes only one of several equal
+ones is kept, and the log says how many there were."""
 
 PLAIN = re.compile(r"[!#-<>-~]+", re.ASCII)
 """A value that needs no quotes in a line of the log: printable, without space, quote or equals sign."""
 
 
 class Keeping(StrEnum):
-    """What is kept: the setting `audit`."""
+    """The setting `audit`: which entries are kept."""
 
     AUTO = "auto"
     ALL = "all"
@@ -60,8 +60,8 @@ class Keeping(StrEnum):
 class Trail:
     """Gathers entries, and writes them at most once a second or `BATCH_ENTRIES` at a time, one write after the other.
 
-    `auto` keeps all of principals who said who they are, and of others what was refused. `refused` is told the reason
-    of every refusal, kept or not.
+    `auto` keeps every entry of an authenticated principal, and only the refusals of others. `refused` is called with
+    the reason of every refusal, kept or not.
     """
 
     def __init__(
@@ -81,11 +81,11 @@ class Trail:
         self._all_but_anonymous = self._keeping is Keeping.AUTO
 
     def keeps(self, principal: str) -> bool:
-        """Whether what this principal was allowed to do is kept, too."""
+        """Whether the allowed operations of this principal are kept, too."""
         return self._all or (self._all_but_anonymous and principal != ANONYMOUS.id)
 
     def note(self, entry: AuditEntry) -> None:
-        """Take an entry: of something refused, or what is kept of those allowed."""
+        """Take an entry: a refusal, or an allowed operation that is to be kept."""
         reason = entry.reason
         if not entry.allowed:
             self._refused(reason)
@@ -115,7 +115,7 @@ class Trail:
             self._timer = self._loop.call_later(WRITE_EVERY_S, self._write)
 
     async def hear(self) -> None:
-        """From now on, tell the log of what is done by commands, which write that into the store themselves."""
+        """Log the entries of commands from now on. Commands write them into the store themselves."""
         end: int | None = None
         while self._keeping is not Keeping.OFF:
             try:
@@ -128,7 +128,7 @@ class Trail:
             await asyncio.sleep(HEAR_EVERY_S)
 
     async def stop(self) -> None:
-        """Write what is left; what the store does not take then is lost, and how much is logged."""
+        """Write the remaining entries. Those that the store does not take are lost, and their number is logged."""
         while self._pending or self._writing is not None:
             if self._writing is None:
                 self._write()
@@ -166,7 +166,7 @@ class Trail:
             self._timer = self._loop.call_later(WRITE_EVERY_S, self._write)
 
     def _failed(self, batch: list[AuditEntry], error: BaseException) -> None:
-        """Keep what is not written for another try, as far as there is room."""
+        """Keep the entries of a failed write for another try, as far as there is room."""
         self._pending.extendleft(reversed(batch))
         self._trim()
         if not self._failing:
@@ -198,7 +198,7 @@ class Trail:
 
 
 def _tell(level: int, entry: AuditEntry, **more: str) -> None:
-    """One line: `refused Forbidden principal=key:ci action=SendMessage agent=echo`; in JSON each a field of its own."""
+    """Log one line: `refused Forbidden principal=key:ci action=SendMessage agent=echo`; in JSON each is a field."""
     fields = {
         "principal": entry.principal,
         "action": entry.action,

@@ -1,6 +1,7 @@
-"""The Handler that puts links in place of large files, in all that callers are given.
+"""FileLinks: the Handler that replaces large files by links in everything that callers get.
 
-Invariant: what leaves here refers to no place in the blob store; what holds a link is encoded for one caller only.
+Invariant: nothing that leaves here refers to a place in the blob store. An item with a link is encoded for one caller
+only.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,7 @@ from dragoman.model.task import Record, TaskHead
 
 
 class FileLinks:
-    """A Handler: see `engine.handler.Handler`. Links are below the base URL under which a call came."""
+    """A Handler: see `engine.handler.Handler`. Links start with the base URL of the call."""
 
     def __init__(self, handler: Handler, links: Links) -> None:
         self._handler = handler
@@ -42,7 +43,7 @@ class FileLinks:
 class FileLinksStream:
     """A stream with links in place of large files: see `engine.handler.Stream`.
 
-    What holds none goes through as it is, with the frames that others share.
+    An item without files passes through unchanged, with the encoded frames that it shares with other streams.
     """
 
     __slots__ = ("_links", "_stream", "base", "head")
@@ -55,7 +56,7 @@ class FileLinksStream:
 
     @property
     def retry(self) -> bool:
-        """As the stream says."""
+        """As of the stream within."""
         return self._stream.retry
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:

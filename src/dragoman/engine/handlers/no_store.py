@@ -1,6 +1,6 @@
-"""A Handler that keeps no tasks and runs no agent, as KAOS does with `TASK_STORE_TYPE=null`.
+"""NoStore: the Handler that keeps no tasks and runs no agent, as KAOS does with `TASK_STORE_TYPE=null`.
 
-Invariant: a send is answered at once with an empty task that is completed; no task is ever found.
+Invariant: a send is answered at once with an empty, completed task. No task is ever found.
 """
 
 from typing import assert_never
@@ -31,7 +31,7 @@ from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 
 NO_CONTEXT = "null-session"
-"""The context of a task that is none, unless the caller names one; KAOS calls it so."""
+"""The context id of a stub task, unless the caller names one. The name is that of KAOS."""
 
 
 class NoStore:
@@ -41,7 +41,7 @@ class NoStore:
         self._clock = clock
 
     async def call(self, call: Call) -> Result:
-        """A stub for a send; of anything else there is nothing."""
+        """Answer a send with a stub, and everything else as if there were no tasks."""
         operation: Operation = call.operation
         match operation:
             case SendMessage(push_config=PushConfig()):
@@ -60,17 +60,17 @@ class NoStore:
                 assert_never(operation)
 
     async def stream(self, call: Call) -> Stream:
-        """There is nothing to follow."""
+        """Raises UnsupportedOperation: there is nothing to follow."""
         if isinstance(call.operation, Subscribe):
             raise TaskNotFound(call.operation.id)
         raise UnsupportedOperation("this server keeps no tasks (tasks = false), so there is nothing to follow")
 
     def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
-        """Nobody made any."""
+        """Always None: there are no tasks."""
         return None
 
     def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
-        """Nobody has any."""
+        """Always None: there are no tasks."""
         return None
 
     def _stub(self, call: Call, send: SendMessage) -> Record:

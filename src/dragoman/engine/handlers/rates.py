@@ -1,20 +1,20 @@
-"""Token buckets, one a principal: how often each may call.
+"""Rates: a token bucket for each principal, which limits how often it may call.
 
-Invariant: a principal is let through `per_s` times a second on average and never more than that at once; what is kept
-is one number each, and of no more than `kept` principals.
+Invariant: a principal gets through `per_s` times a second on average, and never more often at once. The memory is one
+number for each of at most `kept` principals.
 """
 
 from collections import OrderedDict
 
 KEPT = 10_000
-"""Principals remembered. A bucket is full again after a second without a call, so that forgetting it loses nothing:
-only of more than these that call within one second, some may call more often than they should."""
+"""Principals remembered. A bucket is full again after a second without a call, so that forgetting it loses nothing.
+Only if more principals than this call within one second may some of them call too often."""
 
 SECOND_NS = 1_000_000_000
 
 
 class Rates:
-    """How often principals may call. A bucket holds the tokens of one second, and is kept as when it will be full."""
+    """Limits how often principals may call. A bucket holds the tokens of one second, stored as when it will be full."""
 
     def __init__(self, per_s: int, kept: int = KEPT) -> None:
         self.per_s = per_s
@@ -23,7 +23,7 @@ class Rates:
         self._full_at_ns: OrderedDict[str, int] = OrderedDict()
 
     def take(self, principal: str, now_ms: int) -> int:
-        """Take a token: 0 if there was one, else after how many seconds, rounded up, there is one again."""
+        """Take a token and return 0, or return after how many seconds, rounded up, there is one again."""
         now_ns = now_ms * 1_000_000
         empty_ns = now_ns + SECOND_NS
         full_at_ns = self._full_at_ns.get(principal, now_ns)

@@ -1,6 +1,6 @@
-"""Observers of the engine combined, and the Handler that puts a span around what callers ask for.
+"""Tracing: the Handler that puts a span around callers' messages and cancels.
 
-Invariant: who observes changes nothing: what goes in and comes out is the same with and without.
+Invariant: tracing changes nothing: calls and answers are the same with and without it.
 """
 
 from typing import Protocol
@@ -15,35 +15,35 @@ from dragoman.model.task import Record, TaskHead
 
 
 class Answering(Protocol):
-    """The span of a caller's operation; `traceparent` names it."""
+    """The span of a caller's operation. `traceparent` identifies it."""
 
     traceparent: str | None
 
     def about(self, task_id: str, context_id: str) -> None:
-        """The task that it turned out to be about."""
+        """Name the task of the operation, once it is known."""
         ...
 
     def ended(self, error: str | None) -> None:
-        """It was answered, or refused with `error`, the kind of it."""
+        """End the span: the operation was answered, or refused with an error of the class named `error`."""
         ...
 
 
 class Tracer(Protocol):
-    """Makes spans of what callers ask for, below the `traceparent` they sent."""
+    """Makes spans for callers' operations, below the `traceparent` they sent."""
 
     def submitting(self, agent: str, traceparent: str | None) -> Answering:
-        """A caller sends a message."""
+        """Begin the span of a caller's message."""
         ...
 
     def canceling(self, agent: str, traceparent: str | None) -> Answering:
-        """A caller cancels a task."""
+        """Begin the span of a caller's cancel."""
         ...
 
 
 class Traced:
-    """A Handler that hands on to another, within a span for each message and each cancel.
+    """A Handler that passes calls on, within a span for each message and each cancel.
 
-    A task of a caller without a trace belongs to the trace of the message that made it.
+    If the caller sent no trace, the task belongs to the trace of the message that made it.
     """
 
     def __init__(self, handler: Handler, tracer: Tracer) -> None:
