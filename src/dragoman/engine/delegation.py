@@ -279,7 +279,7 @@ class Delegations:
         loop = self._supervisor.loop
         while True:
             try:
-                task = self._tasks.being_create(task_id)
+                task = self._tasks.being_made(task_id)
                 if task is None:
                     return self._tasks.pin_known(task_id)
                 await task.wait_until(loop, loop.time() + self._retry_s)

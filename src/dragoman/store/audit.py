@@ -1,4 +1,4 @@
-"""The audit trail: who did what, when, and whether it was allowed.
+"""AuditTrail: the stored record of who did what, when, and whether it was allowed.
 
 Invariant: an entry holds no body, no secret, and nothing that a caller wrote beyond ids.
 """
@@ -11,12 +11,12 @@ from msgspec import Struct
 
 
 class AuditEntry(Struct, frozen=True, kw_only=True):
-    """One thing that was done, or refused. `at_ms` is milliseconds since the epoch.
+    """One action that was allowed or refused. `at_ms` is milliseconds since the epoch.
 
-    `action` is an operation by its name in A2A 1.0 (`SendMessage`), or the endpoint (`rpc`, `metrics`) where it was
-    refused before that was known, or an administrative act (`keys.create`).
-    `reason` is the kind of the error with which it was refused, empty if it was allowed. `peer` is the address it came
-    from, without port. `subject` is the id of what an administrative act was done to, as of a key.
+    `action` is an operation by its name in A2A 1.0 (`SendMessage`), an endpoint (`rpc`, `metrics`) if the request was
+    refused before its operation was known, or an administrative act (`keys.create`). `reason` is the class of the error
+    that refused it, empty if it was allowed. `peer` is the caller's address, without port. `subject` is the id of the
+    object of an administrative act, such as a key.
     """
 
     at_ms: int
@@ -31,10 +31,10 @@ class AuditEntry(Struct, frozen=True, kw_only=True):
 
 
 class AuditTrail(Protocol):
-    """The entries that are kept, in the order of their writing."""
+    """The stored entries, in the order of their writing."""
 
     def write(self, entries: Sequence[AuditEntry]) -> "Future[None]":
-        """Keep them, in one write; under way when this returns."""
+        """Store the entries in one write, which is under way when this returns."""
         ...
 
     async def read(
@@ -45,16 +45,16 @@ class AuditTrail(Protocol):
         since_ms: int = 0,
         limit: int = 100,
     ) -> tuple[AuditEntry, ...]:
-        """The newest `limit` entries that fit, oldest first."""
+        """The newest `limit` entries that match, oldest first."""
         ...
 
     async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
-        """Where the trail ends, and the administrative acts written behind `after`, such an end, oldest first.
+        """Return the end of the trail, and the administrative acts after an earlier end `after`, oldest first.
 
-        None: only where it ends.
+        With `after` None it returns only the end.
         """
         ...
 
     async def sweep(self, before_ms: int) -> int:
-        """Delete one short batch of entries older than that; how many went."""
+        """Delete one short batch of entries older than `before_ms`. Returns how many were deleted."""
         ...

@@ -1,6 +1,6 @@
-"""The keys that the store holds: those of callers, hashed, and those with which the server signs.
+"""KeyRing: the keys in the store: those of callers, hashed, and those with which the server signs.
 
-Invariant: a caller's key itself is never written anywhere; what is kept tells only whether a key is the right one.
+Invariant: a caller's key itself is never written anywhere. The stored digest can only confirm a key.
 """
 
 from typing import Protocol
@@ -11,7 +11,7 @@ from dragoman.model.principal import Role, Scope
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
-    """A key as it is kept. `id` is the part of it that is no secret, `digest` the SHA-256 of the whole.
+    """A key as it is stored. `id` is the public part of the key, `digest` the SHA-256 of the whole key.
 
     Keys of one `name` are one principal: they own the same tasks. `agents` and `scopes` None: all.
     """
@@ -36,10 +36,10 @@ class SigningKey(Struct, frozen=True, kw_only=True):
 
 
 class KeyRing(Protocol):
-    """Keys. Another process may add and revoke them while this one runs: every read sees what is committed."""
+    """The stored keys. Another process may add and revoke keys meanwhile: every read sees what is committed."""
 
     def find(self, key_id: str) -> ApiKey | None:
-        """The key of that id, also if it is revoked or expired. A point read: short enough for the loop."""
+        """The key with this id, even if it is revoked or expired. A point read: short enough for the loop."""
         ...
 
     def any(self) -> bool:
@@ -47,11 +47,11 @@ class KeyRing(Protocol):
         ...
 
     async def add(self, key: ApiKey) -> None:
-        """Keep a key."""
+        """Store a key."""
         ...
 
     async def revoke(self, key_id: str, now_ms: int) -> bool:
-        """Mark it revoked; False if there is none, or it was already."""
+        """Mark a key as revoked. Returns False if it does not exist or was revoked before."""
         ...
 
     async def all(self) -> tuple[ApiKey, ...]:
@@ -59,5 +59,5 @@ class KeyRing(Protocol):
         ...
 
     async def signing_key(self, offer: SigningKey | None = None) -> SigningKey | None:
-        """The server's key for signatures. If there is none yet, `offer` is kept and returned: the first one wins."""
+        """The server's key for signatures. If there is none yet, `offer` is stored and returned: the first one wins."""
         ...

@@ -1,6 +1,6 @@
-"""From a store url to its driver.
+"""Chooses the driver for a store url.
 
-Invariant: the only place that knows which drivers there are.
+Invariant: no other module knows which drivers there are.
 """
 
 from dragoman.config import store_path
@@ -14,19 +14,19 @@ ALLOWED = "use sqlite:///path (sqlite:////path from the root), or memory: (gone 
 
 
 def open_store(url: str, clock: Clock) -> Store:
-    """The store of `url`, yet to be opened. Raises StoreError, saying which urls there are, if it is none of them."""
+    """The store at `url`, not yet opened. Raises StoreError, naming the valid urls, if no driver knows `url`."""
     if url == "memory:" or url.startswith("sqlite:"):
         return SqliteStore(url, clock)
     raise StoreError(f"store url {url!r}: {ALLOWED}")
 
 
 def note_server(url: str, base_url: str) -> None:
-    """Note beside the store at `url` where the server is reached that has it open."""
+    """Write down, beside the store at `url`, the address of the server that has it open."""
     if (path := store_path(url)) is not None:
         _note(path, base_url)
 
 
 def noted_server(url: str) -> str | None:
-    """Where the server was reached that has the store at `url` open, or had it last; None if nobody noted it."""
+    """The address of the server that has the store at `url` open, or had it last; None if it was never noted."""
     path = store_path(url)
     return None if path is None else _noted(path)

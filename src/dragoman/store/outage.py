@@ -1,6 +1,6 @@
 """Outages: a store that cannot be written, from its first failed write until writes have worked for a while.
 
-Invariant: an outage is two lines in the log, one when it begins and one when it is over, however many writes fail.
+Invariant: an outage makes two log lines, one when it begins and one when it is over, however many writes fail.
 """
 
 import asyncio
@@ -13,12 +13,12 @@ from dragoman.model.ids import Clock
 log = logging.getLogger("dragoman.store")
 
 OVER_S = 2.0
-"""An outage is over when a write has worked and none has failed for so long. On a disk that is nearly full small writes
-go through while large ones fail, and that is one outage."""
+"""An outage is over when a write has worked and none has failed for this long. On a disk that is nearly full, small
+writes succeed while large ones fail; that counts as one outage."""
 
 
 class Outage(Struct, frozen=True):
-    """A store that cannot be written: `reason` is in words for everybody, `writes` is how many have failed so far."""
+    """A store that cannot be written. `reason` is fit for any reader; `writes` counts those that failed so far."""
 
     reason: str
     since_ms: int
@@ -38,7 +38,7 @@ class Outages:
         self._over: asyncio.TimerHandle | None = None
 
     def failed(self, writes: int, reason: str, error: Exception) -> None:
-        """So many writes have failed, the last one with `error`, of which everybody is told the `reason`."""
+        """Count `writes` more failures, the last one with `error`. `reason` is the text that any reader may see."""
         loop = asyncio.get_running_loop()
         self._failed_s = loop.time()
         self.failed_writes += writes
@@ -56,13 +56,13 @@ class Outages:
             self.now = Outage(reason, self.now.since_ms, self.now.writes + writes)
 
     def worked(self) -> None:
-        """A write was committed."""
+        """Note that a write was committed."""
         if self.now is not None and self._over is None:
             loop = asyncio.get_running_loop()
             self._over = loop.call_at(self._failed_s + OVER_S, self._end)
 
     def close(self) -> None:
-        """The store closes."""
+        """End an outage early in which writes have worked again, because the store closes."""
         if self._over is not None:
             self._end()
 

@@ -1,7 +1,7 @@
-"""The outbox of the store: webhook configurations, and the deliveries that are owed to them.
+"""Outbox: the stored webhook configurations and their pending deliveries.
 
-Invariant: a delivery is written with the event it tells of, in one transaction, and stays until it is settled; one
-delivery of a configuration is in flight at a time, in the order of their writing (DESIGN §7).
+Invariant: a delivery is written in one transaction with the event it reports, and stays until it is settled. A
+configuration has one delivery in flight at a time, in the order in which they were written (DESIGN §7).
 """
 
 from asyncio import Future
@@ -14,18 +14,18 @@ from msgspec import Struct
 from dragoman.model.operations import PushConfig
 
 SMALL_BYTES_MAX = 16 * 1024
-"""Bodies that are no larger are small: as many as there are calls at once take little memory. Drivers write it down."""
+"""The largest body that counts as small: one for each concurrent call takes little memory. Drivers store the class."""
 
 BEHIND_MAX = 7
-"""So many small deliveries are claimed with the one that they follow at most."""
+"""Most small deliveries that are claimed together with the one before them."""
 
 
 class Delivery(Struct, frozen=True, kw_only=True):
-    """One webhook call that is owed, rendered. `id` is the same in every attempt (`webhook-id`).
+    """One pending webhook call, with its rendered body. `id` is the same in every attempt (`webhook-id`).
 
-    `seq` is that of the event it tells of; of several deliveries of one event, `part` numbers those before the last
-    from 1. A `kept` one is never merged: it tells of the task's end, or of an artifact, which nothing that follows
-    tells again. `dialect` is that of the body, which its configuration may not have any more; empty: that of the
+    `seq` is the seq of the event it reports. If an event has several deliveries, `part` numbers all but the last from
+    1. A `kept` delivery is never merged, because it reports the task's end or an artifact, which no later one repeats.
+    `dialect` is the dialect of the body, which the configuration may have changed since; empty means that of the
     configuration.
     """
 
@@ -40,19 +40,19 @@ class Delivery(Struct, frozen=True, kw_only=True):
 
     @property
     def place(self) -> str:
-        """Where it stands among what is told of the task, as ids of streams say it: `7.1`, `7.2`, …, the last `7`."""
+        """The position of the delivery among the task's, spelled like stream ids: `7.1`, `7.2`, …, the last `7`."""
         return f"{self.seq}.{self.part}" if self.part else str(self.seq)
 
 
 class Registration(Struct, frozen=True, kw_only=True):
-    """A webhook configuration to be kept, in place of one of the same id. `host` is `scheme://host:port` of its URL."""
+    """A webhook configuration to store, in place of one with the same id. `host` is `scheme://host:port` of its URL."""
 
     config: PushConfig
     host: str
 
 
 class Lane(IntEnum):
-    """How a host has done: its last delivery arrived, it has had none yet, its last one failed."""
+    """The health of a host: its last delivery arrived, it has had none yet, or its last one failed."""
 
     HEALTHY = 0
     UNKNOWN = 1
@@ -60,11 +60,11 @@ class Lane(IntEnum):
 
 
 class Due(Struct, frozen=True, kw_only=True):
-    """A delivery that was claimed: it is in flight until it is settled, or its claim runs out.
+    """A claimed delivery. It is in flight until it is settled, or its claim runs out.
 
-    `number` is its own, in the store. `attempts` are those that failed before. `made_ms` is when it was written.
-    `behind` are those that follow it to the same configuration, in order: each may go out when the one before it has
-    arrived, and with the last that did all of them are settled. `as_of` is the store's, for `owes`.
+    `number` identifies it in the store. `attempts` counts the failed attempts so far. `made_ms` is when it was written.
+    `behind` holds the next deliveries to the same configuration, in order. Each may be sent when the one before it has
+    arrived; settling the last one that arrived settles all before it. `as_of` belongs to the store, for `owes`.
     """
 
     number: int
@@ -80,17 +80,18 @@ class Due(Struct, frozen=True, kw_only=True):
 
 
 class Settled(Struct, frozen=True, kw_only=True):
-    """What became of an attempt.
+    """The outcome of an attempt.
 
-    `delivered` takes it from the outbox. `retry` tries it again at `due_ms`. `dead` puts it aside, from where it can be
-    sent again, and the next goes out. `gone` stops the configuration for good (HTTP 410): nothing more is owed to it.
-    `reason` says in few words why it failed; it holds no secret. `reached` False: no HTTP answer came.
+    `delivered` removes the delivery from the outbox. `retry` makes it due again at `due_ms`. `dead` sets it aside for
+    the operator, and the next one is sent. `gone` stops the configuration for good (HTTP 410): it has no pending
+    deliveries any more. `reason` briefly says why the attempt failed; it holds no secret. `reached` False means that no
+    HTTP answer came.
 
-    The lane of its host after that: HEALTHY if `delivered` or `gone`; FAILING if not `reached`; else it answered, if
-    only to refuse: one that was UNKNOWN becomes HEALTHY, any other stays where it is.
+    The outcome also moves the host to a lane: HEALTHY if `delivered` or `gone`, FAILING if not `reached`. After any
+    other answer an UNKNOWN host becomes HEALTHY, and any other host stays in its lane.
 
-    Only what is in flight can fail: a `retry` or `dead` of a claim that ran out, and was settled by who claimed it
-    next, changes nothing. `before` are the numbers of those that it was behind, which have arrived.
+    Only a delivery in flight can fail. A late `retry` or `dead`, whose claim ran out and was settled by the next
+    claimant, changes nothing. `before` holds the numbers of the deliveries ahead of this one that have arrived.
     """
 
     number: int
@@ -102,7 +103,7 @@ class Settled(Struct, frozen=True, kw_only=True):
 
 
 class Owed(Struct, frozen=True, kw_only=True):
-    """A delivery as the operator sees it: without body and without secrets."""
+    """A pending or dead delivery as the operator sees it: without body and without secrets."""
 
     number: int
     id: str
@@ -119,13 +120,13 @@ class Owed(Struct, frozen=True, kw_only=True):
 
 
 class Outbox(Protocol):
-    """Webhook configurations and deliveries. Those that belong to an append are written with it: see `store.api`."""
+    """Webhook configurations and deliveries. Those of an append are written with it: see `store.api`."""
 
     def register(self, task_id: str, registration: Registration, deliveries: tuple[Delivery, ...]) -> "Future[None]":
-        """Keep a configuration for a task, also for one that has ended, with what it is told at once.
+        """Store a configuration for a task, which may have ended, with its first deliveries.
 
-        In place of one of the same id, what is owed to that stays owed, in its order, and goes where the new one says.
-        Under way when this returns, and in order with `create` and `append`. The future raises Unknown.
+        It replaces one with the same id, whose pending deliveries stay in order and go to the new URL. The write is
+        under way when this returns, and in order with `create` and `append`. The future raises Unknown.
         """
         ...
 
@@ -134,11 +135,11 @@ class Outbox(Protocol):
         ...
 
     async def remove(self, task_id: str, config_id: str) -> bool:
-        """Forget a configuration and what is owed to it; whether there was one."""
+        """Delete a configuration and its deliveries. Returns whether there was one."""
         ...
 
     async def reclaim(self, now_ms: int) -> None:
-        """At start: claims of the process before are void, what was in flight is due now."""
+        """Void the claims of the previous process, at the start. Deliveries that were in flight are due now."""
         ...
 
     async def claim(
@@ -154,48 +155,49 @@ class Outbox(Protocol):
         alone: bool = False,
         with_behind: bool = False,
     ) -> tuple[Due, ...]:
-        """Take deliveries that are due, at most `limit`, at most `per_host` of each host, none of a `busy` host.
+        """Take due deliveries: at most `limit`, at most `per_host` for each host, none for a `busy` host.
 
-        Hosts that have waited longest come first. What is taken is in flight until settled; a claim that is not settled
-        by `until_ms` runs out, and it is due again. Costs about what it returns, however many are owed.
+        Hosts that have waited longest come first. A claimed delivery is in flight until it is settled; if that has not
+        happened by `until_ms`, the claim runs out and the delivery is due again. The cost grows with the number of
+        deliveries returned, not with that of pending ones.
 
-        Of bodies that are not small it takes at most `bytes_max` together (None: any), but with `alone` the first of
-        them whatever its size; behind one that finds no room it takes only small ones. `with_behind`: also what is owed
-        behind each that is small, as far as that is small and has not failed before. One of which the configuration
-        cannot be read is a dead letter.
+        Bodies that are not small may have `bytes_max` in total (None: any), but with `alone` the first of them is taken
+        whatever its size. After one that finds no room only small ones are taken. `with_behind` also takes the next
+        deliveries behind each small one, as long as they are small and have not failed before. A delivery whose
+        configuration cannot be read becomes a dead letter.
         """
         ...
 
     async def next_due_ms(self) -> int | None:
-        """When to look again: the next delivery of any lane is due then, or a claim runs out; None if nothing is owed.
+        """When the next delivery of any lane is due, or the next claim runs out; None if nothing is pending.
 
-        It may be too early, never too late.
+        The time may be too early, never too late.
         """
         ...
 
     def owes(self, due: Due) -> bool:
-        """Whether it is still owed, and to the configuration that it was claimed with. At most a point read."""
+        """Whether a delivery is still pending, with the configuration of its claim. At most a point read."""
         ...
 
     def settle(self, settled: Settled) -> "Future[None]":
-        """Write what became of an attempt; under way when this returns. Of one that is no longer there, nothing."""
+        """Write the outcome of an attempt; under way when this returns. Ignores a delivery that no longer exists."""
         ...
 
     async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> tuple[Owed, ...]:
-        """Deliveries by number: those that are dead, those that are not, or all, from the one behind `after`."""
+        """Deliveries with numbers above `after`, in order: the dead ones, the others, or all (None)."""
         ...
 
     async def owed_count(self) -> tuple[int, int]:
-        """How many wait, and how many are dead."""
+        """How many deliveries are pending, and how many are dead."""
         ...
 
     async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
-        """Make dead deliveries (None: all) due now, with no attempts behind them; how many there were.
+        """Make dead deliveries (None: all) due now, with no failed attempts. Returns how many there were.
 
-        Each goes before what is owed to its configuration and was written later, but for what is in flight.
+        Each is sent before later deliveries of its configuration, except for one in flight.
         """
         ...
 
     async def drop(self, numbers: Collection[int] | None) -> int:
-        """Forget dead deliveries (None: all); how many there were."""
+        """Delete dead deliveries (None: all). Returns how many there were."""
         ...

@@ -1,1 +1,1 @@
-"""Where the bytes of large files are kept: a folder, or a bucket that speaks S3."""
+"""Storage for the bytes of large files: a folder, or a bucket that speaks S3."""

@@ -1,6 +1,6 @@
 """A folder as a blob store: `folder/ab/<task>/<digest>`, where `ab` are the last two characters of the task's id.
 
-Invariant: a file is there whole, or not at all: it is written under another name, brought to the disk, then renamed.
+Invariant: a file exists whole, or not at all: it is written under another name, synced to the disk, then renamed.
 """
 
 import asyncio
@@ -18,17 +18,17 @@ from dragoman.store.blobs.api import OTHERS, OWNER, PIECE_BYTES, TASK_ID, BlobEr
 FULL = (errno.ENOSPC, errno.EDQUOT)
 
 UNFINISHED = ".part"
-"""How the name of a file ends that is being written."""
+"""The suffix of a file that is still being written."""
 
 
 class FolderBlobs:
-    """See `store.blobs.api.BlobStore`. The work is done on threads."""
+    """The BlobStore protocol on a folder: see `store.blobs.api.BlobStore`. The work is done on threads."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
 
     async def open(self, owner: str = "") -> None:
-        """Make the folder, if it is not there, and write into it. Raises BlobError."""
+        """Make the folder if it does not exist, and write into it. Raises BlobError."""
 
         def attempt() -> str:
             self._root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -49,7 +49,7 @@ class FolderBlobs:
             raise BlobError(f"files 'folder:{self._root}' {OTHERS}")
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     async def put(self, place: Place, content: bytes) -> None:
         """See the protocol."""
@@ -59,7 +59,7 @@ class FolderBlobs:
         """See the protocol."""
 
         def read() -> bytes:
-            with _told(place):
+            with _translate_errors(place):
                 return self._path(place).read_bytes()
 
         return await asyncio.to_thread(read)
@@ -68,14 +68,14 @@ class FolderBlobs:
         """See the protocol."""
 
         def look() -> int:
-            with _told(place):
+            with _translate_errors(place):
                 return self._path(place).stat().st_size
 
         return await asyncio.to_thread(look)
 
     async def pieces(self, place: Place, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """See the protocol."""
-        with _told(place):
+        with _translate_errors(place):
             file = await asyncio.to_thread(self._path(place).open, "rb", 0)
             try:
                 while start < stop:
@@ -88,7 +88,7 @@ class FolderBlobs:
                 file.close()
 
     async def elsewhere(self, place: Place, expires_s: float) -> str | None:
-        """Only this server reads the folder."""
+        """Always None: only this server reads the folder."""
         return None
 
     async def tasks(self, before_ms: int) -> AsyncIterator[str]:
@@ -113,11 +113,11 @@ class FolderBlobs:
 
     def _write(self, place: Place, content: bytes) -> None:
         path = self._path(place)
-        with _told(place):
+        with _translate_errors(place):
             if path.exists():
-                _synced(path.parent)  # whoever wrote it may not have come that far
+                _sync(path.parent)  # its writer may have stopped before syncing the folder
                 return
-            _made(path.parent, self._root)
+            _make_folder(path.parent, self._root)
             part = path.with_name(f"{place.digest}.{new_id()}{UNFINISHED}")
             try:
                 with part.open("wb") as file:
@@ -128,7 +128,7 @@ class FolderBlobs:
             except OSError:
                 part.unlink(missing_ok=True)
                 raise
-            _synced(path.parent)
+            _sync(path.parent)
 
     def _folder(self, task_id: str) -> Path:
         return self._root / task_id[-2:] / task_id
@@ -138,8 +138,8 @@ class FolderBlobs:
 
 
 @contextmanager
-def _told(place: Place) -> Iterator[None]:
-    """The driver's errors as the protocol's."""
+def _translate_errors(place: Place) -> Iterator[None]:
+    """Raise the driver's errors as those of the protocol."""
     try:
         yield
     except FileNotFoundError as error:
@@ -150,18 +150,18 @@ def _told(place: Place) -> Iterator[None]:
         raise BlobError(f"file {place}: {error.strerror}") from error
 
 
-def _made(folder: Path, root: Path) -> None:
-    """Make a folder below `root`, so that it outlasts a loss of power."""
+def _make_folder(folder: Path, root: Path) -> None:
+    """Make a folder below `root` so that it survives a power loss."""
     if folder.exists():
         return
     if folder != root:
-        _made(folder.parent, root)
+        _make_folder(folder.parent, root)
     folder.mkdir(exist_ok=True)
-    _synced(folder.parent)
+    _sync(folder.parent)
 
 
-def _synced(folder: Path) -> None:
-    """Bring what is said in a folder to the disk."""
+def _sync(folder: Path) -> None:
+    """Sync the entries of a folder to the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -170,7 +170,7 @@ def _synced(folder: Path) -> None:
 
 
 def _folders(parent: Path, before_ms: int | None = None) -> list[Path]:
-    """The folders in a folder, those that nothing was added to since then; none, if it is gone."""
+    """The folders in `parent` to which nothing was added since `before_ms`; none if `parent` is gone."""
     try:
         with os.scandir(parent) as found:
             return [

@@ -1,6 +1,6 @@
-"""From the setting `files` to its blob store.
+"""Chooses the blob store for the setting `files`.
 
-Invariant: the only place that knows which kinds there are; the driver of S3 is imported only if it is named.
+Invariant: no other module knows which kinds there are. The driver of S3 is imported only if the setting names it.
 """
 
 from pathlib import Path
@@ -13,9 +13,11 @@ S3 = "s3://"
 
 
 def blob_store(files: str) -> BlobStore:
-    """The blob store that `files` names, yet to be opened. Raises BlobError, naming the fix."""
+    """The blob store that `files` names, not yet opened. Raises BlobError, naming the fix."""
     if files.startswith(FOLDER):
-        return FolderBlobs(Path(files.removeprefix(FOLDER)).expanduser().absolute())  # agents may go elsewhere
+        return FolderBlobs(
+            Path(files.removeprefix(FOLDER)).expanduser().absolute()
+        )  # agents may change the working directory
     try:
         from dragoman.store.blobs.s3 import S3Blobs
     except ImportError as error:

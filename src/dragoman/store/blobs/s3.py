@@ -1,6 +1,6 @@
 """A bucket that speaks S3 as a blob store: `prefix/<task>/<digest>`.
 
-Invariant: the only place that imports the driver, obstore: Rust's object_store, with hardly a dependency.
+Invariant: no other module imports the driver, obstore: Rust's object_store, with hardly a dependency.
 """
 
 import asyncio
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 THREADS = 16
-"""Calls at once; further ones wait."""
+"""Most concurrent calls; further ones wait."""
 
 CONNECT_TIMEOUT_S = 5.0
 CALL_TIMEOUT_S = 120.0
-"""For one request, a part of a large upload or download included."""
+"""The timeout of one request, also of one part of a large upload or download."""
 
 RETRY_FOR = timedelta(seconds=20)
 RETRIES_MAX = 4
-"""The driver tries again that often; its own default is three minutes, which is long for a caller who waits."""
+"""The driver's retries. Its own default is three minutes, which is long for a caller who waits."""
 
 DELETE_AT_ONCE = 1000
-"""As many as S3 takes in one request (DeleteObjects)."""
+"""The most objects that S3 deletes in one request (DeleteObjects)."""
 
 
 class S3Blobs:
-    """See `store.blobs.api.BlobStore`. `files` is like `s3://bucket/prefix?endpoint=https://…&region=…`.
+    """The BlobStore protocol on a bucket. `files` is like `s3://bucket/prefix?endpoint=https://…&region=…`.
 
-    Whoever the server is to S3 is taken from the environment (AWS_ACCESS_KEY_ID …), or from the machine's role.
+    The credentials come from the environment (AWS_ACCESS_KEY_ID …), or from the machine's role.
     """
 
     def __init__(self, files: str) -> None:
@@ -69,7 +69,7 @@ class S3Blobs:
         )
 
     async def open(self, owner: str = "") -> None:
-        """Write into the bucket. Raises BlobError, naming what to look at."""
+        """Write into the bucket. Raises BlobError, naming the settings to check."""
 
         def attempt() -> str:
             try:
@@ -90,27 +90,27 @@ class S3Blobs:
             raise BlobError(f"files {self._shown!r} {OTHERS}")
 
     async def close(self) -> None:
-        """Take no more calls; those under way end, or time out."""
+        """Refuse further calls. Those under way end, or time out."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     async def put(self, place: Place, content: bytes) -> None:
         """See the protocol."""
-        with _told(place):
+        with _translate_errors(place):
             await self._done(obstore.put, self._store, str(place), content)
 
     async def get(self, place: Place) -> bytes:
         """See the protocol."""
-        with _told(place):
+        with _translate_errors(place):
             return await self._done(lambda: bytes(obstore.get(self._store, str(place)).bytes()))
 
     async def size(self, place: Place) -> int:
         """See the protocol."""
-        with _told(place):
+        with _translate_errors(place):
             return (await self._done(obstore.head, self._store, str(place)))["size"]
 
     async def pieces(self, place: Place, start: int, stop: int) -> AsyncGenerator[bytes, None]:
-        """See the protocol. A request that ends before all is there, as for a slow reader, is followed by another."""
-        with _told(place):
+        """See the protocol. If a request ends early, as it may for a slow reader, another one goes on from there."""
+        with _translate_errors(place):
             while start < stop:
                 before = start
                 try:
@@ -130,11 +130,11 @@ class S3Blobs:
 
     async def elsewhere(self, place: Place, expires_s: float) -> str | None:
         """A URL of the bucket, signed by the driver."""
-        with _told(place):
+        with _translate_errors(place):
             return await self._done(lambda: obstore.sign(self._store, "GET", str(place), timedelta(seconds=expires_s)))
 
     async def tasks(self, before_ms: int) -> AsyncIterator[str]:
-        """See the protocol. What belongs to one task is listed in a row: objects come in the order of their names."""
+        """See the protocol. Objects are listed in the order of their names, so that those of a task come in a row."""
         task_id, newest_ms = "", 0.0
         pages = iter(obstore.list(self._store))
         while (page := await self._listed(pages)) is not None:
@@ -167,7 +167,7 @@ class S3Blobs:
             raise BlobError(f"the files of task {task_id} cannot be deleted: {_why(error)}") from error
 
     async def _done(self, call: Callable[..., T], *given: Any) -> T:
-        """A call of the driver, on a thread of ours: when it returns, no thread of the driver's needs the interpreter.
+        """Call the driver on one of our threads, so that none of the driver's threads needs the interpreter afterwards.
 
         The driver's own coroutines end on a thread of its runtime, which kills a process that is exiting (issue 40 of
         pyo3-async-runtimes, open as of 2026).
@@ -176,8 +176,8 @@ class S3Blobs:
 
 
 @contextmanager
-def _told(place: Place) -> Iterator[None]:
-    """The driver's errors as the protocol's."""
+def _translate_errors(place: Place) -> Iterator[None]:
+    """Raise the driver's errors as those of the protocol."""
     try:
         yield
     except FileNotFoundError as error:
@@ -187,5 +187,5 @@ def _told(place: Place) -> Iterator[None]:
 
 
 def _why(error: Exception) -> str:
-    """The first line of what the driver says, which is many lines long."""
+    """The first line of the driver's message, which is many lines long."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0][:300]

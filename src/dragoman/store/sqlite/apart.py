@@ -1,7 +1,7 @@
-"""Which bytes of live tasks have a row of their own already, so that none is written twice.
+"""FilesApart: remembers which bytes of live tasks have a row of their own, so that none is written twice.
 
-Invariant: an append refers only to files that are committed, or that travel with it. A file whose write is still under
-way travels again, under the same number: whichever write lands first has it.
+Invariant: an append refers only to files that are committed, or that come with it. A file whose write is still under
+way comes again with the next write, under the same number, and the first write to land inserts it.
 """
 
 import asyncio
@@ -18,18 +18,18 @@ from dragoman.store.sqlite.files import File, digest_of, large_files, taking_out
 from dragoman.store.sqlite.reads import Reads
 
 REMEMBERED_BYTES = 64 << 20
-"""How much of live tasks' files is remembered; past it, equal bytes are found in the table."""
+"""How many bytes of live tasks' files are remembered. Beyond that, equal bytes are looked up in the table."""
 
 
 class Known(Struct):
-    """A file that was handed in, and whether it has been committed."""
+    """A file that was submitted, and whether it has been committed."""
 
     file: File
     committed: bool
 
 
 class FilesApart:
-    """Takes large bytes out of what is to be written. Used on the loop."""
+    """Replaces large bytes in events and snapshots by file numbers before they are written. Used on the loop."""
 
     def __init__(self) -> None:
         self.last_file = 0
@@ -39,9 +39,9 @@ class FilesApart:
     def take_out(
         self, reads: Reads | None, task_id: str, events: tuple[Event, ...], snapshot: Record | None
     ) -> tuple[tuple[Event, ...], Record | None, tuple[File, ...]]:
-        """`events` and `snapshot` without large bytes, and the files to be written with them.
+        """Return `events` and `snapshot` without large bytes, and the files to write with them.
 
-        `reads` finds what the task has in the table; None for a task that is not there yet.
+        `reads` finds the files that the task has in the table; None for a task that has not been written yet.
         """
         large = large_files(events, snapshot)
         if not large:
@@ -64,9 +64,9 @@ class FilesApart:
         return lighter, kept, tuple(travelling.values())
 
     def written(self, task_id: str, files: tuple[File, ...], done: "asyncio.Future[Any]") -> None:
-        """The write of `files` has an outcome."""
+        """Note the outcome of the write of `files`."""
         if done.cancelled() or done.exception() is not None or not isinstance(done.result(), Appended):
-            return  # nobody knows, or nothing was written: let them travel again
+            return  # the outcome is unknown, or nothing was written: they come again with the next write
         known = self._tasks.get(task_id, {})
         for file in files:
             entry = known.get(file.digest)
@@ -74,11 +74,11 @@ class FilesApart:
                 entry.committed = True
 
     def learn(self, task_id: str, number: int, content: bytes) -> None:
-        """A file was read: what is made of it may come back."""
+        """Remember a file that was read, since the task may write the same bytes again."""
         self._add(task_id, Known(File(number, digest_of(content), content), True))
 
     def forget(self, task_id: str) -> None:
-        """Let go of a task that has ended."""
+        """Forget the files of a task that has ended."""
         known = self._tasks.pop(task_id, None)
         if known:
             self._bytes -= sum(len(entry.file.content) for entry in known.values())

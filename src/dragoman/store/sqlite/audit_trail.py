@@ -1,6 +1,6 @@
 """The audit trail in the file.
 
-Invariant: entries are only added, and taken from the front when they are too old; no statement changes one.
+Invariant: entries are only added, and deleted from the front when they are too old. No statement changes one.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class AuditTable:
         since_ms: int = 0,
         limit: int = 100,
     ) -> tuple[AuditEntry, ...]:
-        """As the protocol says. All entries are looked through if few fit."""
+        """As the protocol says. Scans all entries if few match."""
         name = "read_refused" if refused_only else "read_audit"
 
         def read(reads: Reads) -> list[Any]:
@@ -63,21 +63,21 @@ class AuditTable:
         return _entries(reversed(await self._door().readers.run(read)))
 
     async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
-        """As the protocol says; all entries behind that one are looked through."""
+        """As the protocol says. Scans all entries after `after`."""
 
         def read(reads: Reads) -> tuple[int, list[Any]]:
             with reads.moment():
                 end = reads.cursor.execute(reads.sql["audit_end"]).get
                 if after is None:
                     return end, []
-                begin = after if after <= end else 0  # all were swept, so that the numbers began anew
+                begin = after if after <= end else 0  # else all were swept, and the numbers began anew
                 return end, reads.cursor.execute(reads.sql["read_acts"], (begin,)).fetchall()
 
         end, rows = await self._door().readers.run(read)
         return end, _entries(rows)
 
     async def sweep(self, before_ms: int) -> int:
-        """As the protocol says; the writer is troubled only if there is something to delete."""
+        """As the protocol says. Involves the writer only if there is something to delete."""
         opened = self._door()
         batch = (before_ms, BATCH_ENTRIES)
 

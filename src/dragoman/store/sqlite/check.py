@@ -1,4 +1,4 @@
-"""Whether a store file is sound: counters against rows, logs without gaps, nothing that belongs to no task.
+"""Checks a store file: counters match rows, logs have no gaps, nothing belongs to a missing task.
 
 Invariant: it only reads.
 """
@@ -12,7 +12,7 @@ from dragoman.store.sqlite.statements import read_statements
 
 
 def check(path: Path) -> list[str]:
-    """One line for each thing that is wrong with the file at `path`; none if all is well.
+    """Return one line for each fault in the file at `path`; none if all is well.
 
     Raises StoreError or apsw.Error if it cannot be read.
     """

@@ -1,7 +1,7 @@
--- What must not be in a store file: every statement answers with what is wrong, and with nothing if all is well.
+-- Checks of a store file: every statement returns the faults, and nothing if all is well.
 
 -- name: scope_counters
--- Counters of a scope against its rows.
+-- Counters of a scope that differ from its rows.
 SELECT s.owner, s.agent, k.state, k.n, count(t.task) FROM scopes s,
     (SELECT scope, 0 AS state, n0 AS n FROM scopes UNION ALL SELECT scope, 1, n1 FROM scopes
      UNION ALL SELECT scope, 2, n2 FROM scopes UNION ALL SELECT scope, 3, n3 FROM scopes
@@ -11,7 +11,7 @@ SELECT s.owner, s.agent, k.state, k.n, count(t.task) FROM scopes s,
 WHERE k.scope = s.scope GROUP BY s.scope, k.state HAVING k.n <> count(t.task);
 
 -- name: context_counters
--- Counters of a context against its rows.
+-- Counters of a context that differ from its rows.
 SELECT * FROM (
     SELECT scope, context, sum(state = 0) AS n0, sum(state = 1) AS n1, sum(state = 2) AS n2, sum(state = 3) AS n3,
         sum(state = 4) AS n4, sum(state = 5) AS n5, sum(state = 6) AS n6, sum(state = 7) AS n7
@@ -19,7 +19,7 @@ SELECT * FROM (
     EXCEPT SELECT scope, context, n0, n1, n2, n3, n4, n5, n6, n7 FROM contexts);
 
 -- name: contexts_without_tasks
--- Contexts that count tasks which are not there.
+-- Contexts with counters but without tasks.
 SELECT scope, context FROM contexts EXCEPT SELECT scope, context FROM tasks;
 
 -- name: gaps
@@ -34,18 +34,18 @@ SELECT t.id, t.seq, max(p.last_seq) FROM tasks t LEFT JOIN pages p ON p.task = t
 GROUP BY t.task HAVING coalesce(max(p.last_seq), 0) <> CASE WHEN t.pruned AND max(p.last_seq) IS NULL THEN 0 ELSE t.seq END;
 
 -- name: snapshots_ahead
--- Snapshots that stand where no page ends, or further than their task.
+-- Snapshots at a seq where no page ends, or beyond their task's seq.
 SELECT t.id, s.seq, t.seq FROM snapshots s JOIN tasks t ON t.task = s.task
 WHERE s.seq > t.seq OR (NOT t.pruned AND NOT EXISTS (SELECT 1 FROM pages p WHERE p.task = s.task AND p.last_seq = s.seq));
 
 -- name: orphans
--- Rows of tasks that are not there.
+-- Rows of missing tasks.
 SELECT 'page', task FROM pages WHERE task NOT IN (SELECT task FROM tasks)
 UNION ALL SELECT 'snapshot', task FROM snapshots WHERE task NOT IN (SELECT task FROM tasks)
 UNION ALL SELECT 'file', task FROM files WHERE task NOT IN (SELECT task FROM tasks);
 
 -- name: unmarked_files
--- Tasks that do not know of their files.
+-- Tasks with files that are not marked so.
 SELECT id FROM tasks WHERE NOT files AND task IN (SELECT task FROM files);
 
 -- name: held_by_the_dead
@@ -53,23 +53,23 @@ SELECT id FROM tasks WHERE NOT files AND task IN (SELECT task FROM files);
 SELECT id, holder FROM tasks WHERE state > 3 AND holder IS NOT NULL;
 
 -- name: unmarked_webhooks
--- Tasks that do not know of their webhooks.
+-- Tasks with webhooks that are not marked so.
 SELECT id FROM tasks WHERE NOT pushed AND task IN (SELECT task FROM push_configs);
 
 -- name: outbox_orphans
--- Webhooks of tasks or hosts that are not there, deliveries of webhooks that are not there, hosts without webhooks.
+-- Webhooks of missing tasks or hosts, deliveries of missing webhooks, hosts without webhooks.
 SELECT 'task', config FROM push_configs WHERE task NOT IN (SELECT task FROM tasks)
 UNION ALL SELECT 'host', config FROM push_configs WHERE host NOT IN (SELECT host FROM push_hosts)
 UNION ALL SELECT 'webhook', delivery FROM deliveries WHERE config NOT IN (SELECT config FROM push_configs)
 UNION ALL SELECT 'unused', host FROM push_hosts WHERE host NOT IN (SELECT host FROM push_configs);
 
 -- name: forgotten_webhooks
--- Webhooks that are owed something and never due, that are due and owed nothing, or that have stopped and are owed something.
+-- Webhooks with pending deliveries but never due, webhooks due without any, or stopped webhooks with deliveries.
 SELECT c.id, c.task, c.due_ms, count(d.delivery) FROM push_configs c LEFT JOIN deliveries d ON d.config = c.config
 GROUP BY c.config HAVING (c.due_ms IS NULL) <> (coalesce(sum(NOT d.dead), 0) = 0) OR (c.stopped AND count(d.delivery) > 0);
 
 -- name: claims_of_nothing
--- Webhooks to which something is in flight that is not owed.
+-- Webhooks whose delivery in flight is not pending.
 SELECT c.id, c.task, c.claimed FROM push_configs c
 WHERE c.claimed IS NOT NULL AND c.claimed NOT IN (SELECT delivery FROM deliveries d WHERE d.config = c.config AND NOT d.dead);
 
@@ -80,11 +80,11 @@ FROM push_hosts h JOIN push_configs c ON c.host = h.host
 WHERE c.due_ms IS NOT NULL GROUP BY h.host, c.large HAVING host_ms IS NULL OR host_ms > min(c.due_ms);
 
 -- name: wrong_sizes
--- Webhooks that do not know whether the oldest that is owed to them is large.
+-- Webhooks with a wrong size class of their oldest delivery.
 SELECT c.id, c.task, c.large, d.delivery, length(d.body) FROM push_configs c JOIN deliveries d ON d.delivery =
     (SELECT o.delivery FROM deliveries o WHERE o.config = c.config AND o.dead = 0 ORDER BY o.delivery LIMIT 1)
 WHERE c.large <> (length(d.body) > 16384);
 
 -- name: pages
--- SQLite's own opinion.
+-- The integrity check of SQLite itself.
 SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok';

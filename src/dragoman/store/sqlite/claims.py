@@ -1,7 +1,7 @@
-"""Taking what is due: claims, each with what may go out behind it.
+"""Claims: takes due deliveries, each with the ones that may be sent behind it.
 
-Invariant: a claim costs about what it takes. Large bodies are claimed apart from small ones, and one that finds no room
-keeps no small one waiting. What cannot be read is put aside. Everything here runs inside a transaction of the writer's.
+Invariant: a claim costs about what it takes. Large bodies are claimed apart from small ones, so that one that finds no
+room delays no small one. Unreadable deliveries are set aside. Everything here runs inside a writer's transaction.
 """
 
 from collections import Counter
@@ -18,17 +18,17 @@ from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Settlement
 
 CLAIM_ROUNDS = 4
-"""How often a claim looks for more hosts: some are due no more when looked at, and are then set right."""
+"""How often a claim looks for more hosts. Some turn out not to be due any more; their times are then corrected."""
 
 UNREADABLE = "its configuration cannot be read"
-"""Why such a delivery is a dead letter."""
+"""The reason of a delivery that is a dead letter because its configuration cannot be read."""
 
 BODY = 11
-"""Where the body is among what is known of a delivery: see `_due`."""
+"""The index of the body in the facts of a delivery: see `_due`."""
 
 
 class Claim(Struct, frozen=True):
-    """What `Outbox.claim` asks for."""
+    """The arguments of `Outbox.claim`."""
 
     lane: Lane
     now_ms: int
@@ -43,7 +43,7 @@ class Claim(Struct, frozen=True):
 
 
 def claim(tables: Tables, ask: Claim) -> tuple[Due, ...]:
-    """Take what is due of the hosts that have waited longest; whatever is not due is not looked at."""
+    """Take due deliveries of the hosts that have waited longest. Rows that are not due are not read."""
     taking = _Taking(tables, ask)
     for _ in range(CLAIM_ROUNDS):
         if not taking.go_on():
@@ -52,7 +52,7 @@ def claim(tables: Tables, ask: Claim) -> tuple[Due, ...]:
 
 
 class _Taking:
-    """A claim under way: what it has taken, and where it need not look again."""
+    """A claim under way: the deliveries taken so far, and the hosts that need not be searched again."""
 
     def __init__(self, tables: Tables, ask: Claim) -> None:
         self._tables = tables
@@ -68,7 +68,7 @@ class _Taking:
         self._large = ask.alone or ask.bytes_max != 0
 
     def go_on(self) -> bool:
-        """Look at some hosts; whether there may be more."""
+        """Search some hosts. Returns whether there may be more."""
         ask, tables = self._ask, self._tables
         left = ask.limit - len(self._taken)
         hosts = self._due_hosts(left) if left > 0 else []
@@ -90,7 +90,7 @@ class _Taking:
         return len(hosts) == left or self._passed is not passed
 
     def finished(self) -> tuple[Due, ...]:
-        """What was taken."""
+        """The deliveries that were taken."""
         tables = self._tables
         if self._seen:
             tables.cursor.execute(tables.sql["align_hosts"], (str(list(self._seen)),))
@@ -101,7 +101,7 @@ class _Taking:
         return tuple(self._taken)
 
     def _follow(self) -> None:
-        """Find what may go out behind what was taken."""
+        """Find the deliveries that may be sent behind those taken."""
         leaders = [index for index, due in enumerate(self._taken) if len(due.delivery.body) <= SMALL_BYTES_MAX]
         places = [(self._configs[index], self._taken[index].number) for index in leaders]
         values = (msgspec.json.encode(places).decode(), BEHIND_MAX)
@@ -139,8 +139,8 @@ class _Taking:
             return False
         if self._room is None or self._alone or size <= self._room:
             return True
-        # It waits, and what is as large behind it: else it would wait for ever. What is small and was passed for it is
-        # looked for again.
+        # It waits, and so do later large ones, else it would wait for ever. Small ones that were passed over for it are
+        # searched again.
         self._large = False
         full = [name for name, count in self._by_host.items() if count >= self._ask.per_host]
         self._passed = ([*self._ask.busy, *full], [])
@@ -162,13 +162,13 @@ class _Taking:
 
 
 def _put_aside(tables: Tables, numbers: Iterable[int], now_ms: int) -> None:
-    """What was claimed, and cannot be read, is a dead letter."""
+    """Make dead letters of claimed deliveries that cannot be read."""
     dead = [Settlement(Settled(number=number, outcome="dead", reason=UNREADABLE)) for number in numbers]
     settle(tables, dead, now_ms)
 
 
 def _due(tables: Tables, facts: Sequence[Any]) -> Due | None:
-    """From a row of `due_deliveries`, without its first two; None if the webhook cannot be read."""
+    """Build a Due from a row of `due_deliveries` without its first two values; None if the webhook cannot be read."""
     number, task_id, agent, host, settings, name, config_id, seq, part, kept, dialect, body, trace, attempts, made = (
         facts
     )

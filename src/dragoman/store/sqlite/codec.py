@@ -1,7 +1,7 @@
-"""How heads, pages and snapshots are spelled in the file: MessagePack, states as small numbers.
+"""Codec: encodes heads, pages and snapshots for the file, as MessagePack with states as small numbers.
 
-Invariant: what is decoded equals what was encoded. JSON stands in where MessagePack cannot (integers beyond 64 bits);
-the first byte tells them apart.
+Invariant: decoding returns the value that was encoded. JSON replaces MessagePack where that cannot encode a value
+(integers beyond 64 bits); the first byte tells them apart.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,7 +15,7 @@ from dragoman.model.message import Artifact, Message
 from dragoman.model.task import Progress, Record, TaskHead, TaskState, TaskStatus, Usage
 
 STATES = tuple(TaskState)
-"""A state's number is its place here; the numbers are in files, so the order is for ever."""
+"""A state's number is its index here. Store files hold these numbers, so the order must never change."""
 
 TERMINAL_FROM = STATES.index(TaskState.COMPLETED)
 """The states from here on are terminal."""
@@ -27,10 +27,10 @@ JSON_STARTS = b"[{"
 
 
 class Kept(Struct, frozen=True, array_like=True):
-    """A record without its head, as it stands in `snapshots`.
+    """A record without its head, as the table `snapshots` holds it.
 
     New fields go to the end and have a default, because the file may hold rows of an earlier program. `note` is `UNSET`
-    in a snapshot that was written before the field was there: then only the log has the note.
+    in a snapshot that was written before the field existed: then only the log has the note.
     """
 
     seq: int
@@ -49,7 +49,7 @@ NOTE_MARKS = (b"\x92\xa1n", b'["n",')
 """How a `Noted` event begins in a page: in MessagePack, and in JSON. Other content may hold the same bytes."""
 
 LARGE_BYTES = 1 << 20
-"""From here on copies of a snapshot are avoided."""
+"""From this size on, copies of a snapshot are avoided."""
 
 
 class Codec:
@@ -64,14 +64,14 @@ class Codec:
         self._messages = (msgspec.msgpack.Decoder(Message), msgspec.json.Decoder(Message))
 
     def encode(self, value: TaskHead | tuple[Event, ...] | Message | Kept) -> bytes:
-        """The bytes of any of them. Raises TypeError or ValueError if a value in it has no JSON form."""
+        """Encode one of these. Raises TypeError or ValueError if a value in it has no JSON form."""
         try:
             return self._packer.encode(value)
         except OverflowError:
             return msgspec.json.encode(value)
 
     def encode_record(self, record: Record) -> bytes | bytearray:
-        """A snapshot, without its head."""
+        """Encode a snapshot, without its head."""
         kept = Kept(
             record.seq,
             record.status,
@@ -95,19 +95,19 @@ class Codec:
         return roomy
 
     def head(self, data: bytes) -> TaskHead:
-        """A head again."""
+        """Decode a head."""
         return _decode(data, *self._heads)
 
     def events(self, data: bytes) -> tuple[Event, ...]:
-        """A page's events again."""
+        """Decode the events of a page."""
         return _decode(data, *self._pages)
 
     def message(self, data: bytes) -> Message:
-        """A direct agent's answer again."""
+        """Decode a direct agent's answer."""
         return _decode(data, *self._messages)
 
     def record(self, data: bytes, head: TaskHead, logged_note: Callable[[int], dict[str, str] | None]) -> Record:
-        """A record again. `logged_note` is asked for the note as of a seq if the snapshot was written without one."""
+        """Decode a record. `logged_note` returns the note as of a seq, for a snapshot that was written without one."""
         kept = _decode(data, *self._snapshots)
         return Record(
             head=head,
@@ -124,7 +124,7 @@ class Codec:
         )
 
     def note(self, pages: Iterable[bytes]) -> dict[str, str] | None:
-        """What the pages of a log note, later words over earlier ones."""
+        """The note in the pages of a log; later words replace earlier ones."""
         notes = [event.note for page in pages for event in self.events(page) if isinstance(event, Noted)]
         return {name: text for note in notes for name, text in note.items()} if notes else None
 

@@ -1,8 +1,8 @@
-"""Opening SQLite: where a url points, how connections are set, and the lock that keeps other processes out.
+"""Opens SQLite: resolves the url, sets up connections, and holds the lock that keeps other processes out.
 
-Invariant: a connection from here never answers "busy": a file is in WAL mode, where readers and the one writer do not
-meet; in memory, where they do, every transaction holds the `gate`. A command that writes beside a server writes a few
-rows at a time, far below the timeout.
+Invariant: a connection from here never answers "busy". A file is in WAL mode, where readers and the one writer do not
+block each other; in memory, where they would, every transaction holds the `gate`. A command that writes beside a server
+writes a few rows at a time, far below the timeout.
 """
 
 import ctypes
@@ -19,26 +19,26 @@ from msgspec import Struct
 from dragoman.store.api import StoreError, StoreFull, StoreReadOnly
 
 CHECKPOINT_PAGES = 12000
-"""The WAL is folded into the file when it is this long (48 MB): a stall of 10 to 30 ms. What a thousand streams write
-again and again, 80 MB a second, is copied a third as often as with a third of it."""
+"""The WAL is folded into the file at this length (48 MB), which stalls writes for 10 to 30 ms. A thousand streams
+rewrite the same pages at 80 MB a second; at a third of this length these would be copied three times as often."""
 
 WAL_KEPT_BYTES = 64 << 20
-"""What a large file part leaves of the WAL on the disk."""
+"""The WAL is cut back to this size after a large file part has made it longer."""
 
 MEMORY_LIMIT_BYTES = 1 << 40
-"""SQLite's own limit for a database in memory is 1 GB; this leaves it to the machine."""
+"""The limit of a database in memory. SQLite's own is 1 GB; this one leaves it to the machine."""
 
 
 STATEMENTS_MAX = 800
-"""That are kept prepared: what is written of many rows at once is another one for each number of rows, up to 32."""
+"""Statements kept prepared. A statement of many rows counts once for each number of rows, up to 32."""
 
 CACHE_KB = 4_000
-"""Of each connection: what a thousand tasks that stream write to. A page that is not there is read from the WAL again,
-which costs less than memory that a single task of 10 MB would fill."""
+"""The page cache of each connection: the pages that a thousand streaming tasks write to. Reading another page from the
+WAL again costs less than a cache that a single task of 10 MB would fill."""
 
 
 class InUse(StoreError):
-    """Another process has the file: its id is `owner`."""
+    """Another process holds the file: its process id is `owner`."""
 
     def __init__(self, path: Path, owner: str) -> None:
         super().__init__(
@@ -48,19 +48,19 @@ class InUse(StoreError):
 
 
 class Location(Struct, frozen=True):
-    """Where a store is. `path` is None for one in memory; `uri` is how SQLite spells it."""
+    """The location of a store. `path` is None for one in memory; `uri` is the spelling for SQLite."""
 
     url: str
     uri: str
     path: Path | None
 
     def gate(self) -> AbstractContextManager[object]:
-        """What a transaction holds while it runs: nothing for a file, a lock in memory."""
+        """The guard that a transaction holds while it runs: none for a file, a lock in memory."""
         return nullcontext() if self.path else threading.Lock()
 
 
 def locate(url: str) -> Location:
-    """Where `url` points. Raises StoreError, naming the fix, if it is no url of this driver."""
+    """Resolve `url`. Raises StoreError, naming the fix, if the url is not one of this driver's."""
     if url == "memory:":
         return Location(url, f"file:/dragoman-{uuid4()}?vfs=memdb", None)
     scheme, _, name = url.partition(":///")
@@ -70,7 +70,7 @@ def locate(url: str) -> Location:
 
 
 def connect(location: Location, *, readonly: bool = False) -> apsw.Connection:
-    """A connection to `location`, set up for its part: the writer's, or one that only reads."""
+    """Open a connection to `location`, set up as the writer's, or as one that only reads."""
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE
     if location.path is None:
         flags |= apsw.SQLITE_OPEN_URI
@@ -97,24 +97,24 @@ def connect(location: Location, *, readonly: bool = False) -> apsw.Connection:
 
 
 def _make_private(path: Path) -> None:
-    """An empty file that is its owner's only, since keys will be in it; SQLite gives the WAL the same mode."""
+    """Create an empty file that only its owner may read, since it will hold keys. SQLite does the same for the WAL."""
     try:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
     except OSError:
-        pass  # SQLite will say why
+        pass  # SQLite will report the cause
 
 
 def note_server(path: Path, url: str) -> None:
-    """Write down where the server is reached that has the store open, below its process id, for commands beside it."""
+    """Write down the address of the server that has the store open, below its process id, for commands beside it."""
     try:
         with _lock_file(path).open("a", encoding="utf-8") as file:
             file.write(f"{url}\n")
     except OSError:
-        pass  # a command then says what the configuration says
+        pass  # commands then use the address of the configuration
 
 
 def noted_server(path: Path) -> str | None:
-    """What was noted last; a server that has stopped meanwhile was there. None if nothing was."""
+    """The last noted address, whose server may have stopped meanwhile; None if none was noted."""
     try:
         lines = _lock_file(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError):
@@ -127,10 +127,10 @@ def _lock_file(path: Path) -> Path:
 
 
 class ProcessLock:
-    """The right of one process to a file; the kernel takes it back when the process dies, however it dies."""
+    """The exclusive right of one process to a file. The kernel releases it when the process dies, however it dies."""
 
     def __init__(self, path: Path) -> None:
-        """Take it. Raises InUse if another process has it, StoreError if the directory cannot be written."""
+        """Take the lock. Raises InUse if another process has it, StoreError if the directory cannot be written."""
         name = _lock_file(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,12 +150,12 @@ class ProcessLock:
             pass  # the disk is full: the lock holds without the process id, which only messages name
 
     def release(self) -> None:
-        """Let the next process have it."""
+        """Release the lock."""
         os.close(self._descriptor)
 
 
 def translated(error: apsw.Error, location: Location) -> StoreError:
-    """What the driver said, as the store says it."""
+    """The driver's error as the store's."""
     if isinstance(error, apsw.FullError):
         return StoreFull(f"store {location.url!r} is full: free some space")
     if isinstance(error, apsw.CantOpenError | apsw.ReadOnlyError):

@@ -1,7 +1,7 @@
-"""Bytes of file parts on their way in and out of log and snapshot.
+"""Moves the bytes of file parts out of log and snapshot into rows of their own, and back.
 
-Invariant: outside the store a part has its bytes and no `blob`; inside, a large one has the number of a row in `files`
-and no bytes. Equal bytes of one task are one row.
+Invariant: outside the store a part has its bytes and no `blob`. Inside, a large one has the number of a row in `files`
+and no bytes. Equal bytes of one task share one row.
 """
 
 from collections.abc import Callable, Iterable
@@ -16,14 +16,14 @@ from dragoman.model.parts import Swap, every_parts
 from dragoman.model.task import Record
 
 INLINE_BYTES = 1024
-"""Bytes up to this many stay in their part; a row of their own would cost more than it saves."""
+"""Up to this size bytes stay in their part; a row of their own would cost more than it saves."""
 
 SAMPLE_BYTES = 4096
 SAMPLES = 16
 
 
 class File(Struct, frozen=True):
-    """A row of `files`, to be written."""
+    """A row of `files` to write."""
 
     number: int
     digest: bytes
@@ -31,7 +31,7 @@ class File(Struct, frozen=True):
 
 
 def digest_of(content: bytes) -> bytes:
-    """What equal bytes have in common and others hardly: their length and samples. Equality is then checked in full."""
+    """A quick digest of length and samples. Different bytes rarely share it; equality is then checked in full."""
     step = max(SAMPLE_BYTES, len(content) // SAMPLES)
     digest = blake2b(len(content).to_bytes(8, "big"), digest_size=12)
     view = memoryview(content)
@@ -42,7 +42,7 @@ def digest_of(content: bytes) -> bytes:
 
 
 def large_files(events: Iterable[Event], snapshot: Record | None) -> list[bytes]:
-    """The bytes in `events` and `snapshot` that get a row of their own; an object that recurs is named once."""
+    """The bytes in `events` and `snapshot` that get a row of their own. An object that recurs is listed once."""
     found: dict[int, bytes] = {}
     for parts in every_parts(events, snapshot):
         for part in parts:
@@ -58,7 +58,7 @@ def file_bytes(event: Event) -> int:
 
 
 def taking_out(numbers: dict[int, int]) -> Swap:
-    """Replace bytes by their number; `numbers` has them by `id(raw)`."""
+    """The swap that replaces bytes by their number, which `numbers` holds by `id(raw)`."""
 
     def swap(part: Part) -> Part:
         number = numbers.get(id(part.raw)) if part.raw is not None else None
@@ -68,7 +68,7 @@ def taking_out(numbers: dict[int, int]) -> Swap:
 
 
 def putting_back(fetch: Callable[[int], bytes]) -> Swap:
-    """Replace numbers by the bytes that `fetch` has for them."""
+    """The swap that replaces numbers by the bytes that `fetch` returns."""
 
     def swap(part: Part) -> Part:
         return part if part.blob is None else replace(part, raw=fetch(part.blob), blob=None)
@@ -82,5 +82,5 @@ def kept_apart(part: Part) -> Part:
 
 
 def leaving_out(part: Part) -> Part | None:
-    """Drop the parts whose bytes are kept apart."""
+    """Drop the parts whose bytes have a row of their own."""
     return part if part.blob is None else None

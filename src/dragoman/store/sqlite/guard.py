@@ -1,7 +1,7 @@
-"""How a task stands in its row, and what the guard of an append makes of that.
+"""Guard: the conditions of an append, checked against the standing of a task's row.
 
-Invariant: pure, and the same conditions as in the statement, which decides: here is foretold what it will let through,
-and told why it did not.
+Invariant: pure, with the same conditions as the SQL statement, which decides. This module predicts what the statement
+lets through, and explains a refusal.
 """
 
 from dragoman.store.api import Ended, Fenced, Moved, Refused
@@ -11,13 +11,13 @@ from dragoman.store.sqlite.writes import Addition
 
 
 def extends(add: Addition, standing: Standing) -> bool:
-    """Whether `add` leaves state, its time and the lease of a task that stands so as they are."""
+    """Whether `add` changes neither the state, nor its time, nor the lease of the task."""
     same = add.state == standing[3] and add.status_ms == standing[7]
     return same and add.holder is None and not add.ends_lease
 
 
 def may_append(add: Addition, standing: Standing) -> bool:
-    """Whether the guard will let `add` through, as far as one can tell."""
+    """Whether the guard will probably let `add` through."""
     _, _, _, state, seq, epoch, leased, _ = standing
     return (
         state < TERMINAL_FROM
@@ -27,7 +27,7 @@ def may_append(add: Addition, standing: Standing) -> bool:
 
 
 def refusal(add: Addition, standing: Standing) -> Refused:
-    """Why the guard of `add` missed a task that stands so; what is for ever comes first."""
+    """Why the guard of `add` refused the task. A permanent reason comes first."""
     _, _, _, state, seq, epoch, leased, _ = standing
     if state >= TERMINAL_FROM:
         return Ended(add.id)

@@ -1,6 +1,6 @@
-"""The keys in the file.
+"""KeyTable: the keys in the file.
 
-Invariant: nothing of the table is remembered here, so that a key made or revoked by another process counts at once.
+Invariant: the table is not cached, so that a key made or revoked by another process counts at once.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class KeyTable:
         return bool(self._point("any_key"))
 
     async def add(self, key: ApiKey) -> None:
-        """As the protocol says. Raises StoreError if there is one of that id."""
+        """As the protocol says. Raises StoreError if the id exists already."""
         row = (
             key.id,
             key.name,

@@ -1,7 +1,7 @@
--- What the driver says to SQLite about keys and the audit trail.
+-- The statements about keys and the audit trail.
 
 -- name: find_key
--- A key by its id, whatever has become of it.
+-- A key by its id, even if it is revoked or expired.
 SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM keys WHERE id = ?1;
 
 -- name: any_key
@@ -18,7 +18,7 @@ INSERT INTO keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, r
 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9);
 
 -- name: revoke_key
--- Revoke a key; not twice.
+-- Revoke a key that is not revoked yet.
 UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL;
 
 -- name: signing_key
@@ -26,7 +26,7 @@ UPDATE keys SET revoked_ms = ?2 WHERE id = ?1 AND revoked_ms IS NULL;
 SELECT kid, jwk, made_ms FROM signing_keys ORDER BY signing_key LIMIT 1;
 
 -- name: offer_signing_key
--- Keep a key to sign with, if there is none.
+-- Store a key to sign with, if there is none.
 INSERT INTO signing_keys (kid, jwk, made_ms) SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM signing_keys);
 
 -- name: add_audit
@@ -34,12 +34,12 @@ INSERT INTO signing_keys (kid, jwk, made_ms) SELECT ?1, ?2, ?3 WHERE NOT EXISTS 
 INSERT INTO audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject) VALUES ROWS(9);
 
 -- name: read_audit
--- The newest entries that fit, newest first: ?1 the principal or null, ?2 the oldest time, ?3 how many.
+-- The newest matching entries, newest first: ?1 the principal or null, ?2 the oldest time, ?3 how many.
 SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
 WHERE (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY entry DESC LIMIT ?3;
 
 -- name: read_refused
--- The same of what was refused.
+-- The same for refusals.
 SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit INDEXED BY audit_refused
 WHERE allowed = 0 AND (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY entry DESC LIMIT ?3;
 
@@ -48,14 +48,14 @@ WHERE allowed = 0 AND (?1 IS NULL OR principal = ?1) AND at_ms >= ?2 ORDER BY en
 SELECT coalesce(max(entry), 0) FROM audit;
 
 -- name: read_acts
--- The administrative acts behind the entry ?1, oldest first; their names have a dot.
+-- The administrative acts after the entry ?1, oldest first. Their names have a dot.
 SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM audit
 WHERE entry > ?1 AND instr(action, '.') > 0 ORDER BY entry;
 
 -- name: old_audit
--- Whether one of the ?2 entries at the front is older than ?1.
+-- Whether one of the ?2 oldest entries is older than ?1.
 SELECT EXISTS (SELECT 1 FROM (SELECT at_ms FROM audit ORDER BY entry LIMIT ?2) WHERE at_ms < ?1);
 
 -- name: sweep_audit
--- Delete those.
+-- Delete those entries.
 DELETE FROM audit WHERE entry IN (SELECT entry FROM audit ORDER BY entry LIMIT ?2) AND at_ms < ?1;

@@ -1,7 +1,7 @@
-"""What each write does to the tables, one statement after the other.
+"""Ledger: applies each write to the tables, one statement after the other.
 
-Invariant: the first thing an append does to its task is the guarded update of the row; if that misses, nothing else of
-it happens. Everything here runs inside a transaction of the writer's.
+Invariant: an append first makes the guarded update of its task's row. If that matches no row, nothing else of the
+append is written. Everything here runs inside a writer's transaction.
 """
 
 from dragoman.store.api import Appended, Dedupe, Refused, Repeat, Unknown
@@ -27,7 +27,7 @@ from dragoman.store.sqlite.writes import (
 )
 
 SWEPT_DAYS = 500
-"""Days of owners that go in one batch of a sweep; each is one small row."""
+"""Days of owners that one batch of a sweep deletes; each is one small row."""
 
 
 class Ledger:
@@ -38,7 +38,7 @@ class Ledger:
         self._codec = codec
 
     def write(self, write: Write, now_ms: int) -> Outcome:
-        """One write, or why not. Raises apsw.Error if SQLite cannot."""
+        """Apply one write. Returns its outcome or the refusal. Raises apsw.Error if SQLite fails."""
         match write:
             case Creation():
                 return self._create(write, now_ms)

@@ -1,7 +1,7 @@
 """Pages of tasks and their totals.
 
-Invariant: the work for a page does not grow with the number of tasks: ranges of an index are merged, and totals come
-from counters, unless the query bounds the time, in which case they are counted in the index.
+Invariant: the cost of a page does not grow with the number of tasks. Ranges of an index are merged, and totals come
+from counters; only a query that bounds the time counts in the index.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from dragoman.store.sqlite.reads import Reads
 
 
 def list_tasks(reads: Reads, query: ListQuery) -> Listed:
-    """The page that `query` asks for."""
+    """Read the page that `query` asks for."""
     with reads.moment():
         scope = reads.cursor.execute(reads.sql["find_scope"], (query.owner, query.agent)).get
         if scope is None:
@@ -42,7 +42,7 @@ def newest_of_context(reads: Reads, owner: str, agent: str, context: str, limit:
 
 
 def _total(reads: Reads, scope: Any, query: ListQuery, states: Sequence[int]) -> tuple[int, list[int]]:
-    """How many tasks match, and in which states there are any."""
+    """Return how many tasks match, and the states that have any."""
     context = query.context_id
     if context is None:
         counts: Sequence[Any] | None = reads.cursor.execute(reads.sql["scope_counts"], (scope,)).get
@@ -60,7 +60,7 @@ def _total(reads: Reads, scope: Any, query: ListQuery, states: Sequence[int]) ->
 
 
 def _page(reads: Reads, scope: Any, query: ListQuery, states: Sequence[int]) -> list[tuple[Any, ...]]:
-    """Number, status and id of the page's tasks, and of one more if there is one: a merge of one range a state."""
+    """Number, status and id of the page's tasks, and of one more if there is one. Merges one range for each state."""
     if not states:
         return []
     sql = reads.sql

@@ -1,4 +1,4 @@
-"""Bringing a file's tables up to this program, forward only.
+"""Migrates the tables of a store file to the version of this program, forward only.
 
 Invariant: each migration is one transaction together with its number (`PRAGMA user_version`), so a file is always at
 exactly one version.
@@ -23,14 +23,14 @@ class Migration(Struct, frozen=True):
 
 
 def migrations() -> tuple[Migration, ...]:
-    """Every step there is, in order; they ship beside this module as `0001_what.sql`."""
+    """All steps in order. They ship beside this module as `0001_what.sql`."""
     found = (entry for entry in (files(__package__) / "migrations").iterdir() if entry.name.endswith(".sql"))
     steps = [Migration(int(entry.name[:4]), entry.name, entry.read_text(encoding="utf-8")) for entry in found]
     return tuple(sorted(steps, key=lambda step: step.version))
 
 
 def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migration, ...]) -> None:
-    """Apply the steps that are missing. Raises StoreError if the file is newer than this program, or another's."""
+    """Apply the missing steps. Raises StoreError if the file is newer than this program, or is another program's."""
     version = int(connection.pragma("user_version"))
     newest = steps[-1].version
     if version > newest:
@@ -54,9 +54,10 @@ def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migrat
 
 
 def migrate_beside(location: Location, path: Path, steps: tuple[Migration, ...]) -> None:
-    """The same for a file that a server may have: it is migrated only if none has.
+    """Migrate a file that a server may have open; if one has, only check the version.
 
-    Raises StoreError if a server has it whose tables are not this program's, apsw.Error if it cannot be read.
+    Raises StoreError if the server's tables have another version than this program, apsw.Error if the file cannot be
+    read.
     """
     version = _version(location) if path.exists() else 0
     if version == steps[-1].version:

@@ -1,6 +1,6 @@
-"""What a store has while it is open, for the parts of it that keep tables of their own.
+"""Opened: the connections of an open store, shared by the parts that have tables of their own.
 
-Invariant: there is none of it before `open` and after `close`; the door raises StoreError then.
+Invariant: it exists only between `open` and `close`; at other times the door raises StoreError.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from dragoman.store.sqlite.writer import Writer
 class Opened(Struct, frozen=True):
     """The writer, the loop's own connection, and those of the reader threads.
 
-    `beside`: another process may be the store's own. Then nothing is written that it remembers: no task, no log.
+    `beside`: another process may own the store. Nothing that the owner caches is written then: no task, no log.
     """
 
     location: Location

@@ -1,6 +1,6 @@
-"""The outbox in the file.
+"""OutboxTables: the outbox in the file.
 
-Invariant: nothing of its tables is remembered here: a command beside the server may make dead deliveries due.
+Invariant: its tables are not cached, because a command beside the server may make dead deliveries due.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement, Webhook
 
 BATCH_DEAD = 500
-"""Dead deliveries that are revived or dropped in one transaction."""
+"""Most dead deliveries that one transaction revives or drops."""
 
 WHICH = {None: "", False: "AND d.dead = 0", True: "AND d.dead = 1"}
 
@@ -61,7 +61,7 @@ class OutboxTables:
         return bool(await self._own().submit(Removal(task_id, config_id)))
 
     async def reclaim(self, now_ms: int) -> None:
-        """One walk through the index of what is due."""
+        """As the protocol says, in one walk through the index of due webhooks."""
 
         def run(tables: Tables, _: int) -> None:
             reclaim(tables, now_ms)
@@ -81,7 +81,7 @@ class OutboxTables:
         alone: bool = False,
         with_behind: bool = False,
     ) -> tuple[Due, ...]:
-        """Two indexes: hosts of a lane by their time, webhooks of a host by theirs; both twice, for large ones too."""
+        """As the protocol says, by two indexes: the hosts of a lane and the webhooks of a host, by time and by size."""
         ask = Claim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind, self._changes)
 
         def run(tables: Tables, _: int) -> tuple[Due, ...]:
@@ -91,7 +91,7 @@ class OutboxTables:
         return taken
 
     async def next_due_ms(self) -> int | None:
-        """The front of an index, once for each lane."""
+        """As the protocol says, from the front of an index, once for each lane."""
         opened = self._door()
         try:
             found: int | None = opened.reads.point("next_due")
@@ -100,7 +100,7 @@ class OutboxTables:
         return found
 
     def owes(self, due: Due) -> bool:
-        """As the protocol says; without a look if no configuration has changed since the claim."""
+        """As the protocol says. Reads nothing if no configuration has changed since the claim."""
         if due.as_of == self._changes:
             return True
         opened = self._door()
@@ -111,7 +111,7 @@ class OutboxTables:
         return settings is not None and settings == msgspec.msgpack.encode(due.config)
 
     def settle(self, settled: Settled) -> "asyncio.Future[None]":
-        """As the protocol says; those of one batch are written together."""
+        """As the protocol says. Those of one batch are written together."""
         try:
             return self._own().submit(Settlement(settled))
         except StoreError as error:
@@ -149,7 +149,7 @@ class OutboxTables:
         return done
 
     async def _some_dead(self, numbers: Collection[int] | None) -> AsyncIterator[list[int]]:
-        """These numbers, or those of all that are dead now, some at a time."""
+        """Yield batches of `numbers`, or (None) of the numbers of all deliveries that are dead now."""
         if numbers is not None:
             given = sorted(set(numbers))
             for start in range(0, len(given), BATCH_DEAD):
@@ -201,7 +201,7 @@ class OutboxTables:
             return ""
 
     def _own(self) -> Writer:
-        """For what only the process may write that has the file."""
+        """The writer, for writes that only the owner of the file may make."""
         opened = self._door()
         if opened.beside:
             raise StoreError(f"store {opened.location.url!r} is open beside its server, which alone may do this")
@@ -209,7 +209,7 @@ class OutboxTables:
 
 
 def webhook(registration: Registration) -> Webhook:
-    """A registration as it is written."""
+    """Encode a registration for the file."""
     config = registration.config
     return Webhook(config.id, registration.host, msgspec.msgpack.encode(config))
 

@@ -1,16 +1,16 @@
--- What the driver says to SQLite about webhooks, deliveries and quotas. Positional values are in the order of their numbers.
--- ROWS(n) is written out for as many rows of n values as there are.
+-- The statements about webhooks, deliveries and quotas. Positional values are in the order of their numbers.
+-- ROWS(n) expands to as many rows of n values as there are.
 
 -- name: find_host
 -- The number of a host.
 SELECT host FROM push_hosts WHERE name = ?1;
 
 -- name: add_host
--- A number for a host that has none yet.
+-- Give a host its number.
 INSERT INTO push_hosts (name) VALUES (?1) RETURNING host;
 
 -- name: drop_hosts
--- Forget hosts, by a JSON array of their numbers, that have no webhooks left.
+-- Delete hosts, by a JSON array of their numbers, that have no webhooks left.
 DELETE FROM push_hosts WHERE host IN (SELECT value FROM json_each(?1))
     AND NOT EXISTS (SELECT 1 FROM push_configs c WHERE c.host = push_hosts.host);
 
@@ -19,7 +19,7 @@ DELETE FROM push_hosts WHERE host IN (SELECT value FROM json_each(?1))
 UPDATE tasks SET pushed = 1 WHERE id = ?1 RETURNING task;
 
 -- name: add_webhooks
--- Webhooks that are new, each with when it is due and whether with a large delivery.
+-- New webhooks, each with its due time and whether its first delivery is large.
 INSERT INTO push_configs (config, task, id, host, settings, due_ms, large) VALUES ROWS(7);
 
 -- name: find_webhook
@@ -27,11 +27,11 @@ INSERT INTO push_configs (config, task, id, host, settings, due_ms, large) VALUE
 SELECT config, host FROM push_configs WHERE task = ?1 AND id = ?2;
 
 -- name: replace_webhook
--- Another host and other settings for a webhook; what is owed to it stays in its order.
+-- Change the host and the settings of a webhook. Its pending deliveries stay in their order.
 UPDATE push_configs SET host = ?2, settings = ?3, stopped = 0 WHERE config = ?1;
 
 -- name: remove_webhook
--- Forget a webhook of a task.
+-- Delete a webhook of a task.
 DELETE FROM push_configs WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND id = ?2 RETURNING task, config, host;
 
 -- name: unmark_pushed
@@ -39,11 +39,11 @@ DELETE FROM push_configs WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND
 UPDATE tasks SET pushed = 0 WHERE task = ?1 AND NOT EXISTS (SELECT 1 FROM push_configs WHERE task = ?1);
 
 -- name: delete_owed
--- What is owed to a webhook.
+-- Delete the deliveries of a webhook.
 DELETE FROM deliveries WHERE config = ?1;
 
 -- name: stop_webhook
--- Nothing more is owed to a webhook.
+-- Stop a webhook: it gets no more deliveries.
 UPDATE push_configs SET stopped = 1, due_ms = NULL, claimed = NULL, retries = 0 WHERE config = ?1;
 
 -- name: settings
@@ -51,12 +51,13 @@ UPDATE push_configs SET stopped = 1, due_ms = NULL, claimed = NULL, retries = 0 
 SELECT settings FROM push_configs WHERE task = (SELECT task FROM tasks WHERE id = ?1) ORDER BY config;
 
 -- name: webhooks
--- The webhooks of tasks that may be told something, as one JSON array of [task, id, config, host, idle, retries].
+-- The active webhooks of tasks, as one JSON array of [task, id, config, host, idle, retries].
 SELECT json_group_array(json_array(task, id, config, host, due_ms IS NULL, retries))
 FROM push_configs WHERE task IN (SELECT value FROM json_each(?1)) AND NOT stopped;
 
 -- name: merge
--- What waits behind the oldest of webhooks, by a JSON array of their numbers, and is not kept: something newer follows.
+-- Delete the deliveries behind the oldest one of each webhook, by a JSON array of their numbers, except kept ones and one in
+-- flight: newer ones follow.
 DELETE FROM deliveries WHERE delivery IN (
     SELECT d.delivery FROM json_each(?1) j CROSS JOIN push_configs c ON c.config = j.value
         CROSS JOIN deliveries d ON d.config = c.config AND d.dead = 0 AND NOT d.kept AND d.delivery IS NOT c.claimed
@@ -64,7 +65,7 @@ DELETE FROM deliveries WHERE delivery IN (
                 ORDER BY o.delivery LIMIT 1));
 
 -- name: merge_waiting
--- The same of webhooks whose oldest has just failed: of those that are not kept, the newest stays.
+-- The same for webhooks whose oldest delivery has just failed: of those that are not kept, the newest stays.
 DELETE FROM deliveries WHERE delivery IN (
     SELECT d.delivery FROM json_each(?1) j CROSS JOIN deliveries d ON d.config = j.value AND d.dead = 0 AND NOT d.kept
         AND d.delivery > (SELECT o.delivery FROM deliveries o WHERE o.config = j.value AND o.dead = 0
@@ -73,25 +74,25 @@ DELETE FROM deliveries WHERE delivery IN (
             ORDER BY n.delivery DESC LIMIT 1));
 
 -- name: add_deliveries
--- What is owed from now on.
+-- New pending deliveries.
 INSERT INTO deliveries (config, seq, part, kept, made_ms, id, traceparent, dialect, body) VALUES ROWS(9);
 
 -- name: wake_webhooks
--- Idle webhooks, by a JSON array of their numbers, are due, with a large delivery or not.
+-- Make idle webhooks due, by a JSON array of their numbers, with a large delivery or not.
 UPDATE push_configs SET due_ms = ?2, large = ?3 WHERE config IN (SELECT value FROM json_each(?1)) AND due_ms IS NULL;
 
 -- name: wake_hosts
--- Hosts are due at a time, or earlier.
+-- Make hosts due at a time, unless they are due earlier.
 UPDATE push_hosts SET due_ms = v.column2 FROM (VALUES ROWS(2)) v
 WHERE push_hosts.host = v.column1 AND (push_hosts.due_ms IS NULL OR push_hosts.due_ms > v.column2);
 
 -- name: wake_hosts_large
--- The same with large deliveries.
+-- The same for large deliveries.
 UPDATE push_hosts SET large_ms = v.column2 FROM (VALUES ROWS(2)) v
 WHERE push_hosts.host = v.column1 AND (push_hosts.large_ms IS NULL OR push_hosts.large_ms > v.column2);
 
 -- name: align_hosts
--- Hosts, by a JSON array of their numbers, are due when the first of their webhooks is.
+-- Make hosts, by a JSON array of their numbers, due when the first of their webhooks is.
 UPDATE push_hosts SET
     due_ms = (SELECT c.due_ms FROM push_configs c
         WHERE c.host = push_hosts.host AND c.large = 0 AND c.due_ms IS NOT NULL ORDER BY c.due_ms LIMIT 1),
@@ -100,15 +101,15 @@ UPDATE push_hosts SET
 WHERE host IN (SELECT value FROM json_each(?1));
 
 -- name: due_hosts
--- Hosts of a lane that are due, the longest first, but for those whose names are in a JSON array; as one JSON array of
--- [number, name, 0]. The lane counts as given in the statement, so that the index is walked in its order.
+-- Due hosts of a lane, the longest due first, except those whose names are in a JSON array; as one JSON array of
+-- [number, name, 0]. The lane is a fixed value of the statement, so that the index is walked in its order.
 SELECT json_group_array(json_array(host, name, 0)) FROM (
     SELECT host, name FROM push_hosts INDEXED BY push_hosts_due
     WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) ORDER BY due_ms LIMIT ?4);
 
 -- name: any_due_hosts
--- The same of hosts that are due with small deliveries, as [number, name, 0], or with large ones, as [number, name, 1]; of
--- the latter others are left out, by another JSON array.
+-- The same for hosts that are due with small deliveries, as [number, name, 0], or with large ones, as [number, name, 1].
+-- Another JSON array excludes hosts for the latter.
 SELECT json_group_array(json_array(host, name, large)) FROM (
     SELECT * FROM (SELECT host, name, due_ms, 0 AS large FROM push_hosts INDEXED BY push_hosts_due
         WHERE lane = ?1 AND due_ms <= ?2 AND name NOT IN (SELECT value FROM json_each(?3)) ORDER BY due_ms LIMIT ?4)
@@ -118,8 +119,8 @@ SELECT json_group_array(json_array(host, name, large)) FROM (
     ORDER BY due_ms LIMIT ?4);
 
 -- name: due_deliveries
--- The oldest of each webhook that is due, of hosts by a JSON array of [number, 0 or 1: with large ones], so many of each, so
--- many in all. Large bodies are left out.
+-- The oldest delivery of each due webhook, for hosts in a JSON array of [number, 0 or 1 for large ones]: at most ?3 for each
+-- host, at most ?4 in all. Large bodies are left out.
 SELECT c.config, length(d.body), d.delivery, t.id, s.agent, h.name, c.settings, d.id, c.id, d.seq, d.part, d.kept, d.dialect,
     CASE WHEN length(d.body) <= 16384 THEN d.body END, d.traceparent, d.attempts, d.made_ms
 FROM json_each(?1) j CROSS JOIN push_configs c ON c.config IN (
@@ -132,8 +133,8 @@ FROM json_each(?1) j CROSS JOIN push_configs c ON c.config IN (
 LIMIT ?4;
 
 -- name: behind
--- What is owed behind deliveries, by a JSON array of [webhook, delivery], so many of each, in order; large bodies are left out.
--- The first value is the place in the array.
+-- The pending deliveries behind others, by a JSON array of [webhook, delivery], at most ?2 for each, in order. Large bodies
+-- are left out. The first value is the index in the array.
 SELECT j.key, d.delivery, d.id, d.seq, d.part, d.kept, d.dialect, CASE WHEN length(d.body) <= 16384 THEN d.body END,
     d.traceparent, d.attempts, d.made_ms
 FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery IN (SELECT o.delivery FROM deliveries o
@@ -141,7 +142,7 @@ FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery IN (SELECT o.delivery
 ORDER BY j.key, d.delivery;
 
 -- name: owes
--- The webhook that a delivery is owed to.
+-- The settings of the webhook of a delivery.
 SELECT c.settings FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config WHERE d.delivery = ?1;
 
 -- name: body
@@ -149,18 +150,18 @@ SELECT c.settings FROM deliveries d CROSS JOIN push_configs c ON c.config = d.co
 SELECT body FROM deliveries WHERE delivery = ?1;
 
 -- name: claim_webhooks
--- What is in flight, and until when.
+-- Claim deliveries: mark for each webhook which one is in flight, and until when.
 UPDATE push_configs SET due_ms = v.column2, claimed = v.column3 FROM (VALUES ROWS(3)) v WHERE config = v.column1;
 
 -- name: void_claims
--- Nothing is in flight. Returns the hosts, and whether what was has been large.
+-- Void all claims. Returns the hosts, and whether the claimed delivery was large.
 UPDATE push_configs SET due_ms = ?1, claimed = NULL
 WHERE config IN (SELECT config FROM push_configs INDEXED BY push_configs_due WHERE due_ms IS NOT NULL AND claimed IS NOT NULL)
 RETURNING host, large;
 
 -- name: settling
--- How deliveries stand, by a JSON array of their numbers, as one JSON array of [number, webhook, what is in flight, its size,
--- host, lane, the oldest other that is owed, its size].
+-- The standings of deliveries, by a JSON array of their numbers, as one JSON array of [number, webhook, delivery in flight to
+-- the webhook, own size, host, lane, oldest other pending delivery, its size].
 SELECT json_group_array(json_array(d.delivery, d.config, c.claimed, length(d.body), c.host, h.lane, n.delivery,
     coalesce(length(n.body), 0)))
 FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead = 0
@@ -169,27 +170,27 @@ FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead 
         WHERE o.config = d.config AND o.dead = 0 AND o.delivery <> d.delivery ORDER BY o.delivery LIMIT 1);
 
 -- name: measure
--- Set right whether the oldest that is owed to webhooks is large, by a JSON array of their numbers. Returns their hosts.
+-- Correct `large` of webhooks, by a JSON array of their numbers, after their oldest delivery. Returns their hosts.
 UPDATE push_configs SET large = coalesce((SELECT length(o.body) > 16384 FROM deliveries o
     WHERE o.config = push_configs.config AND o.dead = 0 ORDER BY o.delivery LIMIT 1), 0)
 WHERE config IN (SELECT value FROM json_each(?1)) RETURNING host;
 
 -- name: delete_deliveries
--- Deliveries, by a JSON array of their numbers.
+-- Delete deliveries, by a JSON array of their numbers.
 DELETE FROM deliveries WHERE delivery IN (SELECT value FROM json_each(?1));
 
 -- name: fail_deliveries
--- Another attempt has failed; those that are dead stay so.
+-- Count a failed attempt of deliveries, and note the reason and whether they are dead now.
 UPDATE deliveries SET attempts = attempts + 1, dead = v.column2, reason = v.column3 FROM (VALUES ROWS(3)) v
 WHERE delivery = v.column1;
 
 -- name: free_webhooks
--- What is owed to webhooks is due then, the oldest has failed before, is large; nothing is in flight.
+-- End the claims of webhooks: set when each is due, and whether its oldest delivery has failed before and is large.
 UPDATE push_configs SET due_ms = v.column2, retries = v.column3, large = v.column4, claimed = NULL
 FROM (VALUES ROWS(4)) v WHERE config = v.column1;
 
 -- name: change_lanes
--- How hosts have done.
+-- Move hosts to lanes.
 UPDATE push_hosts SET lane = v.column2 FROM (VALUES ROWS(2)) v WHERE push_hosts.host = v.column1;
 
 -- name: next_due
@@ -200,7 +201,7 @@ SELECT min(due_ms) FROM (SELECT min(due_ms) AS due_ms FROM push_hosts WHERE lane
     UNION ALL SELECT min(large_ms) FROM push_hosts WHERE large_ms IS NOT NULL);
 
 -- name: owed
--- Deliveries by number, without their bodies. WHICH stands for whether they are dead.
+-- Deliveries by number, without their bodies. WHICH is replaced by the condition on `dead`.
 SELECT d.delivery, d.id, t.id, s.agent, c.id, c.settings, d.seq, d.attempts, d.dead,
     CASE WHEN d.dead = 0 AND d.delivery = (SELECT o.delivery FROM deliveries o WHERE o.config = d.config AND o.dead = 0
         ORDER BY o.delivery LIMIT 1) THEN c.due_ms END, d.made_ms, d.reason
@@ -209,44 +210,44 @@ FROM deliveries d CROSS JOIN push_configs c ON c.config = d.config CROSS JOIN ta
 WHERE d.delivery > ?1 WHICH ORDER BY d.delivery LIMIT ?2;
 
 -- name: owed_count
--- How many wait, and how many are dead.
+-- How many deliveries are pending, and how many are dead.
 SELECT (SELECT count(*) FROM deliveries) - dead, dead FROM (SELECT count(*) AS dead FROM deliveries WHERE dead = 1);
 
 -- name: last_dead
--- The newest delivery that is dead.
+-- The newest dead delivery.
 SELECT max(delivery) FROM deliveries WHERE dead = 1;
 
 -- name: some_dead
--- Dead deliveries of these numbers, by a JSON array, with their webhooks and these' hosts.
+-- Dead deliveries, by a JSON array of their numbers, with their webhooks and hosts.
 SELECT d.delivery, d.config, c.host FROM json_each(?1) j CROSS JOIN deliveries d ON d.delivery = j.value AND d.dead = 1
     CROSS JOIN push_configs c ON c.config = d.config;
 
 -- name: next_dead
--- So many dead deliveries that follow one, up to another.
+-- At most ?3 dead deliveries after ?1, up to ?2.
 SELECT d.delivery FROM deliveries d WHERE d.dead = 1 AND d.delivery > ?1 AND d.delivery <= ?2 ORDER BY d.delivery LIMIT ?3;
 
 -- name: revive
--- Dead deliveries, by a JSON array of their numbers, are owed again.
+-- Make dead deliveries pending again, by a JSON array of their numbers.
 UPDATE deliveries SET dead = 0, attempts = 0, reason = '' WHERE delivery IN (SELECT value FROM json_each(?1));
 
 -- name: wake_revived
--- Webhooks, by a JSON array of their numbers, to which something is owed again: due, unless something is in flight. Returns
--- their hosts, and whether the oldest that is owed is large.
+-- Make webhooks with revived deliveries due, by a JSON array of their numbers, unless a delivery is in flight. Returns
+-- their hosts, and whether the oldest pending delivery is large.
 UPDATE push_configs SET retries = 0, due_ms = CASE WHEN claimed IS NULL THEN ?2 ELSE due_ms END,
     large = (SELECT length(o.body) > 16384 FROM deliveries o WHERE o.config = push_configs.config AND o.dead = 0
         ORDER BY o.delivery LIMIT 1)
 WHERE config IN (SELECT value FROM json_each(?1)) RETURNING host, large;
 
 -- name: delete_task_owed
--- What is owed to the webhooks of a task.
+-- Delete the deliveries of the webhooks of a task.
 DELETE FROM deliveries WHERE config IN (SELECT config FROM push_configs WHERE task = ?1);
 
 -- name: delete_webhooks
--- The webhooks of a task.
+-- Delete the webhooks of a task.
 DELETE FROM push_configs WHERE task = ?1 RETURNING host;
 
 -- name: open_tasks
--- The scopes of an owner, and how many of its tasks have not ended, as one JSON array of [scope, tasks].
+-- The scopes of an owner with the number of their open tasks, as one JSON array of [scope, tasks].
 SELECT json_group_array(json_array(scope, n0 + n1 + n2 + n3)) FROM scopes WHERE owner = ?1;
 
 -- name: day_tasks
@@ -263,5 +264,5 @@ ON CONFLICT (day, owner) DO UPDATE SET tasks = tasks + excluded.tasks;
 SELECT 1 FROM quota_days WHERE day < ?1 LIMIT 1;
 
 -- name: delete_days
--- So many of the days before one.
+-- Delete at most ?2 of the days before ?1.
 DELETE FROM quota_days WHERE (day, owner) IN (SELECT day, owner FROM quota_days WHERE day < ?1 ORDER BY day LIMIT ?2);

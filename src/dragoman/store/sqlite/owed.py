@@ -1,8 +1,8 @@
-"""What writes do to webhooks and to what is owed to them; many at once in a few statements.
+"""Writes to webhooks and their pending deliveries, many at once in a few statements.
 
-Invariant: of a webhook `due_ms` is null exactly if nothing is owed to it, `large` says of which size the oldest is, and
-that time of its host is never later which is for that size. Only the oldest that is owed to it is ever claimed.
-Everything here runs inside a transaction of the writer's.
+Invariant: `due_ms` of a webhook is null exactly when it has no pending delivery. `large` gives the size class of its
+oldest one, and the host's due time for that class is never later than the webhook's. Only the oldest pending delivery
+is ever claimed. Everything here runs inside a writer's transaction.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,11 +24,11 @@ T = TypeVar("T")
 Row = tuple[object, ...]
 
 Begun = tuple[int, Webhook, Sequence[Delivery]]
-"""The number of a task, a webhook that it has not had, and what that is told at once."""
+"""The number of a task, a webhook that is new to it, and the first deliveries of that webhook."""
 
 
 class Told(Struct, frozen=True, array_like=True):
-    """A webhook that may be told something: `idle` and `retries` are 0 or 1."""
+    """A webhook that can get deliveries. `idle` and `retries` are 0 or 1."""
 
     task: int
     id: str
@@ -39,7 +39,7 @@ class Told(Struct, frozen=True, array_like=True):
 
 
 class Standing(Struct, frozen=True, array_like=True):
-    """How a delivery stands: `claimed` is what is in flight to its webhook, `other` the oldest other that is owed.
+    """The standing of a delivery: `claimed` is the one in flight to its webhook, `other` the oldest other pending one.
 
     Sizes are those of the bodies.
     """
@@ -55,7 +55,7 @@ class Standing(Struct, frozen=True, array_like=True):
 
 
 class _Wakes:
-    """When hosts are due, of which something has become due: with what is not large, and with what is."""
+    """The new due times of hosts, for small and for large deliveries."""
 
     def __init__(self) -> None:
         self._due: tuple[dict[int, int], dict[int, int]] = ({}, {})
@@ -72,7 +72,7 @@ class _Wakes:
 
 
 def _add_webhooks(tables: Tables, begun: Sequence[Begun], now_ms: int, wakes: _Wakes) -> list[Row]:
-    """Keep webhooks that are new, due at once if they are told something; returns the rows of what is owed to them."""
+    """Insert new webhooks, due at once if they have deliveries. Returns the rows of these deliveries."""
     webhooks: list[Row] = []
     rows: list[Row] = []
     for task, webhook, deliveries in begun:
@@ -90,7 +90,7 @@ def _add_webhooks(tables: Tables, begun: Sequence[Begun], now_ms: int, wakes: _W
 
 
 def keep_webhook(tables: Tables, task_id: str, webhook: Webhook) -> int:
-    """Keep a webhook of any task, in place of one of its id. Returns the task's number, 0 if there is no such task."""
+    """Store a webhook of a task, in place of one with its id. Returns the task's number, 0 if there is no such task."""
     cursor, sql = tables.cursor, tables.sql
     task = cursor.execute(sql["mark_pushed"], (task_id,)).get
     if task is None:
@@ -109,7 +109,7 @@ def keep_webhook(tables: Tables, task_id: str, webhook: Webhook) -> int:
 
 
 def register(tables: Tables, write: Registering, now_ms: int) -> Unknown | None:
-    """Keep a webhook, and what it is told at once."""
+    """Store a webhook and its first deliveries."""
     task = keep_webhook(tables, write.id, write.webhook)
     if not task:
         return Unknown(write.id)
@@ -118,7 +118,7 @@ def register(tables: Tables, write: Registering, now_ms: int) -> Unknown | None:
 
 
 def remove(tables: Tables, write: Removal) -> bool:
-    """Forget a webhook and what is owed to it."""
+    """Delete a webhook and its deliveries."""
     cursor, sql = tables.cursor, tables.sql
     found = cursor.execute(sql["remove_webhook"], (write.id, write.config_id)).get
     if found is None:
@@ -131,16 +131,16 @@ def remove(tables: Tables, write: Removal) -> bool:
 
 
 def remove_all(tables: Tables, task: int) -> None:
-    """Forget the webhooks of a task that is gone, and what is owed to them."""
+    """Delete the webhooks of a task that is gone, and their deliveries."""
     tables.cursor.execute(tables.sql["delete_task_owed"], (task,))
     _drop_hosts(tables, {host for (host,) in _rows(tables, "delete_webhooks", task)})
 
 
 def owe(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, begun: Sequence[Begun] = ()) -> None:
-    """Write deliveries of tasks, in order; those for a webhook that is not there, or has stopped, are left out.
+    """Write deliveries of tasks, in order, except those for a webhook that does not exist or has stopped.
 
-    Behind one that has failed before only the newest is kept of those that tell of no end. `begun` are webhooks of
-    tasks that are new: of these nothing need be read.
+    Behind a delivery that has failed before, only the newest of those that are not `kept` stays. `begun` holds webhooks
+    of new tasks, about which nothing need be read.
     """
     wakes = _Wakes()
     rows = _add_webhooks(tables, begun, now_ms, wakes) if begun else []
@@ -152,7 +152,7 @@ def owe(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, begu
 
 
 def _owed_rows(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, wakes: _Wakes) -> list[Row]:
-    """The rows of deliveries for webhooks that are there; those of them that were idle are due."""
+    """Build the rows of deliveries to existing webhooks, and make those webhooks due that were idle."""
     found = _read(tables, "webhooks", {task for task, _ in owing}, list[Told])
     webhooks = {(told.task, told.id): told for told in found}
     rows: list[Row | None] = []
@@ -196,12 +196,12 @@ def _row(config: int, delivery: Delivery, now_ms: int) -> Row:
 
 
 def reclaim(tables: Tables, now_ms: int) -> None:
-    """What was in flight is due now."""
+    """Make every delivery that was in flight due now."""
     _wake(tables, set(_rows(tables, "void_claims", now_ms)), now_ms)
 
 
 def settle(tables: Tables, writes: Iterable[Settlement], now_ms: int) -> None:
-    """Write what became of attempts. Two of one webhook are settled one after the other."""
+    """Write the outcomes of attempts. Two of one webhook are settled one after the other."""
     waiting = list(writes)
     before = [number for write in waiting for number in write.settled.before]
     if before:
@@ -211,7 +211,7 @@ def settle(tables: Tables, writes: Iterable[Settlement], now_ms: int) -> None:
 
 
 def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> list[Settlement]:
-    """Settle the first of each webhook; returns the rest. What waits behind one that failed is merged (see `owe`)."""
+    """Settle the first of each webhook, and return the rest. Deliveries behind a failed one are merged (see `owe`)."""
     numbers = {write.settled.number for write in writes}
     standings = {standing.number: standing for standing in _read(tables, "settling", numbers, list[Standing])}
     rest: list[Settlement] = []
@@ -235,7 +235,7 @@ def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> l
         if claimed in one.before:
             claimed = one.number
         if claimed != one.number and one.outcome in ("retry", "dead"):
-            continue  # its claim ran out; whoever claimed it next told what became of it
+            continue  # its claim ran out, and the next claimant settled it
         before = lanes.get(host, standing.lane)
         lane = _lane(one, Lane(before))
         if lane != before:
@@ -276,7 +276,7 @@ def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> l
 
 
 def revive(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
-    """Owe again what is dead of these."""
+    """Make the dead ones of these deliveries pending again."""
     found = _rows(tables, "some_dead", _numbers(numbers))
     if found:
         tables.cursor.execute(tables.sql["revive"], (_numbers(number for number, _, _ in found),))
@@ -286,14 +286,14 @@ def revive(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:
 
 
 def drop(tables: Tables, numbers: Sequence[int]) -> int:
-    """Forget what is dead of these."""
+    """Delete the dead ones of these deliveries."""
     found = _rows(tables, "some_dead", _numbers(numbers))
     tables.cursor.execute(tables.sql["delete_deliveries"], (_numbers(number for number, _, _ in found),))
     return len(found)
 
 
 def _wake(tables: Tables, places: Iterable[tuple[int, int]], now_ms: int) -> None:
-    """Hosts, each with whether it is with what is large, are due now."""
+    """Make hosts due now, each for its small (0) or large (1) deliveries."""
     wakes = _Wakes()
     for host, large in places:
         wakes.add(host, now_ms, SMALL_BYTES_MAX + large)
@@ -313,13 +313,13 @@ def _host(tables: Tables, name: str) -> int:
 
 
 def _drop_hosts(tables: Tables, hosts: Iterable[int]) -> None:
-    """Forget those that have no webhooks left; nothing but the writer adds or forgets hosts."""
+    """Delete the hosts that have no webhooks left. Only the writer adds or deletes hosts."""
     tables.hosts.clear()
     tables.cursor.execute(tables.sql["drop_hosts"], (_numbers(hosts),))
 
 
 def _lane(settled: Settled, lane: Lane) -> Lane:
-    """How its host has done, after that."""
+    """The lane of the host after this outcome."""
     if settled.outcome in ("delivered", "gone"):
         return Lane.HEALTHY
     if not settled.reached:
@@ -328,7 +328,7 @@ def _lane(settled: Settled, lane: Lane) -> Lane:
 
 
 def _read(tables: Tables, name: str, numbers: Iterable[int], form: type[T]) -> T:
-    """What a statement says in one row about the rows of these numbers."""
+    """Run a statement that returns one JSON row about the rows with these numbers, and decode it."""
     return msgspec.json.decode(str(tables.cursor.execute(tables.sql[name], (_numbers(numbers),)).get), type=form)
 
 

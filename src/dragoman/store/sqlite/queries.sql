@@ -1,16 +1,16 @@
--- What the driver says to SQLite. Positional values are in the order of their numbers.
--- ROWS(n) is written out for as many rows of n values as there are.
+-- The statements of the driver. Positional values are in the order of their numbers.
+-- ROWS(n) expands to as many rows of n values as there are.
 
 -- name: find_scope
 -- The number of an owner with an agent.
 SELECT scope FROM scopes WHERE owner = ?1 AND agent = ?2;
 
 -- name: add_scope
--- A number for an owner with an agent that has none yet.
+-- Give an owner with an agent its number.
 INSERT INTO scopes (owner, agent) VALUES (?1, ?2) RETURNING scope;
 
 -- name: last_numbers
--- Where the numbering of tasks, files and webhooks goes on.
+-- The highest numbers of tasks, files and webhooks.
 SELECT coalesce((SELECT max(task) FROM tasks), 0), coalesce((SELECT max(file) FROM files), 0),
     coalesce((SELECT max(config) FROM push_configs), 0);
 
@@ -19,11 +19,11 @@ SELECT coalesce((SELECT max(task) FROM tasks), 0), coalesce((SELECT max(file) FR
 SELECT task_id, digest, seq, answer FROM calls WHERE key = ?1 AND expires_ms > ?2;
 
 -- name: forget_call
--- A call came to nothing: another takes its place.
+-- Delete a call whose task was refused, so that another can replace it.
 DELETE FROM calls WHERE key = ?1 AND task_id = ?2;
 
 -- name: add_calls
--- Remember calls. One that is known and not expired stays as it is, which `changes()` shows. The last value is the time.
+-- Remember calls. A known call that has not expired stays unchanged, which `changes()` shows. The last value is the time.
 INSERT INTO calls (key, digest, task_id, seq, answer, expires_ms) VALUES ROWS(6)
 ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = excluded.task_id, seq = excluded.seq,
     answer = excluded.answer, expires_ms = excluded.expires_ms
@@ -35,7 +35,7 @@ INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holde
     pushed) VALUES ROWS(13);
 
 -- name: add_pages
--- What this commit adds to logs.
+-- The pages that this commit adds to logs.
 INSERT INTO pages (task, first_seq, last_seq, events) VALUES ROWS(4);
 
 -- name: put_snapshots
@@ -43,11 +43,11 @@ INSERT INTO pages (task, first_seq, last_seq, events) VALUES ROWS(4);
 INSERT OR REPLACE INTO snapshots (task, seq, record) VALUES ROWS(3);
 
 -- name: add_file
--- The bytes of one file; it may have come with an earlier write.
+-- The bytes of one file, which an earlier write may have inserted.
 INSERT OR IGNORE INTO files (file, task, digest, bytes) VALUES (?1, ?2, ?3, ?4);
 
 -- name: append
--- The guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq the caller decided upon.
+-- The guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq on which the caller decided.
 -- ?1 id, ?2 events, ?3 state, ?4 status_ms, ?5 leases (0 or 1), ?6 holder, ?7 lease ends, ?8 bytes, ?9 snapshot follows,
 -- ?10 files follow, ?11 epoch or null, ?12 expected seq or null.
 UPDATE tasks SET seq = seq + ?2, state = ?3, status_ms = ?4, epoch = epoch + ?5,
@@ -67,8 +67,8 @@ WHERE tasks.task = v.column1 AND tasks.state < 4
     AND (v.column12 IS NULL OR tasks.seq = v.column12);
 
 -- name: extend_together
--- The same for appends that leave state, its time and the lease as they are, as those of chunks do: what is indexed is not
--- named here, as SQLite writes the entries of what is anew even where it stays the same.
+-- The same for appends that change neither the state, nor its time, nor the lease, such as those of chunks. Indexed columns
+-- are left out, because SQLite rewrites the index entries of an assigned column even if its value stays the same.
 UPDATE tasks SET seq = tasks.seq + v.column2,
     log_bytes = CASE WHEN v.column4 THEN 0 ELSE tasks.log_bytes + v.column3 END, files = tasks.files | v.column5
 FROM (VALUES ROWS(7)) v
@@ -77,17 +77,17 @@ WHERE tasks.task = v.column1 AND tasks.state < 4
     AND (v.column7 IS NULL OR tasks.seq = v.column7);
 
 -- name: standings
--- How many tasks stand, as one JSON array of [id, standing].
+-- The standings of many tasks, as one JSON array of [id, standing].
 SELECT json_group_array(json_array(id,
     json_array(task, scope, context, state, seq, epoch, holder IS NOT NULL, status_ms)))
 FROM tasks WHERE id IN (SELECT value FROM json_each(?1));
 
 -- name: standing
--- What decides about an append, and where its counters are.
+-- The standing of a task: the values that decide about an append, and the place of its counters.
 SELECT task, scope, context, state, seq, epoch, holder IS NOT NULL, status_ms FROM tasks WHERE id = ?1;
 
 -- name: request_cancel
--- Mark that the task's run shall stop; not if it has ended.
+-- Mark that the task's run shall stop, unless the task has ended.
 UPDATE tasks SET cancel = 1 WHERE id = ?1 AND state < 4 AND cancel = 0;
 
 -- name: count_scope
@@ -103,15 +103,15 @@ ON CONFLICT (scope, context) DO UPDATE SET n0 = n0 + excluded.n0, n1 = n1 + excl
     n3 = n3 + excluded.n3, n4 = n4 + excluded.n4, n5 = n5 + excluded.n5, n6 = n6 + excluded.n6, n7 = n7 + excluded.n7;
 
 -- name: drop_context
--- Forget a context that has no tasks left.
+-- Delete a context that has no tasks left.
 DELETE FROM contexts WHERE scope = ?1 AND context = ?2 AND n0 + n1 + n2 + n3 + n4 + n5 + n6 + n7 = 0;
 
 -- name: probe
--- Something of no meaning.
+-- A meaningless write, to see whether writes work.
 INSERT OR REPLACE INTO probes (probe, written_ms) VALUES (1, ?1);
 
 -- name: load
--- A task's row, its snapshot if it has one, and a row for every page that follows that. Snapshots end where a page ends.
+-- A task's row, its snapshot if it has one, and a row for every page after the snapshot, which ends where a page ends.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
     s.record, p.first_seq, p.events, t.pushed
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
@@ -127,7 +127,7 @@ FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
 WHERE t.task = ?1 ORDER BY p.first_seq;
 
 -- name: size
--- How many bytes a task's snapshot, the pages behind it and its files have. No content is read.
+-- The size in bytes of a task's snapshot, the pages after it and its files. No content is read.
 SELECT t.log_bytes + coalesce((SELECT length(record) FROM snapshots s WHERE s.task = t.task), 0)
     + CASE WHEN t.files THEN coalesce((SELECT sum(length(bytes)) FROM files f WHERE f.task = t.task), 0) ELSE 0 END
 FROM tasks t WHERE t.id = ?1;
@@ -137,7 +137,7 @@ FROM tasks t WHERE t.id = ?1;
 SELECT head, seq, state FROM tasks WHERE id = ?1;
 
 -- name: pages_after
--- The pages that hold what follows a seq, in order.
+-- The pages with the events after a seq, in order.
 SELECT first_seq, events FROM pages
 WHERE task = ?1 AND first_seq >= coalesce((SELECT max(first_seq) FROM pages WHERE task = ?1 AND first_seq <= ?2 + 1), 0)
     AND last_seq > ?2
@@ -158,11 +158,11 @@ SELECT task, files FROM tasks WHERE id = ?1;
 SELECT bytes FROM files WHERE file = ?1;
 
 -- name: equal_files
--- Files of a task that may have the same bytes as one that is on its way in.
+-- A file of a task that may have the same bytes as one about to be written.
 SELECT file, bytes FROM files WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND digest = ?2 LIMIT 1;
 
 -- name: list_states
--- A page of one state of a scope; one arm of a merge, or all of it. BOUNDS stands for what the query bounds.
+-- A page of one state of a scope: one arm of a merge, or all of it. BOUNDS is replaced by the bounds of the query.
 SELECT task, status_ms, id FROM tasks INDEXED BY tasks_by_scope WHERE scope = :scope AND state = STATE BOUNDS;
 
 -- name: list_context_states
@@ -175,11 +175,11 @@ WHERE scope = :scope AND context = :context AND state = STATE BOUNDS;
 ORDER BY status_ms DESC, id DESC LIMIT :limit OFFSET :offset;
 
 -- name: bound_after
--- Only tasks whose status is not older.
+-- Only tasks whose status is not older than a time.
 AND status_ms >= :after_ms;
 
 -- name: bound_before
--- Only what follows the last task of the page before.
+-- Only the tasks after the last one of the previous page.
 AND (status_ms, id) < (:before_ms, :before_id);
 
 -- name: scope_counts
@@ -191,7 +191,7 @@ SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM scopes WHERE scope = ?1;
 SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM contexts WHERE scope = ?1 AND context = ?2;
 
 -- name: count_after
--- How many tasks of a state have a status that is not older; counted in the index.
+-- How many tasks of a state have a status not older than a time. Counted in the index.
 SELECT count(*) FROM tasks INDEXED BY tasks_by_scope WHERE scope = :scope AND state = :state AND status_ms >= :after_ms;
 
 -- name: count_context_after
@@ -200,49 +200,49 @@ SELECT count(*) FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= :after_ms;
 
 -- name: unfinished
--- Tasks that are queued, running or held, oldest first. Asked once, at the start: the counters say which scopes have any,
--- and an index of its own would cost every task two writes.
+-- Tasks that are queued, running or held, oldest first. Read once, at the start. The counters tell which scopes have any;
+-- a separate index would cost every task two writes.
 SELECT t.task FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND (t.state < 2 OR t.holder IS NOT NULL) ORDER BY t.task;
 
 -- name: asking
--- Heads of interrupted tasks that may have a parent: a head without one does not name the field. Asked once, at the start.
+-- Heads of interrupted tasks that may have a parent: a head without one lacks the field. Read once, at the start.
 SELECT head FROM tasks INDEXED BY tasks_aging
 WHERE state > 1 AND (state > 3) + pruned = 0 AND instr(head, CAST('parent' AS BLOB)) > 0 ORDER BY task;
 
 -- name: oldest_calls
--- The calls at the front, and when they expire.
+-- The oldest calls, and when they expire.
 SELECT call, expires_ms FROM calls ORDER BY call LIMIT ?1;
 
 -- name: sweep_tasks
--- Tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) whose status is older, oldest first.
+-- Tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than a time, oldest first.
 SELECT task, scope, context, state, status_ms, seq FROM tasks INDEXED BY tasks_aging
 WHERE state > 1 AND (state > 3) + pruned = ?1 AND status_ms < ?2 ORDER BY status_ms LIMIT ?3;
 
 -- name: delete_task
--- A task that still is what it was when it was found too old.
+-- Delete a task, unless it has changed since the sweep found it.
 DELETE FROM tasks WHERE task = ?1 AND state = ?2 AND seq = ?3 RETURNING pushed;
 
 -- name: prune_task
--- Mark that the log of a terminal task goes.
+-- Mark that the log of a terminal task is deleted.
 UPDATE tasks SET pruned = 1 WHERE task = ?1 AND state > 3 AND pruned = 0;
 
 -- name: prune_pages
--- The log of a terminal task. One that has no snapshot keeps it: there is nothing else to read it from.
+-- Delete the log of a terminal task. A task without a snapshot keeps its log, since it could not be read otherwise.
 DELETE FROM pages WHERE task = ?1 AND EXISTS (SELECT 1 FROM snapshots s, tasks t WHERE s.task = ?1 AND t.task = ?1 AND t.pruned);
 
 -- name: delete_pages
--- The log of a task.
+-- Delete the log of a task.
 DELETE FROM pages WHERE task = ?1;
 
 -- name: delete_snapshot
--- The snapshot of a task.
+-- Delete the snapshot of a task.
 DELETE FROM snapshots WHERE task = ?1;
 
 -- name: delete_files
--- The files of a task.
+-- Delete the files of a task.
 DELETE FROM files WHERE task = ?1;
 
 -- name: delete_calls
--- Calls, by a JSON array of their numbers, that still are expired.
+-- Delete calls, by a JSON array of their numbers, that are still expired.
 DELETE FROM calls WHERE call IN (SELECT value FROM json_each(?1)) AND expires_ms <= ?2;

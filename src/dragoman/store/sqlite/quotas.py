@@ -1,4 +1,4 @@
-"""How many tasks an owner has, as far as the transaction under way has come.
+"""Quotas: counts the tasks of owners within the transaction under way.
 
 Invariant: an owner without a quota costs nothing here.
 """
@@ -11,7 +11,7 @@ from dragoman.store.sqlite.tables import Tables
 
 
 class Room:
-    """What owners have used of their quotas; good as long as tasks are only added, and each is told of."""
+    """The used quotas of owners. Valid as long as tasks are only added, and each is reported to `take`."""
 
     def __init__(self, tables: Tables) -> None:
         self._tables = tables
@@ -19,7 +19,7 @@ class Room:
         self._made: dict[tuple[int, str], int] = {}
 
     def refusal(self, owner: str, quota: Quota | None) -> OverQuota | None:
-        """Why that owner may have no further task."""
+        """Why the owner may have no further task; None if it may."""
         if quota is None:
             return None
         if quota.max_open_tasks:
@@ -36,7 +36,7 @@ class Room:
         return None
 
     def take(self, owner: str, quota: Quota | None, state: int) -> None:
-        """That owner has one more, in that state; counted for its day, if days are limited."""
+        """Count one more task of the owner, in `state`, and for its day if days are limited."""
         if owner in self._open and state < TERMINAL_FROM:
             self._open[owner] += 1
         if quota is not None and quota.max_daily_tasks:

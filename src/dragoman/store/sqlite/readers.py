@@ -1,4 +1,4 @@
-"""A few threads with a connection each, for reads that are too long for the loop.
+"""Readers: a few threads with a connection each, for reads that are too long for the loop.
 
 Invariant: a connection is used by one job at a time.
 """
@@ -21,7 +21,7 @@ class Readers:
     """The threads and their connections."""
 
     THREADS = 2
-    """One long listing leaves one thread for the tails of streams; more would only compete for the interpreter."""
+    """During one long listing, one thread is left for the tails of streams. More would only compete for the GIL."""
 
     def __init__(self, reads: Sequence[Reads], location: Location) -> None:
         self._location = location
@@ -32,7 +32,7 @@ class Readers:
         self._pool = ThreadPoolExecutor(len(reads), thread_name_prefix="store-reader")
 
     async def run(self, job: Callable[[Reads], T]) -> T:
-        """What `job` returns, given a connection, on a thread of these. Raises StoreError if SQLite cannot read."""
+        """Run `job` with a connection on one of the threads. Raises StoreError if SQLite cannot read."""
         try:
             return await asyncio.get_running_loop().run_in_executor(self._pool, self._job, job)
         except apsw.Error as error:

@@ -1,6 +1,6 @@
-"""Reading tasks and logs through one connection.
+"""Reads: reads tasks and logs through one connection.
 
-Invariant: what is read of a task is of one moment: a read that takes several statements is one transaction.
+Invariant: every read of a task sees one moment: a read of several statements is one transaction.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -25,11 +25,11 @@ Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | N
 
 
 Learn = Callable[[str, int, bytes], None]
-"""Told of each file that was read: the task's id, the file's number, the bytes."""
+"""Called with each file that was read: the task's id, the file's number, the bytes."""
 
 
 class Reads:
-    """A connection that only reads. Not to be used by two threads at once."""
+    """A read-only connection. Not to be used by two threads at once."""
 
     def __init__(
         self, connection: apsw.Connection, sql: dict[str, str], codec: Codec, gate: AbstractContextManager[object]
@@ -42,7 +42,7 @@ class Reads:
 
     @contextmanager
     def moment(self) -> Iterator[None]:
-        """Every statement within sees the same state of the store."""
+        """A context in which every statement sees the same state of the store."""
         with self._gate:
             self.cursor.execute("BEGIN")
             try:
@@ -51,7 +51,7 @@ class Reads:
                 self.cursor.execute("COMMIT")
 
     def point(self, name: str, values: Sequence[Any] = ()) -> Any:
-        """The one row that a statement finds, as a tuple or its only value, or None."""
+        """Return the one row that a statement finds, as a tuple or its only value, or None."""
         with self._gate:
             return self.cursor.execute(self.sql[name], values).get
 
@@ -62,13 +62,13 @@ class Reads:
         return None if row is None else (self.codec.head(row[0]), row[1], STATES[row[2]])
 
     def recall(self, key: bytes, now_ms: int) -> Repeat | None:
-        """The call of that key, unless expired."""
+        """The earlier call with this key, unless it has expired."""
         with self._gate:
             found = self.cursor.execute(self.sql["find_call"], (key, now_ms)).get
         return None if found is None else repeat(found, self.codec)
 
     def load(self, task_id: str, learn: Learn | None = None) -> Stored | None:
-        """The task with all its bytes; of a live one `learn` is told them. One statement, if the task has no files."""
+        """The task with all its bytes, which `learn` gets if it is live. One statement if the task has no files."""
         with self._gate:
             rows = self._rows("load", task_id)
         if rows and rows[0][8]:
@@ -79,7 +79,7 @@ class Reads:
         return self.stored(rows, everywhere(kept_apart)) if rows else None
 
     def settings(self, task_id: str, decoder: msgspec.msgpack.Decoder[PushConfig]) -> tuple[PushConfig, ...]:
-        """The webhooks of the task, oldest first; one that cannot be read is none."""
+        """The webhooks of the task, oldest first. One that cannot be read is left out."""
         with self._gate:
             rows: list[Any] = self.cursor.execute(self.sql["settings"], (task_id,)).fetchall()
         found: list[PushConfig] = []
@@ -89,13 +89,13 @@ class Reads:
         return tuple(found)
 
     def equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
-        """The number under which the task has these bytes already."""
+        """The number under which the task already has these bytes, or None."""
         with self._gate:
             found = self.cursor.execute(self.sql["equal_files"], (task_id, digest)).get
         return found[0] if found is not None and found[1] == content else None
 
     def stored(self, rows: Sequence[Row], swaps: Swaps) -> Stored:
-        """A task from what `load` says, its parts swapped; within a moment if it has files."""
+        """Build a task from the rows of `load`, its parts swapped. Needs a `moment` if the task has files."""
         task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, _, _, pushed = rows[0]
         head = self.codec.head(head_bytes)
         snapshot: Record | None = None
@@ -129,9 +129,9 @@ class Reads:
     def by_number(
         self, numbers: Sequence[int], artifacts: Swap | None, history: Swap | None, max_bytes: int | None = None
     ) -> tuple[Stored, ...]:
-        """The tasks of these numbers, in their order; within a moment. No swap puts the bytes back.
+        """The tasks with these numbers, in their order, without the bytes of files. Needs a `moment`.
 
-        From the first one on that would make it more than `max_bytes` they are left out, but for the very first.
+        The list ends before the task that would take it past `max_bytes`, but has at least one.
         """
         found: list[Stored] = []
         size = 0
@@ -184,9 +184,9 @@ class Reads:
                 yield Logged(number, whole, size)
 
     def _logged_note(self, task: int, until: int) -> dict[str, str] | None:
-        """The note of a task as of seq `until`, read from the log.
+        """Read the note of a task as of seq `until` from the log.
 
-        It costs no more than the snapshot that lacks it: pages without a mark are not decoded.
+        It costs no more than the snapshot that lacks the note, because pages without a mark are not decoded.
         """
         pages = self.cursor.execute(self.sql["pages_with_notes"], (task, until, *NOTE_MARKS))
         return self.codec.note(page for (page,) in pages)
@@ -196,7 +196,7 @@ class Reads:
         return rows
 
     def fetching(self, task_id: str, learn: Learn | None) -> Swap:
-        """Puts the bytes of one task's files back, each read once; within a moment."""
+        """The swap that puts the bytes of one task's files back, each read once. Needs a `moment`."""
         fetched: dict[int, bytes] = {}
 
         def fetch(number: int) -> bytes:

@@ -1,7 +1,7 @@
-"""Recent: tasks that were read lately, as they were decoded.
+"""Recent: a cache of tasks that were read lately, decoded.
 
-Invariant: an entry goes before anybody learns that its task was written to, so what is found here is what a read of the
-file would find. This process is the only one that writes to the file (`connection.ProcessLock`).
+Invariant: an entry is dropped before anybody learns of a write to its task, so that an entry equals a read of the file.
+This process is the only one that writes to the file (`connection.ProcessLock`).
 """
 
 from typing import assert_never
@@ -25,12 +25,12 @@ TASKS_MAX = 1024
 """How many tasks are kept."""
 
 TASK_BYTES_MAX = 16_384
-"""A larger task is not kept, nor one with a conversation in its head: all together stay below 16 MB, some more once
-decoded."""
+"""A larger task is not cached, nor one with a conversation in its head. So the cache stays below 16 MB, a little more
+once decoded."""
 
 
 class Recent:
-    """Decoded tasks by id, the least recently read go first. Only for the loop."""
+    """Decoded tasks by id; the least recently read one is dropped first. Only for the loop."""
 
     __slots__ = ("_tasks",)
 
@@ -38,7 +38,7 @@ class Recent:
         self._tasks: dict[str, Stored] = {}
 
     def get(self, task_id: str) -> Stored | None:
-        """The task as last read, unless it was written to since."""
+        """The task as last read; None if it is not cached or was written to since."""
         stored = self._tasks.pop(task_id, None)
         if stored is not None:
             self._tasks[task_id] = stored  # now the newest
@@ -56,13 +56,13 @@ class Recent:
                 del self._tasks[next(iter(self._tasks))]
 
     def seen(self, task_id: str, seq: int) -> None:
-        """A reader thread saw the task at `seq`: it may know of a commit before the loop does."""
+        """Drop an entry older than `seq`. A reader thread may see a commit before the loop hears of it."""
         kept = self._tasks.get(task_id)
         if kept is not None and kept.seq < seq:
             del self._tasks[task_id]
 
     def written(self, write: Write) -> None:
-        """Something was written, or tried to be."""
+        """Drop the entry of a task that a write has changed, or may have."""
         match write:
             case Addition(id=task_id) | Stop(id=task_id) | Registering(id=task_id) | Removal(id=task_id):
                 self._tasks.pop(task_id, None)

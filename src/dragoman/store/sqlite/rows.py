@@ -1,6 +1,6 @@
-"""The values of the rows that writes make, and an earlier call from the row that it left.
+"""Rows: the values of the rows that writes insert, and the decoding of an earlier call.
 
-Invariant: pure. The order of the values is that of the statement they are for.
+Invariant: pure. The values are in the order of their statement.
 """
 
 from dragoman.store.api import Repeat
@@ -57,6 +57,6 @@ def extension_row(add: Addition) -> tuple[object, ...]:
 
 
 def repeat(found: tuple[str | None, bytes, int, bytes | None], codec: Codec) -> Repeat:
-    """An earlier call from its row."""
+    """Decode an earlier call from its row."""
     task_id, digest, seq, answer = found
     return Repeat(task_id, digest, seq, None if answer is None else codec.message(answer))

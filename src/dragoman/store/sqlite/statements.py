@@ -1,6 +1,6 @@
-"""The SQL of the driver, read from files in which every statement has a name and says what it is for.
+"""The SQL of the driver, read from files in which every statement has a name and a description.
 
-Invariant: SQL stands in these files and in the migrations, and nowhere else but for BEGIN, COMMIT and pragmas.
+Invariant: all SQL is in these files and in the migrations, except BEGIN, COMMIT and pragmas.
 """
 
 import re
@@ -11,7 +11,7 @@ ROWS = re.compile(r"ROWS\((\d+)\)")
 
 
 def read_statements(name: str = "queries.sql") -> dict[str, str]:
-    """Every statement of the file `name`, by its own name, without the comments."""
+    """Read every statement of the file `name`, by its own name, without the comments."""
     text = (files(__package__) / name).read_text(encoding="utf-8")
     _, *pieces = NAME.split(text)
     return {name: _bare(body) for name, body in zip(pieces[::2], pieces[1::2], strict=True)}

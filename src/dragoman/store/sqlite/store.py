@@ -55,7 +55,7 @@ class SqliteStore:
         self.audit: AuditTrail = AuditTable(self._open)
 
     async def open(self, holder: str | None) -> None:
-        """As the protocol says; leases of `holder`'s predecessors are void, `unfinished` has their tasks."""
+        """As the protocol says. Leases of earlier holders are void; `unfinished` returns their tasks."""
         location = self._location
         if location.path is None and holder is None:
             raise StoreError("store 'memory:' is in its server's own memory, where no other process reaches it")
@@ -85,7 +85,7 @@ class SqliteStore:
         self._opened = Opened(location, writer, reads, readers, beside=holder is None)
 
     async def close(self) -> None:
-        """Finish the writes under way, fold the WAL into the file, end the threads, let the file go."""
+        """Finish the writes under way, fold the WAL into the file, end the threads, and release the file."""
         if self._opened is None:
             return
         opened = self._opened
@@ -125,7 +125,7 @@ class SqliteStore:
         return self._submit(write, files)
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
-        """One transaction for row, log, snapshot and remembered call. A snapshot that would not fit is Moved."""
+        """One transaction for row, log, snapshot and remembered call. Raises Moved for a snapshot that does not fit."""
         expected, kept = append.expected_seq, append.snapshot
         if kept is not None:
             before = kept.seq - len(append.events)
@@ -161,11 +161,11 @@ class SqliteStore:
         return self._submit(write, files)
 
     async def request_cancel(self, task_id: str) -> None:
-        """A mark in the task's row."""
+        """Mark the task's row."""
         await self._writer.submit(Stop(task_id))
 
     async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
-        """A row without a task."""
+        """Insert a call without a task."""
         repeat: Repeat | None = await self._writer.submit(Remembrance(dedupe, self._codec.encode(answer)))
         return repeat
 
@@ -177,7 +177,7 @@ class SqliteStore:
             raise translated(error, self._location) from error
 
     def load(self, task_id: str) -> Stored | None:
-        """A point read, of memory if the task was read lately; else one statement, if it has no files."""
+        """A point read, from memory if the task was read lately, else by one statement if it has no files."""
         kept = self._recent.get(task_id)
         if kept is not None:
             return kept
@@ -196,7 +196,7 @@ class SqliteStore:
         return stored
 
     def size(self, task_id: str) -> int:
-        """A point read; a task that was read lately is small."""
+        """A point read. A task that was read lately counts as 0, since it is in memory."""
         if self._recent.has(task_id):
             return 0
         try:
@@ -213,7 +213,7 @@ class SqliteStore:
         return stored
 
     def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
-        """A point read, of memory if the task was read lately."""
+        """A point read, from memory if the task was read lately."""
         if (kept := self._recent.get(task_id)) is not None:
             return kept.head, kept.seq, kept.state
         try:
@@ -251,14 +251,14 @@ class SqliteStore:
         return await self._readers.run(lambda reads: reads.asking())
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
-        """Victims are found on a reader thread and deleted by the writer, if they are still what they were."""
+        """A reader thread finds the rows, and the writer deletes those that have not changed since."""
         horizon = Horizon(now_ms, task_age_ms, log_age_ms, waiting_age_ms)
         sweep = await self._readers.run(lambda reads: find_victims(reads, horizon))
         gone: int = 0 if sweep is None else await self._writer.submit(sweep)
         return gone
 
     async def probe(self) -> None:
-        """A row that is written over each time."""
+        """Overwrite the row of the probe."""
         await self._writer.submit(Probe())
 
     @property
@@ -283,7 +283,7 @@ class SqliteStore:
 
     @property
     def _writer(self) -> Writer:
-        """For what only the process may write that has the file."""
+        """The writer, for writes that only the owner of the file may make."""
         opened = self._open()
         if opened.beside:
             raise self._only_beside()
@@ -309,7 +309,7 @@ class SqliteStore:
         return StoreError(f"store {self._location.url!r} is open beside its server, for keys, outbox and audit only")
 
     def _submit(self, write: Creation | Addition, files: tuple[File, ...]) -> "asyncio.Future[Any]":
-        """Hand it to the writer; of `files` it is worth knowing when they are committed."""
+        """Submit a write, and have the commit of its `files` noted."""
         if self._opened is None:
             return self._failed(self._not_open())
         if self._opened.beside:

@@ -1,9 +1,9 @@
-"""Deleting what is too old, a short batch at a time: found on a reader thread, deleted by the writer.
+"""Sweep: deletes expired rows a short batch at a time. A reader thread finds them, the writer deletes them.
 
-Invariant: a row is deleted only if it still is what it was when it was found.
+Invariant: a row is deleted only if it has not changed since it was found.
 
-Freed pages are used again by what is written next, so a file whose retention is steady does not grow. It does not
-shrink either: `auto_vacuum` would cost every large file a page map, and `VACUUM` is the operator's to run.
+Later writes reuse freed pages, so that a file with a steady retention does not grow. It does not shrink either:
+`auto_vacuum` would cost every large file a page map, and `VACUUM` is left to the operator.
 """
 
 from typing import Any
@@ -14,18 +14,18 @@ from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.writes import Sweep, Victim
 
 BATCH_TASKS = 50
-"""Tasks that go in one transaction: about as long as a busy batch of appends."""
+"""Tasks deleted in one transaction, which takes about as long as a busy batch of appends."""
 
 DAY_MS = 86_400_000
 
 BATCH_CALLS = 500
-"""Calls that go in one transaction; each is one small row. They lie nearly in the order of their expiry."""
+"""Calls deleted in one transaction; each is one small row. They are stored nearly in the order of their expiry."""
 
 INTERRUPTED, ENDED, PRUNED = 0, 1, 2
 
 
 class Horizon(Struct, frozen=True):
-    """What is too old at `now_ms`; an age below 0 is never reached."""
+    """The ages at which rows expire, counted from `now_ms`. An age below 0 is never reached."""
 
     now_ms: int
     task_age_ms: int
@@ -34,7 +34,7 @@ class Horizon(Struct, frozen=True):
 
 
 def find_victims(reads: Reads, horizon: Horizon) -> Sweep | None:
-    """The next batch, or None if nothing is too old."""
+    """Find the next batch; None if nothing has expired."""
     with reads.moment():
         whole: list[Victim] = []
         ages = ((PRUNED, horizon.task_age_ms), (ENDED, horizon.task_age_ms), (INTERRUPTED, horizon.waiting_age_ms))

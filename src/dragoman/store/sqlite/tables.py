@@ -1,6 +1,6 @@
-"""The tables of a store file, as the writer's connection has them, and the statements that several writes share.
+"""Tables: the writer's connection, its counters and caches, and the statements that several writes share.
 
-Invariant: everything that is remembered here of rows holds for the transaction under way: a rollback forgets it.
+Invariant: cached rows hold for the transaction under way: a rollback drops them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -16,17 +16,17 @@ from dragoman.store.sqlite.statements import for_rows
 from dragoman.store.sqlite.tally import Tally
 
 ROWS_MAX = 32
-"""Rows of one statement: more save little, and SQLite's limit of 32,766 values is far."""
+"""Most rows of one statement. More would save little; SQLite's limit of 32,766 values is far away."""
 
 SCOPES_REMEMBERED = 10_000
-"""Numbers of owners with agents that need no look-up."""
+"""How many numbers of scopes (an owner with an agent) are cached."""
 
 Standing = tuple[int, int, str, int, int, int, int, int]
 """Number, scope, context, state, seq, epoch of a task, whether it is leased, and the time of its status."""
 
 
 class Tables:
-    """The writer's connection with its statements, its counters, and what it remembers of rows."""
+    """The writer's connection with its statements, its counters and its cached rows."""
 
     def __init__(self, connection: apsw.Connection, sql: dict[str, str]) -> None:
         self.connection = connection
@@ -35,7 +35,7 @@ class Tables:
         self.one_row = {name: for_rows(text, 1) for name, text in sql.items()}
         self.tally = Tally()
         self.standings: dict[str, Standing] = {}
-        """How tasks stand that were written in batches lately; nothing else writes to the file."""
+        """The standings of tasks that batches wrote lately. They stay true, since nothing else writes to the file."""
         self.push_configs = msgspec.msgpack.Decoder(PushConfig)
         self._forms: dict[tuple[str, int], str] = {}
         self._scopes: dict[tuple[str, str], int] = {}
@@ -44,17 +44,17 @@ class Tables:
 
     def begin(self) -> None:
         """Start a transaction."""
-        if self.connection.in_transaction:  # the last one could not even be rolled back
+        if self.connection.in_transaction:  # the rollback of the last one failed, too
             self.rollback()
         self.cursor.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Write the counters and make it durable."""
+        """Write the counters and make the transaction durable."""
         self.write_tally()
         self.cursor.execute("COMMIT")
 
     def rollback(self) -> None:
-        """Undo the transaction, and what was remembered of it; SQLite may have undone its part already."""
+        """Undo the transaction and the caches that it filled. SQLite may have undone its part already."""
         self.tally = Tally()
         for known in (self.standings, self._scopes, self.hosts):
             known.clear()
@@ -62,7 +62,7 @@ class Tables:
             self.cursor.execute("ROLLBACK")
 
     def scope(self, owner: str, agent: str) -> int:
-        """The number of an owner with an agent; made if there is none."""
+        """The number of an owner with an agent; inserted if there is none."""
         number = self._scopes.get((owner, agent))
         if number is None:
             found = self.cursor.execute(self.sql["find_scope"], (owner, agent)).get
@@ -75,7 +75,7 @@ class Tables:
         return number
 
     def put_snapshot(self, task: int, seq: int, record: bytes | bytearray) -> None:
-        """Replace a task's snapshot. A large one goes into its pages directly: SQLite would copy a value twice."""
+        """Replace a task's snapshot. A large one is written as a blob, since SQLite would copy a bound value twice."""
         large = len(record) > LARGE_BYTES
         self.cursor.execute(self.one_row["put_snapshots"], (task, seq, apsw.zeroblob(len(record)) if large else record))
         if large:
@@ -83,9 +83,9 @@ class Tables:
                 blob.write(record)
 
     def execute_rows(self, name: str, rows: Sequence[tuple[object, ...]], *values: object) -> int:
-        """Execute a statement of many rows, which `values` follow; returns how many rows changed.
+        """Execute a statement of many rows, followed by `values`. Returns how many rows changed.
 
-        All of them go in one, up to ROWS_MAX: each number of rows is a form that is prepared once.
+        Up to ROWS_MAX rows go into one statement; the statement for each number of rows is prepared once.
         """
         done = changed = 0
         while done < len(rows):
@@ -99,12 +99,12 @@ class Tables:
         return changed
 
     def add_files(self, task: int, files: Iterable[File]) -> None:
-        """The bytes that came with a write."""
+        """Insert the files that came with a write."""
         for file in files:
             self.cursor.execute(self.sql["add_file"], (file.number, task, file.digest, file.content))
 
     def write_tally(self) -> None:
-        """Bring the counters up to this transaction."""
+        """Add the changes of this transaction to the counters."""
         if not self.tally.contexts:
             return
         self.execute_rows("count_days", [(*day, made) for day, made in self.tally.days.items()])

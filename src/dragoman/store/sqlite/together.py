@@ -1,10 +1,10 @@
-"""Many writes of one batch in a few statements, each of many rows.
+"""Together: applies the writes of one batch in a few statements, each of many rows.
 
-Why: the driver gives the interpreter lock away at every statement and has to get it back, and each costs Python around
-it: ten statements a batch, instead of four a write, save a tenth of the time of it all.
+Why: at every statement the driver releases the interpreter lock and has to take it again, and each statement costs
+Python code around it. Ten statements a batch, instead of four a write, save a tenth of the total time.
 
-Invariant: it does what `Ledger.write` would do, or raises Missed, whereupon the batch is rolled back and done again one
-statement after the other. The guard of an append stands in the statement here too.
+Invariant: it does what `Ledger.write` would do, or raises Missed; then the batch is rolled back and done again one
+statement after the other. The guard of an append is in the statement here too.
 """
 
 from collections.abc import Sequence
@@ -33,18 +33,18 @@ from dragoman.store.sqlite.writes import (
 )
 
 STANDINGS_MAX = 20_000
-"""How many tasks' standings are remembered: those at work and those that wait, some 300 bytes each."""
+"""How many standings of tasks are cached, working and waiting ones, at some 300 bytes each."""
 
 
 class Missed(Exception):
-    """Fewer rows changed than were to: a call is a repeat, or a guard held."""
+    """A statement changed fewer rows than expected: a call is a repeat, or a guard refused an append."""
 
 
 Row = tuple[object, ...]
 
 
 class Together:
-    """A ledger's batches."""
+    """Applies batches of writes for a ledger."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
@@ -52,8 +52,8 @@ class Together:
         self._standings = msgspec.json.Decoder(list[tuple[str, Standing]])
 
     def write(self, writes: Sequence[Write], now_ms: int) -> list[Outcome]:
-        """All of `writes`. Raises Missed, or apsw.Error, when one of them is not as simple as it looked."""
-        creations, additions, rest = _sorted_out(writes)
+        """Apply all of `writes`. Raises Missed or apsw.Error if one of them is not as simple as it looked."""
+        creations, additions, rest = _partition(writes)
         outcomes: list[Outcome] = [None] * len(writes)
         tasks: list[Row] = []
         updates: list[Row] = []
@@ -66,7 +66,7 @@ class Together:
         tables = self._tables
         room = Room(tables)
         for place, new in creations:
-            if room.refusal(new.owner, new.quota) is not None:  # a neighbour that ends may yet make room
+            if room.refusal(new.owner, new.quota) is not None:  # another write that ends a task may still make room
                 rest.append((place, new))
                 continue
             room.take(new.owner, new.quota, new.state)
@@ -132,7 +132,7 @@ class Together:
             raise Missed(name)
 
     def _read_standings(self, ids: list[str]) -> dict[str, Standing]:
-        """How the tasks stand: as is remembered, or in a single row: one step of the statement, however many."""
+        """Read the standings of tasks from the cache, or else in one row, which is a single step of the statement."""
         known = self._tables.standings
         if len(known) > STANDINGS_MAX:
             known.clear()
@@ -144,12 +144,12 @@ class Together:
         return found
 
 
-def _sorted_out(
+def _partition(
     writes: Sequence[Write],
 ) -> tuple[list[tuple[int, Creation]], list[tuple[int, Addition]], list[tuple[int, Write]]]:
-    """What can be done together, with its places: the first write of each task, unless its dedupe key has come before.
+    """Split off the writes that can be done together, with their indexes; the rest follows one by one, in order.
 
-    The rest follows one by one, in order.
+    They are the first write of each task, unless its dedupe key has come before.
     """
     creations: list[tuple[int, Creation]] = []
     additions: list[tuple[int, Addition]] = []

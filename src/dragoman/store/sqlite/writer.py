@@ -1,11 +1,11 @@
-"""The one thread that writes, with group commit: what arrives while a commit is under way goes into the next.
+"""Writer: the only thread that writes, with group commit: writes that arrive during a commit go into the next one.
 
-Invariant: every write handed in gets exactly one outcome, after its transaction is durable or undone, also when SQLite
-or the code fails; a write that fails undoes nothing of its neighbours.
+Invariant: every submitted write gets exactly one outcome, after its transaction is durable or undone, even if SQLite or
+the code fails. A failing write undoes none of the other writes in its batch.
 
-Savepoints would keep neighbours apart at two statements a write. Instead a batch is one transaction of a few large
-statements in the hope that nothing is unusual; if something is, it is rolled back and done again, one statement after
-the other; and if one of these raises, every write gets a transaction of its own.
+Savepoints would isolate the writes at the cost of two statements for each. Instead a batch is first tried as one
+transaction of a few large statements. If something is unusual, it is rolled back and done again, one statement after
+the other. If one of these raises, every write gets a transaction of its own.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ Waiting = tuple[Write, "asyncio.Future[Any]"]
 
 
 QUIET_TURNS = 3
-"""A batch is handed over once so many turns of the loop have brought nothing more: as many as there are between what an
-agent is told and what it says. Handing a batch to the thread, and its commit, cost more than the statements of ten
-writes: what belongs to one moment is to be one batch. A lone write waits for some microseconds."""
+"""A batch is handed over after this many turns of the loop without another write: as many as an agent takes to answer
+an event. Handing a batch to the thread and committing it cost more than the statements of ten writes, so that writes of
+one moment should form one batch. A lone write waits for some microseconds."""
 
 GATHERING_TURNS = 12
-"""So many turns it waits at most."""
+"""A batch waits for at most this many turns."""
 
 GATHERING_S = 0.025
-"""And so long, if a turn of the loop takes milliseconds: twelve of them would be a delay that callers see."""
+"""A batch waits for at most this long, in case a turn of the loop takes milliseconds: callers would notice twelve."""
 
 Way = Callable[[Sequence[Write], int], list[Outcome]]
-"""How a batch becomes statements, within a transaction; given the time."""
+"""A way to turn a batch into statements within a transaction, called with the time."""
 
 
 class Writer:
@@ -54,7 +54,7 @@ class Writer:
         clock: Clock,
         written: Callable[[Write], None],
     ) -> None:
-        """`written` is told of every write, on the loop, before the one who waits for it learns its outcome."""
+        """`written` is called with every write, on the loop, before its waiter gets the outcome."""
         self.written_ms = 0
         self.writes = 0
         self.outages = Outages(location.url, clock)
@@ -72,7 +72,7 @@ class Writer:
         self._until_s = 0.0
         self._writing = False
         self._committed = 0
-        """How many transactions have changed something; counted by the thread."""
+        """How many transactions have changed something. The thread counts them."""
         self._delivered = 0
         self._batches: SimpleQueue[list[Waiting] | None] = SimpleQueue()
         self._closed = False
@@ -81,7 +81,7 @@ class Writer:
         self._thread.start()
 
     def submit(self, write: Write) -> "asyncio.Future[Any]":
-        """Hand in a write. The future has its outcome, or raises Refused or StoreError."""
+        """Submit a write. The future returns its outcome, or raises Refused or StoreError."""
         future: asyncio.Future[Any] = self._loop.create_future()
         if self._closed:
             future.set_exception(StoreError(f"store {self._location.url!r} is closed"))
@@ -93,7 +93,7 @@ class Writer:
         return future
 
     async def close(self) -> None:
-        """Finish what was handed in, and end the thread."""
+        """Finish the submitted writes, and end the thread."""
         if not self._closed:
             self._closed = True
             self._hand_over()
@@ -103,19 +103,19 @@ class Writer:
         self.outages.close()
 
     def release(self) -> None:
-        """Let go of the file; after `close`. The WAL is folded into it with the last connection."""
+        """Release the file; call this after `close`. Closing the last connection folds the WAL into the file."""
         self._tables.connection.close()
 
     def _begin(self) -> None:
-        """Gather a batch, from now on."""
+        """Begin to gather a batch."""
         self._until_s = self._loop.time() + GATHERING_S
         self._loop.call_soon(self._gather)
 
     def _gather(self) -> None:
-        """Hand over what has arrived, unless the loop may soon bring more of it.
+        """Hand the gathered writes to the thread, unless the loop may soon bring more.
 
-        One batch is under way at a time. What arrives meanwhile is gathered on, when its outcomes are there, with what
-        comes of these: else two groups of callers could take turns for ever, each with commits of its own.
+        One batch is under way at a time. When its outcomes arrive, the writes gathered meanwhile wait for those that
+        the outcomes cause. Otherwise two groups of callers could alternate for ever, each with commits of its own.
         """
         self._turns += 1
         self._quiet = 0 if len(self._arrived) > self._gathered else self._quiet + 1
@@ -138,17 +138,17 @@ class Writer:
             while (batch := self._batches.get()) is not None:
                 outcomes = self._write([write for write, _ in batch])
                 self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
-                del batch, outcomes  # while the thread waits for the next, nothing holds the bytes of this one
+                del batch, outcomes  # so that the bytes of this batch are not held while the thread waits for the next
             self._loop.call_soon_threadsafe(self._done.set_result, None)
         except RuntimeError:
             if not self._loop.is_closed():
                 raise
-            # the loop is gone, and with it all who waited
+            # the loop is gone, and all waiters with it
 
     def _write(self, writes: list[Write]) -> Sequence[Outcome | Exception]:
         if len(writes) > 1:
             for way in (self._together.write, self._one_by_one):
-                with suppress(Exception):  # whichever write it was, its neighbours shall not suffer
+                with suppress(Exception):  # a failing write must not harm the others in its batch
                     return self._transaction(writes, way)
         return [self._alone(write) for write in writes]
 
@@ -157,7 +157,7 @@ class Writer:
             return self._transaction([write], self._one_by_one)[0]
         except apsw.Error as error:
             return translated(error, self._location)
-        except Exception as error:  # noqa: BLE001  the door of the thread: it goes to the one who waits
+        except Exception as error:  # noqa: BLE001  any error of the thread goes to the waiter
             return error
 
     def _one_by_one(self, writes: Sequence[Write], now_ms: int) -> list[Outcome]:
@@ -175,13 +175,15 @@ class Writer:
             except BaseException:
                 tables.rollback()
                 raise
-        if tables.connection.total_changes() != before:  # else a disk that is full has not been noticed
+        if (
+            tables.connection.total_changes() != before
+        ):  # a transaction without changes does not show that the disk can be written
             self.written_ms = now_ms
             self._committed += 1
         return outcomes
 
     def _follow(self, outcomes: Sequence[Outcome | Exception]) -> None:
-        """Tell `outages` how the writes of a batch went; one that changed nothing says nothing of the disk."""
+        """Report the outcomes of a batch to `outages`. A write that changed nothing says nothing about the disk."""
         errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
         if errors:
             self.outages.failed(len(errors), errors[-1].reason, errors[-1])
@@ -190,14 +192,14 @@ class Writer:
             self.outages.worked()
 
     def _deliver(self, batch: list[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
-        """Hand the outcomes to those who still wait for them; on the loop."""
+        """Set the outcomes on the futures that are still awaited. Runs on the loop."""
         self._writing = False
         if self._arrived:
             self._begin()
         self._follow(outcomes)
         for (write, future), outcome in zip(batch, outcomes, strict=True):
             self._written(write)
-            if future.done():  # the one who waited was canceled
+            if future.done():  # its waiter was canceled
                 continue
             if isinstance(outcome, Exception):
                 future.set_exception(outcome)

@@ -1,6 +1,6 @@
-"""What is handed to the writer: each write as a value, encoded already.
+"""Writes: the values that are submitted to the writer, already encoded.
 
-Invariant: a write holds all it needs, so that it can be tried again.
+Invariant: a write holds everything it needs, so that it can be tried again.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class Webhook(Struct, frozen=True):
 
 
 class Creation(Struct, frozen=True):
-    """A task to be written, encoded."""
+    """A task to insert, encoded."""
 
     id: str
     owner: str
@@ -68,7 +68,7 @@ class Stop(Struct, frozen=True):
 
 
 class Registering(Struct, frozen=True):
-    """A webhook to be kept for a task, and what it is told at once."""
+    """A webhook to store for a task, and its first deliveries."""
 
     id: str
     webhook: Webhook
@@ -76,31 +76,31 @@ class Registering(Struct, frozen=True):
 
 
 class Removal(Struct, frozen=True):
-    """A webhook of a task to be forgotten."""
+    """A webhook of a task to delete."""
 
     id: str
     config_id: str
 
 
 class Settlement(Struct, frozen=True):
-    """What became of an attempt to deliver."""
+    """The outcome of an attempt to deliver."""
 
     settled: Settled
 
 
 class Remembrance(Struct, frozen=True):
-    """A direct agent's answer, encoded, to be kept."""
+    """A direct agent's answer to store, encoded."""
 
     dedupe: Dedupe
     answer: bytes
 
 
 class Probe(Struct, frozen=True):
-    """A write of no meaning."""
+    """A meaningless write, to see whether writes work."""
 
 
 class Victim(Struct, frozen=True):
-    """A task that was too old, as it was."""
+    """An expired task, as it was when found."""
 
     task: int
     scope: int
@@ -111,7 +111,7 @@ class Victim(Struct, frozen=True):
 
 
 class Sweep(Struct, frozen=True):
-    """A batch of what is too old: tasks that go whole, tasks whose log goes, calls by number, days before one."""
+    """A batch of expired rows: whole tasks, tasks whose log is deleted, calls by number, days before one."""
 
     whole: tuple[Victim, ...]
     logs: tuple[Victim, ...]
@@ -121,10 +121,10 @@ class Sweep(Struct, frozen=True):
 
 
 class Act(Struct, frozen=True):
-    """A write that touches no task's row or log: `run` is given the tables and the time, inside the transaction.
+    """A write that touches no task's row or log: `run` is called with the tables and the time, in the transaction.
 
-    What it returns is the outcome; if it raises, nothing of it is written. It may be run more than once, after a
-    rollback, so it changes nothing but the tables. An exception that it returns is raised where the outcome is awaited.
+    It returns the outcome; if it raises, none of it is written. It may run more than once, after a rollback, so it
+    must change nothing but the tables. A returned exception is raised where the outcome is awaited.
     """
 
     run: Callable[[Tables, int], Any]
@@ -132,4 +132,4 @@ class Act(Struct, frozen=True):
 
 Write = Creation | Addition | Stop | Registering | Removal | Settlement | Remembrance | Probe | Sweep | Act
 Outcome = Any
-"""What became of a write: Appended, Repeat or Refused; of a sweep, how many rows went; of an act, what it returned."""
+"""The result of a write: Appended, Repeat or Refused; the number of deleted rows of a sweep; the result of an act."""

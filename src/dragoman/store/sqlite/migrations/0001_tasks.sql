@@ -1,7 +1,7 @@
 -- Tasks, their logs and snapshots, the files in them, the calls that made them, and counters for totals.
 -- States are numbered by their place in TaskState: 0 submitted, 1 working, 2 and 3 interrupted, 4 to 7 terminal.
 
--- Who asks whom: an owner with an agent. n0 to n7 count its tasks by state.
+-- A scope is an owner with an agent. n0 to n7 count its tasks by state.
 CREATE TABLE scopes (
     scope INTEGER PRIMARY KEY,
     owner TEXT NOT NULL,
@@ -20,8 +20,8 @@ CREATE TABLE contexts (
     PRIMARY KEY (scope, context)
 ) STRICT, WITHOUT ROWID;
 
--- One row a task: what changes with every append, and the head, which never does.
--- `log_bytes` counts since the snapshot; `files` says whether `files` holds any; `pruned` that the log is gone.
+-- One row a task: the columns that change with every append, and the head, which never changes.
+-- `log_bytes` counts since the snapshot; `files` says whether the table `files` holds any; `pruned` that the log is gone.
 CREATE TABLE tasks (
     task INTEGER PRIMARY KEY,
     id TEXT NOT NULL UNIQUE,
@@ -43,10 +43,10 @@ CREATE TABLE tasks (
 CREATE INDEX tasks_by_scope ON tasks (scope, state, status_ms, id);
 CREATE INDEX tasks_by_context ON tasks (scope, context, state, status_ms, id);
 
--- What grows old: 0 interrupted, 1 terminal, 2 terminal and without its log.
+-- Tasks that expire, by kind: 0 interrupted, 1 terminal, 2 terminal and without its log.
 CREATE INDEX tasks_aging ON tasks ((state > 3) + pruned, status_ms) WHERE state > 1;
 
--- What one commit added to one task.
+-- The events that one commit added to one task.
 CREATE TABLE pages (
     task INTEGER NOT NULL,
     first_seq INTEGER NOT NULL,
@@ -55,14 +55,14 @@ CREATE TABLE pages (
     PRIMARY KEY (task, first_seq)
 ) STRICT, WITHOUT ROWID;
 
--- The record as of `seq`, without the head. Apart from the row, whose small columns change often.
+-- The record as of `seq`, without the head. It is not in the task's row, whose small columns change often.
 CREATE TABLE snapshots (
     task INTEGER PRIMARY KEY,
     seq INTEGER NOT NULL,
     record BLOB NOT NULL
 ) STRICT;
 
--- The bytes of file parts, once a task, raw. `digest` finds equal ones; pages and snapshots refer to `file`.
+-- The raw bytes of file parts, once for each task. `digest` finds equal ones; pages and snapshots refer to `file`.
 CREATE TABLE files (
     file INTEGER PRIMARY KEY,
     task INTEGER NOT NULL,
@@ -71,7 +71,7 @@ CREATE TABLE files (
 ) STRICT;
 CREATE INDEX files_by_task ON files (task, digest);
 
--- Calls by their dedupe key. Rows are in the order of their expiry, nearly: the sweep takes them from the front.
+-- Calls by their dedupe key. Rows are nearly in the order of their expiry: the sweep takes them from the front.
 CREATE TABLE calls (
     call INTEGER PRIMARY KEY,
     key BLOB NOT NULL UNIQUE,

@@ -1,10 +1,10 @@
--- Webhook configurations and what is owed to them, and how many tasks owners made in a day.
+-- Webhook configurations and their deliveries, and how many tasks owners made in a day.
 
--- Whether a task has, or had, webhook configurations: one that has none costs no look.
+-- Whether a task has, or had, webhook configurations: a task without any needs no look-up.
 ALTER TABLE tasks ADD COLUMN pushed INTEGER NOT NULL DEFAULT 0;
 
--- Where webhooks are, as scheme://host:port. `lane` is how it has done: 0 healthy, 1 unknown, 2 failing. `due_ms` is when the
--- first of its configurations is due: it may be too early, never too late; null: none is.
+-- The hosts of webhooks, as scheme://host:port. `lane` is the health: 0 healthy, 1 unknown, 2 failing. `due_ms` is when the
+-- first configuration of the host is due: it may be too early, never too late. It is null when none is due.
 CREATE TABLE push_hosts (
     host INTEGER PRIMARY KEY,
     lane INTEGER NOT NULL DEFAULT 1,
@@ -13,8 +13,9 @@ CREATE TABLE push_hosts (
 ) STRICT;
 CREATE INDEX push_hosts_due ON push_hosts (lane, due_ms) WHERE due_ms IS NOT NULL;
 
--- A webhook of a task. `due_ms`: when the oldest that is owed to it goes out, or when its claim runs out; null: nothing is owed.
--- `claimed` is the delivery that is in flight. `retries`: the oldest has failed before. `stopped`: nothing is owed to it any more.
+-- A webhook of a task. `due_ms` is when its oldest pending delivery is due, or when its claim runs out; it is null when the
+-- webhook has no pending delivery. `claimed` is the delivery in flight. `retries` says that the oldest one has failed before,
+-- `stopped` that the webhook gets no more deliveries.
 CREATE TABLE push_configs (
     config INTEGER PRIMARY KEY,
     task INTEGER NOT NULL,
@@ -29,7 +30,7 @@ CREATE TABLE push_configs (
 ) STRICT;
 CREATE INDEX push_configs_due ON push_configs (host, due_ms, claimed);
 
--- What is owed, in its order; a number is never used again. `dead` ones wait for the operator.
+-- Pending deliveries in their order; a number is never used again. Those that are `dead` wait for the operator.
 CREATE TABLE deliveries (
     delivery INTEGER PRIMARY KEY AUTOINCREMENT,
     config INTEGER NOT NULL,
@@ -46,7 +47,7 @@ CREATE TABLE deliveries (
 CREATE INDEX deliveries_by_config ON deliveries (config, dead);
 CREATE INDEX deliveries_dead ON deliveries (delivery) WHERE dead = 1;
 
--- How many tasks an owner made in a day (since 1970); only of days in which there was a quota.
+-- How many tasks an owner made in a day (counted since 1970), only for days with a quota.
 CREATE TABLE quota_days (
     day INTEGER NOT NULL,
     owner TEXT NOT NULL,

@@ -22,7 +22,7 @@ CREATE TABLE signing_keys (
     made_ms INTEGER NOT NULL
 ) STRICT;
 
--- Who did what. Rows are in the order of their writing, which is nearly that of time: the sweep takes them from the front.
+-- The audit trail. Rows are in the order of their writing, nearly that of their times: the sweep takes them from the front.
 CREATE TABLE audit (
     entry INTEGER PRIMARY KEY,
     at_ms INTEGER NOT NULL,
@@ -36,5 +36,5 @@ CREATE TABLE audit (
     subject TEXT NOT NULL
 ) STRICT;
 
--- What was refused is asked for most, and is little: other entries cost one write each.
+-- Refusals are queried most and are few. Other entries need no index and cost one write each.
 CREATE INDEX audit_refused ON audit (entry) WHERE allowed = 0;
