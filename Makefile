@@ -42,7 +42,7 @@ WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
 
-setup: $(VENV)/.dev ## the environment in .venv, with all that `check` and `test-fast` need
+setup: $(VENV)/.dev ## the environment in .venv, with everything that `check` and `test-fast` need
 
 check: $(VENV)/.dev ## formatting, lint, types, layers, lock files: at most 30 s
 	$(BIN)/ruff format --check $(CODE)
@@ -51,7 +51,7 @@ check: $(VENV)/.dev ## formatting, lint, types, layers, lock files: at most 30 s
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python scripts/check_tree.py
 
-format: $(VENV)/.dev ## rewrite the code as `check` wants it
+format: $(VENV)/.dev ## format the code as `check` requires
 	$(BIN)/ruff check --fix-only $(CODE)
 	$(BIN)/ruff format $(CODE)
 
@@ -73,14 +73,14 @@ serve: $(VENV)/.core ## the server with the example agents; PORT=7870 STORE=sqli
 bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server and a bare floor, side by side
 	.venv-bench/bin/python bench/run.py $(ARGS)
 
-docs: $(VENV)/.core ## the links of the documentation lead somewhere, and the files that it names are there
+docs: $(VENV)/.core ## check that the links and files named in the documentation exist
 	$(BIN)/python scripts/check_links.py
 
 peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
 
 frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the agent frameworks that install quickly
 
-requirements: $(VENV)/.build ## look up newer versions and write requirements/*.txt anew
+requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
 	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-mcp peers-mcp2 peers-s3 bench; do \

@@ -1,4 +1,4 @@
-"""The documentation names nothing that is not there: links, headings, files of the repository, the package. No network.
+"""Checks that everything the documentation names exists: links, headings, files, the package. Needs no network.
 
 Exits 1 with one line for every finding.
 """

@@ -1,4 +1,4 @@
-"""Lock files hold versions and hashes, and name no registry. No linter checks that.
+"""Checks that lock files hold versions and hashes, and name no registry. No linter checks that.
 
 Exits 1 with one line for every finding.
 """

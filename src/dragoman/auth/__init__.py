@@ -1,1 +1,1 @@
-"""Who is calling, and how they show it."""
+"""Authentication: the credentials of callers, and the server's own signatures."""

@@ -1,7 +1,7 @@
-"""Who is calling: from the headers of a request to a principal, by whatever ways the server is configured to ask.
+"""Authenticator: finds the principal of a request from its headers, by the configured kinds of credentials.
 
-Invariant: of several credentials the first decides: of `KEY_HEADERS`, bearer token, client certificate. All ways in
-which a key can be wrong look the same to its sender.
+Invariant: the first of several credentials decides, in the order `KEY_HEADERS`, bearer token, client certificate. The
+sender of a wrong key cannot tell what is wrong with it.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ if TYPE_CHECKING:  # tokens need a library that takes longer to import than a se
     from dragoman.auth.tokens import Tokens
 
 KEY_HEADERS = (b"x-api-key", b"x-agent-api-key")
-"""Where a key is sent; the second is BeeOS's. A key may be sent as bearer token, too."""
+"""The headers for a key; the second is BeeOS's. A key may also be sent as a bearer token."""
 
 AUTHORIZATION = b"authorization"
 
 KEY_MS = 1000
-"""How long a key is believed before the store is asked again: as long as a key that was revoked may still be good."""
+"""How long a key is accepted before the store is asked again. A revoked key may be accepted for as long."""
 
 SENT_BYTES_MAX = 16 * 1024
-"""Longest credential that is looked at."""
+"""The longest credential that is checked."""
 
 KEY_WRONG = "the key is not valid here"
 TOKEN_WRONG = "the token is not valid here"
@@ -37,10 +37,10 @@ NO_LOOK_UP = "keys cannot be looked up at this moment: try again"
 
 
 class Authenticator:
-    """Tells callers apart. `keys` are the store's, `shared` is the one of all callers, `agent_keys` are by agent.
+    """Authenticates callers. `keys` are the store's, `shared` is one key for all callers, `agent_keys` are by agent.
 
-    Without `always`, callers are asked as soon as there is a way to tell: once the store ever had a key, or anything
-    else is given. Keys of agents alone ask only those who call these agents.
+    Without `always`, authentication is required as soon as there is a way to do it: once the store has ever had a key,
+    or if anything else is given. Keys of agents alone require it only for calls to these agents.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Authenticator:
         self._seen = {name: Seen() for name in (*KEY_HEADERS, AUTHORIZATION)}
 
     def replace_agent_keys(self, agent_keys: Mapping[str, str]) -> None:
-        """Agents have these keys of their own from now on, and no others."""
+        """Replace all keys of agents."""
         self._agents = frozenset(agent_keys)
         self._asks = self._fixed or bool(agent_keys)
         self._configured = _configured(None, agent_keys) | self._common
@@ -78,18 +78,18 @@ class Authenticator:
 
     @property
     def required(self) -> bool:
-        """Whether every caller must say who it is, now; once there was a key it stays so.
+        """Whether every caller must authenticate at present. Once there was a key, this stays true.
 
-        While the store cannot say whether it has one, callers are asked.
+        It is also true while the store cannot say whether it has a key.
         """
         return self._fixed or self._has_keys(self._clock.now_ms())
 
     def required_for(self, agent: str) -> bool:
-        """Whether those who call that agent must say who they are."""
+        """Whether callers of this agent must authenticate."""
         return self.required or agent in self._agents
 
     def known(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal | None:
-        """Who is calling, if that needs no looking up; None: ask `identify`. `peer` is the address of the socket."""
+        """The caller, if that needs no look-up; None means to call `identify`. `peer` is the address of the socket."""
         now_ms = self._clock.now_ms()
         if not (self._asks or self._keyed) and not self._has_keys(now_ms):
             return ANONYMOUS
@@ -101,7 +101,7 @@ class Authenticator:
         return None
 
     async def identify(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal:
-        """Who is calling: `ANONYMOUS` where nobody is asked, or only those of agents with keys and nothing was sent.
+        """Identify the caller: `ANONYMOUS` if nobody must authenticate, or if only agents have keys and none was sent.
 
         Raises Unauthorized, or Unavailable if the store or the issuer of tokens cannot be asked.
         """
@@ -121,9 +121,9 @@ class Authenticator:
         raise Unauthorized(f"this server asks who is calling: {self._ways()}", missing=True)
 
     def schemes(self, agent: str = "") -> Mapping[str, Any]:
-        """What is asked of callers, or of those of one agent, as an A2A 1.0 card has it (§4.5); empty if nothing is.
+        """The security schemes for all callers, or for those of one agent, as in an A2A 1.0 card (§4.5); may be empty.
 
-        Any one of them suffices. May grow while the server runs, when the first key is made.
+        Any one of them suffices. Their number may grow while the server runs, when the first key is made.
         """
         schemes: dict[str, Any] = {}
         own = agent in self._agents
@@ -144,16 +144,16 @@ class Authenticator:
         return schemes
 
     def requirements(self, agent: str = "") -> tuple[dict[str, Any], ...]:
-        """The same as alternatives (A2A 1.0 §4.4.1, `securityRequirements`)."""
+        """The schemes as alternatives (A2A 1.0 §4.4.1, `securityRequirements`)."""
         return tuple({"schemes": {name: {"list": []}}} for name in self.schemes(agent))
 
     async def _verified(self, name: bytes, raw: bytes, secret: bytes, seen: Seen) -> Principal:
-        """Whose credential that is. Raises Unauthorized or Unavailable."""
+        """Verify a credential and return its principal. Raises Unauthorized or Unavailable."""
         if len(raw) > SENT_BYTES_MAX:
             raise Unauthorized(KEY_WRONG)
         now_ms = self._clock.now_ms()
         until_ms = now_ms + KEY_MS
-        # By its digest: the time that takes tells of the digest, and nothing of how much of the key was right.
+        # Looked up by digest: the time taken depends on the digest, and does not reveal how much of the key was right.
         principal = self._configured.get(hashlib.sha256(secret).digest())
         if principal is None and (key := self._key(secret, now_ms)) is not None:
             principal = _holder(key)
@@ -166,7 +166,7 @@ class Authenticator:
         return principal
 
     def _key(self, secret: bytes, now_ms: int) -> ApiKey | None:
-        """The key of the store that this is, if it counts now."""
+        """The stored key with this secret, if it is active now."""
         text = secret.decode("latin-1")
         if self._keys is None or (key_id := id_of(text)) is None:
             return None
@@ -179,7 +179,7 @@ class Authenticator:
         return key
 
     def _has_keys(self, now_ms: int) -> bool:
-        """Whether the store ever had a key, or cannot say so; asked at most once a second until it had."""
+        """Whether the store ever had a key, or cannot say. Asked at most once a second until it had one."""
         if self._keyed or self._keys is None:
             return self._keyed
         if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < KEY_MS:
@@ -187,11 +187,11 @@ class Authenticator:
             try:
                 self._keyed, self._unsure = self._keys.any(), False
             except StoreError:
-                self._unsure = True  # nobody is let in unasked because the disk fails
+                self._unsure = True  # a failing disk must not let anybody in without authentication
         return self._keyed or self._unsure
 
     def _takes_keys(self) -> bool:
-        """Whether there is a key that would be good; on a server that asks and has no other way, one can be made."""
+        """Whether to offer keys: there are some, or one can be made because the server has no other kind."""
         only = self._tokens is None and self._certificates is None
         return self._shared or only or self._has_keys(self._clock.now_ms())
 
@@ -205,7 +205,7 @@ class Authenticator:
 
 
 def _configured(shared: str | None, agent_keys: Mapping[str, str]) -> dict[bytes, Principal]:
-    """The principals of keys that are in the configuration, by digest. Agents of one key are one principal's."""
+    """The principals of configured keys, by digest. Agents with the same key have the same principal."""
     principals: dict[str, Principal] = {}
     for key in dict.fromkeys(agent_keys.values()):
         agents = [agent for agent, own in agent_keys.items() if own == key]
@@ -225,7 +225,7 @@ def _spellings(key: str) -> set[bytes]:
     try:
         spellings.add(key.encode("latin-1"))
     except UnicodeEncodeError:
-        pass  # not in Latin-1: nobody can send it so
+        pass  # not in Latin-1, so nobody can send it that way
     return spellings
 
 

@@ -1,6 +1,6 @@
-"""Client certificates, as a proxy that has verified them names them in a header.
+"""Certificates: client certificates that a proxy has verified and names in a header.
 
-Invariant: the header counts only if the socket's peer is one of the trusted proxies; else it is as if it were not sent.
+Invariant: the header counts only if the socket's peer is a trusted proxy; otherwise it is ignored.
 """
 
 import hashlib
@@ -16,25 +16,25 @@ XFCC = b"x-forwarded-client-cert"
 """Envoy's header, which holds several things about the certificate."""
 
 NAMES = ("subject", "uri", "hash")
-"""What names a certificate in Envoy's header, best first: a hash changes whenever the certificate is renewed."""
+"""The fields that name a certificate in Envoy's header, best first. A hash changes with each renewal."""
 
 ABSENT = ("", "-", "(null)")
-"""What proxies send for a client without certificate."""
+"""The values that proxies send for a client without a certificate."""
 
 VALUE_MAX = 16 * 1024
 NAME_MAX = 1000
 
 REMEMBERED = 1024
-"""Pairs of proxy and value whose principal is kept."""
+"""How many pairs of proxy and value have their principal cached."""
 
 _PAIR = re.compile(r'\s*([A-Za-z]+)=("(?:[^"\\]|\\.)*"|[^;,"]*)\s*(;|,|$)', re.DOTALL)
 
 
 class Certificates:
-    """Names the callers whose certificate a trusted proxy has verified."""
+    """Identifies callers whose certificate a trusted proxy has verified."""
 
     def __init__(self, header: str, trusted_proxies: Sequence[str]) -> None:
-        """`trusted_proxies` are networks. Raises ValueError for what is none."""
+        """`trusted_proxies` are networks. Raises ValueError for one that is not."""
         self._header = header.lower().encode("latin-1")
         self._networks = [ipaddress.ip_network(network) for network in trusted_proxies]
         self._principals: dict[tuple[str, bytes], Principal | None] = {}
@@ -62,12 +62,12 @@ class Certificates:
         except ValueError:
             return False
         if isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None:
-            address = address.ipv4_mapped  # how a socket of both families shows an IPv4 peer
+            address = address.ipv4_mapped  # a dual-stack socket shows an IPv4 peer this way
         return any(address in network for network in self._networks)
 
 
 def _name(value: bytes, *, xfcc: bool) -> str | None:
-    """What the header's value names; None if nothing, or if it is nothing that can be an id."""
+    """The name in the header's value; None if there is none, or if it cannot be an id."""
     if len(value) > VALUE_MAX:
         return None
     try:
@@ -83,7 +83,7 @@ def _name(value: bytes, *, xfcc: bool) -> str | None:
 def _fingerprint(text: str) -> str | None:
     """The SHA-256 of a whole certificate, which nginx percent-encodes (`$ssl_client_escaped_cert`).
 
-    Nothing else is decoded: a name in which somebody chose `%2C` must not become one with a comma.
+    Nothing else is decoded: a name that contains `%2C` must not become one with a comma.
     """
     try:
         return "sha256:" + hashlib.sha256(ssl.PEM_cert_to_DER_cert(unquote(text))).hexdigest()
@@ -92,7 +92,7 @@ def _fingerprint(text: str) -> str | None:
 
 
 def _of_xfcc(text: str) -> str:
-    """The name in Envoy's header: of its last element, which is what our own peer has added; empty if there is none."""
+    """The name in the last element of Envoy's header, which our own peer has added; empty if there is none."""
     found: dict[str, str] = {}
     position = 0
     while position < len(text):

@@ -1,7 +1,7 @@
-"""The keys of an issuer of tokens: where they are (OpenID Connect Discovery 1.0), and which may verify (RFC 7517).
+"""Jwks: finds the keys of an issuer of tokens (OpenID Connect Discovery 1.0), and selects those to verify (RFC 7517).
 
-Invariant: only public keys for the algorithms that are configured ever come in, each for those algorithms only; so no
-token can choose a weaker way to be verified.
+Invariant: only public keys for the configured algorithms are accepted, each for those algorithms only, so that no token
+can choose a weaker verification.
 """
 
 import asyncio
@@ -34,26 +34,26 @@ KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "Ed25519": ("OKP", ("Ed25519",)),
     "EdDSA": ("OKP", ("Ed25519", "Ed448")),
 }
-"""What key an algorithm needs: type and curves (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). None has a secret key."""
+"""The key type and curves of each algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). None uses a secret key."""
 
 PUBLIC = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
-"""What makes up a public key; nothing else of a JWK is looked at."""
+"""The members of a JWK that make up a public key; others are ignored."""
 
 RSA_BITS = range(2048, 8192 + 1)
-"""At least what RFC 7518 §3.3 asks for; a larger one takes too long."""
+"""The least size is that of RFC 7518 §3.3; a key above the largest takes too long."""
 
 DISCOVERY_PATH = "/.well-known/openid-configuration"
 FETCH_S = 5.0
 KEYS_MAX = 200
 
 FRESH_S_MIN, FRESH_S_MAX, FRESH_S = 5 * 60, 24 * 3600, 3600
-"""How long keys are kept: as long as their answer says, within bounds; the last is for one that says nothing."""
+"""The bounds for how long keys are kept, which their response says, and the time for a response that does not say."""
 
 STALE_S = 24 * 3600
-"""How much longer, if new ones cannot be had."""
+"""How much longer keys are kept if new ones cannot be fetched."""
 
 ASK_AGAIN_S = 30
-"""Shortest time between two fetches because of a key that is not among those known, or although the last one failed."""
+"""Shortest time between two fetches for an unknown key, or after a failed fetch."""
 
 RETRY_S = 5
 """The same while there are no keys at all."""
@@ -62,7 +62,7 @@ _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})", re.IGNORECASE)
 
 
 class Found(Struct, frozen=True):
-    """A key, and how long what it verifies may be believed without asking for it again."""
+    """A key, and how long a token that it verifies may be accepted without asking for the key again."""
 
     key: Key
     until_ms: int
@@ -77,14 +77,14 @@ class Verifier(Struct, frozen=True):
 
 
 class IssuerFault(Exception):
-    """What is wrong with what the issuer answered."""
+    """The issuer's answer is unusable. The message says why."""
 
 
 class Jwks:
-    """The keys of one issuer, fetched when they are needed.
+    """The keys of one issuer, fetched on demand.
 
-    `named` is the way out to hosts that the operator named, `guarded` that to any other to which the issuer refers; who
-    gives them closes them.
+    `named` is the egress to hosts that the operator named, `guarded` the one to other hosts to which the issuer refers.
+    The caller closes both.
     """
 
     def __init__(
@@ -112,13 +112,13 @@ class Jwks:
         self._fetching = asyncio.Lock()
 
     async def find(self, kid: str | None, algorithm: str) -> Found | None:
-        """The key of that id for that algorithm; without an id the only one for it. None if the issuer has no such key.
+        """The key with this id for this algorithm; without an id the only key for it. None if the issuer has none.
 
-        Raises Unavailable if that cannot be known, since the issuer does not tell.
+        Raises Unavailable if the issuer does not answer.
         """
         if self._due(kid, algorithm):
             if self._usable and self._fetching.locked() and (found := self._match(kid, algorithm)) is not None:
-                return found  # somebody asks already; what is known will do
+                return found  # a fetch is under way; the known key will do
             async with self._fetching:
                 if self._due(kid, algorithm):
                     await self._fetch()
@@ -129,12 +129,12 @@ class Jwks:
 
     @property
     def _usable(self) -> bool:
-        """Whether there are keys that are not too old."""
+        """Whether there are keys, and they are not too old."""
         now_ms = self._clock.now_ms()
         return self._fetched_ms is not None and self._fetched_ms <= now_ms < self._fresh_until_ms + STALE_S * 1000
 
     def _due(self, kid: str | None, algorithm: str) -> bool:
-        """Whether the issuer is to be asked now."""
+        """Whether to fetch the keys now."""
         now_ms = self._clock.now_ms()
         fresh = self._fetched_ms is not None and self._fetched_ms <= now_ms < self._fresh_until_ms
         if fresh and self._match(kid, algorithm) is not None:
@@ -154,7 +154,7 @@ class Jwks:
         return Found(keys[0], max(self._fresh_until_ms, self._clock.now_ms() + ASK_AGAIN_S * 1000))
 
     async def _fetch(self) -> None:
-        """Ask the issuer; if that fails, what was known stays."""
+        """Fetch the keys. If that fails, the known ones stay."""
         self._tried_ms = self._clock.now_ms()
         try:
             url = self._jwks_url or await self._discovered()
@@ -165,22 +165,22 @@ class Jwks:
                 raise IssuerFault(f"{url}: expected a JWK Set with `keys`")
             keys = tuple(key for each in jwks[:KEYS_MAX] if (key := verifier(each, self._algorithms)) is not None)
         except (EgressError, IssuerFault) as error:
-            log.warning("the keys of the issuer %s cannot be had: %s", self.issuer, error)
+            log.warning("the keys of the issuer %s cannot be fetched: %s", self.issuer, error)
             self._failed = True
             return
-        if not keys:  # an issuer may take all of them back
+        if not keys:  # an issuer may withdraw all of them
             log.warning("%s: of %d keys none is for %s", url, len(jwks), ", ".join(sorted(self._algorithms)))
         self._keys, self._failed = keys, False
         self._fetched_ms = self._clock.now_ms()
         self._fresh_until_ms = self._fetched_ms + _fresh_s(reply) * 1000
 
     async def _discovered(self) -> str:
-        """Where the issuer says that its keys are."""
+        """Discover the URL of the issuer's keys."""
         document = _document(await _get(self._named, self.discovery_url), self.discovery_url)
         return keys_url(document, self.issuer)
 
     async def _referred(self, to: Target) -> Reply:
-        """What is there, where the issuer said: the operator named its own host, and no other."""
+        """Fetch a URL that the issuer named. Only the issuer's own host counts as named by the operator."""
         own = urlsplit(self.issuer).hostname
         return await _get(self._named if to.host == own else self._guarded, to)
 
@@ -202,15 +202,15 @@ def keys_url(document: Mapping[str, Any], issuer: str) -> str:
 
 
 def same_issuer(said: str, issuer: str) -> bool:
-    """Whether `said` is the issuer; it may have one slash more at its end, which a setting of a URL has not."""
+    """Whether `said` is the issuer. It may end in one more slash, which the setting of a URL does not keep."""
     return said.removesuffix("/") == issuer.removesuffix("/")
 
 
 def verifier(jwk: object, algorithms: Collection[str]) -> Verifier | None:
-    """The public key in a JWK, for those of the algorithms that it may verify; None if there are none.
+    """The public key in a JWK, with those of the algorithms that it may verify; None if there are none.
 
-    Not used are keys for encryption (§4.2), for other operations (§4.3) or for another algorithm (§4.4), and RSA keys
-    that are too small or absurdly large.
+    Keys for encryption (§4.2), other operations (§4.3) or another algorithm (§4.4) are not used, nor are RSA keys that
+    are too small or absurdly large.
     """
     kind = jwk.get("kty") if isinstance(jwk, dict) else None
     if not isinstance(jwk, dict) or not isinstance(kind, str) or kind not in PUBLIC:
@@ -239,7 +239,7 @@ _IMPORTS: Mapping[str, Any] = {"RSA": RSAKey.import_key, "EC": ECKey.import_key,
 
 
 def _rsa_size_ok(modulus: str) -> bool:
-    """By the length of its base64; so nothing has to be computed with one that is out of bounds."""
+    """Check the size by the length of the base64, without computing with a key that is out of bounds."""
     return len(modulus.rstrip("=")) * 6 // 8 * 8 in RSA_BITS
 
 

@@ -1,7 +1,7 @@
-"""API keys: how one is made, taken apart and compared. `dgm_<id>_<secret>`, with an id that is no secret.
+"""API keys: makes, parses and compares keys of the form `dgm_<id>_<secret>`, whose id is public.
 
-Invariant: pure; where the random bytes come from is the caller's to say. A secret has 256 random bits, so its digest
-needs neither salt nor stretching.
+Invariant: pure; the caller supplies the random bytes. A secret has 256 random bits, so its digest needs neither salt
+nor stretching.
 """
 
 import base64
@@ -16,28 +16,28 @@ from msgspec import Struct
 from dragoman.store.keyring import ApiKey
 
 PREFIX = "dgm_"
-"""What every key begins with, so that scanners for leaked secrets can know one."""
+"""The prefix of every key, by which scanners for leaked secrets can recognise one."""
 
 ID_CHARS = 12
-"""60 random bits, in base32 without capitals: it can be read out and typed."""
+"""60 random bits in lower-case base32, which can be read out and typed."""
 
 ID_BYTES, SECRET_BYTES = 8, 32
 
 KEY = re.compile(rf"{PREFIX}([a-z2-7]{{{ID_CHARS}}})_[A-Za-z0-9_-]{{43}}", re.ASCII)
 
 Random = Callable[[int], bytes]
-"""So many random bytes: `secrets.token_bytes`."""
+"""Returns so many random bytes, like `secrets.token_bytes`."""
 
 
 class NewKey(Struct, frozen=True):
-    """A key that was just made: `text` is the key itself, to be shown once and kept nowhere."""
+    """A key that was just made. `text` is the key itself, to be shown once and stored nowhere."""
 
     id: str
     text: str
 
 
 def make_key(random: Random) -> NewKey:
-    """A fresh key."""
+    """Make a fresh key."""
     key_id = base64.b32encode(random(ID_BYTES)).decode().lower()[:ID_CHARS]
     secret = base64.urlsafe_b64encode(random(SECRET_BYTES)).decode().rstrip("=")
     return NewKey(key_id, f"{PREFIX}{key_id}_{secret}")
@@ -50,12 +50,12 @@ def id_of(text: str) -> str | None:
 
 
 def digest_of(text: str) -> bytes:
-    """What is kept of a key: the SHA-256 of the whole."""
+    """The stored form of a key: the SHA-256 of the whole."""
     return hashlib.sha256(text.encode()).digest()
 
 
 def matches(text: str, digest: bytes) -> bool:
-    """Whether `digest` is that of the key, in a time that does not depend on where they differ."""
+    """Whether `digest` is that of the key. The time does not depend on where they differ."""
     return hmac.compare_digest(digest_of(text), digest)
 
 

@@ -1,7 +1,7 @@
-"""The server's own signatures: of agent cards (A2A 1.0 §8.4) and of webhook calls, and how such are verified.
+"""Signatures: signs agent cards (A2A 1.0 §8.4) and webhook calls, and verifies signed cards.
 
-Invariant: what is signed is the canonical form of RFC 8785; a signature is checked only with the algorithms and keys
-that the one who checks has named, never with what the signed thing itself names.
+Invariant: the canonical form of RFC 8785 is signed. A signature is checked only with algorithms and keys that the
+verifier has named, never with those that the signed content names.
 """
 
 import asyncio
@@ -18,23 +18,23 @@ if TYPE_CHECKING:  # joserfc takes longer to import than a server may take to st
     from joserfc.jwk import ECKey, KeySet
 
 ALGORITHM = "ES256"
-"""What every official verifier knows, and what A2A 1.0 §8.4.2 shows."""
+"""The algorithm that every official verifier knows, and that A2A 1.0 §8.4.2 shows."""
 
 VERIFIABLE = ("ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "Ed25519", "EdDSA")
-"""Signatures by which another agent's card may be signed: the asymmetric ones."""
+"""The algorithms accepted for another agent's card: the asymmetric ones."""
 
 DEPTH_MAX = 100
-"""Deepest nesting that is brought into canonical form: the library recurses (the official SDKs stop at 128)."""
+"""The deepest nesting that is canonicalised, since the library recurses (the official SDKs stop at 128)."""
 
 SIGNATURES_MAX = 20
-"""Of a card that are looked at: each costs some verifications, and a card is its signer's to fill."""
+"""Most signatures of a card that are checked. Each costs some verifications, and a stranger decides on their number."""
 
 HEADER_BYTES_MAX = 8_192
 CARD_BYTES_MAX = 4 << 20
-"""Of a signed card; the library's own bounds are 512 and 128,000."""
+"""The bounds for a signed card; the library's own are 512 and 128,000."""
 
 TOKEN_TTL_S = 300
-"""How long the token of a webhook call is valid: as long as a receiver may be off by the clock."""
+"""How long the token of a webhook call is valid, to allow for a receiver whose clock is off."""
 
 
 class CardNotVerified(Exception):
@@ -54,11 +54,11 @@ class Signer:
         return msgspec.json.encode({"keys": [public]})
 
     def sign(self, content: Mapping[str, Any], jku: str) -> dict[str, str]:
-        """The signature over the canonical form of `content`, as a card has it. `jku` is where the key is.
+        """The signature over the canonical form of `content`, as in a card. `jku` is the URL of the key.
 
-        What is empty is left out, as the official SDKs leave it out before they verify.
+        Empty values are left out, as the official SDKs leave them out before they verify.
 
-        Raises ValueError for what has no canonical form: nesting too deep, integers beyond 2^53, NaN.
+        Raises ValueError for content without a canonical form: nesting too deep, integers beyond 2^53, NaN.
         """
         from joserfc import jws
 
@@ -78,7 +78,7 @@ class Signer:
 
 
 class SigningRoom:
-    """Where the signer is made when it is first needed: the key from the store, or a new one that the store keeps."""
+    """Makes the signer when it is first needed, with the store's key, or a new one that the store then keeps."""
 
     def __init__(self, ring: KeyRing, clock: Clock) -> None:
         self._ring = ring
@@ -91,16 +91,16 @@ class SigningRoom:
         if self._signer is None:
             async with self._making:
                 if self._signer is None:
-                    self._signer = await self._made()
+                    self._signer = await self._load_or_make()
         return self._signer
 
-    async def _made(self) -> Signer:
+    async def _load_or_make(self) -> Signer:
         kept = await self._ring.signing_key()
         if kept is None:
             kid = new_id()
             jwk = await asyncio.to_thread(_new_jwk)
             kept = await self._ring.signing_key(SigningKey(kid=kid, jwk=jwk, made_ms=self._clock.now_ms()))
-            assert kept is not None  # one was offered
+            assert kept is not None  # an offer was made, so there is a key
         return Signer(await asyncio.to_thread(_key, kept.jwk), kept.kid)
 
 
@@ -117,7 +117,7 @@ def _key(jwk: bytes) -> "ECKey":
 
 
 def canonical(content: Any) -> bytes:
-    """The canonical form (RFC 8785). Raises ValueError for what has none."""
+    """The canonical form (RFC 8785). Raises ValueError for content without one."""
     import rfc8785
 
     if _deeper_than(content, DEPTH_MAX):
@@ -126,7 +126,7 @@ def canonical(content: Any) -> bytes:
 
 
 def without_empty(content: Any) -> Any:
-    """`content` without texts, lists and objects that are empty: what the official SDKs leave of a card to sign it."""
+    """`content` without empty texts, lists and objects, as the official SDKs strip a card to sign it."""
     if isinstance(content, Mapping):
         members = {name: without_empty(value) for name, value in content.items()}
         return {name: value for name, value in members.items() if not _empty(value)}
@@ -138,10 +138,10 @@ def without_empty(content: Any) -> Any:
 def verify_card(
     card: Mapping[str, Any], readings: Iterable[Mapping[str, Any]], keys: Mapping[str, Any], algorithms: Sequence[str]
 ) -> str:
-    """The id of the key (empty if it has none) that signed `card`, or one of the `readings` of it.
+    """Return the id (empty if it has none) of the key that signed `card`, or one of its `readings`.
 
-    A card is signed as its signer reads it: whole, or as the fields of one version of A2A. `readings` are those under
-    which the one who asks would take it. `keys` is a JWK Set. Raises CardNotVerified.
+    A signer may sign the whole card, or only the fields of one version of A2A. `readings` are the forms of the card
+    that the caller accepts. `keys` is a JWK Set. Raises CardNotVerified.
     """
     from joserfc import jws
     from joserfc.errors import JoseError, SecurityWarning
@@ -155,7 +155,7 @@ def verify_card(
     payloads = {_payload(form) for each in (bare, *readings) for form in (each, without_empty(each))} - {b""}
     registry = jws.JWSRegistry(
         algorithms=list(algorithms),
-        strict_check_header=False,  # what else a header says, its signer may have use for
+        strict_check_header=False,  # other header members may be of use to the signer
     )
     registry.max_header_length, registry.max_payload_length = HEADER_BYTES_MAX, CARD_BYTES_MAX
     known = _readable(keys)
@@ -168,17 +168,19 @@ def verify_card(
         for payload in payloads:
             try:
                 token = b".".join((protected.encode(), payload, signed.encode()))
-                with warnings.catch_warnings():  # EdDSA's name is deprecated (RFC 9864), and most that use it still do
+                with (
+                    warnings.catch_warnings()
+                ):  # the name EdDSA is deprecated (RFC 9864), but most signers still use it
                     warnings.simplefilter("ignore", SecurityWarning)
                     found = jws.deserialize_compact(token, known, registry=registry)
-            except (JoseError, ValueError, TypeError, RecursionError):  # one that cannot be read is none
+            except (JoseError, ValueError, TypeError, RecursionError):  # an unreadable signature counts as none
                 continue
             return str(found.headers().get("kid", ""))
     raise CardNotVerified(f"none of the card's {len(signatures)} signatures is by one of the {len(known.keys)} keys")
 
 
 def _readable(keys: Mapping[str, Any]) -> "KeySet":
-    """The public keys of a JWK Set; what is none is ignored (RFC 7517 §5). Raises CardNotVerified if all are none."""
+    """The public keys of a JWK Set; others are ignored (RFC 7517 §5). Raises CardNotVerified if there are none."""
     from joserfc.errors import JoseError
     from joserfc.jwk import KeySet
 
@@ -210,7 +212,7 @@ def _empty(value: Any) -> bool:
 
 
 def _deeper_than(content: Any, levels: int) -> bool:
-    """Without recursion: the depth of what a stranger sent is not known yet."""
+    """Whether `content` is nested deeper. Works without recursion, since a stranger chose the depth."""
     layer = [content]
     for _ in range(levels):
         inner: list[Any] = []

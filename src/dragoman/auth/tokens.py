@@ -1,7 +1,7 @@
 """JWTs as bearer tokens (RFC 7519, RFC 8725): verified against the keys of one issuer.
 
-Invariant: what a token says of how to verify it picks a key and an algorithm among those that are configured, and
-nothing more: `jku`, `jwk`, `x5u` and `x5c` are not looked at, and what `crit` demands is not known here.
+Invariant: a token's header can only pick a key and an algorithm among the configured ones. `jku`, `jwk`, `x5u` and
+`x5c` are ignored, and no extension that `crit` demands is supported.
 """
 
 import math
@@ -30,7 +30,7 @@ WRONG = "the token is not valid here"
 
 
 class _Header(Struct, frozen=True):
-    """What is looked at of a token's header (RFC 7515 §4.1)."""
+    """The members of a token's header that are read (RFC 7515 §4.1)."""
 
     alg: str
     kid: str | None = None
@@ -38,7 +38,7 @@ class _Header(Struct, frozen=True):
 
 
 class Grant(Struct, frozen=True, forbid_unknown_fields=True):
-    """The claim `dragoman`: what the token is limited to. What is not named is not limited; other names are refused."""
+    """The claim `dragoman`: the limits of the token. A missing member sets no limit; unknown members are refused."""
 
     agents: frozenset[str] | None = None
     scopes: frozenset[Scope] | None = None
@@ -46,7 +46,7 @@ class Grant(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Claims(Struct, frozen=True):
-    """What is looked at of a token's claims (RFC 7519 §4.1), in seconds since the epoch."""
+    """The claims of a token that are read (RFC 7519 §4.1), with times in seconds since the epoch."""
 
     iss: str
     sub: str
@@ -58,12 +58,12 @@ class _Claims(Struct, frozen=True):
 
 
 class _Pinned(jws.JWSRegistry):
-    """Only the algorithms given; headers as long as tokens may be, since issuers put certificates there."""
+    """Allows only the given algorithms, and headers as long as tokens may be, since issuers put certificates there."""
 
     max_header_length = TOKEN_BYTES_MAX
 
     def get_alg(self, name: str) -> Any:
-        """Without the library's warning that `EdDSA` has a newer name: issuers use the old one."""
+        """Skip the library's warning that `EdDSA` has a newer name, since issuers use the old one."""
         assert self.allowed is not None
         if name not in self.allowed:
             raise JoseError(name)
@@ -88,9 +88,9 @@ class Tokens:
         self._claims = msgspec.json.Decoder(_Claims)
 
     async def verify(self, token: bytes) -> tuple[Principal, int]:
-        """Whose token it is, and until when (milliseconds since the epoch) it need not be verified again.
+        """Return the token's principal, and until when (milliseconds since the epoch) it need not be verified again.
 
-        Raises Unauthorized, or Unavailable if the issuer's keys cannot be had.
+        Raises Unauthorized, or Unavailable if the issuer's keys cannot be fetched.
         """
         header = self._read_header(token)
         found = await self._jwks.find(header.kid, header.alg)
@@ -122,7 +122,7 @@ class Tokens:
         return header
 
     def _read_claims(self, payload: bytes | None) -> _Claims:
-        """The claims of a token whose signature is good. Only its bearer learns what is wrong with them."""
+        """The claims of a token with a valid signature. Errors are detailed, since only a genuine bearer reads them."""
         try:
             claims = self._claims.decode(payload or b"")
         except (ValueError, RecursionError):
@@ -138,7 +138,7 @@ class Tokens:
         if not claims.exp > now_s - self._leeway_s:  # RFC 7519 §4.1.4: on or after
             raise Unauthorized(f"{WRONG}: it has expired (exp)")
         if not max(claims.nbf, claims.iat) <= now_s + self._leeway_s or not math.isfinite(claims.exp):
-            raise Unauthorized(f"{WRONG}: it is of the future (nbf, iat)")
+            raise Unauthorized(f"{WRONG}: it is not valid yet (nbf, iat)")
         if not 0 < len(claims.sub) <= SUBJECT_MAX or not claims.sub.isprintable():
             raise Unauthorized(f"{WRONG}: its subject (sub) is empty, too long or not text")
         return claims

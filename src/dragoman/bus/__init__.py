@@ -1,1 +1,1 @@
-"""Hints that something moved. May lose, repeat, reorder; the store is the truth."""
+"""The bus carries hints that a task changed. It may lose, repeat or reorder them; the store is the truth."""

@@ -1,6 +1,6 @@
-"""How the server is to run: settings from the file, then the environment, then the flags.
+"""The configuration of the server: settings from the file, then the environment, then the flags.
 
-Invariant: nothing here imports anything else of Dragoman.
+Invariant: nothing here imports any other part of Dragoman.
 """
 
 from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, AgentProvider, AgentSkill, agent_id_fault

@@ -1,4 +1,4 @@
-"""The `[[agents]]` tables of the file: what to serve, and what its card says differently from the code.
+"""The `[[agents]]` tables of the file: the agents to serve, and where their cards differ from the code.
 
 Invariant: every id can be a path segment, and no two entries have the same.
 """
@@ -43,9 +43,9 @@ OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
 
 
 class KindOfRun(msgspec.Struct, frozen=True):
-    """A kind of agent that has keys of its own: how its `run` begins and is written, what they are and who reads them.
+    """A kind of agent with keys of its own: the prefix and an example of its `run`, the keys and their reader.
 
-    `field` is where an AgentEntry has what was read.
+    `field` is the field of AgentEntry for the result.
     """
 
     prefix: str
@@ -63,14 +63,14 @@ KINDS = (
 
 
 class AgentProvider(msgspec.Struct, frozen=True, kw_only=True):
-    """`[agents.provider]`: who runs the agent."""
+    """`[agents.provider]`: the organization that runs the agent."""
 
     organization: str
     url: str
 
 
 class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
-    """`[[agents.skills]]`: what the card says of the skill `id`, where it differs from the code.
+    """`[[agents.skills]]`: where the card's description of the skill `id` differs from the code.
 
     An `extended` skill is on the extended card only.
     """
@@ -86,12 +86,12 @@ class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """`[[agents]]`: an agent to serve. What is None stays as the code has it.
+    """`[[agents]]`: an agent to serve. A field that is None stays as the code has it.
 
-    `push` False: webhooks are told nothing of its tasks, and registering one is refused. `offline` is for workers and
-    for agents of other servers: whether tasks are taken in while none is there (`queue`, else `error`). `lease_s` is
-    for workers: how long one may be silent before its task goes to another. `upstream`, `model` and `program` are what
-    the table says of an agent of that kind.
+    With `push` False no webhooks are called for its tasks, and registering one is refused. `offline` is for workers and
+    for agents of other servers: whether tasks are accepted while none is there (`queue`) or refused (`error`).
+    `lease_s` is for workers: how long one may be silent before its task goes to another. `upstream`, `model` and
+    `program` hold the keys of an agent of that kind.
     """
 
     id: str
@@ -127,11 +127,11 @@ _ALLOWED = {
     **dict.fromkeys(("extended", "push"), "must be true or false"),
     "lease_s": f"must be a number of seconds from {LEASE_S_MIN:g} to {LEASE_S_MAX:g}",
 }
-"""What a key of a table may be, where that is not a text."""
+"""The allowed values of the keys of a table that are not texts."""
 
 
 def agent_id_fault(agent_id: str) -> str | None:
-    """What is wrong with an agent's id, with what is allowed; None if it can be mounted."""
+    """Why an agent's id cannot be mounted, with the ids that are allowed; None if it can."""
     if agent_id in RESERVED_AGENT_IDS:
         return f"is a path of the server itself; taken are {', '.join(sorted(RESERVED_AGENT_IDS))}"
     if not AGENT_ID.fullmatch(agent_id):
@@ -153,7 +153,7 @@ def agent_tables(source: str, tables: Any) -> list[dict[str, Any]]:
 
 
 def agent_entry(source: str, index: int, table: dict[str, Any], others: Iterable[AgentEntry]) -> AgentEntry:
-    """The entry that the table at `index` declares. Raises ConfigError, also for an id that one of `others` has."""
+    """Read the entry of the table at `index`. Raises ConfigError, also for an id that one of `others` has."""
     path = f"agents[{index}]"
     entry = _agent(source, path, table)
     if fault := agent_id_fault(entry.id):
@@ -167,7 +167,7 @@ def agent_entry(source: str, index: int, table: dict[str, Any], others: Iterable
 
 
 def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any]) -> None:
-    """Raises ConfigError for a `run` that is none, and for keys that are for another kind of agent."""
+    """Raises ConfigError for an invalid `run`, and for keys of another kind of agent."""
     own = _kind(entry.run)
     for name in table:
         kinds = [kind for kind in KINDS if name in kind.keys]
@@ -193,7 +193,7 @@ def _check_run(source: str, path: str, entry: AgentEntry, table: dict[str, Any])
 
 
 def _keys_of(run: object) -> list[str]:
-    """The keys that a table takes whose `run` is that."""
+    """The keys that a table with this `run` may have."""
     kind = _kind(run) if isinstance(run, str) else None
     keys = [*_TABLE, *(kind.keys if kind is not None else ())]
     if run != WORKER:
@@ -226,21 +226,21 @@ def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
         place = place.rstrip("`")
-        raise ConfigError(source, path + place, _found(table, place), _allowed(place, reason)) from error
+        raise ConfigError(source, path + place, _value_at(table, place), _allowed(place, reason)) from error
     kind = _kind(entry.run)
     return entry if kind is None else replace(entry, **{kind.field: kind.read(source, path, table)})
 
 
 def _allowed(place: str, reason: str) -> str:
-    """What may stand at `place` of a table, where msgspec refused something for `reason`."""
+    """The allowed values at `place` of a table, whose value msgspec refused for `reason`."""
     if "missing required field" in reason:
         return f"must have the key {reason.split('`')[1]}"
     key, index, _ = place.rpartition(".")[2].partition("[")
     return "must be text" if index and key not in ("skills", "versions") else _ALLOWED.get(key, "must be text")
 
 
-def _found(table: Any, place: str) -> object:
-    """The value of `table` at a path such as `.skills[0].tags`; the innermost one that has a definite place."""
+def _value_at(table: Any, place: str) -> object:
+    """The value of `table` at a path such as `.skills[0].tags`, or the innermost one with a definite place."""
     for name, index in re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", place):
         if index == "...":
             break

@@ -1,4 +1,4 @@
-"""What is raised when a setting cannot be used, and the search for unknown keys.
+"""ConfigError for a setting that cannot be used, and the checks for unknown keys and for URLs.
 
 Invariant: the message names the source, the key, the value and what is allowed.
 """
@@ -23,14 +23,14 @@ class ConfigError(Exception):
 def check_keys(
     source: str, table: Mapping[str, object], known: Iterable[str], path: str, offered: Iterable[str] | None = None
 ) -> None:
-    """Raises ConfigError for a key that is not `known`; names one of those `offered` (None: all)."""
+    """Raises ConfigError for a key that is not `known`. Suggests one of those `offered` (None: all)."""
     every = frozenset(known)
     names = sorted(every if offered is None else offered)
     for key in table:
         if key not in every:
             near = difflib.get_close_matches(key, names, n=1, cutoff=0.6)
             hint = f"did you mean {near[0]}?" if near else f"known are {', '.join(names)}"
-            # A text under a misspelled name may be a secret: of `apikey`, the value is not printed.
+            # A text under a misspelled name such as `apikey` may be a secret, so its value is not printed.
             shown = not isinstance(table[key], str)
             raise ConfigError(source, path + key, table[key], f"no such setting; {hint}", shows_value=shown)
 

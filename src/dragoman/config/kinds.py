@@ -1,7 +1,7 @@
-"""What a setting may be: in words, and as the function that reads it.
+"""Kinds of settings: the allowed values in words, and the function that parses them.
 
-Invariant: `parse` takes what TOML gives and what the environment and flags give (text), and raises ValueError for
-anything that is not allowed.
+Invariant: `parse` takes values of TOML and texts of the environment and flags, and raises ValueError for anything that
+is not allowed.
 """
 
 import ipaddress
@@ -18,7 +18,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Kind(Struct, frozen=True):
-    """What a setting may be: in words, and as the function that reads it and raises ValueError otherwise."""
+    """The allowed values of a setting in words, and the function that parses them or raises ValueError."""
 
     allowed: str
     parse: Callable[[Any], Any]
@@ -161,7 +161,7 @@ def _network(value: Any) -> str:
 
 
 ALGORITHMS_KNOWN = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "Ed25519", "EdDSA")
-"""Asymmetric signatures (RFC 7518 §3.1, RFC 8037, RFC 9864): with the others, who can verify can also forge."""
+"""Asymmetric signatures (RFC 7518 §3.1, RFC 8037, RFC 9864). With others, anybody who can verify can also forge."""
 
 
 def _algorithm(value: Any) -> str:
@@ -169,7 +169,7 @@ def _algorithm(value: Any) -> str:
 
 
 S3_OPTIONS = ("endpoint", "region", "path_style")
-"""What may be said of a bucket."""
+"""The query parameters of a bucket."""
 
 TEXT = Kind("must be text that is not empty", _text)
 NAME = Kind(

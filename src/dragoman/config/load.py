@@ -1,6 +1,6 @@
-"""From the file, then the environment, then the flags, to a `Config`.
+"""Loads a `Config` from the file, then the environment, then the flags.
 
-Invariant: whatever is in them, the result is a `Config` or a `ConfigError`.
+Invariant: whatever they contain, the result is a `Config` or a `ConfigError`.
 """
 
 import ipaddress
@@ -21,16 +21,17 @@ FILE = "dragoman.toml"
 
 
 class Fault(Struct, frozen=True):
-    """A table `[[agents]]` that cannot be used; `id` is where it stands, if it has none."""
+    """A table `[[agents]]` that cannot be used. `id` is its place in the file if it has no id."""
 
     id: str
     error: ConfigError
 
 
 class Apart(Struct, frozen=True):
-    """A configuration in its parts: what can be used of it, and what cannot.
+    """A configuration in its parts, those that can be used and those that cannot.
 
-    `config` None: its settings cannot. `faults` are those of the file and its settings, `tables` what the agents are.
+    `config` is None if the settings cannot be used. `faults` are those of the file and its settings, `tables` are the
+    agents.
     """
 
     config: Config | None
@@ -41,8 +42,8 @@ class Apart(Struct, frozen=True):
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
     """The configuration from `file`, then `environ`, then `flags` (by setting name); later ones win.
 
-    Raises ConfigError if a value is not allowed, or the file has a key that is not a setting. Variables that are no
-    setting are ignored: platforms inject some of their own.
+    Raises ConfigError if a value is not allowed, or the file has a key that is not a setting. Unknown variables are
+    ignored, since platforms inject some of their own.
     """
     table = _read(file) if file else {}
     values = _values(str(file), table, environ, flags)
@@ -50,7 +51,7 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
 
 
 def load_apart(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Apart:
-    """What `load` reads, as far as it can be read: one table that cannot be used does not hide the others."""
+    """As `load`, as far as the parts can be used: one faulty table does not hide the others."""
     faults: list[ConfigError] = []
     found: list[AgentEntry | Fault] = []
     try:
@@ -78,7 +79,7 @@ def load_apart(file: Path | None, environ: Mapping[str, str], flags: Mapping[str
 
 
 def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
-    """The settings that are given, by name. Raises ConfigError."""
+    """Parse the given settings, by name. Raises ConfigError."""
     known = {setting.name: setting for setting in settings()}
     check_keys(where, table, [*known, "agents"], "")
     profile = flags.get("profile") or environ.get("DRAGOMAN_PROFILE") or table.get("profile")
@@ -99,7 +100,7 @@ def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags
 
 
 def loopback(host: str) -> bool:
-    """Whether listening on `host` can be reached from this machine only."""
+    """Whether a server that listens on `host` can be reached from this machine only."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

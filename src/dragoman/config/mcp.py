@@ -1,6 +1,6 @@
-"""`tools = [{ run = "mcp:…" }]`: servers of MCP whose tools a model may call.
+"""`tools = [{ run = "mcp:…" }]`: MCP servers whose tools a model may call.
 
-Invariant: no secret is in the file: a table names the environment variable that holds it.
+Invariant: the file holds no secret: a table names the environment variable that holds it.
 """
 
 import re
@@ -16,10 +16,10 @@ from dragoman.config.programs import COMMAND, command_words
 from dragoman.config.upstreams import VARIABLE, Seconds, UpstreamCredentials, check_credentials
 
 MCP = "mcp:"
-"""How `run` begins for a server of MCP; its URL follows, or `command:` and a program."""
+"""The prefix of `run` for an MCP server; its URL follows, or `command:` and a program."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,23}", re.ASCII)
-"""The name of a server: it leaves room for a tool's in the 64 characters that a model's API takes."""
+"""The name of a server. It leaves room for the name of a tool in the 64 characters that a model's API allows."""
 
 ONE_OF = (
     'must be one of { env = "NAME" } for a bearer token, { header = "x-api-key", env = "NAME" }, '
@@ -28,12 +28,12 @@ ONE_OF = (
 
 
 class McpEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A server of MCP, by its `url`, or as a program with its words in `command`; one of the two is empty.
+    """An MCP server, by its `url`, or as a program with its words in `command`; one of the two is empty.
 
-    `name` is what its tools are told apart by. `allow` are the tools that can be called, all if it is None. `approve`
-    are those that the caller of a task is asked about first: `always`, `never`, or their names. `env` are the
-    variables that the program gets beside the usual ones. `start_s` is for the server to be there, `call_s`
-    for a call.
+    `name` tells its tools apart from those of other servers. `allow` lists the tools that can be called, all if None.
+    `approve` lists those about which the caller of a task is asked first: `always`, `never`, or their names. `env`
+    names the variables that the program gets beside the usual ones. `start_s` is the timeout for the server to start,
+    `call_s` for a call.
     """
 
     run: str
@@ -62,7 +62,7 @@ _ALLOWED = {
 
 
 def tool_entries(source: str, path: str, tables: Any) -> tuple[McpEntry, ...]:
-    """The servers whose tools a model may call. Raises ConfigError."""
+    """Read the servers whose tools a model may call. Raises ConfigError."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(source, path, None, 'must be tables like { run = "mcp:https://…" }', shows_value=False)
     servers: list[McpEntry] = []
@@ -88,7 +88,7 @@ def _server(source: str, path: str, table: Mapping[str, Any]) -> McpEntry:
     except msgspec.ValidationError as error:
         place = str(error).partition(" - at `$.")[2].rstrip("`")
         key = re.split(r"[.\[]", place)[0] or "run"
-        # what stands there may be a secret in the wrong place
+        # the value may be a secret in the wrong place
         raise ConfigError(source, f"{path}.{place or key}", None, _ALLOWED[key], shows_value=False) from error
     if server.name and not NAME.fullmatch(server.name):
         raise ConfigError(source, f"{path}.name", server.name, _ALLOWED["name"])
@@ -119,7 +119,7 @@ def _program(source: str, path: str, server: McpEntry, command: str) -> McpEntry
 
 
 def _name(server: McpEntry, taken: set[str]) -> str:
-    """The host without what most have in common, or the program; with a number if another is called so."""
+    """Derive a name from the host, without its common parts, or the program; with a number if the name is taken."""
     if server.url:
         host = urlsplit(server.url).hostname or ""
         words = [word for word in host.split(".") if word not in ("www", "api", "mcp")]

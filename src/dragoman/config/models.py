@@ -1,6 +1,6 @@
 """`run = "openai:https://…"`: a model behind a card, by any endpoint of chat completions.
 
-Invariant: no secret is in the file: a table names the environment variable that holds it.
+Invariant: the file holds no secret: a table names the environment variable that holds it.
 """
 
 import re
@@ -16,15 +16,15 @@ from dragoman.config.mcp import McpEntry, tool_entries
 from dragoman.config.upstreams import HEADER, VARIABLE, Seconds
 
 OPENAI = "openai:"
-"""How `run` begins for a model; the base URL of its endpoint follows."""
+"""The prefix of `run` for a model; the base URL of its endpoint follows."""
 
 ONE_OF = 'must be { env = "NAME" } for a bearer token, or { header = "api-key", env = "NAME" }'
 
 OURS = ("messages", "model", "n", "response_format", "stream", "stream_options", "tools")
-"""What `extra` cannot say: the agent says it."""
+"""Keys that `extra` may not have, because the agent itself sets them."""
 
 COALESCED_MAX = 4
-"""An answer is silent for `coalesce_ms`, and for three times as long on a busy server: that must not be too long."""
+"""An answer is silent for `coalesce_ms`, and for three times as long on a busy server; this bounds that silence."""
 
 Taken = Literal["image", "image_url", "audio", "file"]
 
@@ -32,16 +32,16 @@ TAKES: tuple[Taken, ...] = ("image", "image_url", "audio", "file")
 
 
 class ModelCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """`credentials`: `env` names the variable that holds the key, `header` where it goes; None: a bearer token."""
+    """`credentials`: `env` names the variable that holds the key, `header` the header for it; None: a bearer token."""
 
     env: str
     header: str | None = None
 
 
 class Model(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of an agent that is a model. `url` is what `run` says; see docs/agents/openai.md for all others.
+    """The keys of an agent that is a model. `url` is the URL in `run`; see docs/agents/openai.md for all others.
 
-    `system_file` and `schema_file` were read: their contents are `system` and `schema`.
+    The contents of `system_file` and `schema_file` have been read into `system` and `schema`.
     """
 
     url: str = ""
@@ -107,11 +107,11 @@ _ALLOWED = {
     "failures": "must be a whole number from 1 to 1000",
     **dict.fromkeys(("pause_s", "answer_s", "idle_s"), _SECONDS),
 }
-"""What a key may be, where that is not a text."""
+"""The allowed values of the keys that are not texts."""
 
 
 def model_entry(source: str, path: str, table: Mapping[str, Any]) -> Model:
-    """What the keys of an agent's table say of the model. Raises ConfigError."""
+    """Read the keys of an agent's table about the model. Raises ConfigError."""
     url = str(table["run"]).removeprefix(OPENAI).strip()
     check_url(source, f"{path}.run", url, f"must be {OPENAI} and the http:// or https:// URL of an API")
     given = {name: table[name] for name in MODEL_KEYS if name in table and name != "tools"}
@@ -122,7 +122,7 @@ def model_entry(source: str, path: str, table: Mapping[str, Any]) -> Model:
     except msgspec.ValidationError as error:
         place = str(error).partition(" - at `$.")[2].rstrip("`")
         key = re.split(r"[.\[]", place)[0]
-        # what stands there may be a secret in the wrong place
+        # the value may be a secret in the wrong place
         raise ConfigError(
             source, f"{path}.{place}", None, _ALLOWED.get(key, "must be text"), shows_value=False
         ) from error
@@ -148,7 +148,7 @@ def _check_credentials(source: str, path: str, given: ModelCredentials) -> None:
 
 
 def _with_files(source: str, path: str, model: Model) -> Model:
-    """The same with what its files hold. Their paths are from where the server is started."""
+    """Read the model's files. Their paths are relative to the working directory of the server."""
     for name, said in (("system", model.system), ("schema", model.schema)):
         if said is not None and getattr(model, f"{name}_file") is not None:
             raise ConfigError(source, f"{path}.{name}_file", None, f"is there beside {name}", shows_value=False)

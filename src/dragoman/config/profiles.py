@@ -1,7 +1,6 @@
-"""Profiles: with `profile = "kaos"` the server is that system: its port, its paths, its variables.
+"""Profiles: with `profile = "kaos"` the server has the port, the paths and the variables of that system.
 
-Invariant: a profile only changes defaults and reads that system's own variables; whatever is set by its name in
-Dragoman wins.
+Invariant: a profile only changes defaults and reads the system's own variables. Settings of Dragoman itself win.
 """
 
 import re
@@ -13,8 +12,8 @@ from dragoman.config.task_store import NULL, TASK_STORE_TYPE, task_store_type
 
 
 class System(Struct, frozen=True):
-    """One of the systems that Dragoman can be. `defaults` are settings by name; `variables` maps its own environment
-    variables to the settings they mean."""
+    """A system that Dragoman can replace. `defaults` are settings by name; `variables` maps the system's own
+    environment variables to settings."""
 
     defaults: Mapping[str, str]
     variables: Mapping[str, str]
@@ -37,20 +36,20 @@ SYSTEMS: Mapping[str, System] = {
          "A2A_AUTH_TOKEN": "api_key"},
     ),
 }  # fmt: skip
-"""The systems by name; of two variables for one setting the later one wins."""
+"""The systems by name. If two variables set the same setting, the later one wins."""
 
 
 EVERYWHERE: Mapping[str, str] = {
     "PUSH_NOTIFICATION_ALLOWED_HOSTS": "push_allowed_hosts",
     "PUSH_NOTIFICATION_ALLOWED_CIDRS": "push_allowed_cidrs",
 }
-"""Variables of protoAgent that mean the same with any profile and without: its guard is everybody's."""
+"""Variables of protoAgent that have the same meaning with any profile or none: its guard applies to everybody."""
 
 
 def variables(profile: str | None, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
-    """What a system's own variables say: by setting, the variable's name and its value. Empty ones say nothing.
+    """Read a system's own variables: by setting, the variable's name and its value. Empty ones are ignored.
 
-    Raises ConfigError if KAOS's `TASK_STORE_TYPE` is none of its values.
+    Raises ConfigError if KAOS's `TASK_STORE_TYPE` has an invalid value.
     """
     found = {}
     system = SYSTEMS.get(profile) if profile is not None else None

@@ -14,26 +14,26 @@ from dragoman.config.errors import ConfigError
 from dragoman.config.upstreams import VARIABLE, Seconds
 
 COMMAND = "command:"
-"""How `run` begins for a program; the command follows."""
+"""The prefix of `run` for a program; the command follows."""
 
 RUN = f'must be {COMMAND} and a program with its arguments, such as "command:node summary.mjs --short"'
 
 MIB = 1024 * 1024
 MEMORY_BYTES_MIN = 16 * MIB
-"""Below this hardly a program gets as far as its first line."""
+"""With less memory hardly any program reaches its first line."""
 
 Bytes = Annotated[int, msgspec.Meta(ge=1024, le=2**40)]
 
 
 class Program(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of an agent that is a program. `command` are the words of `run`.
+    """The keys of an agent that is a program. `command` holds the words of `run`.
 
-    `env` names variables that it gets beside the usual ones. `input` and `output` say what is written to it and what
-    it writes, whose text is gathered for `coalesce_ms`; with `history` so many earlier messages of the conversation
-    come along. `timeout_s` is for its work, without the time in which its caller thinks; it is kept for an answer for
-    `keep_s`. From SIGTERM to SIGKILL it has `grace_s`. At most `concurrency` run at once; further tasks wait. With
-    `reject_code` as its exit code it rejects its task. `restartable`: it may be started again for a task that a crash
-    of the server cut off.
+    `env` names variables that it gets beside the usual ones. `input` and `output` are the formats of its input and
+    output; output text is gathered for `coalesce_ms`. It also gets `history` earlier messages of the conversation.
+    `timeout_s` limits its work, not counting the time for the caller's answers; it is kept waiting for one for
+    `keep_s`. `grace_s` is the time from SIGTERM to SIGKILL. At most `concurrency` run at once; further tasks wait. The
+    exit code `reject_code` rejects the task. `restartable` says that it may be started again for a task that a crash of
+    the server cut off.
     """
 
     command: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ _ALLOWED = {
 
 
 def program_entry(source: str, path: str, table: Mapping[str, Any]) -> Program:
-    """What the keys of an agent's table say of the program. Raises ConfigError."""
+    """Read the keys of an agent's table about the program. Raises ConfigError."""
     given = {name: table[name] for name in PROGRAM_KEYS if name in table}
     run = str(table["run"])
     words = command_words(source, path, run, run.removeprefix(COMMAND), RUN)
@@ -94,9 +94,9 @@ def program_entry(source: str, path: str, table: Mapping[str, Any]) -> Program:
 
 
 def command_words(source: str, path: str, run: str, command: str, allowed: str) -> tuple[str, ...]:
-    """The words of a command, quoted as for a shell (POSIX shlex), without anything else that a shell does.
+    """Split a command into words by the quoting rules of a shell (POSIX shlex), and no other rules of a shell.
 
-    Raises ConfigError for `run`, which holds it.
+    Raises ConfigError, naming `run`, which holds the command.
     """
     try:
         words = tuple(shlex.split(command))

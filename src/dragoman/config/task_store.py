@@ -1,6 +1,6 @@
-"""`TASK_STORE_TYPE`, the variable by which KAOS is told where its tasks are.
+"""`TASK_STORE_TYPE`, the variable that tells KAOS where to keep tasks.
 
-Invariant: the only place that reads it; the server under KAOS's profile and `dragoman.kaos` mean the same by it.
+Invariant: no other module reads it, so that the server with KAOS's profile and `dragoman.kaos` agree on its meaning.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
-"""`run = "a2a:https://…"`: another server's agent behind a card of this one, and who this server is to it.
+"""`run = "a2a:https://…"`: another server's agent behind a card of this one, and the credentials for it.
 
-Invariant: no secret is in the file: a table names the environment variable that holds it.
+Invariant: the file holds no secret: a table names the environment variable that holds it.
 """
 
 import re
@@ -12,7 +12,7 @@ import msgspec
 from dragoman.config.errors import ConfigError, check_keys, check_url
 
 A2A = "a2a:"
-"""How `run` begins for an agent of another server; its URL follows."""
+"""The prefix of `run` for an agent of another server; its URL follows."""
 
 DIALECTS = ("1.0", "0.3", "beeos", "kaos", "evoai", "protoagent")
 BINDINGS = ("JSONRPC", "HTTP+JSON")
@@ -33,9 +33,9 @@ Seconds = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
 
 
 class UpstreamCredentials(msgspec.Struct, frozen=True, kw_only=True):
-    """`credentials`: what is shown to the other server. `env` names the variable that holds the secret.
+    """`credentials`: the credentials for the other server. `env` names the variable that holds the secret.
 
-    With `forward` that is what the caller showed to this one.
+    With `forward` the caller's own credentials are passed on.
     """
 
     env: str = ""
@@ -49,16 +49,16 @@ class UpstreamCredentials(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Upstream(msgspec.Struct, frozen=True, kw_only=True):
-    """The keys of an agent of another server. `url` is what `run` says.
+    """The keys of an agent of another server. `url` is the URL in `run`.
 
-    `card` is where its card is, if it is at none of the usual places; `card_keys` are files or URLs of JWK Sets, by one
-    of whose keys it must be signed; with a `dialect` that is spoken, whatever the card says. `origins` are others that
-    its card may name, and that get the credentials, too. `dedupes`: it takes a repeated message of the same id for the
-    same; None: if its card says so. `double_base64`: over 0.3's HTTP+JSON it puts the bytes of files into base64 twice.
-    After `failures` calls in a row that did not get through none is made for
-    `pause_s`. Its card is looked at again every `card_s`. `answer_s` is for the beginning of an answer, `idle_s` for
-    what comes next; a task whose upstream is gone waits `wait_s` for it. A call that is refused for now is made again
-    as long as the upstream asks for no more than `retry_wait_s`, in all.
+    `card` is the URL of its card, if that is at none of the usual places. `card_keys` are files or URLs of JWK Sets,
+    one of whose keys must have signed the card. A `dialect` is spoken whatever the card says. `origins` are other
+    origins that its card may name, and that get the credentials, too. `dedupes` says that it recognises a repeated
+    message by its id; None leaves that to its card. `double_base64`: over 0.3's HTTP+JSON it encodes the bytes of files
+    in base64 twice. After `failures` calls in a row that did not get through, none is made for `pause_s`. Its card is
+    read again every `card_s`. `answer_s` is the timeout for the beginning of an answer, `idle_s` for each next item. A
+    task whose upstream is gone waits `wait_s` for it. A call that is refused for now is repeated as long as the
+    upstream asks for at most `retry_wait_s` in total.
     """
 
     url: str = ""
@@ -80,7 +80,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key_places(self) -> tuple[str, ...]:
-        """Where the keys are with which its card is to be signed; empty: nobody asks for a signature."""
+        """The places of the keys that may sign its card; empty if no signature is required."""
         return (self.card_keys,) if isinstance(self.card_keys, str) else self.card_keys
 
 
@@ -103,7 +103,7 @@ _ALLOWED = {
 
 
 def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream:
-    """What the keys of an agent's table say of the other server. Raises ConfigError."""
+    """Read the keys of an agent's table about the other server. Raises ConfigError."""
     url = str(table["run"]).removeprefix(A2A).strip()
     check_url(source, f"{path}.run", url, f"must be {A2A} and the http:// or https:// URL of an agent")
     given = {name: table[name] for name in KEYS if name in table}
@@ -115,7 +115,7 @@ def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream
     except msgspec.ValidationError as error:
         place = str(error).partition(" - at `$.")[2].rstrip("`")
         key = re.split(r"[.\[]", place)[0]
-        # what stands there may be a secret in the wrong place
+        # the value may be a secret in the wrong place
         raise ConfigError(
             source, f"{path}.{place}", None, _ALLOWED.get(key, "must be text"), shows_value=False
         ) from error

@@ -1,6 +1,6 @@
-"""KAOS's Python names, over Dragoman's engine and client: what imports them from `pais` imports them from here.
+"""KAOS's Python names over Dragoman's engine and client, for code that imports them from `pais`.
 
-Invariant: nothing else of Dragoman imports this; it assembles engine, store and client as `server.py` does.
+Invariant: no other part of Dragoman imports this. It assembles engine, store and client as `server.py` does.
 """
 
 from dragoman.kaos.environment import task_manager_from_env

@@ -1,6 +1,6 @@
-"""Which task manager the environment asks for.
+"""Chooses the task manager that the environment asks for.
 
-Invariant: what `TASK_STORE_TYPE` may be is said in `config.task_store` only.
+Invariant: only `config.task_store` knows the values of `TASK_STORE_TYPE`.
 """
 
 import os

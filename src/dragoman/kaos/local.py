@@ -1,7 +1,7 @@
-"""LocalTaskManager: tasks in this process, over the engine that the server has.
+"""LocalTaskManager: tasks in this process, on the engine of the server.
 
-Invariant: everything that runs belongs to one TaskGroup, which one task of the manager's own holds; when `shutdown`
-returns, or the event loop ends, nothing of it is left.
+Invariant: everything that runs belongs to one TaskGroup, held by one asyncio task of the manager. When `shutdown`
+returns, or the event loop ends, nothing is left running.
 """
 
 import asyncio
@@ -65,14 +65,14 @@ TELEMETRY_PREFIX = "kaos"
 
 
 class _Home(Struct):
-    """What runs while the manager does: the engine, asked through `handler`."""
+    """The running parts of the manager: the engine, called through `handler`."""
 
     handler: Handler
     store: Store
     telemetry: "OpenTelemetry | None"
 
     def call_of(self, operation: Operation) -> Call:
-        """The operation as a call, which belongs to the caller's trace."""
+        """Wrap the operation in a call, which belongs to the caller's trace."""
         call = _call(operation)
         if self.telemetry is None:
             return call
@@ -82,10 +82,10 @@ class _Home(Struct):
 
 
 class LocalTaskManager(TaskManager):
-    """Tasks of one function, in memory. What it is given and must give: see `kaos.process.ProcessFn`.
+    """Tasks of one function, in memory. `kaos.process.ProcessFn` describes its arguments and results.
 
-    `max_tasks`, from 1 to 10000, is how many are kept: those that ended first are forgotten first. The manager starts
-    with its first message and belongs to the event loop of that.
+    `max_tasks`, from 1 to 10000, is how many are kept: those that ended first are dropped first. The manager starts
+    with its first message, and belongs to the event loop of that.
     """
 
     def __init__(self, process_fn: ProcessFn, max_tasks: int = MAX_TASKS, *, clock: Clock | None = None) -> None:
@@ -107,15 +107,15 @@ class LocalTaskManager(TaskManager):
         *,
         context_id: str | None = None,
     ) -> Task:
-        """See `TaskManager.send_message`. A function that raises makes the task fail, with the exception's text.
+        """See `TaskManager.send_message`. If the function raises, the task fails with the exception's text.
 
-        The task outlives a caller that is canceled: `cancel_task` stops it. Raises TypeError if `metadata` has no JSON
+        The task goes on if its caller is canceled; `cancel_task` stops it. Raises TypeError if `metadata` has no JSON
         form, RuntimeError after `shutdown`.
         """
         if not isinstance(text, str):
             raise TypeError(f"a message is text, not {type(text).__name__}")
         message = Message(
-            message_id=f"message_{new_id()}",  # not a bare UUID, which the engine would remember to tell repeats by
+            message_id=f"message_{new_id()}",  # not a bare UUID, which the engine would use to recognise repeats
             role=Role.USER,
             parts=parts_of(text),
             context_id=session_of(session_id, context_id),
@@ -129,7 +129,7 @@ class LocalTaskManager(TaskManager):
             raise _gone() from error
 
     async def get_task(self, task_id: str) -> Task | None:
-        """See `TaskManager.get_task`. None also for a task that had to make room."""
+        """See `TaskManager.get_task`. Also None for a task that was dropped to make room."""
         if self._owner is None:
             return None
         home = await self._running()
@@ -151,7 +151,7 @@ class LocalTaskManager(TaskManager):
             return await self.get_task(task_id)
 
     async def wait_for_completion(self, task_id: str, timeout: float = 60.0, poll_interval: float = 0.1) -> Task | None:
-        """See `TaskManager.wait_for_completion`. It is told, and does not poll."""
+        """See `TaskManager.wait_for_completion`. It waits for events, and does not poll."""
         if self._owner is None:
             return None
         home = await self._running()
@@ -159,7 +159,7 @@ class LocalTaskManager(TaskManager):
             stream = await home.handler.stream(_call(Subscribe(id=task_id)))
         except TaskNotFound:
             return None
-        except (UnsupportedOperation, Unavailable):  # it has ended, or all do
+        except (UnsupportedOperation, Unavailable):  # the task has ended, or the manager is stopping
             return await self.get_task(task_id)
         timer = asyncio.get_running_loop().call_later(timeout, stream.close)
         fold: Fold | None = None
@@ -176,7 +176,7 @@ class LocalTaskManager(TaskManager):
         return await self.get_task(task_id) if fold is None else task_of(fold.record())
 
     async def shutdown(self) -> None:
-        """Cancel what runs, and end. Whoever waits for a task gets it, canceled."""
+        """Cancel all running tasks and stop. Callers who wait for a task get it, canceled."""
         self._stop.set()
         if self._owner is not None:
             await asyncio.shield(self._owner)
@@ -222,7 +222,7 @@ class LocalTaskManager(TaskManager):
             await store.close()
 
     async def _make_room(self, home: _Home) -> None:
-        """Every so many messages, forget the oldest of the tasks that have ended, so that never more are kept."""
+        """Drop the oldest ended tasks every so many messages, so that the limit is never exceeded."""
         self._sends += 1
         step = max(1, self._max_tasks // 10)
         if self._sends % step:
@@ -236,7 +236,7 @@ class LocalTaskManager(TaskManager):
 
 
 def _telemetry() -> "OpenTelemetry | None":
-    """What this process has set up, by which time it has imported the SDK; nothing is loaded or paid without."""
+    """The telemetry that this process has set up, for which it has imported the SDK. Without it nothing is loaded."""
     if "opentelemetry.sdk" not in sys.modules:
         return None
     from dragoman.telemetry.opentelemetry import OpenTelemetry, initialized
@@ -256,7 +256,7 @@ async def _cancel_all(engine: Engine) -> None:
 async def _cancel(engine: Engine, task_id: str) -> None:
     try:
         await engine.call(_call(CancelTask(id=task_id)))
-    except (TaskNotFound, TaskNotCancelable):  # it has ended by itself
+    except (TaskNotFound, TaskNotCancelable):  # the task has ended by itself
         pass
 
 

@@ -1,6 +1,6 @@
-"""TaskManager, the interface that KAOS's contract names, and the one that does nothing.
+"""TaskManager, the interface that KAOS's contract names, and NullTaskManager, which keeps no tasks.
 
-Invariant: no method raises for a task that is not there; it answers None.
+Invariant: no method raises for a missing task; it returns None.
 """
 
 from abc import ABC, abstractmethod
@@ -38,7 +38,7 @@ class TaskManager(ABC):
 
     @abstractmethod
     async def cancel_task(self, task_id: str) -> Task | None:
-        """Stop the task, and return it as it stands then; one that has ended stays as it is."""
+        """Stop the task, and return it as it stands then. A task that has ended does not change."""
 
     @abstractmethod
     async def wait_for_completion(self, task_id: str, timeout: float = 60.0, poll_interval: float = 0.1) -> Task | None:
@@ -49,7 +49,7 @@ class TaskManager(ABC):
 
     @abstractmethod
     async def shutdown(self) -> None:
-        """Stop what runs, and let go of everything. May be called again."""
+        """Stop all running tasks and release everything. May be called again."""
 
     async def __aenter__(self) -> Self:
         return self
@@ -70,7 +70,7 @@ def session_of(session_id: str | None, context_id: str | None) -> str | None:
 
 
 class NullTaskManager(TaskManager):
-    """No tasks: what is sent is answered with a stub that is completed and empty, and nothing is kept."""
+    """Keeps no tasks: a message is answered with an empty, completed stub."""
 
     async def send_message(
         self,
@@ -100,4 +100,4 @@ class NullTaskManager(TaskManager):
         return None
 
     async def shutdown(self) -> None:
-        """There is nothing to let go of."""
+        """Do nothing: there is nothing to release."""

@@ -1,6 +1,6 @@
-"""ProcessRunner: a function from text to text, as KAOS's managers are given, behind the engine's Runner seam.
+"""ProcessRunner: a function from text to text, as in KAOS's managers, as a Runner of the engine.
 
-Invariant: whatever the function raises becomes a failed task that says so; a plain function never runs on the loop.
+Invariant: an exception of the function becomes a failed task with its text. A plain function never runs on the loop.
 """
 
 import inspect
@@ -49,7 +49,7 @@ class ProcessRunner:
         self._threads = Threads()
 
     async def run(self, run: Run) -> None:
-        """Call the function with the message's text; what it gives is the task's one artifact."""
+        """Call the function with the message's text. Its result becomes the task's only artifact."""
         artifacts = Artifacts(run)
         session_id = run.head.context_id
         try:
@@ -95,12 +95,12 @@ class ProcessRunner:
 
 
 def _accepted(process_fn: ProcessFn, name: str) -> tuple[bool, tuple[str, ...]]:
-    """What the function is told beside the text: the session as a second argument or not, and what by name."""
+    """The arguments of the function beside the text: whether the session is the second one, and those by name."""
     if not callable(process_fn):
         raise TypeError(f"process_fn must be a function from text to text, not {process_fn!r}")
     try:
         parameters = list(inspect.signature(process_fn).parameters.values())
-    except ValueError:  # a builtin that does not tell
+    except ValueError:  # a builtin without a signature
         return False, ()
     positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
     if not positional and not any(each.kind is each.VAR_POSITIONAL for each in parameters):

@@ -1,4 +1,4 @@
-"""RemoteAgent: another agent, asked over A2A if it speaks that, else over chat completions.
+"""RemoteAgent: another agent, called over A2A if it speaks that, else over chat completions.
 
     RemoteAgentError (RuntimeError, as KAOS raises)
     ├── AgentUnavailable   neither way led to an answer, and none may have been carried out
@@ -50,7 +50,7 @@ CARD_PATH = "/.well-known/agent.json"
 """Where KAOS has its cards."""
 
 ONCE = Again(Retries(attempts=1))
-"""Whatever goes wrong: there is another way."""
+"""The errors after which the other way is tried."""
 
 Messages = str | Sequence[Mapping[str, Any]]
 """A text, or messages as chat completions have them: `[{"role": "user", "content": "…"}]`."""
@@ -73,7 +73,7 @@ class RemoteAgentError(RuntimeError):
 
 
 class AgentUnavailable(RemoteAgentError):
-    """The agent has not taken the message, in neither way."""
+    """The agent has not taken the message either way."""
 
 
 class AgentTimedOut(RemoteAgentError):
@@ -81,7 +81,7 @@ class AgentTimedOut(RemoteAgentError):
 
 
 class TaskFailed(RemoteAgentError):
-    """The agent took the message, and its task did not succeed. `answer` is what it said."""
+    """The agent took the message, but its task did not succeed. `answer` is the task."""
 
     def __init__(self, agent: str, answer: Task) -> None:
         said = answer.status.message
@@ -91,11 +91,11 @@ class TaskFailed(RemoteAgentError):
 
 
 class RemoteAgent:
-    """Another agent by the URL it lives at; a URL that ends in the path of its card means the same.
+    """Another agent by its base URL, or by the URL of its card.
 
-    Its card is read with the first message, and again after a failure. `name` is the `model` for chat completions.
-    Without `egress` it opens its own, which `close` (or `async with`) closes. `credentials` say who is asking; they go
-    to `base_url` only. Raises BadUrl.
+    The card is read with the first message, and again after a failure. `name` is the `model` for chat completions.
+    Without `egress` it opens its own, which `close` (or `async with`) closes. `credentials` are sent to `base_url`
+    only. Raises BadUrl.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class RemoteAgent:
         *,
         traceparent: str | None = None,
     ) -> str:
-        """What the agent answers.
+        """Send messages to the agent and return the text of its answer.
 
-        Over A2A it is sent the last message that asks for something, over chat completions all of them. `context_id`
+        Over A2A it gets the last message that asks for something, over chat completions all of them. `context_id`
         names the conversation and `metadata` goes with the message; both are for A2A. `traceparent` is passed on if it
-        is one (W3C Trace Context). Raises RemoteAgentError.
+        is valid (W3C Trace Context). Raises RemoteAgentError.
         """
         headers = {"traceparent": traceparent} if traceparent and _TRACEPARENT.fullmatch(traceparent) else {}
         asked = _asked(messages)
@@ -160,7 +160,7 @@ class RemoteAgent:
             raise self._failure(error, refusal) from error
 
     async def close(self) -> None:
-        """Close the connections that are its own."""
+        """Close the connections that this object has opened."""
         if self._own:
             await self._egress.close()
 
@@ -182,20 +182,20 @@ class RemoteAgent:
                 headers=headers,
                 credentials=self._credentials,
                 again=ONCE,
-                version=None,  # as KAOS's own clients; a card of 1.0 alone has no supportedProtocols
+                version=None,  # as KAOS's own clients do; a card of 1.0 alone has no supportedProtocols
             )
             try:
                 self.card = read_card((await discovery.find()).card)
-            except (NoAnswer, PeerError) as error:  # reading it did nothing to the agent
+            except (NoAnswer, PeerError) as error:  # reading the card has no effect on the agent
                 raise _NoCard(str(error)) from error
         return self.card
 
     async def _ask(
         self, text: str, context_id: str | None, metadata: dict[str, Any] | None, headers: dict[str, str]
     ) -> str:
-        """SendMessage, in KAOS's spelling, to the agent's own URL."""
+        """Send SendMessage, in KAOS's spelling, to the agent's own URL."""
         said = message_of(text, context_id=context_id, metadata=metadata)
-        send = SendMessage(message=replace(said, message_id=""))  # which KAOS's messages do not have
+        send = SendMessage(message=replace(said, message_id=""))  # KAOS's messages have no id
         transport = Transport(
             self._way,
             Interface(url=self.base_url + "/", binding=JSONRPC, dialect="kaos"),
@@ -206,7 +206,7 @@ class RemoteAgent:
         try:
             return self._text(await transport.call(send, idempotency_key=new_id()))
         except (PeerError, NoAnswer, A2AError):
-            self.card = None  # what it says of itself may have changed
+            self.card = None  # the card may have changed
             raise
 
     def _text(self, answer: object) -> str:
@@ -246,9 +246,9 @@ class _NoCard(Exception):
 
 
 def text_of(answer: Task | Message) -> str | None:
-    """The text of an answer, in KAOS's order: artifacts, `output`, the last word of the agent, what the status says.
+    """The text of an answer, from the first in KAOS's order: artifacts, `output`, the agent's last message, the status.
 
-    A status that only says that it is done is no answer. None if there is none anywhere.
+    A status that only reports completion does not count. None if there is no text.
     """
     if isinstance(answer, Message):
         return _text_in(answer.parts, "\n")

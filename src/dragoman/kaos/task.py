@@ -1,6 +1,6 @@
-"""Task as KAOS has it in Python, made of the engine's record.
+"""Task as in KAOS's Python API, built from the engine's record.
 
-Invariant: a Task is how a task stood when it was asked for; it does not change afterwards.
+Invariant: a Task is a snapshot of a task at the time of the call, and does not change afterwards.
 """
 
 from datetime import datetime
@@ -38,7 +38,7 @@ _STATES = {
     canonical.TaskState.CANCELED: TaskState.CANCELED,
     canonical.TaskState.REJECTED: TaskState.FAILED,
 }
-"""KAOS knows neither `rejected` nor `auth-required`: both become what its callers do about them."""
+"""KAOS has neither `rejected` nor `auth-required`: each becomes the state to which its callers react alike."""
 
 
 class TaskStatus(Struct, frozen=True):
@@ -55,7 +55,7 @@ class TaskStatus(Struct, frozen=True):
 
 
 class TaskMessage(Struct, frozen=True):
-    """What was said: `role` is `user` or `agent`."""
+    """One message: `role` is `user` or `agent`."""
 
     role: str
     text: str
@@ -66,23 +66,23 @@ class TaskMessage(Struct, frozen=True):
 
 
 class Task(Struct, frozen=True, kw_only=True):
-    """A unit of work. `output` is the answer so far; a task that has ended has it as the last of its `history` too."""
+    """A unit of work. `output` is the answer so far. When the task has ended, it is also the last of its `history`."""
 
     id: str
     session_id: str
     status: TaskStatus
     history: tuple[TaskMessage, ...] = ()
     artifacts: tuple[dict[str, Any], ...] = ()
-    metadata: dict[str, Any] = {}  # msgspec makes an empty default anew for each
+    metadata: dict[str, Any] = {}  # msgspec copies an empty default for each instance
     output: str = ""
 
     @property
     def terminal(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether the task has ended."""
         return self.status.state in TERMINAL
 
     def to_dict(self) -> dict[str, Any]:
-        """As the server answers it in KAOS's dialect, and `metadata` after that."""
+        """The JSON of the server's answer in KAOS's dialect, followed by `metadata`."""
         return {
             "id": self.id,
             "sessionId": self.session_id,
@@ -96,7 +96,7 @@ class Task(Struct, frozen=True, kw_only=True):
 
 
 def task_of(record: Record) -> Task:
-    """The task that the engine's record holds, with what KAOS's dialect makes of it."""
+    """Build the task from the engine's record, as KAOS's dialect encodes it."""
     shown = encode.task(record, None)
     status = shown["status"]
     return Task(

@@ -1,4 +1,4 @@
-"""What A2A is about, as frozen values: tasks, messages, cards, operations, events, errors.
+"""The concepts of A2A as frozen values: tasks, messages, cards, operations, events, errors.
 
-Invariant: nothing here imports anything else of Dragoman, and nothing here does I/O.
+Invariant: nothing here imports any other part of Dragoman, and nothing here does I/O.
 """

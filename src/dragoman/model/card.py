@@ -1,4 +1,4 @@
-"""AgentCard (A2A 1.0 §4.4) and Profile, what an agent says of itself wherever it is mounted.
+"""AgentCard (A2A 1.0 §4.4), and Profile, the part of it that does not depend on where the agent is mounted.
 
 Invariant: `AgentCard` encodes to pure A2A 1.0 JSON; the hybrid that is served at well-known paths is made in dialects/.
 """
@@ -37,7 +37,7 @@ class AgentExtension(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class AgentInterface(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """Where and how the agent is reached (A2A 1.0 §4.4.6). `protocol_binding` is `JSONRPC` or `HTTP+JSON`."""
+    """An address of the agent and its protocol (A2A 1.0 §4.4.6). `protocol_binding` is `JSONRPC` or `HTTP+JSON`."""
 
     url: str
     protocol_binding: str
@@ -46,7 +46,7 @@ class AgentInterface(Struct, frozen=True, omit_defaults=True, rename="camel", kw
 
 
 class AgentCapabilities(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """What the server does for the agent (A2A 1.0 §4.4.3). Flags are always spelled out on the wire."""
+    """The optional features that the server offers for the agent (A2A 1.0 §4.4.3). Flags are never left out."""
 
     streaming: bool | None = None
     push_notifications: bool | None = None
@@ -78,13 +78,13 @@ VERSIONS = ("1.0", "0.3")
 
 
 class Profile(Struct, frozen=True, kw_only=True):
-    """What an agent says of itself, without saying where it lives.
+    """An agent's description of itself, without its address.
 
-    `extended_skills` are on the extended card only (A2A 1.0 §3.1.11), and run when they are named. Media types in
-    `input_modes` may end in `/*`; `*/*` takes everything. `streams` False makes streaming operations
-    `UnsupportedOperationError` (A2A 1.0 §3.3.4), `pushes` False everything about webhooks
-    `PushNotificationNotSupportedError` (the same). `versions` are the official versions that the agent is served in; a
-    call in another is `VersionNotSupportedError`.
+    `extended_skills` are on the extended card only (A2A 1.0 §3.1.11), and run when a message names them. Media types in
+    `input_modes` may end in `/*`; `*/*` accepts everything. With `streams` False streaming operations raise
+    `UnsupportedOperationError`, with `pushes` False operations on webhooks raise `PushNotificationNotSupportedError`
+    (A2A 1.0 §3.3.4). `versions` are the official versions in which the agent is served; a call in another one raises
+    `VersionNotSupportedError`.
     """
 
     id: str

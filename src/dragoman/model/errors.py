@@ -12,16 +12,16 @@
     ├── Unauthorized, Forbidden, TooManyRequests                                       HTTP 401, 403, 429
     └── Unavailable                                                      draining, store full, agent busy: try again
 
-Invariant: a message names the thing and the fix and holds nothing of an exception's text; codes are per-dialect tables.
+Invariant: a message names the thing and the fix, and never the text of an exception. Codes are per-dialect tables.
 """
 
 from collections.abc import Sequence
 
 
 class A2AError(Exception):
-    """A caller's request that cannot be answered with a result. `message` is for the caller to read.
+    """A caller's request that cannot be answered with a result. The caller reads `message`.
 
-    `retry_after_s` says when to try again, where that is known.
+    `retry_after_s` says after how many seconds to try again, where that is known.
     """
 
     retry_after_s: int | None = None
@@ -32,7 +32,7 @@ class A2AError(Exception):
 
     @property
     def metadata(self) -> dict[str, str]:
-        """What an ErrorInfo says beside its reason; string to string (google.rpc.ErrorInfo)."""
+        """The metadata of the ErrorInfo, string to string (google.rpc.ErrorInfo)."""
         return {}
 
 
@@ -45,7 +45,7 @@ class InvalidRequest(A2AError):
 
 
 class MethodNotFound(A2AError):
-    """The server knows no such method. `fix` says which it knows."""
+    """The server knows no such method. `fix` names those it knows."""
 
     def __init__(self, method: str, fix: str = "") -> None:
         super().__init__(f"method {method[:100]!r} is not known here" + (f": {fix}" if fix else ""))
@@ -65,7 +65,7 @@ class InvalidParams(A2AError):
 
 
 class InternalError(A2AError):
-    """Something of ours failed. `reference` finds it in the server's log."""
+    """The server itself failed. `reference` finds the cause in its log."""
 
     def __init__(self, reference: str = "") -> None:
         super().__init__("Internal error" + (f" (reference {reference})" if reference else ""))
@@ -73,7 +73,7 @@ class InternalError(A2AError):
 
 
 class TaskNotFound(A2AError):
-    """No such task, or somebody else's: the caller cannot tell (A2A 1.0 §3.3.2)."""
+    """The task does not exist or belongs to somebody else; the caller cannot tell which (A2A 1.0 §3.3.2)."""
 
     def __init__(self, task_id: str) -> None:
         super().__init__("Task not found")
@@ -105,19 +105,19 @@ class PushNotificationNotSupported(A2AError):
 
 
 class UnsupportedOperation(A2AError):
-    """The agent does not do that, or not in the task's present state (A2A 1.0 §3.3.2)."""
+    """The agent does not offer the operation, or not in the task's present state (A2A 1.0 §3.3.2)."""
 
 
 class ContentTypeNotSupported(A2AError):
-    """A part's media type is not one the agent takes, or none it gives is accepted (A2A 1.0 §3.3.2)."""
+    """The agent does not take a part's media type, or the caller accepts none of the agent's (A2A 1.0 §3.3.2)."""
 
 
 class InvalidAgentResponse(A2AError):
-    """An agent answered with something that is not an answer (A2A 1.0 §3.3.2)."""
+    """An agent answered with something that is not a valid answer (A2A 1.0 §3.3.2)."""
 
 
 class ExtendedAgentCardNotConfigured(A2AError):
-    """The card promises an extended card that is not there (A2A 1.0 §3.1.11)."""
+    """The card promises an extended card that does not exist (A2A 1.0 §3.1.11)."""
 
 
 class ExtensionSupportRequired(A2AError):
@@ -133,7 +133,7 @@ class ExtensionSupportRequired(A2AError):
 
 
 class VersionNotSupported(A2AError):
-    """The `A2A-Version` is not one spoken here (A2A 1.0 §3.6.2). `fix` says what to do, if not to use another."""
+    """The server does not speak this `A2A-Version` (A2A 1.0 §3.6.2). `fix` replaces the advice to use another one."""
 
     def __init__(self, version: str, supported: Sequence[str] = ("1.0", "0.3"), fix: str = "") -> None:
         fix = fix or f"use {' or '.join(supported)}"
@@ -147,7 +147,7 @@ class VersionNotSupported(A2AError):
 
 
 class AgentNotFound(A2AError):
-    """No agent of that id is served here."""
+    """The server has no agent with this id."""
 
     def __init__(self, agent: str) -> None:
         super().__init__(f"no agent {agent[:100]!r} here: GET /agents lists them")
@@ -159,7 +159,7 @@ class NotFound(A2AError):
 
 
 class MethodNotAllowed(A2AError):
-    """The path is there, the HTTP method is not one of `allowed`. `usage` says more of how to use it."""
+    """The path exists, but the HTTP method is not one of `allowed`. `usage` explains how to use the path."""
 
     def __init__(self, allowed: Sequence[str], usage: str = "") -> None:
         super().__init__(f"method not allowed here: use {' or '.join(allowed)}" + (f" ({usage})" if usage else ""))
@@ -167,7 +167,7 @@ class MethodNotAllowed(A2AError):
 
 
 class UnsupportedMediaType(A2AError):
-    """The body's Content-Type is not JSON; so no web form can post."""
+    """The body's Content-Type is not JSON. This check keeps web forms from posting."""
 
     def __init__(self, content_type: str) -> None:
         super().__init__(f"Content-Type {content_type[:100]!r} is not JSON: send application/json")
@@ -186,9 +186,9 @@ class RequestTimeout(A2AError):
 
 
 class Unavailable(A2AError):
-    """Not now: the server is stopping, its store cannot write, or an agent elsewhere takes nothing at present.
+    """Try again later: the server is stopping, its store cannot write, or an agent elsewhere takes no work at present.
 
-    `retry_after_s` says when to try again. `task_id` is the task that was made and failed for it, if there is one.
+    `retry_after_s` says after how many seconds. `task_id` is the task that was made and failed for this reason, if any.
     """
 
     retry_after_s: int
@@ -212,14 +212,14 @@ class AgentOffline(A2AError):
 
 
 class LeaseLost(A2AError):
-    """A worker's lease is over: its task went to another, was canceled, or has ended."""
+    """A worker's lease is over: its task went to another worker, was canceled, or has ended."""
 
     def __init__(self) -> None:
         super().__init__("lease is over: the task went to another worker, or has ended; stop working on it")
 
 
 class TaskTimeout(A2AError):
-    """A blocking call outlasted its time; the task goes on (BeeOS, Evo AI)."""
+    """A blocking call took longer than its limit; the task goes on (BeeOS, Evo AI)."""
 
     def __init__(self, task_id: str, timeout_s: float) -> None:
         super().__init__(f"the task is not done after {timeout_s:g} s: it goes on, ask for it by its id")
@@ -227,7 +227,7 @@ class TaskTimeout(A2AError):
 
 
 class AgentFailed(A2AError):
-    """The agent failed at the task (Evo AI). `details` are for the caller to read."""
+    """The agent failed at the task (Evo AI). The caller reads `details`."""
 
     def __init__(self, task_id: str, details: str) -> None:
         super().__init__("Agent processing failed")
@@ -236,7 +236,7 @@ class AgentFailed(A2AError):
 
 
 class Unauthorized(A2AError):
-    """The caller did not say who it is (`missing`), or not rightly. `scheme` goes into `WWW-Authenticate`."""
+    """The caller sent no credentials (`missing`) or wrong ones. `scheme` goes into `WWW-Authenticate`."""
 
     def __init__(self, message: str, scheme: str = "Bearer", *, missing: bool = False) -> None:
         super().__init__(message)
@@ -245,11 +245,11 @@ class Unauthorized(A2AError):
 
 
 class Forbidden(A2AError):
-    """The caller is known, and may not do this."""
+    """The caller is authenticated, but may not do this."""
 
 
 class TooManyRequests(A2AError):
-    """The caller is over a limit: `limit` is the setting's name, `retry_after_s` says when to try again."""
+    """The caller is over a limit. `limit` is the setting's name, `retry_after_s` says when to try again."""
 
     retry_after_s: int
 

@@ -1,6 +1,6 @@
-"""Events: what happened to a task, in order, numbered 1, 2, 3 … per task.
+"""Events: the history of a task, in order, numbered 1, 2, 3 … for each task.
 
-Invariant: an event is complete in itself; its seq is given by the store and never changes.
+Invariant: an event is complete in itself. The store assigns its seq, which never changes.
 """
 
 import re
@@ -28,9 +28,9 @@ class MessageReceived(Struct, frozen=True, array_like=True, tag="m", gc=False):
 
 
 class StatusChanged(Struct, frozen=True, array_like=True, tag="t", gc=False):
-    """The agent, or the server on its behalf, moved the task to `state`, or reported from within it.
+    """The agent, or the server on its behalf, moved the task to `state`, or reported while in it.
 
-    `progress` and `usage` are what the run reported with it; `duration_ms` comes with terminal states.
+    `progress` and `usage` come from the run; `duration_ms` comes with terminal states.
     """
 
     state: TaskState
@@ -43,9 +43,9 @@ class StatusChanged(Struct, frozen=True, array_like=True, tag="t", gc=False):
 
 
 class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
-    """A part of an artifact, or all of it.
+    """A chunk of an artifact, or all of it.
 
-    With `append` its parts follow those the artifact has; without, it replaces the artifact of that id. `last_chunk`
+    With `append` its parts follow those of the artifact; without, it replaces the artifact with its id. `last_chunk`
     closes the artifact (A2A 1.0 §4.2.2).
     """
 
@@ -55,10 +55,10 @@ class ArtifactChunk(Struct, frozen=True, array_like=True, tag="a", gc=False):
 
 
 class Delegated(Struct, frozen=True, array_like=True, tag="d", gc=False):
-    """What a task that the agent gave to `agent` came to. It is for the agent's replay; no caller is told of it.
+    """The outcome of a task that was delegated to `agent`. It is for the agent's replay; callers never see it.
 
-    `number` counts the run's delegations from 1. `state` is how the other task stood then, `message` what its status
-    said. `task_id` is empty if none was made: then `state` is rejected, and `message` says why.
+    `number` counts the run's delegations from 1. `state` and `message` are those of the other task's status at that
+    time. `task_id` is empty if no task was made: then `state` is rejected, and `message` says why.
     """
 
     number: int
@@ -72,14 +72,14 @@ class Delegated(Struct, frozen=True, array_like=True, tag="d", gc=False):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """All that it gave out: the parts of its artifacts, in order; of its message, if there are none."""
+        """The output: the parts of its artifacts in order, or those of its message if it has no artifacts."""
         if self.artifacts or self.message is None:
             return tuple(part for artifact in self.artifacts for part in artifact.parts)
         return self.message.parts
 
     @property
     def text(self) -> str:
-        """The text in it."""
+        """The text of the output."""
         return "".join(part.text for part in self.parts if part.text is not None)
 
     @property
@@ -94,9 +94,9 @@ class Delegated(Struct, frozen=True, array_like=True, tag="d", gc=False):
 
 
 class Noted(Struct, frozen=True, array_like=True, tag="n", gc=False):
-    """What the task's runner writes down for itself, to be found again after a restart. No caller is told of it.
+    """A note of the task's runner to itself, which survives a restart. Callers never see it.
 
-    What is noted under a name takes the place of what was noted under it before.
+    A later value of a name replaces the earlier one.
     """
 
     note: dict[str, str]
@@ -108,17 +108,17 @@ Event = Submitted | MessageReceived | StatusChanged | ArtifactChunk | Delegated 
 class Logged(Struct, eq=False, gc=False):
     """An event with its seq. `frames` caches its encodings by dialect key, so that each is made once.
 
-    `size` is about how many bytes it holds; whoever keeps events in memory counts with it.
+    `size` is about how many bytes the event holds, for bounds on events in memory.
     """
 
     seq: int
     event: Event
     size: int = 0
-    frames: dict[str, tuple[bytes, ...]] = {}  # msgspec makes an empty default anew for each
+    frames: dict[str, tuple[bytes, ...]] = {}  # msgspec copies an empty default for each instance
 
     @property
     def terminal(self) -> bool:
-        """Whether the task ends with this event."""
+        """Whether the event ends its task."""
         return isinstance(self.event, StatusChanged) and self.event.state in TERMINAL
 
 
@@ -126,9 +126,9 @@ _EVENT_ID = re.compile(r"([0-9]{1,15})(?:\.([0-9]{1,7}))?", re.ASCII)
 
 
 def seq_and_frame(event_id: str) -> tuple[int, int]:
-    """What a caller says it saw last: `7` is (7, 0), all of event 7; `7.2` is (7, 2), the first two frames of it.
+    """Parse the id of the last event a caller saw: `7` is (7, 0), all of it; `7.2` is (7, 2), its first two frames.
 
-    Raises InvalidParams if it is no id of ours.
+    Raises InvalidParams if this server did not make the id.
     """
     found = _EVENT_ID.fullmatch(event_id)
     if found is None:

@@ -1,4 +1,4 @@
-"""Ids, time stamps, and the clock they come from.
+"""Ids, time stamps, and the clock.
 
 Invariant: ids are UUIDs of version 7 (RFC 9562), so that later ones sort after earlier ones; time stamps are UTC with
 milliseconds (A2A 1.0 §5.6.1).
@@ -18,7 +18,7 @@ def new_id() -> str:
 
 
 class Clock(Protocol):
-    """Where time comes from; tests pass their own."""
+    """The source of time; tests pass their own."""
 
     def now_ms(self) -> int:
         """Milliseconds since the epoch."""
@@ -40,7 +40,7 @@ def timestamp(ms: int) -> str:
 
 
 def timestamp_ms(text: str) -> int:
-    """A time stamp of ours back in milliseconds since the epoch."""
+    """Convert a result of `timestamp` back to milliseconds since the epoch."""
     return int(datetime.fromisoformat(text).timestamp() * 1000 + 0.5)
 
 

@@ -1,6 +1,6 @@
-"""What may follow what in the life of a task, and what a log of events amounts to.
+"""Lifecycle: the table of state transitions, and the fold of a log of events into a record.
 
-Invariant: pure. There is no other place that decides a transition, and no other way from events to a record.
+Invariant: pure. No other place decides a transition, and there is no other way from events to a record.
 """
 
 from collections.abc import Iterable
@@ -47,10 +47,10 @@ def may_follow(state: TaskState, successor: TaskState) -> bool:
 
 
 class Fold:
-    """A task's log as it is being added up. Adding an event costs the event; `record()` costs the task, once per seq.
+    """Folds a task's log into its record. Adding an event costs the event; `record()` costs the task, once per seq.
 
-    Consecutive plain text of one artifact becomes one part: what clients join for display is joined here, and a
-    snapshot of n chunks does not hold n parts.
+    Consecutive plain text of one artifact becomes one part, as clients join it for display, so that a snapshot of n
+    chunks does not hold n parts.
     """
 
     __slots__ = (
@@ -73,7 +73,7 @@ class Fold:
         self.seq = 0 if record is None else record.seq
         self.status = None if record is None else record.status
         self.duration_ms = None if record is None else record.duration_ms
-        self._base = record  # taken apart only if something follows
+        self._base = record  # taken apart only if an event follows
         self._history: list[Message] = []
         self._artifacts: dict[str, _Pile] = {}
         self._progress = None if record is None else record.progress
@@ -89,7 +89,7 @@ class Fold:
             self._artifacts[artifact.artifact_id] = pile
 
     def add(self, seq: int, event: Event) -> None:
-        """Take in the event that follows `self.seq`."""
+        """Add the event that follows `self.seq`."""
         if self._base is not None:
             self._take_apart(self._base)
         self.seq = seq
@@ -130,7 +130,7 @@ class Fold:
                 pile.open = False
 
     def ahead(self) -> "Fold":
-        """Another fold of the same, to which events can be added while this one stays where it is."""
+        """A copy of this fold, to which events can be added without changing this one."""
         if self._base is not None:
             self._take_apart(self._base)
         ahead = Fold(self._head)
@@ -142,7 +142,7 @@ class Fold:
         return ahead
 
     def followed_by(self, events: Iterable[Event]) -> Record:
-        """The task as it will stand after `events`; this fold stays where it is. The text is joined once, not twice."""
+        """The task as it will stand after `events`. This fold does not change. The text is joined once, not twice."""
         ahead = self.ahead()
         for seq, event in enumerate(events, self.seq + 1):
             ahead.add(seq, event)
@@ -150,20 +150,20 @@ class Fold:
 
     @property
     def open_artifacts(self) -> tuple[str, ...]:
-        """The ids of the artifacts that are not whole yet."""
+        """The ids of the artifacts that are not complete yet."""
         if self._base is not None:
             return self._base.open_artifacts
         return tuple(key for key, pile in self._artifacts.items() if pile.open)
 
     def holds(self, artifact_id: str) -> bool:
-        """Whether there is an artifact of that id."""
+        """Whether there is an artifact with this id."""
         if self._base is not None:
             return any(artifact.artifact_id == artifact_id for artifact in self._base.artifacts)
         return artifact_id in self._artifacts
 
     @property
     def joined_artifacts(self) -> tuple[str, ...]:
-        """The ids of the artifacts that came in pieces, and are whole."""
+        """The ids of the complete artifacts that came in chunks."""
         if self._base is not None:
             still_open = self._base.open_artifacts
             return tuple(key for key in self._base.chunked_artifacts if key not in still_open)
@@ -191,7 +191,7 @@ class Fold:
 
 
 class _Pile:
-    """An artifact under way: its parts, with the text at the end still in pieces."""
+    """An artifact in progress: its parts, with the text at the end still in pieces."""
 
     __slots__ = ("_first", "_made", "_parts", "_texts", "chunked", "open")
 
@@ -209,14 +209,14 @@ class _Pile:
         for index, part in enumerate(artifact.parts):
             text = _plain_text(part)
             if index or text is None:
-                self._join()  # only the first part of a chunk goes on with the text before it
+                self._join()  # only the first part of a chunk continues the text before it
             if text is None:
                 self._parts.append(part)
             else:
                 self._texts.append(text)
 
     def copy(self) -> "_Pile":
-        """Another, to which more is added. Pieces of text are joined here first: they are let go of, not doubled."""
+        """A copy to which more can be added. Pieces of text are joined first, so that the copy does not double them."""
         if len(self._texts) > 1:
             self._texts = ["".join(self._texts)]
         other = _Pile.__new__(_Pile)
@@ -248,7 +248,7 @@ def _plain_text(part: Part) -> str | None:
 
 
 def fold(head: TaskHead, record: Record | None, events: Iterable[Logged]) -> Record:
-    """`record` (None: nothing yet) with the events that follow it."""
+    """Fold the events that follow `record` onto it; None is the empty log."""
     result = Fold(head, record)
     for logged in events:
         result.add(logged.seq, logged.event)
@@ -256,10 +256,10 @@ def fold(head: TaskHead, record: Record | None, events: Iterable[Logged]) -> Rec
 
 
 def state_after(state: TaskState, event: Event) -> TaskState:
-    """The state that a task in `state` is in after `event`."""
+    """The state of a task in `state` after `event`."""
     return event.state if isinstance(event, StatusChanged) else state
 
 
 def duration_ms(head: TaskHead, now_ms: int) -> int:
-    """How long the task has taken from when it was made."""
+    """Milliseconds since the task was made."""
     return max(0, now_ms - timestamp_ms(head.created_at))

@@ -1,6 +1,6 @@
 """Part, Message and Artifact, as in A2A 1.0 §4.1.4 to §4.1.9.
 
-Invariant: encoding one of these with msgspec gives its A2A 1.0 JSON, and nothing that is not in the 1.0 proto.
+Invariant: encoding one of these with msgspec gives its A2A 1.0 JSON, with only the fields of the 1.0 proto.
 """
 
 from enum import StrEnum
@@ -20,9 +20,9 @@ class Part(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True
     """One piece of content: exactly one of `text`, `raw`, `url`, `data` is set (A2A 1.0 §4.1.6).
 
     `raw` holds the bytes themselves; they are base64 only on the wire. `data` is any JSON value, null included, hence
-    `UNSET` for "no data". `blob` belongs to the store (a reference to bytes it keeps aside); outside of it, it is None.
-    `file` belongs to engine and log (the place of bytes in the blob store, which stands for `raw`): callers are given a
-    `url` in its place, agents the bytes; no dialect reads or writes it.
+    `UNSET` for "no data". `blob` belongs to the store (a reference to bytes in a row of their own) and is None outside.
+    `file` belongs to engine and log: it is the place in the blob store of the bytes that `raw` would hold. Callers get
+    a `url` instead, agents the bytes; no dialect reads or writes it.
     """
 
     text: str | None = None

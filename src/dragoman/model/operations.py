@@ -1,6 +1,6 @@
-"""Operations: what a caller asks for, as values, and what is answered.
+"""Operations: callers' requests as values, and the values that answer them.
 
-Invariant: an operation says nothing about the bytes it came in; every dialect decodes into these and only these.
+Invariant: an operation does not depend on the bytes it came in. Every dialect decodes into these and only these.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,12 +15,12 @@ from dragoman.model.task import Progress, Record, TaskState
 
 
 class PushConfig(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where to tell of a task's changes (A2A 1.0 §4.3.1). Empty `id`: the server gives one.
+    """A webhook for a task's changes (A2A 1.0 §4.3.1). If `id` is empty, the server assigns one.
 
-    `scheme` and `credentials` are those of `authentication`. `secret` signs what is sent. `events` are the states and
-    `artifact` of which alone it wants to be told, spelled `completed`, `input-required` …; none: of what its dialect
-    tells. `dialect` is the name of that in which it was registered. `credentials` and `secret` are never given
-    back, `token` only to its owner; none of them is ever logged.
+    `scheme` and `credentials` come from `authentication`. `secret` signs the calls. `events` restricts the calls to the
+    named states and `artifact`, spelled `completed`, `input-required` …; if empty, the dialect decides. `dialect` is
+    that of the registration. `credentials` and `secret` are never returned, `token` only to its owner; none of them is
+    ever logged.
     """
 
     url: str
@@ -38,8 +38,8 @@ class SendMessage(Struct, frozen=True, kw_only=True):
     """Send a message and wait until the task ends or waits for its caller (A2A 1.0 §3.1.1).
 
     `return_immediately` answers as soon as the task is written. `history_length` None sets no limit. `skill` names the
-    skill to run, `skills` restricts the run to those. `earlier` is the conversation before the message, of a caller who
-    tells it with every message instead of leaving that to the context.
+    skill to run, `skills` restricts the run to those. `earlier` is the conversation before the message, from callers
+    that send it with every message instead of using the context.
     """
 
     message: Message
@@ -108,7 +108,7 @@ class CreatePushConfig(Struct, frozen=True, kw_only=True):
 
 
 class GetPushConfig(Struct, frozen=True, kw_only=True):
-    """One webhook configuration (A2A 1.0 §3.1.8). Empty `id`: the oldest, where a dialect lets it be left out."""
+    """One webhook configuration (A2A 1.0 §3.1.8). An empty `id`, if the dialect allows it, means the oldest."""
 
     task_id: str
     id: str = ""
@@ -125,7 +125,7 @@ class ListPushConfigs(Struct, frozen=True, kw_only=True):
 
 
 class DeletePushConfig(Struct, frozen=True, kw_only=True):
-    """Forget a webhook configuration (A2A 1.0 §3.1.10). Empty `id`: all of the task's, also if there are none."""
+    """Delete a webhook configuration (A2A 1.0 §3.1.10). An empty `id` means all of the task's, even if it has none."""
 
     task_id: str
     id: str = ""
@@ -139,7 +139,7 @@ class GetExtendedCard(Struct, frozen=True, kw_only=True):
 
 
 class CompleteTask(Struct, frozen=True, kw_only=True):
-    """An agent's worker says that a task is done (BeeOS). `lease` is what came with the task; None: it sent none."""
+    """A worker's report that a task is done (BeeOS). `lease` is the one that came with the task; None if not sent."""
 
     id: str
     artifacts: tuple[Artifact, ...] = ()
@@ -148,7 +148,7 @@ class CompleteTask(Struct, frozen=True, kw_only=True):
 
 
 class UpdateStatus(Struct, frozen=True, kw_only=True):
-    """An agent's worker says where a task stands (BeeOS); a terminal `state` ends it."""
+    """A worker's report on the state of a task (BeeOS). A terminal `state` ends the task."""
 
     id: str
     state: TaskState
@@ -176,7 +176,7 @@ Operation = (
 
 
 def task_id_of(operation: Operation) -> str:
-    """The task that it is about, as far as the operation says; empty: none."""
+    """The id of the task that the operation names; empty if it names none."""
     match operation:
         case SendMessage():
             return operation.message.task_id or ""
@@ -191,16 +191,16 @@ def task_id_of(operation: Operation) -> str:
 
 
 class Manners(Struct, frozen=True, kw_only=True):
-    """What a dialect expects where dialects differ in meaning, not only in spelling. The defaults are those of 1.0.
+    """The rules of a dialect where dialects differ in meaning, not only in spelling. The defaults are those of 1.0.
 
-    `answers_with_message`: a direct agent's Message may answer a send. `subscribed_until_terminal`: a subscription
-    outlasts `input-required` (A2A 1.0 §3.1.6). `subscribes_to_ended`: subscribing to a task that has ended gives the
-    task and ends, instead of an error, and so, unless a subscription outlasts it, does one to a task that waits for its
-    caller. `cancels_ended`: so does canceling it. `cancels_canceled`: canceling a task that is canceled already gives
-    the task (A2A 1.0 §3.3.1), instead of TaskNotCancelable. `late_is_error`: a blocking call that outlasts its time is
-    answered with TaskTimeout. `failure_is_error`: a send whose task fails is answered with
-    AgentFailed. `absent_webhook_is_none`: asking for the webhook of a task that has none is answered with nothing,
-    instead of TaskNotFound. `webhook` is where a send has its webhook, in the caller's words.
+    `answers_with_message`: a direct agent's Message may answer a send. `subscribed_until_terminal`: a subscription goes
+    on after `input-required` (A2A 1.0 §3.1.6). `subscribes_to_ended`: subscribing to an ended task returns the task and
+    ends, instead of raising an error; so does subscribing to a task that waits for its caller, unless subscriptions go
+    on until a terminal state. `cancels_ended`: canceling an ended task returns the task. `cancels_canceled`: canceling
+    a canceled task returns the task (A2A 1.0 §3.3.1), instead of TaskNotCancelable. `late_is_error`: a blocking call
+    that takes too long raises TaskTimeout. `failure_is_error`: a send whose task fails raises AgentFailed.
+    `absent_webhook_is_none`: asking for the webhook of a task without one returns nothing, instead of TaskNotFound.
+    `webhook` is the path of the webhook in a send, in the spelling of the dialect.
     """
 
     answers_with_message: bool = True
@@ -215,7 +215,7 @@ class Manners(Struct, frozen=True, kw_only=True):
 
 
 class Shown:
-    """What a caller said who it is with, as headers, to be passed on. It is kept in memory, and no repr shows it."""
+    """The caller's credentials, as request headers, to be passed on. They stay in memory, and no repr shows them."""
 
     __slots__ = ("headers",)
 
@@ -224,14 +224,14 @@ class Shown:
 
 
 class Call(Struct, frozen=True, kw_only=True):
-    """An operation with what came around it: who asks, which agent, and how the request arrived.
+    """An operation with its context: the caller, the agent, and how the request arrived.
 
     `after` is the last seq the caller saw (`Last-Event-ID`, `?since=`, `fromSeq`), as sent: `7` or `7.2`; None if none.
-    `extensions` are those the caller declared. `folds`: the caller is told what the task amounts to, so that a stream
-    must know what that was where it begins. `peer` is the address it came from, without port. `shown` is there if the
-    agent passes on what its callers say who they are with. `base` is the URL under which the server was reached, where
-    that matters. `size` is that of the request's body in bytes, as far as it is known. `room` is called
-    with the size of a large task before it is read, and raises if there is no room for it in an answer.
+    `extensions` are those the caller declared. `folds` says that the dialect reports the folded task, so that a stream
+    needs the task as it stood where it begins. `peer` is the caller's address, without port. `shown` holds the caller's
+    credentials if the agent passes them on. `base` is the URL under which the server was reached, where that matters.
+    `size` is the size of the request's body in bytes, as far as it is known. `room` is called with the size of a large
+    task before it is read, and raises if an answer has no room for it.
     """
 
     operation: Operation
@@ -255,7 +255,7 @@ class Call(Struct, frozen=True, kw_only=True):
 class TaskPage(Struct, frozen=True, kw_only=True):
     """One page of ListTasks. `next_page_token` is empty on the last page; `total_size` counts all pages.
 
-    `cut`: it has fewer tasks than were asked for, because they are large, and more follow.
+    `cut` says that the page has fewer tasks than asked for, because they are large, and that more follow.
     """
 
     records: tuple[Record, ...]
@@ -266,4 +266,4 @@ class TaskPage(Struct, frozen=True, kw_only=True):
 
 
 Result = Record | Message | TaskPage | AgentCard | PushConfig | tuple[PushConfig, ...] | None
-"""What a unary operation is answered with: SendMessage with a Record, or with a direct agent's Message."""
+"""The answer to a unary operation: for SendMessage a Record, or a direct agent's Message."""

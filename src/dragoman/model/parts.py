@@ -1,7 +1,6 @@
-"""The parts in events and records: all of them, one after the other, or each with something else in its place.
+"""Parts: visits or replaces every part in events and records.
 
-Invariant: pure, and every part that an event or a record can hold is met here: what no swap touches stays the same
-object.
+Invariant: pure. No part of an event or a record is left out, and a value that no swap changes stays the same object.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +13,7 @@ from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import Record
 
 Swap = Callable[[Part], Part | None]
-"""What becomes of a part; None leaves it out."""
+"""Returns the replacement of a part; None leaves the part out."""
 
 
 def every_parts(events: Iterable[Event], snapshot: Record | None) -> Iterator[tuple[Part, ...]]:
@@ -40,7 +39,7 @@ def every_parts(events: Iterable[Event], snapshot: Record | None) -> Iterator[tu
 
 
 class Swaps(Struct, frozen=True):
-    """What becomes of the parts of artifacts, of messages of the history, and of the message of a status."""
+    """The swaps for the parts of artifacts, of messages in the history, and of the message of a status."""
 
     artifacts: Swap
     history: Swap
@@ -48,7 +47,7 @@ class Swaps(Struct, frozen=True):
 
 
 def everywhere(swap: Swap) -> Swaps:
-    """The same for all parts."""
+    """The same swap for all parts."""
     return Swaps(swap, swap, swap)
 
 

@@ -1,4 +1,4 @@
-"""Who is calling, and what they may do.
+"""Principal: the identity of a caller, and its rights.
 
 Invariant: a task belongs to exactly one principal, the one that made it.
 """
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class Role(StrEnum):
-    """What a principal is to the server: one who calls agents, an agent's own worker, or the operator."""
+    """The role of a principal: a caller of agents, an agent's own worker, or the operator."""
 
     CALLER = "caller"
     AGENT = "agent"
@@ -17,7 +17,7 @@ class Role(StrEnum):
 
 
 class Scope(StrEnum):
-    """What operations a principal may use, in groups: the words that keys and tokens are limited by."""
+    """A group of operations that a principal may use. Keys and tokens are limited by these words."""
 
     SEND = "send"
     READ = "read"
@@ -27,10 +27,10 @@ class Scope(StrEnum):
 
 
 class Principal(Struct, frozen=True):
-    """A caller; `id` owns the tasks it makes.
+    """A caller. `id` owns the tasks it makes.
 
-    `agents` are the ids of those it may reach, `scopes` the operations it may use there; None: all. A role of `AGENT`
-    or `ADMIN` may also report on tasks, as a worker does, for the agents it may reach.
+    `agents` are the ids of the agents it may reach, `scopes` the operations it may use there; None means all. A
+    principal of role `AGENT` or `ADMIN` may also report on tasks of these agents, as a worker does.
     """
 
     id: str
@@ -39,13 +39,13 @@ class Principal(Struct, frozen=True):
     scopes: frozenset[Scope] | None = None
 
     def reaches(self, agent: str) -> bool:
-        """Whether it may use that agent at all."""
+        """Whether the principal may use this agent at all."""
         return self.agents is None or agent in self.agents
 
     def works_for(self, agent: str) -> bool:
-        """Whether it may report on that agent's tasks."""
+        """Whether the principal may report on this agent's tasks."""
         return self.role is not Role.CALLER and self.reaches(agent)
 
 
 ANONYMOUS = Principal("anonymous", Role.ADMIN)
-"""Every caller of a server that asks nobody who they are."""
+"""The principal of every caller on a server without authentication."""

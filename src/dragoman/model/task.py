@@ -1,6 +1,6 @@
 """Task and its states (A2A 1.0 §4.1.1 to §4.1.3), and the Record: a task with what the server knows beyond 1.0.
 
-Invariant: `Task` encodes to pure A2A 1.0 JSON; whatever 1.0 lacks lives in `TaskHead` and `Record` only.
+Invariant: `Task` encodes to pure A2A 1.0 JSON. Everything that 1.0 lacks is in `TaskHead` and `Record` only.
 """
 
 from enum import StrEnum
@@ -51,7 +51,7 @@ class Task(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True
 
 
 class Progress(Struct, frozen=True, array_like=True, gc=False):
-    """How far a run is: `current` of `total`, and what it is doing; `message` may be empty."""
+    """The progress of a run: `current` of `total` steps. `message` describes the present step and may be empty."""
 
     current: int
     total: int
@@ -59,14 +59,14 @@ class Progress(Struct, frozen=True, array_like=True, gc=False):
 
 
 class Usage(Struct, frozen=True, array_like=True, gc=False):
-    """Tokens used, as the agent reported them; what counts as a token is the agent's affair."""
+    """Tokens used, as the agent reported them. The agent decides what counts as a token."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     total_tokens: int = 0
 
     def __add__(self, more: "Usage") -> "Usage":
-        """Both together."""
+        """The sum of both."""
         return Usage(
             self.input_tokens + more.input_tokens,
             self.output_tokens + more.output_tokens,
@@ -75,13 +75,14 @@ class Usage(Struct, frozen=True, array_like=True, gc=False):
 
 
 class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What is fixed when a task is made and never changes after.
+    """The facts of a task that are fixed when it is made.
 
     `owner` is the id of the principal that made it; `dialect` and `mount` say how and where it was made; `created_at`
     is spelled like `TaskStatus.timestamp`. `metadata` is that of the request; `skills` restricts the run to those.
-    `earlier` is the conversation before the task, as its caller told it. `parent` is the id of the task whose agent
-    delegated this one; `lineage` are the agents through which it came, the first one first, those of other servers as
-    these call them. `detached`: it goes on when its parent ends. `deadline_ms` is when its parent stops waiting.
+    `earlier` is the conversation before the task, as its caller sent it. `parent` is the id of the task whose agent
+    delegated this one. `lineage` lists the agents through which the task came, the first one first, those of other
+    servers under their names there. A `detached` task goes on when its parent ends. `deadline_ms` is when the parent
+    stops waiting.
     """
 
     id: str
@@ -107,8 +108,8 @@ class TaskHead(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 class Record(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A task as folded from its log up to and including `seq`.
 
-    `open_artifacts` are the ids of those still being written, `chunked_artifacts` of those that did not come whole.
-    `note` is what the task's runner wrote down for itself; no caller is told.
+    `open_artifacts` are the ids of those still being written, `chunked_artifacts` of those that came in chunks. `note`
+    is the runner's note to itself, which callers never see.
     """
 
     head: TaskHead

@@ -1,6 +1,6 @@
-"""What a client is told of a task as it goes on (A2A 1.0 §4.2), and a page of tasks, whatever the dialect they came in.
+"""Updates: the items of a stream (A2A 1.0 §4.2) and a page of tasks as a client gets them, whatever the dialect.
 
-Invariant: values only; what a dialect has beyond 1.0 is in fields of its own, never in `metadata`.
+Invariant: values only. Data of a dialect beyond 1.0 has its own fields, and is never put into `metadata`.
 """
 
 from typing import Any
@@ -25,7 +25,7 @@ class StatusUpdate(Struct, frozen=True, kw_only=True, gc=False):
 class ArtifactUpdate(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """An artifact, or a chunk of one (A2A 1.0 §4.2.2). `append` adds to the artifact of the same id.
 
-    `usage` is all that the task has cost, where an artifact tells it (protoAgent); a last status may say it again.
+    `usage` is the total of the task, where an artifact carries it (protoAgent). The last status may repeat it.
     """
 
     task_id: str
@@ -38,11 +38,11 @@ class ArtifactUpdate(Struct, frozen=True, kw_only=True, rename="camel", gc=False
 
 
 Update = Task | Message | StatusUpdate | ArtifactUpdate
-"""What a stream holds: the task as it stands, a direct agent's message, or what has changed."""
+"""An item of a stream: the task as it stands, a direct agent's message, or a change."""
 
 
 class TaskList(Struct, frozen=True, kw_only=True, gc=False):
-    """A page of tasks (A2A 1.0 §3.1.4). `total_size` is None where the dialect does not tell it."""
+    """A page of tasks (A2A 1.0 §3.1.4). `total_size` is None where the dialect does not have it."""
 
     tasks: tuple[Task, ...]
     next_page_token: str = ""

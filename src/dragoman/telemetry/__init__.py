@@ -1,1 +1,1 @@
-"""What the server tells its operator: logs, metrics, spans."""
+"""The server's reports to its operator: logs, metrics, spans."""

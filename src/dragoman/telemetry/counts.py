@@ -1,6 +1,6 @@
-"""What happens to tasks, counted: by state, by how long they took, how many runs there are now, and what was refused.
+"""Counts: counters of tasks by state and duration, of present runs, and of refusals.
 
-Invariant: counting is a few additions on the loop; nothing is spelled, locked or allocated until somebody asks.
+Invariant: counting is a few additions on the loop. Nothing is formatted, locked or allocated until somebody asks.
 """
 
 from bisect import bisect_left
@@ -12,7 +12,7 @@ BOUNDS_MS = (5, 10, 25, 50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 30_000, 
 
 
 class Durations:
-    """How many tasks took how long: `counts[i]` those up to `BOUNDS_MS[i]`, the last all that took longer."""
+    """A histogram of durations: `counts[i]` counts those up to `BOUNDS_MS[i]`, the last element all longer ones."""
 
     __slots__ = ("counts", "sum_ms")
 
@@ -21,15 +21,15 @@ class Durations:
         self.sum_ms = 0
 
     def add(self, took_ms: int) -> None:
-        """One more, that took so long."""
+        """Count one duration."""
         self.counts[bisect_left(BOUNDS_MS, took_ms)] += 1
         self.sum_ms += took_ms
 
 
 class UpstreamCalls:
-    """Calls of an agent of another server: by outcome, and how long the first word of an answer took.
+    """Calls of an agent of another server: by outcome, and the time to the first item of an answer.
 
-    `state` says how things stand: `closed` (calls go out), `open`, `half-open`.
+    `state` returns the state of the circuit breaker: `closed` (calls go out), `open`, `half-open`.
     """
 
     __slots__ = ("outcomes", "state", "waits")
@@ -41,7 +41,7 @@ class UpstreamCalls:
 
 
 class Counts:
-    """Counts since the process began: an Observer of the engine, and of every run the same Execution."""
+    """Counts since the process began. It is an Observer of the engine, and the one Execution for all runs."""
 
     __slots__ = ("durations", "pushes", "pushes_dead", "pushes_waiting", "refusals", "runs", "tasks", "upstreams")
 
@@ -63,11 +63,11 @@ class Counts:
         self._count(agent, "submitted")
 
     def cancel_requested(self, agent: str) -> None:
-        """Somebody wants a task to stop."""
+        """Somebody asked for a task to be canceled."""
         self._count(agent, "cancel_requested")
 
     def ended(self, agent: str, state: str, duration_ms: int) -> None:
-        """A task ended, in whatever way."""
+        """A task ended, in any terminal state."""
         self._count(agent, state)
         durations = self.durations.get(agent)
         if durations is None:
@@ -84,7 +84,7 @@ class Counts:
         self.runs -= 1
 
     def refused(self, reason: str) -> None:
-        """Somebody was not let do what they asked for; `reason` is the kind of the error."""
+        """A request was refused; `reason` is the class of the error."""
         self.refusals[reason] = self.refusals.get(reason, 0) + 1
 
     def pushed(self, outcome: str) -> None:

@@ -1,6 +1,6 @@
 """The server's log: one line for one event, as text for people or as JSON for machines.
 
-Invariant: a message is one line, whatever is in it. A traceback follows on lines of its own; in JSON it is a field.
+Invariant: a message is one line, whatever it contains. A traceback follows on lines of its own; in JSON it is a field.
 """
 
 import logging
@@ -28,7 +28,7 @@ class TextFormatter(logging.Formatter):
 class JsonFormatter(logging.Formatter):
     """An object with `time`, `level`, `logger`, `message`, and `exception` if there is one.
 
-    Texts that came with the record as `extra={"fields": {…}}` are members too.
+    Texts passed with the record as `extra={"fields": {…}}` become members, too.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -45,7 +45,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to(stream: TextIO, level: str, form: str) -> None:
-    """Write what is logged from `level` on (`debug`, `info` …) to `stream`; `form` is `text` or `json`."""
+    """Write log records of `level` (`debug`, `info` …) and above to `stream`. `form` is `text` or `json`."""
     output = logging.StreamHandler(stream)
     output.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
     logging.basicConfig(level=level.upper(), handlers=[output], force=True)

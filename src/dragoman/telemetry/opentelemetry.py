@@ -1,6 +1,6 @@
 """Spans and metrics through OpenTelemetry, which must be installed (`dragoman[otel]`).
 
-Invariant: every span continues the trace of the caller whose call it belongs to; nothing of a message is in a span.
+Invariant: every span continues the trace of its caller. No span contains any part of a message.
 """
 
 import os
@@ -18,17 +18,17 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 FLUSH_S = 3.0
-"""How long the end of the server may wait for what is not sent yet. The SDK (1.45) keeps no such limit itself: it tries
-again and again while the collector does not answer, also at the end of the process, hence `shutdown_on_exit` False."""
+"""How long the end of the server may wait for unsent spans and metrics. The SDK (1.45) has no such limit: while the
+collector does not answer it keeps trying, even at the end of the process, hence `shutdown_on_exit` False."""
 
 W3C = TraceContextTextMapPropagator()
 
 
 def installed(version: str) -> tuple[TracerProvider, MeterProvider]:
-    """The providers of this process: those that somebody has set, else new ones, which are then set.
+    """The providers of this process: those that are already set, else new ones, which are then set.
 
-    Set for the process, so that what agents and their libraries record goes the same way. Where it goes is said by the
-    `OTEL_*` variables (OpenTelemetry specification, environment variables).
+    They are set for the process, so that spans of agents and their libraries go the same way. The `OTEL_*` variables
+    name the destination (OpenTelemetry specification, environment variables).
     """
     from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
@@ -49,7 +49,7 @@ def installed(version: str) -> tuple[TracerProvider, MeterProvider]:
 
 
 def initialized() -> tuple[TracerProvider, MeterProvider] | None:
-    """The providers that somebody has set for this process, None if nobody has; one that is missing goes nowhere."""
+    """The providers set for this process; None if none was. If only one was set, the other discards its data."""
     tracers, meters = trace.get_tracer_provider(), metrics.get_meter_provider()
     traces, measures = isinstance(tracers, TracerProvider), isinstance(meters, MeterProvider)
     if not (traces or measures):
@@ -61,7 +61,7 @@ def initialized() -> tuple[TracerProvider, MeterProvider] | None:
 
 
 def current_traceparent() -> str | None:
-    """What names the span that is current here, None if none is."""
+    """The traceparent of the current span; None if there is none."""
     return _traceparent(trace.get_current_span())
 
 
@@ -80,7 +80,7 @@ class OpenTelemetry:
         )
 
     def flush(self) -> None:
-        """Send what is not sent yet, within `FLUSH_S`; waits for the network, so not for the loop."""
+        """Send everything unsent within `FLUSH_S`. Blocks on the network, so it must not run on the loop."""
         flushes = (self._tracers.force_flush, self._meters.force_flush)
         threads = [threading.Thread(target=flush, daemon=True) for flush in flushes]
         for thread in threads:
@@ -96,16 +96,16 @@ class OpenTelemetry:
         self._tasks.add(1, {"state": "submitted", "agent": agent})
 
     def cancel_requested(self, agent: str) -> None:
-        """Somebody wants a task to stop."""
+        """Somebody asked for a task to be canceled."""
         self._tasks.add(1, {"state": "cancel_requested", "agent": agent})
 
     def ended(self, agent: str, state: str, duration_ms: int) -> None:
-        """A task ended, in whatever way."""
+        """A task ended, in any terminal state."""
         self._tasks.add(1, {"state": state, "agent": agent})
         self._duration.record(duration_ms, {"agent": agent})
 
     def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Execution":
-        """A run begins: its span, which is current in the context that the agent runs in."""
+        """Begin the span of a run. It is current in the context in which the agent runs."""
         span = self._tracer.start_span(
             f"{self._prefix}.task.execute",
             _parent(traceparent),
@@ -116,11 +116,11 @@ class OpenTelemetry:
     # -- Tracer ------------------------------------------------------------------------------------------------------
 
     def submitting(self, agent: str, traceparent: str | None) -> "Answering":
-        """A caller sends a message: a span until it is answered."""
+        """Begin the span of a caller's message, which lasts until it is answered."""
         return self._answering("submit", agent, traceparent)
 
     def canceling(self, agent: str, traceparent: str | None) -> "Answering":
-        """A caller cancels a task: a span until it is answered."""
+        """Begin the span of a caller's cancel, which lasts until it is answered."""
         return self._answering("cancel", agent, traceparent)
 
     def _answering(self, verb: str, agent: str, traceparent: str | None) -> "Answering":
@@ -130,7 +130,7 @@ class OpenTelemetry:
 
 
 class Execution:
-    """The span of a run; `context` is where it is the current one, `traceparent` what names it to others."""
+    """The span of a run. It is current in `context`; `traceparent` identifies it to others."""
 
     __slots__ = ("_span", "context", "traceparent")
 
@@ -158,12 +158,12 @@ class Answering:
         self.traceparent = _traceparent(span)
 
     def about(self, task_id: str, context_id: str) -> None:
-        """The task that it turned out to be about."""
+        """Name the task of the operation, once it is known."""
         self._span.set_attribute("task.id", task_id)
         self._span.set_attribute("task.session_id", context_id)
 
     def ended(self, error: str | None) -> None:
-        """It was answered, or refused with `error`, the kind of it."""
+        """End the span: the operation was answered, or refused with an error of the class named `error`."""
         if error is not None:
             self._span.set_attribute("error.type", error)
             self._span.set_status(trace.StatusCode.ERROR)
@@ -171,7 +171,7 @@ class Answering:
 
 
 def _parent(traceparent: str | None) -> current.Context:
-    """The context that `traceparent` names; never the one that happens to be current here."""
+    """The context named by `traceparent`, never the one that happens to be current here."""
     return W3C.extract({"traceparent": traceparent} if traceparent else {}, current.Context())
 
 

@@ -1,7 +1,7 @@
 """The text that Prometheus scrapes.
 
-Invariant: names are those that OpenTelemetry's own Prometheus exporter would give the same instruments, so that it does
-not matter which way they came. Labels are agent ids, states and kinds of errors, never anything that a caller sent.
+Invariant: metrics have the names that OpenTelemetry's own Prometheus exporter gives the same instruments, so that both
+ways agree. Labels are agent ids, states and classes of errors, never anything that a caller sent.
 """
 
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ BREAKER_STATES = ("closed", "open", "half-open")
 
 
 class Page:
-    """What `/metrics` shows: the counts, gauges that the server reads off when asked, and the process itself."""
+    """The content of `/metrics`: the counts, gauges that are read on request, and metrics of the process."""
 
     def __init__(self, counts: Counts, prefix: str, version: str) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
@@ -29,7 +29,7 @@ class Page:
         GCCollector(registry=self._registry)
 
     def text(self, accept: str, *, streams: int, writes: tuple[int, int]) -> tuple[str, bytes]:
-        """Content type and body, in the format that the scraper asks for."""
+        """Return content type and body, in the format that the scraper asks for."""
         self._families.streams, self._families.writes = streams, writes
         encode, content_type = choose_encoder(accept)
         return content_type, encode(self._registry)
@@ -41,7 +41,7 @@ class Families(Collector):
     def __init__(self, counts: Counts, prefix: str, version: str) -> None:
         self.streams = 0
         self.writes = (0, 0)
-        """How many writes the store was given, and how many of them failed."""
+        """How many writes the store was asked for, and how many of them failed."""
         self._counts = counts
         self._prefix = prefix
         self._version = version

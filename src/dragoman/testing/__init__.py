@@ -1,4 +1,4 @@
-"""For tests of agents and servers: run an agent without a server, ask it through one, and agents that are scripted.
+"""Tools for tests: run an agent without a server, call it through one, and example agents.
 
 `agents.py` is a link to `examples/agents.py`: one definition, to be read there and installed here.
 """
@@ -14,7 +14,7 @@ __all__ = ["ClientFixture", "Ran", "client", "run"]
 
 
 def __getattr__(name: str) -> object:
-    """What needs a server brings one along, which is loaded when it is first used."""
+    """Load the parts that need a server when they are first used."""
     if name not in ("ClientFixture", "client"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from dragoman.testing import loopback

@@ -1,7 +1,7 @@
 """A client of agents in a test: a real server in the same process, and a connection to it over loopback.
 
-Invariant: what the test sees is what callers see: bytes go out and come back, through every layer of a server; nothing
-is left when the block ends.
+Invariant: a test sees what callers see: bytes pass through every layer of a server. Nothing is left when the block
+ends.
 """
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -26,10 +26,10 @@ CONFIG = Config(
 """The server of a test: at a free port, without a file, gone at once; it may call webhooks of the test's own."""
 
 TIMEOUTS = Timeouts(answer_s=30, idle_s=30)
-"""A test that hangs is to say so before anybody wonders."""
+"""Short, so that a test that hangs fails soon."""
 
 ClientFixture = Callable[..., AbstractAsyncContextManager[Connection]]
-"""What the fixture `dragoman_client` is: `client` without its `config`."""
+"""The type of the fixture `dragoman_client`: `client` without its `config`."""
 
 
 @asynccontextmanager
@@ -46,9 +46,9 @@ async def client(
 ) -> AsyncGenerator[Connection, None]:
     """A connection to an agent, on a server that has all the `agents` and ends with the block.
 
-    It is the first of them, or the one with the id `agent`. `binding`, `credentials` and `headers` are those of
-    `connect`; with a `dialect` the agent is asked where a server has that dialect, else by its card. Tasks that run
-    when the block ends are canceled. Raises ValueError for an agent that is not there, and what `connect` raises.
+    It leads to the first agent, or to the one with the id `agent`. `binding`, `credentials` and `headers` are those of
+    `connect`. With a `dialect` the agent is called at the path of that dialect, else by its card. Tasks that run when
+    the block ends are canceled. Raises ValueError for an unknown agent, and the errors of `connect`.
     """
     served = list(agents) if isinstance(agents, Sequence) else [agents]
     ids = [each.profile.id for each in served]

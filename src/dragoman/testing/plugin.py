@@ -1,6 +1,6 @@
 """The fixtures for pytest, which finds them where Dragoman is installed.
 
-Invariant: only pytest imports this; whoever does not use the fixtures does not pay for them.
+Invariant: only pytest imports this. Tests that do not use the fixtures do not pay for them.
 """
 
 from functools import partial
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def dragoman_config() -> "Config":
-    """The configuration of the server behind `dragoman_client`; to be overridden in a conftest or a test module."""
+    """The configuration of the server behind `dragoman_client`. Override it in a conftest or a test module."""
     from dragoman.testing.loopback import CONFIG
 
     return CONFIG

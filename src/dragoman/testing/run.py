@@ -1,6 +1,6 @@
 """Run an agent in a test: no server, no store, no network.
 
-Invariant: the agent meets the same Run as on a server, and what it gives out is folded by the same rules.
+Invariant: the agent gets the same Run as on a server, and its events are folded by the same rules.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from dragoman.model.principal import ANONYMOUS, Principal
 from dragoman.model.task import Progress, Record, TaskHead, TaskState, Usage
 
 TIMESTAMP = "2026-01-01T00:00:00.000Z"
-"""When everything happens in a FakeRun."""
+"""The time of every event in a FakeRun."""
 
 NOTHING: Mapping[str, Iterable[object]] = MappingProxyType({})
-"""What an agent delegates to, in a test that has no other."""
+"""The outcomes of delegations in a test that has none."""
 
 NO_FILES: Mapping[str, bytes] = MappingProxyType({})
 
 
 class Ran(Struct, frozen=True, kw_only=True):
-    """What became of a run. `events` is all that happened, in order; `record` the task they fold to.
+    """The result of a run. `events` holds everything that happened, in order; `record` is the task they fold to.
 
-    `orders` are the tasks that the agent gave to others.
+    `orders` are the tasks that the agent delegated.
     """
 
     record: Record
@@ -64,7 +64,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def chunks(self) -> list[ArtifactChunk]:
-        """What was streamed."""
+        """The artifact chunks, in order."""
         return [event for event in self.events if isinstance(event, ArtifactChunk)]
 
     @property
@@ -79,7 +79,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def questions(self) -> list[str]:
-        """What the agent asked."""
+        """The texts of the agent's questions."""
         waits = (TaskState.INPUT_REQUIRED, TaskState.AUTH_REQUIRED)
         return [_text(event) for event in self.events if isinstance(event, StatusChanged) and event.state in waits]
 
@@ -90,7 +90,7 @@ class Ran(Struct, frozen=True, kw_only=True):
 
     @property
     def message(self) -> Message | None:
-        """The message of the last status: what `ctx.finish` or `ctx.fail` said, why it was rejected, the question."""
+        """The message of the last status: of `ctx.finish` or `ctx.fail`, of a rejection, or the question."""
         return self.record.status.message
 
     @property
@@ -125,12 +125,12 @@ async def run(
     delegated: Mapping[str, Iterable[object]] = NOTHING,
     files: Mapping[str, bytes] = NO_FILES,
 ) -> Ran:
-    """Send `message` to the agent, answer what it asks with `answers` in turn, and wait for it to finish.
+    """Send `message` to the agent, answer its questions with `answers` in turn, and wait for it to finish.
 
-    What it delegates comes to what `delegated` has for the other agent, in turn: content as an agent yields it; or an
-    exception, with which the other fails (Reject: rejects the task). `files` are the bytes that URLs lead to.
+    `delegated` holds the outcomes of delegations for each other agent, in turn: content as an agent yields it, or an
+    exception with which the other agent fails (Reject rejects the task). `files` holds the bytes behind URLs.
 
-    An exception that the agent raises is raised here; on a server it would fail the task.
+    An exception of the agent is raised here; on a server it would fail the task.
     """
     fake = FakeRun(
         _message("message-1", message),
@@ -235,10 +235,10 @@ class FakeRun:
         self._usage = (self._usage or Usage()) + usage
 
     async def written(self) -> None:
-        """It is at once."""
+        """Return at once."""
 
     def landing(self, done: "asyncio.Future[None]") -> None:
-        """Nothing is."""
+        """Set the result of `done` at once: nothing is under way."""
         if not done.done():
             done.set_result(None)
 
@@ -246,27 +246,27 @@ class FakeRun:
     shown = None
 
     def note(self, **note: str) -> None:
-        """Write something down for a later run."""
+        """Keep a note for a later run."""
         self._add(Noted(note))
 
     async def noted(self) -> dict[str, str]:
-        """Nothing was."""
+        """Always empty: there is no earlier task."""
         return {}
 
     def caught_up(self) -> None:
-        """Nothing is replayed here."""
+        """Do nothing: there is no replay."""
 
     def working(self) -> None:
-        """It is said at the beginning."""
+        """Do nothing: the run has said `working` at its start."""
 
     def waiting(self, parts: Sequence[Part]) -> None:
-        """Nobody is there to be told."""
+        """Do nothing: there is no caller."""
 
     def goes_on(self) -> None:
-        """There is no earlier run."""
+        """Do nothing: there is no earlier run."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
-        """The next answer. Without one the agent is stopped where it stands, as one that waits too long is."""
+        """Return the next answer. Without one the agent is stopped there, like one that waits too long."""
         state = TaskState.AUTH_REQUIRED if auth else TaskState.INPUT_REQUIRED
         self._add(StatusChanged(state, TIMESTAMP, self._said(parts), usage=self._usage))
         if not self._answers:
@@ -321,7 +321,7 @@ class FakeRun:
         return self._files[part.url]
 
     def end(self, state: TaskState, parts: Sequence[Part] = (), reason: str = "") -> None:
-        """The run is over, in `state`. `reason` is for programs, as on a server."""
+        """End the run in `state`. `reason` is for programs, as on a server."""
         message = self._said(parts, {"reason": reason} if reason else None) if parts else None
         self._add(StatusChanged(state, TIMESTAMP, message, usage=self._usage, duration_ms=0))
 

@@ -1,7 +1,7 @@
-"""What every store must do, as cases: `for case in CASES: await case(bench)`.
+"""The requirements on every store, as cases: `for case in CASES: await case(bench)`.
 
-Invariant: a case uses nothing but the Store protocol, so that each driver is held to the same words. A Bench says how
-to make a store; every case gets a fresh one.
+Invariant: a case uses only the Store protocol, so that each driver meets the same requirements. A Bench makes the
+stores; every case gets a fresh one.
 """
 
 from dragoman.testing.store_cases.audit import AUDIT

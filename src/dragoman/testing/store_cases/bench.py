@@ -1,4 +1,4 @@
-"""What the cases of a store share: a clock that is set, a bench that makes stores, and short names for values.
+"""Shared parts of the store cases: a clock that is set, a bench that makes stores, and short names for values.
 
 Invariant: nothing here knows a driver.
 """
@@ -109,7 +109,7 @@ def chunk(text: str, *parts: Part, append: bool = True) -> ArtifactChunk:
 
 
 def record(task_id: str, seq: int, state: TaskState, *, at: int = START_MS, parts: Sequence[Part] = ()) -> Record:
-    """A snapshot; what is in it is the engine's affair."""
+    """A snapshot. The store does not care about its content."""
     return Record(
         head=head(task_id),
         seq=seq,
@@ -132,12 +132,12 @@ def ending(task_id: str, seq: int, *, epoch: int | None = 1, state: TaskState = 
 
 
 def by_run(task_id: str, *events: Event, epoch: int = 1, state: TaskState = W) -> Append:
-    """What a run appends."""
+    """An append by a run."""
     return Append(task_id=task_id, events=events, state=state, status_ms=START_MS, epoch=epoch)
 
 
 async def refused(waiting: Awaitable[object], why: type[Refused]) -> None:
-    """`waiting` is refused because of `why`, and of nothing else."""
+    """Check that `waiting` is refused with `why`, and no other error."""
     outcome: object
     try:
         outcome = await waiting

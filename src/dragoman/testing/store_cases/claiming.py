@@ -1,4 +1,4 @@
-"""Which deliveries are claimed: lanes, hosts that are busy, claims of a process that is gone, what the sweep leaves.
+"""Claims of deliveries: lanes, busy hosts, claims of a dead process, and the effect of the sweep.
 
 Invariant: a case uses nothing but the Store protocol.
 """

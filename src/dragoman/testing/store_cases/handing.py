@@ -1,4 +1,4 @@
-"""Deliveries by size, and those that are claimed with the one that they are behind.
+"""Deliveries by size, and those that are claimed together with the one before them.
 
 Invariant: a case uses nothing but the Store protocol.
 """

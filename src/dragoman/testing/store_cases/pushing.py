@@ -1,4 +1,4 @@
-"""What is owed to webhooks, in which order it goes out, and what becomes of it.
+"""Pending deliveries: their order, their attempts and their outcomes.
 
 Invariant: a case uses nothing but the Store protocol.
 """

@@ -1,4 +1,4 @@
-"""How many tasks an owner may have.
+"""Quotas: the limits on the tasks of an owner.
 
 Invariant: a case uses nothing but the Store protocol.
 """

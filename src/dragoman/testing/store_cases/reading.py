@@ -1,4 +1,4 @@
-"""Reading back: logs, files, lists, what a restart finds, and what a sweep leaves.
+"""Reads: logs, files and lists, also after a restart and after a sweep.
 
 Invariant: a case uses nothing but the Store protocol.
 """

@@ -1,4 +1,4 @@
-"""Webhook configurations: when they come, what takes their place, and what goes with them.
+"""Webhook configurations: their registration, replacement and removal.
 
 Invariant: a case uses nothing but the Store protocol.
 """

@@ -1,4 +1,4 @@
-"""Appending: what is let through, in which order, and that neighbours do not suffer.
+"""Appends: their guards and their order, and that a refused one does not harm others in its batch.
 
 Invariant: a case uses nothing but the Store protocol.
 """
