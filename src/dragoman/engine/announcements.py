@@ -130,7 +130,7 @@ class Audience:
         return self._announcer.deliveries(head, (config,), (_standing(record),), self._put_off)
 
     def committed(self, append: Append) -> None:
-        """Take over the webhook of the committed append, which was the last to be asked about, and send its deliveries."""
+        """Take over the webhook of the last append that `told` saw, and have its deliveries sent."""
         self._put_off = self._put_off_next
         if append.push is not None:
             self.join(append.push.config)
