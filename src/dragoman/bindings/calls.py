@@ -1,4 +1,4 @@
-"""What a call needs besides its operation: the agent, the extensions, the trace. Shared by all bindings.
+"""The parts of a call besides its operation: the agent, the extensions, the trace. Shared by all bindings.
 
 Invariant: a tenant is an agent id in every binding; below an agent's own mount it is empty or that agent (DESIGN §4).
 """
@@ -39,7 +39,7 @@ TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!
 
 
 class Reception(Struct, frozen=True):
-    """What every binding needs to turn a request into a call: the agents, who may call them, and the limits.
+    """The means by which a binding turns a request into a call: the agents, who may call them, and the limits.
 
     `forwards`: at least one agent forwards its callers' credentials, and any other agent may delegate a task to it.
     `base` returns the URL under which a request reached the server, for links in answers; None: answers have no links.

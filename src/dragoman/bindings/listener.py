@@ -109,7 +109,7 @@ class Corked:
         self.unread = b""
         """Bytes that arrived after the waiting requests. Nothing is read from the socket meanwhile."""
         self.refusal = ""
-        """What is wrong with the bytes after the waiting requests. It is sent after their answers."""
+        """The fault in the bytes after the waiting requests. It is sent after their answers."""
         self.stalled: asyncio.TimerHandle | None = None
         """Will check whether the reader has taken anything since; set while data waits for the reader."""
 

@@ -1,6 +1,6 @@
 """Telling: a stream for dialects whose events show the whole task rather than only what was added.
 
-Invariant: every event except artifact chunks is sent, in order. Of chunks in quick succession only the newest is sent,
+Invariant: every event except artifact chunks is sent, in order. In quick succession of chunks, only the newest is sent,
 encoded with the task folded up to it.
 """
 
