@@ -75,6 +75,13 @@ async def agent(proxy: Proxy) -> AsyncIterator[Connection]:
         yield agent
 
 
+@pytest.fixture(scope="module")
+async def patient(proxy: Proxy) -> AsyncIterator[Connection]:
+    """Waits for a stream that is silent: what it measures is one whole answer."""
+    async with connect(f"{proxy.url}/agents/player", dialect="1.0", retries=NOW) as agent:
+        yield agent
+
+
 def no_subscription(asked: bytes) -> Fault | None:
     if b'"SubscribeToTask"' not in asked and b'"tasks/resubscribe"' not in asked:
         return None
@@ -159,11 +166,11 @@ async def test_a_stream_that_is_cut_anywhere_folds_to_what_it_would_have(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("way", ["numbered", "unnumbered", "polled"])
-async def test_a_stream_may_be_cut_at_any_byte(agent: Connection, proxy: Proxy, way: str) -> None:
+async def test_a_stream_may_be_cut_at_any_byte(agent: Connection, patient: Connection, proxy: Proxy, way: str) -> None:
     frames = None if way == "numbered" else unnumbered
     proxy.choose = no_subscription if way == "polled" else lambda asked: None
     proxy.next(then=Fault(frames=frames))
-    whole = await streamed(agent, SHORT)
+    whole = await streamed(patient, SHORT)
     (size,) = proxy.sizes
     for cut in range(1, size, 1 if way == "numbered" else 7):
         proxy.next(Fault(cut=cut, frames=frames), then=Fault(frames=frames))
@@ -203,10 +210,12 @@ def end(updates: list[Update]) -> tuple[TaskState, str]:
     return task.status.state, text_of(task)
 
 
-async def test_a_stream_that_goes_silent_is_taken_up_again(agent: Connection, proxy: Proxy) -> None:
+async def test_a_stream_that_goes_silent_is_taken_up_again(
+    agent: Connection, patient: Connection, proxy: Proxy
+) -> None:
     proxy.choose = lambda asked: None
     proxy.next()
-    whole = await streamed(agent, SCRIPT)
+    whole = await streamed(patient, SCRIPT)
     proxy.next(Fault(stall=proxy.sizes[0] // 2))
     assert outcome(await streamed(agent, SCRIPT)) == outcome(whole)
     assert b"Last-Event-ID: " in proxy.asked[1]
@@ -638,12 +647,12 @@ async def test_a_subscription_that_ends_with_a_question_is_compared(peer: Peer) 
     assert told_of(updates) == (TaskState.INPUT_REQUIRED, "Which?", {"a": (Part(text="12"),)})
 
 
-async def test_a_stream_that_goes_on_by_its_numbers_is_believed(agent: Connection, proxy: Proxy) -> None:
+async def test_a_stream_that_goes_on_by_its_numbers_is_believed(patient: Connection, proxy: Proxy) -> None:
     proxy.choose = lambda asked: None
     proxy.next()
-    whole = await streamed(agent, SCRIPT)
+    whole = await streamed(patient, SCRIPT)
     proxy.next(Fault(cut=proxy.sizes[0] // 2))
-    assert outcome(await streamed(agent, SCRIPT)) == outcome(whole)
+    assert outcome(await streamed(patient, SCRIPT)) == outcome(whole)
     assert [json.loads(asked.partition(b"\r\n\r\n")[2])["method"] for asked in proxy.asked] == [
         "SendStreamingMessage",
         "SubscribeToTask",

@@ -377,8 +377,10 @@ async def test_with_a_queue_a_task_waits_for_its_upstream(gates: Gates) -> None:
     agent = partner(f"http://127.0.0.1:{port}/agents/script", failures=1, pause_s=0.2, queues=True)
     async with fronted(agent) as connection:
         task = await asked(connection, "hello", return_immediately=True)
-        await until(lambda: agent.way.calls.outcomes["failed"] > 0)
-        waiting = await connection.get(task.id)
+        waiting = task
+        async with asyncio.timeout(DEADLINE_S):
+            while not said(waiting):
+                waiting = await connection.get(task.id)
         assert waiting.status.state is TaskState.SUBMITTED
         assert said(waiting) == "partner cannot be reached at present: the task waits for it."
         async with serving(replace(CONFIG, port=port), house(gates)), asyncio.timeout(DEADLINE_S):
