@@ -10,7 +10,7 @@ from dragoman.engine.api import Run
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream, StreamItem
 from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.settings import EngineSettings
+from dragoman.engine.policy import EngineSettings
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import new_id

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine.handlers.admission import KINDS, Admission, Counted
+from dragoman.engine.handlers.admission import KINDS, Admission, Counted, Rates
 from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.handlers.rates import Rates
 from dragoman.engine.subscriptions import Tail
 from dragoman.model.errors import A2AError, Forbidden, TaskNotFound, TooManyRequests
 from dragoman.model.message import Message

@@ -10,7 +10,8 @@ from dragoman.dialects.extensions import LINEAGE
 from dragoman.engine.api import Delegation, DelegationFailed, Reject, Run
 from dragoman.engine.delegation import ACTION
 from dragoman.engine.handlers.audit import Keeping, Trail
-from dragoman.engine.lineage import DEPTH_MAX, child_of, heard, server_name, told
+from dragoman.engine.intake import DEPTH_MAX, child_of, read_lineage, server_name
+from dragoman.engine.run import full_lineage
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated, StatusChanged
 from dragoman.model.message import Part
@@ -213,9 +214,9 @@ def test_what_other_servers_are_told_comes_back_as_our_own() -> None:
     head = TaskHead(
         id="1", context_id="c", agent="b", owner="o", dialect="1.0", mount="/", created_at="", lineage=("x/y", "a")
     )
-    assert told(head, server) == ("x/y", f"{server}/a", f"{server}/b")
-    assert heard({LINEAGE: list(told(head, server))}, server) == ("x/y", "a", "b")
-    assert heard({LINEAGE: list(told(head, server))}, "another") == told(head, server)
+    assert full_lineage(head, server) == ("x/y", f"{server}/a", f"{server}/b")
+    assert read_lineage({LINEAGE: list(full_lineage(head, server))}, server) == ("x/y", "a", "b")
+    assert read_lineage({LINEAGE: list(full_lineage(head, server))}, "another") == full_lineage(head, server)
 
 
 async def test_a_cancel_of_the_parent_cancels_what_it_delegated() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.engine.links import Expired, Links, same_parts
+from dragoman.engine.files import Expired, Links, same_parts
 from dragoman.model.errors import A2AError, Forbidden, NotFound
 from dragoman.model.events import ArtifactChunk, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role

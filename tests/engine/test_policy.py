@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.engine import policy
-from dragoman.engine.settings import EngineSettings
+from dragoman.engine.policy import EngineSettings
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Part
 from tests.engine.house import call, sending

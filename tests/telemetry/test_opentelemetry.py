@@ -25,7 +25,7 @@ from dragoman.config import Config
 from dragoman.engine.engine import Engine
 from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.observer import Observers
-from dragoman.engine.settings import EngineSettings
+from dragoman.engine.policy import EngineSettings
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Message, Part, Role

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from urllib.parse import quote
 
 from dragoman.bindings.http import Answer, Gone, Header, Pieces, Request
-from dragoman.engine.links import Claim, Links
+from dragoman.engine.files import Claim, Links
 from dragoman.model.errors import NotFound, Unavailable
 from dragoman.store.api import StoreError
 from dragoman.store.blobs.api import BlobMissing, BlobStore

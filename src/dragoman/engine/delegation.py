@@ -13,14 +13,12 @@ from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Hear, Runner
 from dragoman.engine.files import Files
-from dragoman.engine.generation import Generation
 from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.intake import Taken
-from dragoman.engine.lineage import Origin, check, child_of
+from dragoman.engine.intake import Origin, Taken, check_lineage, child_of
 from dragoman.engine.replay import ReplayMismatch
 from dragoman.engine.run import TaskRun
 from dragoman.engine.subscriptions import Tail
-from dragoman.engine.supervisor import Supervisor
+from dragoman.engine.supervisor import Generation, Supervisor
 from dragoman.engine.task_log import TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
@@ -123,7 +121,7 @@ class Delegations:
         """Make the task and pin it. Raises A2AError if it is refused."""
         head = run.head
         lineage = (*head.lineage, head.agent)
-        check(lineage, order.agent)
+        check_lineage(lineage, order.agent)
         if order.agent not in self.serving.runners:
             raise AgentNotFound(order.agent)
         deadlines = [head.deadline_ms] if head.deadline_ms is not None else []

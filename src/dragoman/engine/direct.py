@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner
-from dragoman.engine.endings import failed
 from dragoman.engine.history import History
-from dragoman.engine.lineage import told
-from dragoman.engine.run import NO_PARTS
+from dragoman.engine.run import NO_PARTS, failed, full_lineage
 from dragoman.model.errors import InternalError, Unavailable, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Submitted
 from dragoman.model.lifecycle import fold
@@ -95,7 +93,7 @@ class DirectRun:
     @property
     def lineage(self) -> tuple[str, ...]:
         """The agents through which the message came, this one last."""
-        return told(self.head, self._server)
+        return full_lineage(self.head, self._server)
 
     @property
     def record(self) -> Record:

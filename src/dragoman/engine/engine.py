@@ -14,20 +14,16 @@ from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import Reported, Runner
 from dragoman.engine.delegation import Delegations
-from dragoman.engine.endings import refusal_of
 from dragoman.engine.files import Files
-from dragoman.engine.generation import Generation
 from dragoman.engine.handler import Answered, Stream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.history import History
-from dragoman.engine.intake import Intake
-from dragoman.engine.lineage import server_name
-from dragoman.engine.listing import page
+from dragoman.engine.intake import Intake, server_name
 from dragoman.engine.observer import Observer
-from dragoman.engine.run import may_refuse
-from dragoman.engine.settings import EngineSettings
+from dragoman.engine.policy import EngineSettings
+from dragoman.engine.run import may_refuse, refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
-from dragoman.engine.supervisor import Supervisor
+from dragoman.engine.supervisor import Generation, Supervisor
 from dragoman.engine.task_log import STALLED_S
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import Webhooks
@@ -206,7 +202,7 @@ class Engine:
                 case GetTask(id=task_id):
                     return await self._tasks.read_record(call, task_id)
                 case ListTasks():
-                    return await page(self._store, call, operation, self._settings.max_page_bytes)
+                    return await self._tasks.list(call, operation, self._settings.max_page_bytes)
                 case CancelTask(id=task_id):
                     return await self._cancel(call, task_id)
                 case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():

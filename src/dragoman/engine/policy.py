@@ -10,9 +10,9 @@ from hashlib import blake2b
 from typing import Annotated
 
 import msgspec
+from msgspec import Struct
 from msgspec.structs import replace
 
-from dragoman.engine.settings import EngineSettings
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import (
     ContentTypeNotSupported,
@@ -40,6 +40,27 @@ OPEN_RETRY_S = 60
 _Milliseconds = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
+
+
+class EngineSettings(Struct, frozen=True, kw_only=True):
+    """The operator's settings for the engine.
+
+    `suspend_max_s` is how long a suspended agent stays in memory while its task waits for the caller; after that an
+    answer starts the agent again with the recorded answers. `dedupe_s` is how long a repeated call is recognised.
+    `retry_s` is the pause before a write that the store could not take is tried again. `max_open_tasks` and
+    `max_daily_tasks` apply to each principal; 0 sets no limit. `max_page_bytes` bounds how much is read for one page of
+    ListTasks.
+    """
+
+    blocking_timeout_s: float = 300.0
+    cancel_grace_s: float = 5.0
+    keepalive_s: float = 15.0
+    suspend_max_s: float = 3600.0
+    dedupe_s: float = 600.0
+    retry_s: float = 0.5
+    max_open_tasks: int = 0
+    max_daily_tasks: int = 0
+    max_page_bytes: int = 4 * 1024 * 1024
 
 
 def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> AgentSkill | None:

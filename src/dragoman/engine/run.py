@@ -5,30 +5,39 @@ nothing more is written (invariant 5). A run never raises: whatever its agent do
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Sequence
+from math import ceil
 from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.engine.api import Delegation, Ended, Hear, Reject, RunAgain, Runner, came_to
-from dragoman.engine.endings import Ending, agent_error, agent_message, closing, failed
 from dragoman.engine.files import Files
 from dragoman.engine.history import History
-from dragoman.engine.lineage import told
 from dragoman.engine.replay import Replay, ReplayMismatch
 from dragoman.engine.run_writer import RunWriter
 from dragoman.engine.task_log import TaskLog
+from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged
-from dragoman.model.ids import Clock, timestamp
-from dragoman.model.lifecycle import fold
-from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.ids import Clock, new_id, timestamp
+from dragoman.model.lifecycle import duration_ms, fold
+from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import Shown
 from dragoman.model.principal import Principal
-from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskState, Usage
+from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import StoreError
 
+log = logging.getLogger("dragoman.runs")
+
+RETRY_AFTER = "retryAfter"
+"""A key in the metadata of the last status: after how many seconds a message that nobody took on may be sent again."""
+
 NO_PARTS = "artifact {!r} has no parts (A2A 1.0 §4.1.9): give it at least one"
+
+Ending = tuple[TaskState, str | tuple[Part, ...], str]
+"""How a run ended: the state, the text or parts for the caller, the reason for programs."""
 
 MISMATCH: Ending = (
     TaskState.FAILED,
@@ -36,6 +45,68 @@ MISMATCH: Ending = (
     "replay_mismatch",
 )
 """The end of a run that cannot be replayed (DESIGN §5)."""
+
+
+def refusal_of(record: Record) -> Unavailable | None:
+    """The error for the call that made a task, if the task failed because nobody took it on; else None."""
+    message = record.status.message
+    if record.state is not TaskState.FAILED or message is None or message.metadata is None:
+        return None
+    after_s = message.metadata.get(RETRY_AFTER)
+    return Unavailable(message.text, after_s, task_id=record.head.id) if isinstance(after_s, int) else None
+
+
+def agent_message(head: TaskHead, parts: Sequence[Part], metadata: dict[str, Any] | None = None) -> Message:
+    """A message from the agent, or from the server on its behalf, within a task."""
+    return Message(
+        message_id=new_id(),
+        role=Role.AGENT,
+        parts=tuple(parts),
+        context_id=head.context_id,
+        task_id=head.id,
+        metadata=metadata,
+    )
+
+
+def closing(
+    head: TaskHead,
+    state: TaskState,
+    now_ms: int,
+    said: str | tuple[Part, ...] = "",
+    reason: str = "",
+    usage: Usage | None = None,
+    retry_after_s: float | None = None,
+) -> StatusChanged:
+    """The event that ends a task. `said` is for people, `reason` for programs."""
+    parts = (Part(text=said),) if isinstance(said, str) else said
+    metadata: dict[str, Any] = {"reason": reason} if reason else {}
+    if retry_after_s is not None:
+        metadata[RETRY_AFTER] = max(1, ceil(retry_after_s))
+    message = agent_message(head, parts, metadata or None) if said else None
+    return StatusChanged(
+        state,
+        timestamp(now_ms),
+        message=message,
+        usage=usage,
+        duration_ms=duration_ms(head, now_ms),
+    )
+
+
+def failed(head: TaskHead, what: str, error: BaseException) -> str:
+    """Log an exception under a new reference, and return the reference for the caller to quote."""
+    reference = new_id()[-12:]
+    log.error("agent %s %s in task %s (reference %s)", head.agent, what, head.id, reference, exc_info=error)
+    return reference
+
+
+def agent_error(head: TaskHead, what: str, error: BaseException) -> Ending:
+    """Log a failure of the agent, and return the ending of its run. `what` describes the failure in the log."""
+    return TaskState.FAILED, f"The agent failed (reference {failed(head, what, error)}).", "agent_error"
+
+
+def full_lineage(head: TaskHead, server: str) -> tuple[str, ...]:
+    """The lineage that the agent of a task sends to other servers, in the form of LINEAGE."""
+    return tuple(name if "/" in name else f"{server}/{name}" for name in (*head.lineage, head.agent))
 
 
 def waits(runner: Runner) -> bool:
@@ -239,7 +310,7 @@ class TaskRun:
     @property
     def lineage(self) -> tuple[str, ...]:
         """The agents through which the task came, this one last."""
-        return told(self.head, self._services.server)
+        return full_lineage(self.head, self._services.server)
 
     @property
     def record(self) -> Record:

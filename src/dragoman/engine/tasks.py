@@ -5,15 +5,16 @@ Invariant: a caller finds only its own tasks here; to others they do not exist (
 
 from collections.abc import Callable
 
+from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer, Audience
 from dragoman.engine.observer import Observer
 from dragoman.engine.task_log import TaskLog
-from dragoman.model.errors import Forbidden, TaskNotFound
+from dragoman.model.errors import Forbidden, InvalidParams, TaskNotFound
 from dragoman.model.events import StatusChanged
 from dragoman.model.lifecycle import SPELLED, fold
-from dragoman.model.operations import Call
+from dragoman.model.operations import Call, ListTasks, TaskPage
 from dragoman.model.task import TERMINAL, Record, TaskHead
-from dragoman.store.api import Store, Stored
+from dragoman.store.api import ListQuery, Store, Stored
 
 LARGE_BYTES = 1 << 20
 """A task of this size or more is read off the loop: reading it takes 3 ms and more."""
@@ -135,6 +136,36 @@ class Tasks:
         if stored.snapshot is not None and not stored.events:
             return stored.snapshot
         return fold(stored.head, stored.snapshot, stored.events)
+
+    async def list(self, call: Call, listing: ListTasks, max_bytes: int) -> TaskPage:
+        """Return the page that `listing` asks for (A2A 1.0 §3.1.4), shorter if its tasks are large.
+
+        It holds only tasks of the caller with the agent that was asked. Raises InvalidParams or StoreError.
+        """
+        if listing.offset > policy.LIST_OFFSET_MAX:
+            raise InvalidParams("offset", f"at most {policy.LIST_OFFSET_MAX}: page by token, or narrow the filters")
+        query = ListQuery(
+            owner=call.principal.id,
+            agent=call.agent,
+            context_id=listing.context_id,
+            state=listing.state,
+            status_after_ms=listing.status_after_ms,
+            limit=listing.page_size,
+            before=policy.read_page_token(listing.page_token) if listing.page_token else None,
+            offset=listing.offset,
+            artifacts=listing.include_artifacts,
+            history=listing.history_length,
+            max_bytes=max_bytes,
+        )
+        listed = await self._store.list(query)
+        last = listed.tasks[-1] if listed.more and listed.tasks else None
+        return TaskPage(
+            records=tuple(fold(stored.head, stored.snapshot, stored.events) for stored in listed.tasks),
+            next_page_token=policy.page_token(last.status_ms, last.head.id) if last is not None else "",
+            page_size=listing.page_size,
+            total_size=listed.total,
+            cut=listed.more and len(listed.tasks) < listing.page_size,
+        )
 
     def pin(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""

@@ -16,8 +16,7 @@ from dragoman.agents.content import json_of, parts_of
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler, Snapshot
 from dragoman.engine.handlers.tracing import Traced
-from dragoman.engine.policy import LIST_OFFSET_MAX
-from dragoman.engine.settings import EngineSettings
+from dragoman.engine.policy import LIST_OFFSET_MAX, EngineSettings
 from dragoman.kaos.manager import TaskManager, session_of
 from dragoman.kaos.process import AGENT_ID, ProcessFn, ProcessRunner
 from dragoman.kaos.task import Task, task_of

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects.api import PushForm
 from dragoman.engine.announcements import PutOff, Step
-from dragoman.engine.files import Files
-from dragoman.engine.links import LinksAt
+from dragoman.engine.files import Files, LinksAt
 from dragoman.model.errors import InvalidParams
 from dragoman.model.ids import new_id
 from dragoman.model.operations import PushConfig

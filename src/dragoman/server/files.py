@@ -13,10 +13,9 @@ from dragoman.agents.url_files import FileReading
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.files import FileDoor
 from dragoman.config import Config, store_path
-from dragoman.engine.files import Files
+from dragoman.engine.files import Files, Links
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.links import FileLinks
-from dragoman.engine.links import Links
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
 from dragoman.server.errors import StartError

@@ -20,7 +20,7 @@ from dragoman.bindings.door import Door
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
-from dragoman.engine.generation import Generation
+from dragoman.engine.supervisor import Generation
 from dragoman.server.callers import agent_keys, check_exposed
 from dragoman.server.errors import ReloadError, StartError
 from dragoman.server.lifetimes import Lifetimes

@@ -30,12 +30,11 @@ from dragoman.config import Config, store_path
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler
-from dragoman.engine.handlers.admission import Admission
+from dragoman.engine.handlers.admission import Admission, Rates
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.no_store import NoStore
-from dragoman.engine.handlers.rates import Rates
 from dragoman.engine.handlers.tracing import Traced
-from dragoman.engine.settings import EngineSettings
+from dragoman.engine.policy import EngineSettings
 from dragoman.model.ids import SystemClock, new_id
 from dragoman.server.callers import Ways, authenticator_of, warn_if_open
 from dragoman.server.errors import StartError

@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.client.folding import following, joined
-from dragoman.engine.links import same_parts
+from dragoman.engine.files import same_parts
 from dragoman.model.message import Artifact, Part
 
 

@@ -16,7 +16,7 @@ from dragoman.client.folding import joined, plain_text, with_joined_text
 from dragoman.dialects.hearing import beyond
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
-from dragoman.engine.links import same_parts
+from dragoman.engine.files import same_parts
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Task, TaskState, TaskStatus, Usage
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate

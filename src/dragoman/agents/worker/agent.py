@@ -14,7 +14,7 @@ from dragoman.agents.checks import Finding
 from dragoman.agents.content import parts_of, sound_artifact
 from dragoman.agents.worker.leases import LEASE_S, SEEN_S, Ask, End, Give, Hand, Leases, Lost, Offer, Say, Told, Word
 from dragoman.engine.api import Delegation, DelegationFailed, Ended, Run, RunAgain
-from dragoman.engine.links import same_parts
+from dragoman.engine.files import same_parts
 from dragoman.engine.replay import ReplayMismatch
 from dragoman.model.card import Profile
 from dragoman.model.errors import InvalidParams, LeaseLost, Unavailable

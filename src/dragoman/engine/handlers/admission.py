@@ -4,6 +4,7 @@ Invariant: a call that is refused here has reached no task. The handlers behind 
 """
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
@@ -11,7 +12,6 @@ from msgspec import Struct
 
 from dragoman.engine.handler import Answered, Handler, Stream, StreamItem
 from dragoman.engine.handlers.audit import Trail
-from dragoman.engine.handlers.rates import Rates
 from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
 from dragoman.model.ids import Clock
 from dragoman.model.operations import (
@@ -74,6 +74,41 @@ VERBS: Mapping[Scope, str] = MappingProxyType(
         Scope.CARD: "read the extended card",
     }
 )
+
+
+KEPT = 10_000
+"""Principals remembered. A bucket is full again after a second without a call, so that forgetting it loses nothing.
+Only if more principals than this call within one second may some of them call too often."""
+
+SECOND_NS = 1_000_000_000
+
+
+class Rates:
+    """Limits how often principals may call. A bucket holds the tokens of one second, stored as when it will be full."""
+
+    def __init__(self, per_s: int, kept: int = KEPT) -> None:
+        self.per_s = per_s
+        self._kept = kept
+        self._interval_ns = SECOND_NS // per_s
+        self._full_at_ns: OrderedDict[str, int] = OrderedDict()
+
+    def take(self, principal: str, now_ms: int) -> int:
+        """Take a token and return 0, or return after how many seconds, rounded up, there is one again."""
+        now_ns = now_ms * 1_000_000
+        empty_ns = now_ns + SECOND_NS
+        full_at_ns = self._full_at_ns.get(principal, now_ns)
+        if full_at_ns < now_ns:
+            full_at_ns = now_ns
+        elif full_at_ns > empty_ns:
+            full_at_ns = self._full_at_ns[principal] = empty_ns  # the clock was set back
+        full_at_ns += self._interval_ns
+        if full_at_ns > empty_ns:
+            return -((empty_ns - full_at_ns) // SECOND_NS)
+        self._full_at_ns[principal] = full_at_ns
+        self._full_at_ns.move_to_end(principal)
+        if len(self._full_at_ns) > self._kept:
+            self._full_at_ns.popitem(last=False)
+        return 0
 
 
 class Admission:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from dragoman.engine.files import Links, LinksAt
 from dragoman.engine.handler import Answered, Direct, Handler, Snapshot, Stream, StreamItem
-from dragoman.engine.links import Links, LinksAt
 from dragoman.model.events import Logged
 from dragoman.model.operations import Call
 from dragoman.model.principal import Principal
