@@ -36,7 +36,7 @@ def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
         assert entry.upstream.key_places == places
     (agent,) = load_agents((entry,), (), None)
     assert isinstance(agent, UpstreamAgent)
-    assert agent.way.verifies
+    assert agent.route.verifies
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.remote.overlap import Overlap, overlaps
+from dragoman.agents.remote.relay import Overlap, overlaps
 from dragoman.model.message import Artifact, Part
 
 Said = list[tuple[bool, str]]

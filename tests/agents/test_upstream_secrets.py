@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.agents.remote.secrets import Masking, secrets_in
+from dragoman.agents.remote.credentials import Masking, secrets_in
 from dragoman.model.message import Artifact, Part
 
 KEY = "upstream-key-123456"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.remote.address import Address
 from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.client import Retries, connect
 from dragoman.client.connection import Connection
 from dragoman.client.folding import Folding, joined
@@ -85,7 +85,7 @@ async def differing(url: str, path: str, take: Take, *, seed: int) -> list[tuple
         direct = await opened.enter_async_context(connect(url + path, dialect="1.0"))
         if take is by_gateway:
             profile = Profile(id="far", name="Far", description="Elsewhere", version="1", skills=())
-            far = UpstreamAgent(profile, Address(url=proxy.url + path, dialect="1.0"), said=lambda _: profile)
+            far = UpstreamAgent(profile, UpstreamAddress(url=proxy.url + path, dialect="1.0"), adjust=lambda _: profile)
             at = await opened.enter_async_context(serving(Config(port=0, store="memory:"), [far]))
             agent = await opened.enter_async_context(connect(at, dialect="1.0"))
         else:

@@ -13,8 +13,8 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.remote.address import Address
 from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.client import ApiKey, ClientCredentials, Connection, Timeouts, connect
 from dragoman.config import Config
 from dragoman.engine.api import Runner
@@ -55,10 +55,10 @@ async def upstream(gates: Gates) -> AsyncIterator[str]:
 
 
 def partner(url: str, **keys: Any) -> UpstreamAgent:
-    """An agent `partner` whose upstream is at `url`; what Address does not know is for the agent."""
-    said = {name: keys.pop(name) for name in list(keys) if name in Address.__struct_fields__}
+    """An agent `partner` whose upstream is at `url`; what UpstreamAddress does not know is for the agent."""
+    said = {name: keys.pop(name) for name in list(keys) if name in UpstreamAddress.__struct_fields__}
     profile = Profile(id="partner", name="Partner", description="Ours", version="0.1", skills=())
-    return UpstreamAgent(profile, Address(url=url, **said), **keys)
+    return UpstreamAgent(profile, UpstreamAddress(url=url, **said), **keys)
 
 
 @asynccontextmanager
@@ -255,7 +255,7 @@ async def test_its_card_is_ours_with_our_url(upstream: str) -> None:
 
 
 async def test_the_file_has_the_last_word_on_the_card(upstream: str) -> None:
-    agent = partner(upstream + AT["1.0"], said=lambda profile: replace(profile, name="Our name"))
+    agent = partner(upstream + AT["1.0"], adjust=lambda profile: replace(profile, name="Our name"))
     async with fronted(agent) as connection:
         assert connection.card is not None
         assert (connection.card.name, connection.card.whole["version"]) == ("Our name", "2.1.0")
@@ -311,7 +311,7 @@ async def test_an_upstream_that_changes_its_dialect_goes_on_working(upstream: st
         agent = partner(f"{between.url}/agents/script")
         async with fronted(agent) as connection:
             assert text_of(await asked(connection, "hello")) == "hello"
-            spoken = await agent.way.connection()
+            spoken = await agent.route.connection()
             assert spoken is not None
             assert spoken.interface.dialect == "1.0"
             card: dict[str, Any] = {
@@ -517,12 +517,14 @@ KEYED = replace(CONFIG, api_key="upstream-key-123456")
 
 async def test_a_key_of_our_own_is_shown_to_the_upstream_only(gates: Gates, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(KEYED, house(gates)) as url:
-        agent = partner(url + AT["1.0"], made=lambda egress: ApiKey("upstream-key-123456"))
+        agent = partner(url + AT["1.0"], make_credentials=lambda egress: ApiKey("upstream-key-123456"))
         async with fronted(agent) as connection:
             assert text_of(await asked(connection, "hello")) == "hello"
             assert connection.card is not None
             assert "upstream-key" not in str(connection.card.whole)
-        async with fronted(partner(url + AT["1.0"], made=lambda egress: ApiKey("wrong-key-12345678"))) as connection:
+        async with fronted(
+            partner(url + AT["1.0"], make_credentials=lambda egress: ApiKey("wrong-key-12345678"))
+        ) as connection:
             task = await asked(connection, "hello")
             assert task.status.state is TaskState.FAILED
             assert "does not let this server in" in said(task)
@@ -614,7 +616,7 @@ async def test_a_token_is_fetched_for_the_upstream(gates: Gates) -> None:
     async with serving(KEYED, house(gates)) as url, site(web.post("/token", token)) as issuer:
         agent = partner(
             url + AT["1.0"],
-            made=lambda egress: ClientCredentials(f"{issuer}/token", "us", "secret", egress=egress),
+            make_credentials=lambda egress: ClientCredentials(f"{issuer}/token", "us", "secret", egress=egress),
         )
         async with fronted(agent) as connection:
             assert text_of(await asked(connection, "hello")) == "hello"

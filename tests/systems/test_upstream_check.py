@@ -118,13 +118,13 @@ async def test_an_agent_that_takes_nothing_at_present_is_named(status: int, body
 @pytest.mark.parametrize("key", ["", "another-key-1234567"])
 async def test_an_agent_that_does_not_let_us_in_is_named(key: str) -> None:
     agent = Agent(KEY)
-    credentials = {"made": lambda _: ApiKey(key)} if key else {}
+    credentials = {"make_credentials": lambda _: ApiKey(key)} if key else {}
     async with site(card_naming(""), web.post("/rpc", agent.answer)) as url:
         (found,) = await findings(partner(url, **credentials))
         assert (found.ok, found.fix[:31]) == (False, "see whether `credentials` are r")
         assert found.what.startswith("it does not let this server in: ")
         assert KEY not in found.what
-        assert all(finding.ok for finding in await findings(partner(url, made=lambda _: ApiKey(KEY))))
+        assert all(finding.ok for finding in await findings(partner(url, make_credentials=lambda _: ApiKey(KEY))))
         assert "SendMessage" not in agent.asked
 
 

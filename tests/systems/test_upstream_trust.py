@@ -83,7 +83,7 @@ async def showing(kind: str, url: str) -> AsyncIterator[tuple[UpstreamAgent, Cre
 
     basic = "Basic " + base64.b64encode(f"us:{SECRET}".encode()).decode()
     forwarded = {"forward": BearerToken(SECRET), "basic": ApiKey(basic, "Authorization")}.get(kind)
-    yield partner(url, dialect="1.0", made=made, forwards=forwarded is not None), forwarded
+    yield partner(url, dialect="1.0", make_credentials=made, forwards=forwarded is not None), forwarded
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -125,7 +125,7 @@ async def test_a_secret_that_comes_in_chunks_is_not_told_to_its_end(gates: Gates
             yield piece
 
     async with serving(CONFIG, [leaks]) as url:
-        agent = partner(f"{url}/agents/leaks", made=lambda egress: ApiKey("upstream-key-123456"))
+        agent = partner(f"{url}/agents/leaks", make_credentials=lambda egress: ApiKey("upstream-key-123456"))
         async with fronted(agent) as connection:
             told = text_of(await asked(connection, "go"))
     assert told.startswith("it is upst***")
@@ -136,7 +136,7 @@ async def test_a_secret_that_comes_in_chunks_is_not_told_to_its_end(gates: Gates
 async def test_what_is_no_secret_comes_as_it_is(gates: Gates) -> None:
     config = replace(CONFIG, api_key="upstream-key-123456")
     async with serving(config, house(gates)) as url:
-        agent = partner(url + AT["1.0"], made=lambda egress: ApiKey("upstream-key-123456"))
+        agent = partner(url + AT["1.0"], make_credentials=lambda egress: ApiKey("upstream-key-123456"))
         async with fronted(agent) as connection:
             given = [Part(text="the upstream key-123"), Part(data={"a": [1, None]}), Part(raw=b"\0\xff", filename="f")]
             task = await asked(connection, given)
@@ -228,7 +228,7 @@ async def test_a_card_that_is_signed_by_another_key_from_now_on_is_read_with_new
                 clock=lambda: now[0],
             )
             async with fronted(agent) as connection:
-                spoken = await agent.way.connection()
+                spoken = await agent.route.connection()
                 assert spoken is not None
                 assert spoken.interface.url.startswith(one)
                 now[0] += 60.0

@@ -18,8 +18,8 @@ from dragoman.agents.model.messages import input_modes
 from dragoman.agents.model.request import Asking
 from dragoman.agents.program.agent import ProgramAgent
 from dragoman.agents.program.place import findings
-from dragoman.agents.remote.address import Address, Made
 from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.agents.remote.route import CredentialsFactory, UpstreamAddress
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import LEASE_S
 from dragoman.cli.references import AgentReferenceError, referenced_as
@@ -106,7 +106,7 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
     shown = upstream.credentials
     return UpstreamAgent(
         _bare_profile(entry),
-        Address(
+        UpstreamAddress(
             url=upstream.url,
             card=upstream.card,
             card_keys=upstream.key_places,
@@ -119,8 +119,8 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
             retry_wait_s=upstream.retry_wait_s,
             timeouts=Timeouts(answer_s=upstream.answer_s, idle_s=upstream.idle_s, mend_s=upstream.wait_s),
         ),
-        said=lambda profile: said(profile, entry, anew=True),
-        made=_credentials_factory(entry, shown, environ),
+        adjust=lambda profile: said(profile, entry, anew=True),
+        make_credentials=_credentials_factory(entry, shown, environ),
         forwards=shown is not None and shown.forward,
         queues=entry.offline == "queue",
         failures=upstream.failures,
@@ -220,7 +220,9 @@ def _profile_with_skill(entry: AgentEntry) -> Profile:
     return profile if entry.skills else replace(profile, skills=(skill,))
 
 
-def _credentials_factory(entry: AgentEntry, shown: UpstreamCredentials | None, environ: Mapping[str, str]) -> Made:
+def _credentials_factory(
+    entry: AgentEntry, shown: UpstreamCredentials | None, environ: Mapping[str, str]
+) -> CredentialsFactory:
     """Return a function that makes the credentials of an upstream from the egress, which does not exist yet."""
     if shown is None or shown.forward:
         return lambda egress: None

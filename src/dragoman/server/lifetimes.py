@@ -42,7 +42,7 @@ class Lifetimes:
             worker.leases.open()
         if self._counts is not None:
             self._counts.upstreams.clear()
-            self._counts.upstreams.update({agent.profile.id: agent.way.calls for agent in self._upstreams})
+            self._counts.upstreams.update({agent.profile.id: agent.route.calls for agent in self._upstreams})
 
     def stop_work(self) -> None:
         """Give workers no more work."""

@@ -12,12 +12,10 @@ from typing import Any
 
 from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.checks import Finding
-from dragoman.agents.remote.address import Address, Made
 from dragoman.agents.remote.card import profile_of, untold_text
-from dragoman.agents.remote.faults import FIXES, LATE
-from dragoman.agents.remote.late_cancel import STOP_S
-from dragoman.agents.remote.route import UpstreamWay
-from dragoman.agents.remote.task import UpstreamTask
+from dragoman.agents.remote.failures import FIXES, LATE
+from dragoman.agents.remote.route import CredentialsFactory, UpstreamAddress, UpstreamRoute
+from dragoman.agents.remote.task import STOP_S, UpstreamTask
 from dragoman.engine.api import Run
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable
@@ -36,19 +34,20 @@ def _no_credentials(_: object) -> None:
 class UpstreamAgent:
     """An agent of another server. Satisfies `Runner`, `Refusing` and `Outreaching`.
 
-    Until the upstream's card has been read, the card is `profile`; then it is the upstream's, as `said` changes it.
+    Until the upstream's card has been read, the card is `profile`; then it is the upstream's, changed by `adjust`.
     With `queues`, tasks are accepted while the upstream does not answer, and stay `submitted` until it has taken them;
-    without, they are refused. `made` creates the credentials; with `forwards`, the caller's are sent instead, which are
-    kept in memory only. After `failures` calls in a row that did not get through, none is made for `pause_s`.
+    without, they are refused. `make_credentials` creates the credentials; with `forwards`, the caller's are sent
+    instead, which are kept in memory only. After `failures` calls in a row that did not get through, none is made for
+    `pause_s`.
     """
 
     def __init__(
         self,
         profile: Profile,
-        address: Address,
+        address: UpstreamAddress,
         *,
-        said: Callable[[Profile], Profile] = lambda profile: profile,
-        made: Made = _no_credentials,
+        adjust: Callable[[Profile], Profile] = lambda profile: profile,
+        make_credentials: CredentialsFactory = _no_credentials,
         forwards: bool = False,
         queues: bool = False,
         failures: int = 5,
@@ -59,67 +58,67 @@ class UpstreamAgent:
         self.restartable = True
         self.one_message = False
         self.speaks_soon = True
-        self.profile = self._ours = said(profile)
-        self.way = UpstreamWay(
-            profile.id, address, made, Breaker(failures, pause_s, clock), self._read, forwards=forwards
+        self.profile = self._ours = adjust(profile)
+        self.route = UpstreamRoute(
+            profile.id, address, make_credentials, Breaker(failures, pause_s, clock), self._take_over, forwards=forwards
         )
-        self._said = said
-        self._whole: dict[str, Any] | None = None
+        self._adjust = adjust
+        self._card: dict[str, Any] | None = None
         self.waits = queues
         self.may_refuse = not queues
 
     @property
     def forwards(self) -> bool:
         """Whether callers' credentials are passed on."""
-        return self.way.forwards
+        return self.route.forwards
 
     @property
     def offline(self) -> bool:
         """Whether sends are refused, because the upstream does not answer and no call may be made yet."""
-        breaker = self.way.breaker
+        breaker = self.route.breaker
         return breaker.state is not State.CLOSED and not self.waits and breaker.wait_s > 0
 
     @property
     def degraded(self) -> str | None:
         """Why it cannot be called; None if it can, as far as is known."""
-        return self.way.state
+        return self.route.state
 
     def refusal(self) -> A2AError:
         """The error for a send while it is offline."""
-        wait_s = int(self.way.breaker.wait_s) + 1
+        wait_s = int(self.route.breaker.wait_s) + 1
         return Unavailable(f"agent {self.profile.id!r} cannot be reached at present: try again", wait_s)
 
     async def open(self, group: asyncio.TaskGroup) -> None:
         """Read the upstream's card within a bounded time, and keep it up to date as long as `group` lasts."""
-        await self.way.open(group)
+        await self.route.open(group)
 
     async def check(self) -> AsyncIterator[Finding]:
         """Check the card, how the agent would be called, and whether it answers. No message is sent."""
         try:
             async with asyncio.timeout(CHECK_S):
-                fault, told = await self.way.look_once()
+                fault, words = await self.route.probe()
         except TimeoutError:
-            fault, told = LATE, f"no answer within {CHECK_S:g} s"
+            fault, words = LATE, f"no answer within {CHECK_S:g} s"
         finally:
-            await self.way.close()
+            await self.route.close()
         if fault:
-            yield Finding(False, f"{fault}: {told}" if told else fault, FIXES.get(fault, ""))
+            yield Finding(False, f"{fault}: {words}" if words else fault, FIXES.get(fault, ""))
             return
-        if self._whole is None:
+        if self._card is None:
             yield Finding(True, "it has no card: our card says what the configuration says")
-            yield Finding(True, f"it is spoken to {told}")
+            yield Finding(True, f"it is spoken to {words}")
             yield Finding(True, "it answers")
             return
         skills = ", ".join(skill.id for skill in self.profile.skills)
         yield Finding(
             True, f"its card was read: {self.profile.name}" + (f", with the skills {skills}" if skills else "")
         )
-        yield Finding(True, f"it is spoken to {told}")
-        if self.way.forwards:
+        yield Finding(True, f"it is spoken to {words}")
+        if self.route.forwards:
             yield Finding(True, "callers' credentials are passed on to it: whether it accepts them was not tried")
         else:
             yield Finding(True, "it answers, and lets this server in")
-        if (modes := untold_text(self._whole)) and "text/plain" in self.profile.input_modes:
+        if (modes := untold_text(self._card)) and "text/plain" in self.profile.input_modes:
             yield Finding(
                 True,
                 f"its card says that it takes {', '.join(modes)} only: text is sent to it nevertheless, "
@@ -128,28 +127,28 @@ class UpstreamAgent:
 
     async def close(self) -> None:
         """Close the connection, and stop watching the card."""
-        await self.way.close()
+        await self.route.close()
 
     async def run(self, run: Run) -> None:
         """Have the upstream carry out the task."""
-        await UpstreamTask(run, self.way, queues=self.waits).done()
+        await UpstreamTask(run, self.route, queues=self.waits).carry_out()
 
     def stopped(self, record: Record) -> None:
         """Cancel the upstream's task, because ours was canceled while nobody ran it."""
         task_id = (record.note or {}).get("task")
         if task_id:
-            self.way.beside(self._stop(task_id))
+            self.route.run_beside(self._stop(task_id))
 
     async def _stop(self, task_id: str) -> None:
         try:
             async with asyncio.timeout(STOP_S):
-                await self.way.stop(task_id)
+                await self.route.cancel_task(task_id)
         except TimeoutError:
-            log.info("upstream %s: its task %s was not canceled in time", self.way.name, task_id)
+            log.info("upstream %s: its task %s was not canceled in time", self.route.name, task_id)
 
-    def _read(self, whole: dict[str, Any]) -> None:
+    def _take_over(self, whole: dict[str, Any]) -> None:
         """Take over the upstream's card, which has just been read."""
-        self._whole = whole
-        profile = self._said(profile_of(whole, self._ours))
+        self._card = whole
+        profile = self._adjust(profile_of(whole, self._ours))
         if profile != self.profile:
             self.profile = profile

@@ -1,9 +1,13 @@
-"""Converts another agent's card to a profile of ours, without the addresses and the access rules in it.
+"""An upstream's card: the profile of ours that is made of it, and the keys that must have signed it.
 
-Invariant: pure and total. Where the card says nothing, or something invalid, the profile says what `ours` says.
+Invariant: where the card says nothing, or something invalid, the profile says what `ours` says; addresses and access
+rules are not taken over. A card is verified with keys that the operator named. Nothing that a card names is fetched.
 """
 
-from collections.abc import Iterable
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,8 +17,11 @@ from dragoman.dialects import card_reading, json_bounds
 from dragoman.dialects.heard import Unfit
 from dragoman.model.card import AgentCard, AgentSkill, Profile
 from dragoman.model.errors import A2AError
+from dragoman.net.egress import Egress
+from dragoman.net.errors import EgressError
 
 SKILLS_MAX = 200
+
 MODES_MAX = 100
 """How many entries of a stranger's lists are taken over."""
 
@@ -32,6 +39,13 @@ MODES = {
 
 TEXTS = frozenset({"text/plain", "text/*", "*/*", "*"})
 """Modes that accept text."""
+
+AGAIN_S = 30.0
+"""Shortest time in seconds between two readings that are due to a card signed by no known key."""
+
+FETCH_S = 5.0
+
+KEYS_MAX = 200
 
 
 def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
@@ -62,6 +76,61 @@ def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
     return profile if _within_bounds(profile) else ours
 
 
+def untold_text(whole: dict[str, Any]) -> tuple[str, ...]:
+    """The input modes of a card that names some, but none that accepts text; empty if the card accepts text."""
+    try:
+        modes = _modes(card_reading.card(whole).default_input_modes)
+    except Unfit:
+        return ()
+    return () if _with_text(modes) == modes else modes
+
+
+class NoKeys(Exception):
+    """The keys cannot be read. The message says where they were looked for, and what was there."""
+
+
+class CardKeys:
+    """The keys at `sources`. `known` stays one and the same JWK Set: rereading updates it in place."""
+
+    def __init__(self, sources: tuple[str, ...], clock: Callable[[], float] = time.monotonic) -> None:
+        self.known: dict[str, Any] = {}
+        self._sources = sources
+        self._clock = clock
+        self._read_at = float("-inf")
+
+    async def read(self, egress: Egress) -> dict[str, Any]:
+        """The keys, read if they have not been read yet. Raises NoKeys."""
+        if not self.known:
+            await self._read(egress)
+        return self.known
+
+    async def reread(self, egress: Egress) -> bool:
+        """Read the keys again, but not too often. Returns whether they changed. Raises NoKeys."""
+        if self._clock() < self._read_at + AGAIN_S:
+            return False
+        before = self.known.get("keys")
+        await self._read(egress)
+        return bool(self.known["keys"] != before)
+
+    async def _read(self, egress: Egress) -> None:
+        self._read_at = self._clock()
+        keys: list[Any] = []
+        for source in self._sources:
+            keys += await _set_at(source, egress)
+        self.known["keys"] = keys[:KEYS_MAX]
+
+
+def keys_of(source: str, body: bytes) -> list[Any]:
+    """The keys of the JWK Set in `body`. Raises NoKeys, naming the `source`."""
+    try:
+        held = msgspec.json.decode(body, type=dict[str, Any]).get("keys")
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        held = None
+    if not isinstance(held, list) or not all(isinstance(key, dict) for key in held):
+        raise NoKeys(f'{source}: expected a JWK Set, {{"keys": […]}}')
+    return held
+
+
 def _within_bounds(profile: Profile) -> bool:
     try:
         said = msgspec.json.encode(profile)
@@ -83,15 +152,6 @@ def _skills(card: AgentCard) -> Iterable[AgentSkill]:
             )
 
 
-def untold_text(whole: dict[str, Any]) -> tuple[str, ...]:
-    """The input modes of a card that names some, but none that accepts text; empty if the card accepts text."""
-    try:
-        modes = _modes(card_reading.card(whole).default_input_modes)
-    except Unfit:
-        return ()
-    return () if _with_text(modes) == modes else modes
-
-
 def _with_text(modes: tuple[str, ...]) -> tuple[str, ...]:
     """The input modes plus `text/plain`; none if there are none."""
     return modes if not modes or TEXTS.intersection(modes) else (*modes, "text/plain")
@@ -99,3 +159,19 @@ def _with_text(modes: tuple[str, ...]) -> tuple[str, ...]:
 
 def _modes(modes: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(MODES.get(mode, mode) for mode in modes[:MODES_MAX] if mode))
+
+
+async def _set_at(source: str, egress: Egress) -> list[Any]:
+    try:
+        if "://" in source:
+            reply = await egress.request("GET", source, timeout_s=FETCH_S, headers={"Accept": "application/json"})
+            if not reply.ok:
+                raise NoKeys(f"{source}: answered with HTTP status {reply.status}, expected 200")
+            body = reply.body
+        else:
+            body = await asyncio.to_thread(Path(source).read_bytes)
+    except EgressError as error:
+        raise NoKeys(str(error)) from error
+    except OSError as error:
+        raise NoKeys(f"{source}: {error.strerror or 'cannot be read'}") from error
+    return keys_of(source, body)

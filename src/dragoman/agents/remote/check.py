@@ -6,12 +6,12 @@ Invariant: a check has no effect at the upstream. It goes the way of a send: sam
 import msgspec
 from msgspec import Struct
 
-from dragoman.agents.remote.faults import (
+from dragoman.agents.remote.failures import (
     BUSY,
+    NO_AGENT_THERE,
     NOT_CALLED,
     NOT_LET_IN,
     NOT_REACHED,
-    NOT_THERE,
     NOT_WELL,
     fault_of,
     in_words,
@@ -40,14 +40,14 @@ MODELS_PATH = "/v1/models"
 _ABSENT = frozenset({404, 410})
 
 
-class Fault(Struct, frozen=True):
-    """Why calls fail: one of the texts of `faults`, and the error in words."""
+class EndpointFault(Struct, frozen=True):
+    """Why calls fail: one of the texts of `failures`, and the error in words."""
 
     kind: str
-    told: str = ""
+    words: str = ""
 
 
-async def ask(connection: Connection) -> Fault | None:
+async def ask(connection: Connection) -> EndpointFault | None:
     """Ask over A2A for a task that does not exist. Returns the fault, None if it answers properly."""
     try:
         await connection.get(new_id())
@@ -56,7 +56,7 @@ async def ask(connection: Connection) -> Fault | None:
     return None
 
 
-async def reach(connection: Connection) -> Fault | None:
+async def reach(connection: Connection) -> EndpointFault | None:
     """Only open a connection, and ask nothing. Returns the fault, None if there is none."""
     try:
         await connection.reach()
@@ -65,53 +65,53 @@ async def reach(connection: Connection) -> Fault | None:
     return None
 
 
-def _fault(error: NoAnswer | PeerError | A2AError, *, rpc: bool) -> Fault | None:
-    told = in_words(error)
+def _fault(error: NoAnswer | PeerError | A2AError, *, rpc: bool) -> EndpointFault | None:
+    words = in_words(error)
     match error:
         case NotReached(permanent=True):
-            return Fault(NOT_CALLED, told)
+            return EndpointFault(NOT_CALLED, words)
         case NoToken():
-            return Fault(fault_of(error), told)
+            return EndpointFault(fault_of(error), words)
         case NoAnswer():
-            return Fault(NOT_REACHED, told)
+            return EndpointFault(NOT_REACHED, words)
         case Unauthorized() | Forbidden() | HttpRefusal(status=401 | 403):
-            return Fault(NOT_LET_IN, told)
+            return EndpointFault(NOT_LET_IN, words)
         # over HTTP+JSON, the status 404 is the proper answer for a task that does not exist
         case AgentNotFound() | NotFound() | HttpRefusal(status=404 | 405 | 410) if rpc:
-            return Fault(NOT_THERE, told)
+            return EndpointFault(NO_AGENT_THERE, words)
         case Unavailable() | TooManyRequests() | AgentOffline() | HttpRefusal(status=429 | 503):
-            return Fault(BUSY, told)
+            return EndpointFault(BUSY, words)
         case HttpRefusal(status=status) if 300 <= status < 400 or status in (502, 504):
-            return Fault(NOT_WELL, told)
+            return EndpointFault(NOT_WELL, words)
         case InvalidAgentResponse() if rpc:
-            return Fault(NOT_WELL, told)
+            return EndpointFault(NOT_WELL, words)
         case _:
             return None  # whatever it says about an unknown task, it understood the question
 
 
-async def ask_for_chat(way: Requester, base_url: str, *, timeout_s: float) -> Fault | None:
+async def ask_for_chat(requester: Requester, base_url: str, *, timeout_s: float) -> EndpointFault | None:
     """The fault of chat completions below that URL, else None. GET asks for its models, else for the path.
 
     A path that takes POST only answers 405 to GET, an absent one 404.
     """
     try:
-        reply = await way.request("GET", base_url + MODELS_PATH, timeout_s=timeout_s)
+        reply = await requester.request("GET", base_url + MODELS_PATH, timeout_s=timeout_s)
         if reply.ok and _lists_models(reply.body):
             return None
         if reply.status not in (401, 403):
-            reply = await way.request("GET", base_url + COMPLETIONS_PATH, timeout_s=timeout_s)
+            reply = await requester.request("GET", base_url + COMPLETIONS_PATH, timeout_s=timeout_s)
     except EgressError as error:
         return _fault(no_answer(error, "answer_s"), rpc=False)
     except NoToken as error:
-        return Fault(fault_of(error), in_words(error))
-    told = f"{base_url}{COMPLETIONS_PATH}: HTTP status {reply.status}"
+        return EndpointFault(fault_of(error), in_words(error))
+    words = f"{base_url}{COMPLETIONS_PATH}: HTTP status {reply.status}"
     if reply.status in (401, 403):
-        return Fault(NOT_LET_IN, told)
+        return EndpointFault(NOT_LET_IN, words)
     if reply.status in _ABSENT or 300 <= reply.status < 400 or (reply.ok and not _is_json(reply.body)):
-        return Fault(NOT_THERE, told)
+        return EndpointFault(NO_AGENT_THERE, words)
     if reply.status in (429, 503):
-        return Fault(BUSY, told)
-    return Fault(NOT_WELL, told) if reply.status >= 500 else None
+        return EndpointFault(BUSY, words)
+    return EndpointFault(NOT_WELL, words) if reply.status >= 500 else None
 
 
 def _lists_models(body: bytes) -> bool:

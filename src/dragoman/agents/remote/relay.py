@@ -1,18 +1,17 @@
 """Passes an upstream's updates of its task on to our task.
 
 Invariant: chunks stay chunks, of the artifacts that the upstream names. Tokens are counted once. Content that is
-repeated after a lost connection or server is not passed on again. No secret that the upstream was sent is passed on.
+repeated after a lost connection or server is not passed on again: a reader of the chunks reads no text twice, and
+folding them yields the upstream's artifact. No secret that the upstream was sent is passed on.
 """
 
 from collections.abc import Sequence
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
-from dragoman.agents.remote.attribution import Saying
-from dragoman.agents.remote.overlap import Overlap, overlaps
-from dragoman.agents.remote.secrets import Masking
-from dragoman.client.folding import joined, plain_text, with_joined_text
+from dragoman.agents.remote.credentials import CallCredentials, Masking
+from dragoman.client.folding import following, joined, plain_text, with_joined_text
 from dragoman.dialects.hearing import beyond
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
@@ -28,40 +27,41 @@ TAIL = 2048
 """Characters of an artifact's end that are remembered, because a secret may span several chunks."""
 
 
-class Telling:
-    """Passes updates on to `run`. `gave`: whether anything was emitted. `used`: the cost of the upstream's task so far.
+class Relay:
+    """Passes updates on to `run`.
 
-    `deltas`: the upstream's chunks do not say whether they continue an artifact or begin it again (BeeOS).
+    `emitted`: whether anything was emitted. `used`: the cost of the upstream's task so far. `deltas`: the upstream's
+    chunks do not say whether they continue an artifact or begin it again (BeeOS).
     """
 
-    __slots__ = ("_given", "_mended", "_overlaps", "_run", "_said", "_tails", "deltas", "gave", "used")
+    __slots__ = ("_credentials", "_emitted_ids", "_mended", "_overlaps", "_run", "_tails", "deltas", "emitted", "used")
 
-    def __init__(self, run: Run, said: Saying) -> None:
+    def __init__(self, run: Run, credentials: CallCredentials) -> None:
         self.deltas = False
-        self.gave = False
+        self.emitted = False
         self.used = Usage()
         self._run = run
-        self._said = said
-        self._given: set[str] = set()
+        self._credentials = credentials
+        self._emitted_ids: set[str] = set()
         self._tails: dict[str, str] = {}
         self._mended = False
         self._overlaps: dict[str, Overlap] = {}
 
     @property
-    def noted(self) -> str:
+    def usage_note(self) -> str:
         """The usage counted so far, as a note for a later run."""
         return ",".join(map(str, _numbers(self.used)))
 
-    def counted(self, noted: str) -> None:
+    def load_usage(self, noted: str) -> None:
         """Load the usage that an earlier run counted."""
         self.used = Usage(*map(int, noted.split(",")))
 
-    def again(self) -> None:
+    def expect_repetition(self) -> None:
         """Resume after a stream was lost: what was passed on already may come again."""
         self._mended = True
         self._overlaps = overlaps(self._run.record.artifacts) | self._overlaps
 
-    def anew(self) -> None:
+    def expect_whole(self) -> None:
         """Begin a stream of deltas: its first ones may be the whole artifact."""
         if self.deltas:
             began = {key for key, overlap in self._overlaps.items() if overlap.begun}
@@ -69,27 +69,27 @@ class Telling:
             for key in began & self._overlaps.keys():
                 self._overlaps[key].begun = True
 
-    async def chunk(self, update: ArtifactUpdate) -> None:
+    async def pass_chunk(self, update: ArtifactUpdate) -> None:
         """Pass on an artifact, or a chunk of one."""
-        artifact = without_cost(update.artifact)
+        artifact = _without_cost(update.artifact)
         if not artifact.parts:
             if not update.last_chunk:
                 return
             artifact = replace(artifact, parts=(Part(text=""),))
-        self.gave = True
+        self.emitted = True
         if update.usage is not None:
             self._count(update.usage)
-        await self._give(artifact, append=update.append, last_chunk=update.last_chunk)
+        await self._emit_new(artifact, append=update.append, last_chunk=update.last_chunk)
 
-    async def _give(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+    async def _emit_new(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Emit the part of an artifact that is new."""
         key = artifact.artifact_id
-        if masking := self._said.masking:
+        if masking := self._credentials.masking:
             artifact = masking.artifact(self._mask_continued(masking, artifact, append=append))
         overlap = self._overlaps.get(key) if self._overlaps else None
-        if overlap is None and not append and last_chunk and key in self._given:
+        if overlap is None and not append and last_chunk and key in self._emitted_ids:
             overlap = overlaps(self._run.record.artifacts).get(key)  # some repeat the whole artifact at the end
-        self._given.add(key)
+        self._emitted_ids.add(key)
         if overlap is None:
             await self._run.artifact(artifact, append=append, last_chunk=last_chunk)
             return
@@ -114,7 +114,7 @@ class Telling:
             return replace(artifact, parts=(Part(text=left), *rest))
         return artifact
 
-    def has_given(self, parts: Sequence[Part]) -> bool:
+    def has_emitted(self, parts: Sequence[Part]) -> bool:
         """Whether an artifact holds exactly these parts: some repeat their answer in the last status (Evo AI)."""
         said = joined(parts)
         return any(same_parts(joined(each.parts), said) for each in self._run.record.artifacts)
@@ -122,14 +122,14 @@ class Telling:
     def _open(self, artifact_id: str) -> bool:
         return artifact_id in self._run.record.open_artifacts
 
-    async def settled(self) -> None:
+    async def settle(self) -> None:
         """Finish for now: the upstream sends nothing more. An artifact that it cut short replaces what was emitted."""
         pending, self._overlaps = self._overlaps, {}
         for overlap in pending.values():
             if (left := overlap.left()) is not None:
                 await self._run.artifact(left, append=False, last_chunk=True)
 
-    async def report(self, update: StatusUpdate) -> None:
+    async def pass_status(self, update: StatusUpdate) -> None:
         """Pass on a status that the upstream reports while it works."""
         if update.usage is not None:
             self._count(update.usage)
@@ -137,41 +137,43 @@ class Telling:
         if status.state in TERMINAL or status.state in INTERRUPTED:
             return  # it is passed on when the stream is over
         if self._mended and status.message is None and update.progress is None:
-            self.anew()  # a bare `working` marks a task that runs again
-        await self._tell(status, update.progress, update.metadata)
+            self.expect_whole()  # a bare `working` marks a task that runs again
+        await self._pass_status(status, update.progress, update.metadata)
 
-    async def _tell(self, status: TaskStatus, progress: Progress | None, metadata: dict[str, object] | None) -> None:
+    async def _pass_status(
+        self, status: TaskStatus, progress: Progress | None, metadata: dict[str, object] | None
+    ) -> None:
         parts = status.message.parts if status.message is not None else ()
         if not parts and progress is not None and progress.message:
             parts = (Part(text=progress.message),)
         metadata = metadata or (status.message.metadata if status.message is not None else None)
         if parts or progress is not None or metadata:
             steps = None if progress is None else (progress.current, progress.total)
-            masking = self._said.masking
+            masking = self._credentials.masking
             await self._run.status(masking.parts(parts), progress=steps, metadata=masking.metadata(metadata))
 
-    async def snapshot(self, task: Task) -> None:
+    async def pass_snapshot(self, task: Task) -> None:
         """Pass on the upstream's whole task, except what is known of it."""
         ended = task.status.state in TERMINAL
         if task.artifacts:
             self._overlaps = overlaps(self._run.record.artifacts)
-        for artifact in map(without_cost, task.artifacts):
+        for artifact in map(_without_cost, task.artifacts):
             if artifact.parts:
-                self.gave = True
-                await self._give(with_joined_text(artifact), append=False, last_chunk=ended)
+                self.emitted = True
+                await self._emit_new(with_joined_text(artifact), append=False, last_chunk=ended)
         _, progress, usage = beyond(task.metadata)
         if usage is not None:
             self._count(usage)
         if task.status.state is TaskState.WORKING:
-            await self._tell(task.status, progress, None)
+            await self._pass_status(task.status, progress, None)
 
-    async def give(self, parts: Sequence[Part]) -> None:
+    async def emit(self, parts: Sequence[Part]) -> None:
         """Emit content that came with a message, not with an artifact."""
         if parts:
-            self.gave = True
+            self.emitted = True
             answer = Artifact(artifact_id=ANSWER, parts=tuple(parts))
             self._overlaps |= overlaps([each for each in self._run.record.artifacts if each.artifact_id == ANSWER])
-            await self._give(answer, append=False, last_chunk=True)
+            await self._emit_new(answer, append=False, last_chunk=True)
 
     def _count(self, total: Usage) -> None:
         """Count the usage. `total` is the upstream's sum for the whole task so far."""
@@ -181,7 +183,7 @@ class Telling:
             self._run.usage(Usage(*(max(0, number) for number in more)))
 
 
-def without_cost(artifact: Artifact) -> Artifact:
+def _without_cost(artifact: Artifact) -> Artifact:
     """The artifact without protoAgent's cost part, which becomes usage here."""
     for part in artifact.parts:
         if part.data is not UNSET and media_type(part) == COST_TYPE:
@@ -191,5 +193,58 @@ def without_cost(artifact: Artifact) -> Artifact:
     return replace(artifact, parts=tuple(part for part in artifact.parts if media_type(part) != COST_TYPE))
 
 
+class FreshChunk(Struct, frozen=True):
+    """A chunk to pass on. `settled`: from here on, the artifact continues as the upstream sends it."""
+
+    artifact: Artifact | None
+    append: bool
+    settled: bool
+
+
+class Overlap(Struct):
+    """One artifact of which `told` has been passed on. `now` is what the upstream has sent of it since, None: nothing.
+
+    `begun`: `now` is the upstream's whole artifact, not an addition to `told`. `last`: the last chunk that arrived.
+    """
+
+    told: tuple[Part, ...]
+    now: tuple[Part, ...] | None = None
+    begun: bool = False
+    last: Artifact | None = None
+
+    def chunk(self, artifact: Artifact, *, append: bool, whole: bool) -> FreshChunk:
+        """Take a chunk, and return what to pass on. `whole`: no other chunk follows."""
+        if append and self.now is None:
+            return FreshChunk(artifact, append=True, settled=True)  # it continues where it was
+        if not append:
+            self.now, self.begun = (), True
+        self.last = artifact
+        self.now = joined((*(self.now or ()), *artifact.parts))
+        told = _as_given(self.told, self.now)
+        more = following(told, self.now)
+        if more is not None:
+            return FreshChunk(replace(artifact, parts=more) if more else None, append=True, settled=True)
+        if not whole and following(self.now, told) is not None:
+            return FreshChunk(None, append=True, settled=False)  # it is still repeating known text
+        return FreshChunk(replace(artifact, parts=self.now), append=not self.begun, settled=True)
+
+    def left(self) -> Artifact | None:
+        """The artifact's replacement if nothing more comes, because the upstream has less than was passed on."""
+        if self.last is None or not self.begun or self.now is None:
+            return None
+        return replace(self.last, parts=self.now)
+
+
+def overlaps(told: Sequence[Artifact], *, anew: bool = False) -> dict[str, Overlap]:
+    """An Overlap for each known artifact. `anew`: an append may be the whole artifact, since deltas do not say."""
+    return {each.artifact_id: Overlap(joined(each.parts), now=() if anew else None) for each in told}
+
+
 def _numbers(usage: Usage) -> tuple[int, int, int]:
     return usage.input_tokens, usage.output_tokens, usage.total_tokens
+
+
+def _as_given(told: Sequence[Part], given: Sequence[Part]) -> tuple[Part, ...]:
+    """The parts of `told`, with bytes in place of links to them wherever `given` has the bytes."""
+    pairs = zip(told, given, strict=False)
+    return (*(new if same_parts((old,), (new,)) else old for old, new in pairs), *told[len(given) :])

@@ -5,37 +5,39 @@ Invariant: no error raised here quotes a connection's exception. That text is lo
 
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack, suppress
 from typing import Any
 
+from msgspec import Struct
+
 from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.remote import check as upstream_check
-from dragoman.agents.remote.address import Address, Made
-from dragoman.agents.remote.attribution import Saying
-from dragoman.agents.remote.card_keys import CardKeys
-from dragoman.agents.remote.check import Fault
-from dragoman.agents.remote.contexts import Contexts
-from dragoman.agents.remote.faults import (
+from dragoman.agents.remote.card import CardKeys
+from dragoman.agents.remote.check import EndpointFault
+from dragoman.agents.remote.credentials import CallCredentials
+from dragoman.agents.remote.failures import (
     LATE,
+    NO_AGENT_THERE,
     NOT_LET_IN,
     NOT_READ,
     NOT_SIGNED,
-    NOT_THERE,
     UNFOUND,
     fault_of,
     in_words,
 )
 from dragoman.auth.signatures import CardNotVerified
-from dragoman.client import CardCache, Connection, NoInterface, Retries, connect
+from dragoman.client import CardCache, Connection, NoInterface, Retries, Timeouts, connect
 from dragoman.client.card import verify
 from dragoman.client.chat import complete
-from dragoman.client.credentials import Authorized
+from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.discovery import Discovery, places
 from dragoman.client.errors import NoAnswer, NoCard, PeerError
 from dragoman.client.retries import Again
 from dragoman.client.wire import Way
 from dragoman.model.errors import A2AError
+from dragoman.model.task import TaskHead
 from dragoman.net.egress import Egress
 from dragoman.net.target import target
 from dragoman.telemetry.counts import UpstreamCalls
@@ -54,9 +56,31 @@ AGAIN_S = 5.0
 CONNECTIONS_MAX = 4000
 """Most connections to one upstream at once: each followed task holds one."""
 
+CONTEXTS_MAX = 10_000
+"""The most conversations whose upstream ids are kept in memory; the store has all."""
 
-class UpstreamWay:
-    """The connection to `address`. `told` is called with each card that was read. Belongs to the loop that opens it.
+CredentialsFactory = Callable[[Egress], Credentials | None]
+"""Creates the credentials, given the egress by which tokens are fetched."""
+
+
+class UpstreamAddress(Struct, frozen=True, kw_only=True):
+    """The address of an agent, and how to call it. A field that is None is discovered. See `config.Upstream`."""
+
+    url: str
+    card: str | None = None
+    card_keys: tuple[str, ...] = ()
+    dialect: str | None = None
+    binding: str | None = None
+    origins: tuple[str, ...] = ()
+    dedupes: bool | None = None
+    double_base64: bool = False
+    card_s: float = 300.0
+    retry_wait_s: float = 5.0
+    timeouts: Timeouts = Timeouts()
+
+
+class UpstreamRoute:
+    """The connection to `address`. `on_card` is called with each card that was read. Belongs to the loop that opens it.
 
     `fault` says why the agent cannot be called, as far as is known; None if it can.
     """
@@ -64,10 +88,10 @@ class UpstreamWay:
     def __init__(
         self,
         name: str,
-        address: Address,
-        made: Made,
+        address: UpstreamAddress,
+        make_credentials: CredentialsFactory,
         breaker: Breaker,
-        told: Callable[[dict[str, Any]], None],
+        on_card: Callable[[dict[str, Any]], None],
         *,
         forwards: bool = False,
     ) -> None:
@@ -77,25 +101,25 @@ class UpstreamWay:
         self.again = Again(Retries(attempts=6, first_s=0.05, patience_s=address.retry_wait_s, dedupes=address.dedupes))
         self.timeouts = address.timeouts
         self.forwards = forwards
-        self.said = Saying(None, forwards=forwards)
+        self.credentials = CallCredentials(None, forwards=forwards)
         self.contexts = Contexts()
         self.fault: str | None = NOT_READ
         self._address = address
-        self._made = made
-        self._told = told
+        self._make_credentials = make_credentials
+        self._on_card = on_card
         self._cache = CardCache()
         self._egress: Egress | None = None
         self._opened = AsyncExitStack()
         self._connection: Connection | None = None
         self._card: dict[str, Any] | None = None
-        self._turn = asyncio.Lock()
-        self._look = asyncio.Event()
-        self._told_why = ""
+        self._reading = asyncio.Lock()
+        self._reading_due = asyncio.Event()
+        self._fault_words = ""
         self._shut_out = ""
         self._keys = CardKeys(address.card_keys, breaker.clock) if address.card_keys else None
-        self._mute = False
+        self._speaks_no_a2a = False
         self._group: asyncio.TaskGroup | None = None
-        self._answers = asyncio.Event()
+        self._answering = asyncio.Event()
         self._watching: asyncio.Task[None] | None = None
 
     # -- for the server ------------------------------------------------------------------------------------------------
@@ -103,20 +127,20 @@ class UpstreamWay:
     async def open(self, group: asyncio.TaskGroup) -> None:
         """Read the card within a bounded time, and keep it up to date from now on."""
         self._group = group
-        self._begin()
+        self._open_egress()
         try:
             async with asyncio.timeout(START_S):
-                await self._attempt()
+                await self._read_and_check()
         except TimeoutError:
             self._set_fault(LATE)
         self._watching = group.create_task(self._watch(), name=f"upstream {self.name}")
 
-    async def look_once(self) -> tuple[str, str]:
+    async def probe(self) -> tuple[str, str]:
         """Look for the agent as a send does. Returns the fault, empty if none, and how it is spoken to, or why not."""
-        self._begin()
-        await self._attempt()
+        self._open_egress()
+        await self._read_and_check()
         if self.fault is not None:
-            return self.fault, self._told_why
+            return self.fault, self._fault_words
         by_chat = "by chat completions"
         if self._connection is None:
             return "", f"{by_chat}, since it speaks no A2A"
@@ -124,9 +148,9 @@ class UpstreamWay:
         spoken = f"in dialect {at.dialect} over {at.binding} at {at.url}"
         if self.forwards or (fault := await upstream_check.ask(self._connection)) is None:
             return "", spoken
-        if fault.kind == NOT_THERE and await self._ask_for_chat() is None:
+        if fault.kind == NO_AGENT_THERE and await self._ask_for_chat() is None:
             return "", f"{by_chat}, since there is no A2A at {at.url}"
-        return fault.kind, self.said.masking.text(f"{spoken}: {fault.told}")
+        return fault.kind, self.credentials.masking.text(f"{spoken}: {fault.words}")
 
     async def close(self) -> None:
         """Stop watching the card, and close all connections."""
@@ -164,32 +188,32 @@ class UpstreamWay:
 
     async def connection(self) -> Connection | None:
         """The connection; None if the agent speaks no A2A. Raises NoAnswer, NoToken, CardNotVerified or NoKeys."""
-        if self._connection is None and not self._mute:
-            self._begin()
+        if self._connection is None and not self._speaks_no_a2a:
+            self._open_egress()
             await self._connect()
         return self._connection
 
-    def repeats(self, sent_ms: int) -> bool:
+    def may_repeat(self, sent_ms: int) -> bool:
         """Whether a message may be sent again that may have arrived at `sent_ms` or later."""
         said_s = 0.0 if self._connection is None else self._connection.interface.dedupes_s
         return (self.again.clock.now_ms() - sent_ms) / 1000 < self.again.retries.repeats_s(said_s)
 
-    def looked(self) -> None:
+    def adopt_card(self) -> None:
         """Take over the card if the call just made has read it again."""
         connection = self._connection
         if connection is not None and connection.card is not None and connection.card.whole is not self._card:
-            self._read(connection.card.whole)
+            self._take_over(connection.card.whole)
 
-    async def stop(self, task_id: str) -> None:
+    async def cancel_task(self, task_id: str) -> None:
         """Cancel the upstream's task. Failure is only logged: the upstream may refuse."""
         try:
             connection = await self.connection()
             if connection is not None:
                 await connection.cancel(task_id)
         except (A2AError, *UNFOUND) as error:
-            log.info("upstream %s: its task %s was not canceled: %s", self.name, task_id, self.words(error))
+            log.info("upstream %s: its task %s was not canceled: %s", self.name, task_id, self.describe(error))
 
-    def beside(self, work: Coroutine[Any, Any, None]) -> bool:
+    def run_beside(self, work: Coroutine[Any, Any, None]) -> bool:
         """Start work that outlives the run that needs it. The work must be bounded. False if nothing is open."""
         if self._group is None:
             work.close()
@@ -198,21 +222,21 @@ class UpstreamWay:
         return True
 
     @property
-    def again_s(self) -> float:
+    def retry_s(self) -> float:
         """Seconds until a failed send may be repeated: the rest of the breaker's pause, if there is one."""
         return self.breaker.wait_s or AGAIN_S
 
-    def failed(self) -> None:
+    def record_failure(self) -> None:
         """Record that a call did not get through."""
         pause_s = self.breaker.failed()
         if pause_s is not None:
             log.warning("upstream %s: no call got through: the next one is made in %g s", self.name, pause_s)
 
-    def look(self) -> None:
+    def request_reading(self) -> None:
         """Have the card read again soon, because something is odd."""
-        self._look.set()
+        self._reading_due.set()
 
-    def answered(self) -> None:
+    def record_answer(self) -> None:
         """Record that a call got through, and admit those that were held back."""
         held_back = self.breaker.state is not State.CLOSED
         self._shut_out = ""
@@ -220,37 +244,38 @@ class UpstreamWay:
         if held_back:
             self._wake()
 
-    def shut_out(self) -> None:
+    def record_shut_out(self) -> None:
         """Record that a call was refused because of this server's credentials. Holds until a call gets through."""
         if not self.forwards:
             self._shut_out = NOT_LET_IN
 
     def _wake(self) -> None:
-        self._answers.set()
-        self._answers = asyncio.Event()
+        """Wake the runs that wait for the agent to answer again."""
+        self._answering.set()
+        self._answering = asyncio.Event()
 
     async def pause(self, pause_s: float) -> None:
         """Wait that long, or less if a held-back agent turns out to answer again."""
         with suppress(TimeoutError):
             async with asyncio.timeout(pause_s):
-                await self._answers.wait()
+                await self._answering.wait()
 
-    def words(self, error: Exception) -> str:
+    def describe(self, error: Exception) -> str:
         """An error's text, without secrets that were sent to the upstream."""
-        return self.said.masking.text(in_words(error))
+        return self.credentials.masking.text(in_words(error))
 
     async def reread(self) -> None:
         """Read the card again, now, since the agent may have changed its interface."""
-        async with self._turn:
+        async with self._reading:
             if self._connection is not None:
                 await self._connection.refresh(anew=True)
-                self.looked()
+                self.adopt_card()
 
     async def chat(self, messages: list[dict[str, str]], traceparent: str | None) -> str:
         """Its answer over chat completions. Raises HttpRefusal, InvalidAgentResponse, EgressError or NoToken."""
         headers = {"traceparent": traceparent} if traceparent else {}
         return await complete(
-            self._way,
+            self._wire,
             places(self._address.url).base,
             self.name,
             messages,
@@ -260,29 +285,29 @@ class UpstreamWay:
 
     # -- the card ------------------------------------------------------------------------------------------------------
 
-    def _begin(self) -> None:
+    def _open_egress(self) -> None:
         if self._egress is None:
             self._egress = Egress(connect_timeout_s=self.timeouts.connect_s, connections_max=CONNECTIONS_MAX)
-            self.said = Saying(self._made(self._egress), forwards=self.forwards)
+            self.credentials = CallCredentials(self._make_credentials(self._egress), forwards=self.forwards)
 
     @property
-    def _way(self) -> Way:
+    def _wire(self) -> Way:
         assert self._egress is not None  # it has begun
-        return Authorized(self._egress, self.said)
+        return Authorized(self._egress, self.credentials)
 
     async def _watch(self) -> None:
         """Read the card again and again: soon while it cannot be read, else when it may have changed."""
         pause_s = SOON_S
         while True:
-            self._look.clear()
+            self._reading_due.clear()
             well = self.fault is None and self.breaker.state is State.CLOSED
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._address.card_s if well else min(pause_s, self._address.card_s)):
-                    await self._look.wait()
-            pause_s = SOON_S if await self._attempt() else min(LATE_S, pause_s * 2)
+                    await self._reading_due.wait()
+            pause_s = SOON_S if await self._read_and_check() else min(LATE_S, pause_s * 2)
             await asyncio.sleep(min(SOON_S, self._address.card_s))
 
-    async def _attempt(self) -> bool:
+    async def _read_and_check(self) -> bool:
         """Read the card. False if that fails now."""
         held_back = self.breaker.state is not State.CLOSED
         try:
@@ -294,12 +319,12 @@ class UpstreamWay:
                     raise
                 await self._read_card(anew=True)
         except UNFOUND as error:
-            if not (self._mute and isinstance(error, NoCard) and await self._ask_for_chat() is None):
-                self._set_fault(fault_of(error), self.words(error))
+            if not (self._speaks_no_a2a and isinstance(error, NoCard) and await self._ask_for_chat() is None):
+                self._set_fault(fault_of(error), self.describe(error))
                 return False
         else:
             if (fault := await self._endpoint_fault()) is not None:
-                self._set_fault(fault.kind, self.said.masking.text(fault.told), known=True)
+                self._set_fault(fault.kind, self.credentials.masking.text(fault.words), known=True)
                 return False
         self.fault = None
         if held_back and self.breaker.half_open():
@@ -307,7 +332,7 @@ class UpstreamWay:
             self._wake()
         return True
 
-    async def _endpoint_fault(self) -> Fault | None:
+    async def _endpoint_fault(self) -> EndpointFault | None:
         """The reason why calls fail although the card is there: the endpoint may be on another server, or missing."""
         connection = self._connection
         if connection is None:
@@ -316,30 +341,30 @@ class UpstreamWay:
             return None  # the card came from there
         return await upstream_check.reach(connection)
 
-    async def _ask_for_chat(self) -> Fault | None:
-        fault = await upstream_check.ask_for_chat(self._way, self.place, timeout_s=self._address.timeouts.card_s)
+    async def _ask_for_chat(self) -> EndpointFault | None:
+        fault = await upstream_check.ask_for_chat(self._wire, self.place, timeout_s=self._address.timeouts.card_s)
         return None if self.forwards and fault is not None and fault.kind == NOT_LET_IN else fault
 
     async def _read_card(self, *, anew: bool) -> None:
         if self._connection is None:
             await self._connect()
             return
-        async with self._turn:
+        async with self._reading:
             if self._address.dialect is None:
                 await self._connection.refresh(anew=anew)
-                self.looked()
+                self.adopt_card()
             else:
                 await self._read_profile(anew=anew)
 
     async def _connect(self) -> None:
-        async with self._turn:
+        async with self._reading:
             if self._connection is not None:
                 return
             address = self._address
             assert self._egress is not None
             opening = connect(
                 address.url,
-                credentials=self.said,
+                credentials=self.credentials,
                 keys=None if self._keys is None else await self._keys.read(self._egress),
                 path=address.card,
                 binding=address.binding,
@@ -354,15 +379,15 @@ class UpstreamWay:
             try:
                 connection = await self._opened.enter_async_context(opening)
             except NoInterface:
-                self._mute = True
+                self._speaks_no_a2a = True
                 await self._read_profile()
                 return
             except NoCard:
-                self._mute = self._keys is None  # until its card is there
+                self._speaks_no_a2a = self._keys is None  # until its card is there
                 raise
             self._connection, self.fault = connection, None
             if address.dialect is None:
-                self.looked()
+                self.adopt_card()
             else:
                 await self._read_profile()
 
@@ -370,12 +395,12 @@ class UpstreamWay:
         """Read the card only for what it says about the agent."""
         address = self._address
         discovery = Discovery(
-            self._way,
+            self._wire,
             places(address.url, address.card),
             self._cache,
             timeout_s=address.timeouts.card_s,
             headers={},
-            credentials=self.said,
+            credentials=self.credentials,
             again=self.again,
         )
         try:
@@ -386,22 +411,42 @@ class UpstreamWay:
             return
         if self._keys is not None:
             await asyncio.to_thread(verify, card, self._keys.known)
-        self._read(card)
+        self._take_over(card)
 
-    def _read(self, whole: dict[str, Any]) -> None:
+    def _take_over(self, whole: dict[str, Any]) -> None:
         self._card = whole
-        self._told(self.said.masking.any(whole))
+        self._on_card(self.credentials.masking.any(whole))
 
-    def _set_fault(self, fault: str, told: str = "", *, known: bool = False) -> None:
+    def _set_fault(self, fault: str, words: str = "", *, known: bool = False) -> None:
         """Record that the agent cannot be called. `known`: its card was read, and the fault holds all the same."""
         if fault != self.fault:
-            log.warning("upstream %s: %s%s", self.name, fault, f": {told}" if told else "")
+            log.warning("upstream %s: %s%s", self.name, fault, f": {words}" if words else "")
         if self._connection is None or fault == NOT_SIGNED or known:
             self.fault = fault
-            self._told_why = told
+            self._fault_words = words
 
     def count(self, outcome: str, waited_s: float | None = None) -> None:
         """Count the end of a call. `waited_s` is the time until the first update of its answer."""
         self.calls.outcomes[outcome] += 1
         if waited_s is not None:
             self.calls.waits.add(int(waited_s * 1000))
+
+
+class Contexts:
+    """The conversations with one upstream. `kept`: it adopts the ids that it is given, as far as is known."""
+
+    def __init__(self) -> None:
+        self.kept = False
+        self._ids: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    def of(self, head: TaskHead) -> str:
+        """The upstream's own id of the task's conversation, if it has one and that is in memory, else empty."""
+        return self._ids.get((head.owner, head.context_id), "")
+
+    def keep(self, head: TaskHead, asked: str, given: str) -> None:
+        """Record that the upstream answered with the id `given` for the conversation that we called `asked`."""
+        self.kept = asked == given
+        if asked != given:
+            self._ids[head.owner, head.context_id] = given
+            while len(self._ids) > CONTEXTS_MAX:
+                self._ids.popitem(last=False)

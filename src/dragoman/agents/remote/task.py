@@ -1,24 +1,25 @@
 """Joins one of our tasks to the task that an upstream makes of it: messages go there, updates come back.
 
 Invariant: a resumed run continues with the upstream's task where it left off. A message is sent twice only to an
-upstream that recognises it. A cancel before the upstream has named its task cancels that task, too.
+upstream that recognises it. A cancel before the upstream has named its task cancels that task, too: the stream is read
+on until then, for a bounded time. Over chat completions, as KAOS does when a card offers no A2A or there is no card,
+the whole conversation goes with each message, since the other side keeps none.
 """
 
 import asyncio
+import logging
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
 from msgspec.structs import replace
 
 from dragoman.agents.remote import failures
-from dragoman.agents.remote.admission import LOOK_AGAIN_S, Admission
-from dragoman.agents.remote.chat_task import chatted
-from dragoman.agents.remote.faults import UNFOUND
-from dragoman.agents.remote.late_cancel import first_of
-from dragoman.agents.remote.names import Names
-from dragoman.agents.remote.relay import Telling
-from dragoman.agents.remote.route import UpstreamWay
+from dragoman.agents.remote.admission import LOOK_AGAIN_S, UpstreamAdmission
+from dragoman.agents.remote.failures import UNFOUND
+from dragoman.agents.remote.ids import UpstreamIds
+from dragoman.agents.remote.relay import Relay
+from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.client import Connection
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, PeerError, StreamLost
 from dragoman.client.following import Following
@@ -40,6 +41,9 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Subscribe
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+from dragoman.net.errors import EgressError
+
+log = logging.getLogger("dragoman.upstreams")
 
 QUESTIONS = {
     TaskState.INPUT_REQUIRED: (Part(text="More input is needed."),),
@@ -47,40 +51,47 @@ QUESTIONS = {
 }
 """The question when an upstream sends only the state."""
 
-NO_CHAT = frozenset({401, 403, 429})
+_NO_CHAT = frozenset({401, 403, 429})
 """Statuses that do not mean that a server lacks A2A."""
 
-MOVES_MAX = 2
+_MOVES_MAX = 2
 """How often a message follows an agent whose card has moved its address."""
 
-NOT_INSTEAD = (InvalidAgentResponse, TaskTimeout, Unauthorized, Forbidden, TooManyRequests)
+_NOT_INSTEAD = (InvalidAgentResponse, TaskTimeout, Unauthorized, Forbidden, TooManyRequests)
 """Errors of KAOS's A2A after which chat completions are no way out: it may have worked, or lets nobody in."""
 
 DELTAS = frozenset({"beeos"})
 """Dialects whose chunks do not say whether they continue an artifact or begin it again."""
 
 _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
+"""Errors that may pass while the upstream's task is still there."""
+
+HISTORY_MAX = 50
+"""The most earlier messages of the conversation that go with one over chat completions."""
+
+STOP_S = 5.0
+"""Seconds that an upstream may take to name, or to cancel, a task that nobody here runs any more."""
 
 
 class UpstreamTask:
-    """The exchange between `run` and the upstream of `way`.
+    """The exchange between `run` and the upstream of `route`.
 
     `queues`: the task waits for an upstream that cannot be reached.
     """
 
-    __slots__ = ("_admission", "_due", "_mended", "_moves", "_names", "_run", "_telling", "_way")
+    __slots__ = ("_admission", "_due", "_ids", "_mended", "_moves", "_relay", "_route", "_run")
 
-    def __init__(self, run: Run, way: UpstreamWay, *, queues: bool) -> None:
+    def __init__(self, run: Run, route: UpstreamRoute, *, queues: bool) -> None:
         self._run = run
-        self._way = way
-        self._names = Names(run, way)
-        self._admission = Admission(run, way, self._names, queues=queues)
-        self._telling = Telling(run, way.said)
+        self._route = route
+        self._ids = UpstreamIds(run, route)
+        self._admission = UpstreamAdmission(run, route, self._ids, queues=queues)
+        self._relay = Relay(run, route.credentials)
         self._due = False
         self._mended = 0
         self._moves = 0
 
-    async def done(self) -> None:
+    async def carry_out(self) -> None:
         """Have the upstream carry out the task. Raises Ended, unless it completed without a closing message."""
         try:
             status = await (self._begin() if self._run.epoch == 1 else self._resume())
@@ -89,11 +100,11 @@ class UpstreamTask:
             if status is not None:
                 await self._end(status)
         except Ended as ended:
-            parts = self._way.said.masking.parts(ended.parts)
+            parts = self._route.credentials.masking.parts(ended.parts)
             raise Ended(ended.state, parts, ended.reason, ended.retry_after_s) from ended
         except asyncio.CancelledError:
-            if self._run.canceled and self._names.task_id:
-                await self._way.stop(self._names.task_id)
+            if self._run.canceled and self._ids.task_id:
+                await self._route.cancel_task(self._ids.task_id)
             raise
 
     # -- sending -------------------------------------------------------------------------------------------------------
@@ -103,12 +114,12 @@ class UpstreamTask:
 
     async def _send(self, message: Message) -> TaskStatus | None:
         """Send a message, and pass on updates until the upstream's task ends or asks. None: a message answered it."""
-        way = self._way
+        route = self._route
         while True:
             connection = await self._admission.connection()
             if connection is None:
                 return await self._chat()
-            operation = await self._names.sending(message, connection)
+            operation = await self._ids.build_send(message, connection)
             self._due = True
             try:
                 following = connection.following(operation, traceparent=self._run.traceparent)
@@ -119,102 +130,102 @@ class UpstreamTask:
                 if isinstance(retry, Ended):
                     raise retry from error
                 return retry
-            way.looked()
+            route.adopt_card()
             return status
 
     async def _after_failure(
         self, error: A2AError | NoAnswer | PeerError, spoken: Connection
     ) -> Ended | TaskStatus | None:
         """Decide what follows a failed send. None: send again; a status: how the task stands; Ended: to be raised."""
-        way, admission, names = self._way, self._admission, self._names
-        admission.met(error)
-        if isinstance(error, StreamLost) and names.task_id:
+        route, admission, ids = self._route, self._admission, self._ids
+        admission.record_failure(error)
+        if isinstance(error, StreamLost) and ids.task_id:
             return await self._continue(lost=True)
         if isinstance(error, TaskTimeout) and error.task_id:
-            names.named(error.task_id, "")
+            ids.record_task(error.task_id, "")
             return await self._continue()
-        if isinstance(error, Unauthorized | Forbidden) and way.forwards:
-            await admission.ask_who()
+        if isinstance(error, Unauthorized | Forbidden) and route.forwards:
+            await admission.ask_for_credentials()
             return None
         unsaid = isinstance(error, NoToken) or (isinstance(error, NoAnswer) and not error.sent)
         if admission.queues and (unsaid or isinstance(error, Unavailable | AgentOffline | TooManyRequests)):
             await admission.wait(failures.asked_s(error))
             return None
-        refused = isinstance(error, HttpRefusal) and error.status not in NO_CHAT
+        refused = isinstance(error, HttpRefusal) and error.status not in _NO_CHAT
         gone = refused or isinstance(error, MethodNotFound) or failures.not_there(error)
         if gone:
             before = spoken.interface
-            if self._moves < MOVES_MAX and await admission.reread() and spoken.interface != before:
+            if self._moves < _MOVES_MAX and await admission.reread() and spoken.interface != before:
                 self._moves += 1
                 return None
         chats = gone or (
-            spoken.tongue.name == "kaos" and isinstance(error, A2AError) and not isinstance(error, NOT_INSTEAD)
+            spoken.tongue.name == "kaos" and isinstance(error, A2AError) and not isinstance(error, _NOT_INSTEAD)
         )
-        if chats and names.number == 1 and not names.task_id and (said := await self._chat_instead()) is not None:
+        if chats and ids.number == 1 and not ids.task_id and (said := await self._chat_instead()) is not None:
             return said
-        untouched = self._run.epoch == 1 and names.number == 1 and not names.task_id
-        return failures.ending(way.name, error, way.again_s if untouched else None)
+        untouched = self._run.epoch == 1 and ids.number == 1 and not ids.task_id
+        return failures.ending(route.name, error, route.retry_s if untouched else None)
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
     async def _follow(self, following: Following, connection: Connection) -> TaskStatus | None:
         """Pass on a stream to its end, and return how the task stands then. None: the answer was a message."""
-        way, telling, folding, asked_s = self._way, self._telling, following.folding, time.monotonic()
-        telling.deltas = connection.tongue.name in DELTAS
+        route, relay, folding, asked_s = self._route, self._relay, following.folding, time.monotonic()
+        relay.deltas = connection.tongue.name in DELTAS
         self._mended = following.mended
         batches = following.batches()
-        if self._names.task_id:
+        if self._ids.task_id:
             first = await anext(batches, None)
         else:
-            first = await first_of(batches, following, connection, self._run, way)
+            first = await _read_first(batches, following, connection, self._run, route)
         async with aclosing(batches):
             if first is not None:
-                way.answered()
-                way.count("succeeded", time.monotonic() - asked_s)
+                route.record_answer()
+                route.count("succeeded", time.monotonic() - asked_s)
                 self._run.working()
                 if self._due:
                     self._note_taken()
-                await self._relay(first, following)
+                await self._pass_on(first, following)
             async for batch in batches:
-                await self._relay(batch, following)
+                await self._pass_on(batch, following)
         state = folding.state
         if state is None:
             if folding.message is not None:
-                await telling.give(folding.message.parts)
-                self._names.keep_context(folding.message.context_id or "")
+                await relay.emit(folding.message.parts)
+                self._ids.keep_context(folding.message.context_id or "")
         elif state in TERMINAL or state in INTERRUPTED:
             if following.final is not None:
-                await telling.snapshot(following.final)
-            await telling.settled()
+                await relay.pass_snapshot(following.final)
+            await relay.settle()
         return folding.status
 
-    async def _relay(self, batch: Sequence[Update], following: Following) -> None:
-        telling = self._telling
-        if not self._names.task_id and (task_id := following.folding.task_id):
-            self._names.named(task_id, following.folding.context_id)
+    async def _pass_on(self, batch: Sequence[Update], following: Following) -> None:
+        relay = self._relay
+        if not self._ids.task_id and (task_id := following.folding.task_id):
+            self._ids.record_task(task_id, following.folding.context_id)
         if following.mended != self._mended:
             self._mended = following.mended
-            telling.again()
+            relay.expect_repetition()
         for update in batch:
             if type(update) is ArtifactUpdate:
-                await telling.chunk(update)
+                await relay.pass_chunk(update)
             elif type(update) is StatusUpdate:
-                await telling.report(update)
+                await relay.pass_status(update)
             elif type(update) is Task:
-                await telling.snapshot(update)  # after an answer, it has the artifacts from before the question
+                await relay.pass_snapshot(update)  # after an answer, it has the artifacts from before the question
 
     def _note_taken(self) -> None:
         """Record that the upstream has the message."""
         self._due = False
-        self._names.taken()
+        self._ids.record_taken()
 
     # -- asking and ending ---------------------------------------------------------------------------------------------
 
     async def _ask(self, status: TaskStatus) -> Message:
         """Ask the caller what the upstream asks, and return the answer."""
         parts = status.message.parts if status.message is not None else ()
-        self._run.note(used=self._telling.noted)
-        question = self._way.said.masking.parts(parts or QUESTIONS[status.state])
+        self._run.note(used=self._relay.usage_note)
+        question = self._route.credentials.masking.parts(parts or QUESTIONS[status.state])
         return await self._run.ask(question, auth=status.state is TaskState.AUTH_REQUIRED)
 
     async def _end(self, status: TaskStatus) -> None:
@@ -222,20 +233,20 @@ class UpstreamTask:
         if status.state is not TaskState.COMPLETED:
             word = status.state.value.removeprefix("TASK_STATE_").lower()
             if not parts and status.state is not TaskState.CANCELED:
-                parts = (Part(text=f"{self._way.name} {word} it without a word."),)
+                parts = (Part(text=f"{self._route.name} {word} it without a word."),)
             raise Ended(status.state, parts)
-        if not self._telling.gave:
-            await self._telling.give(parts or await self._last_words())
-        elif parts and not self._telling.has_given(parts):
+        if not self._relay.emitted:
+            await self._relay.emit(parts or await self._last_words())
+        elif parts and not self._relay.has_emitted(parts):
             raise Ended(status.state, parts)
 
     async def _last_words(self) -> Sequence[Part]:
         """The upstream's last message in its history, for upstreams that put their answer nowhere else."""
         try:
-            connection = await self._way.connection()
-            if connection is None or not self._names.task_id:
+            connection = await self._route.connection()
+            if connection is None or not self._ids.task_id:
                 return ()
-            task = await connection.get(self._names.task_id)
+            task = await connection.get(self._ids.task_id)
         except (A2AError, *UNFOUND):
             return ()
         last = task.history[-1] if task.history else None
@@ -245,20 +256,24 @@ class UpstreamTask:
 
     async def _resume(self) -> TaskStatus | None:
         """Resume where an earlier run left off."""
-        run, names, note = self._run, self._names, self._run.record.note or {}
+        run, ids, note = self._run, self._ids, self._run.record.note or {}
         run.goes_on()
         answers = await self._answers(int(note.get("sent", "1")))
         if used := note.get("used"):
-            self._telling.counted(used)
-        names.noted(note, 1 + len(answers))
-        if not names.task_id:
-            if run.epoch > 1 and not note.get("waits") and not self._way.repeats(timestamp_ms(run.head.created_at)):
-                raise failures.uncertain(self._way.name)
-            names.number = 1
+            self._relay.load_usage(used)
+        ids.load(note, 1 + len(answers))
+        if not ids.task_id:
+            if (
+                run.epoch > 1
+                and not note.get("waits")
+                and not self._route.may_repeat(timestamp_ms(run.head.created_at))
+            ):
+                raise failures.uncertain(self._route.name)
+            ids.number = 1
             return await self._begin()
-        unsent = answers[-1] if answers and int(note.get("sent", "1")) < names.number else None
+        unsent = answers[-1] if answers and int(note.get("sent", "1")) < ids.number else None
         if unsent is None:
-            names.number += 1
+            ids.number += 1
         return await self._continue(unsent)
 
     async def _answers(self, sent: int) -> list[Message]:
@@ -272,7 +287,7 @@ class UpstreamTask:
                 question = message.parts
                 continue
             answer = await self._run.ask(question)
-            if question != self._admission.who:
+            if question != self._admission.credentials_question:
                 answers.append(answer)
             question = ()
         while len(answers) < sent - 1:
@@ -284,67 +299,83 @@ class UpstreamTask:
 
         `lost`: the upstream has already been silent for as long as a task waits.
         """
-        run, way, names, telling = self._run, self._way, self._names, self._telling
-        lost_at = time.monotonic() - way.timeouts.mend_s if lost else None
+        run, route, ids, relay = self._run, self._route, self._ids, self._relay
+        lost_at = time.monotonic() - route.timeouts.mend_s if lost else None
         pause_s = 0.2
         while True:
             connection = await self._admission.connection()
             if connection is None:
-                raise failures.forgotten(way.name)
+                raise failures.forgotten(route.name)
             try:
-                task = await connection.get(names.task_id)
-                way.answered()
+                task = await connection.get(ids.task_id)
+                route.record_answer()
                 self._run.working()
                 lost_at, pause_s = None, 0.2
                 if unsent is not None:
-                    known = any(names.message_id == each.message_id for each in task.history)
+                    known = any(ids.message_id == each.message_id for each in task.history)
                     if task.status.state in INTERRUPTED and not known:
                         return await self._send(unsent)
                     self._note_taken()
                     unsent = None
-                telling.deltas = connection.tongue.name in DELTAS
-                await telling.snapshot(task)
+                relay.deltas = connection.tongue.name in DELTAS
+                await relay.pass_snapshot(task)
                 if task.status.state in TERMINAL or task.status.state in INTERRUPTED:
-                    await telling.settled()
+                    await relay.settle()
                     return task.status
-                following = connection.following(Subscribe(id=names.task_id), traceparent=run.traceparent)
-                following.folding.add(replace(task, artifacts=()) if telling.deltas else task)
-                telling.anew()
+                following = connection.following(Subscribe(id=ids.task_id), traceparent=run.traceparent)
+                following.folding.add(replace(task, artifacts=()) if relay.deltas else task)
+                relay.expect_whole()
                 status = await self._follow(following, connection)
                 if following.final is None and status is not None and status.state in TERMINAL:
                     await self._pass_on_rest(connection)
                 return status
             except (A2AError, NoAnswer, PeerError) as error:
-                self._admission.met(error)
-                if isinstance(error, Unauthorized | Forbidden) and way.forwards:
-                    await self._admission.ask_who()
+                self._admission.record_failure(error)
+                if isinstance(error, Unauthorized | Forbidden) and route.forwards:
+                    await self._admission.ask_for_credentials()
                     continue
                 now = time.monotonic()
                 if lost_at is None:
-                    lost_at = now - (way.timeouts.mend_s if isinstance(error, StreamLost) else 0.0)
+                    lost_at = now - (route.timeouts.mend_s if isinstance(error, StreamLost) else 0.0)
                 if isinstance(error, A2AError) and not isinstance(error, _FOR_NOW):
-                    raise failures.ending(way.name, error) from error
+                    raise failures.ending(route.name, error) from error
                 waits = self._admission.queues and not isinstance(error, InternalError)
-                if not waits and now - lost_at >= way.timeouts.mend_s:
+                if not waits and now - lost_at >= route.timeouts.mend_s:
                     gone = isinstance(error, NoAnswer)  # it has the message, even if it did not hear this question
-                    raise failures.uncertain(way.name) if gone else failures.ending(way.name, error) from error
-                await way.pause(min(LOOK_AGAIN_S, max(pause_s, way.breaker.wait_s)))
+                    raise failures.uncertain(route.name) if gone else failures.ending(route.name, error) from error
+                await route.pause(min(LOOK_AGAIN_S, max(pause_s, route.breaker.wait_s)))
                 pause_s *= 2
 
     async def _pass_on_rest(self, connection: Connection) -> None:
         """Pass on what the ended task holds beyond its stream, which was joined late (Evo AI)."""
         try:
-            await self._telling.snapshot(await connection.get(self._names.task_id))
+            await self._relay.pass_snapshot(await connection.get(self._ids.task_id))
         except (A2AError, NoAnswer, PeerError) as error:
-            self._admission.met(error)
+            self._admission.record_failure(error)
 
     # -- chat completions ----------------------------------------------------------------------------------------------
 
     async def _chat(self) -> TaskStatus:
-        self._admission.show(old=False)
-        text = await chatted(self._run, self._way)
-        self._run.working()
-        await self._telling.give((Part(text=text),))
+        """Send the message over chat completions, and emit the agent's answer. Raises Ended."""
+        run, route = self._run, self._route
+        self._admission.set_caller(old=False)
+        if not run.message.text:
+            raise failures.ended(TaskState.REJECTED, f"{route.name} takes text only.")
+        messages = [
+            {"role": "user" if message.role is Role.USER else "assistant", "content": message.text}
+            for message in (*await run.history(HISTORY_MAX), run.message)
+            if message.text
+        ]
+        asked_s = time.monotonic()
+        try:
+            text = await route.chat(messages, run.traceparent)
+        except (A2AError, PeerError, EgressError) as error:
+            self._admission.record_failure(error)
+            raise failures.ending(route.name, error, route.retry_s) from error
+        route.record_answer()
+        route.count("succeeded", time.monotonic() - asked_s)
+        run.working()
+        await self._relay.emit((Part(text=text),))
         return TaskStatus(state=TaskState.COMPLETED, timestamp="")
 
     async def _chat_instead(self) -> TaskStatus | None:
@@ -353,3 +384,53 @@ class UpstreamTask:
             return await self._chat()
         except Ended:
             return None
+
+
+async def _read_first(
+    batches: AsyncGenerator[list[Update], None],
+    following: Following,
+    connection: Connection,
+    run: Run,
+    route: UpstreamRoute,
+) -> list[Update] | None:
+    """Return the first batch of a stream, None if there is none.
+
+    If the run is canceled before that, the upstream's task is canceled once the upstream names it. Raises what the
+    stream raises.
+    """
+    first = asyncio.get_running_loop().create_task(_read_next(batches))
+    try:
+        return await asyncio.shield(first)
+    except asyncio.CancelledError:
+        if not (run.canceled and route.run_beside(_cancel_once_named(first, batches, following, connection, route))):
+            first.cancel()
+            await asyncio.wait((first,))
+            await batches.aclose()
+        raise
+
+
+async def _read_next(batches: AsyncGenerator[list[Update], None]) -> list[Update] | None:
+    return await anext(batches, None)
+
+
+async def _cancel_once_named(
+    first: "asyncio.Task[list[Update] | None]",
+    batches: AsyncGenerator[list[Update], None],
+    following: Following,
+    connection: Connection,
+    route: UpstreamRoute,
+) -> None:
+    try:
+        async with asyncio.timeout(STOP_S):
+            batch = await first
+            while batch is not None and not following.folding.task_id:
+                batch = await anext(batches, None)
+            if task_id := following.folding.task_id:
+                await batches.aclose()
+                await connection.cancel(task_id)
+    except TimeoutError:
+        log.info("upstream %s: a task that was canceled here was not canceled there in time", route.name)
+    except (A2AError, NoAnswer, PeerError) as error:
+        log.info("upstream %s: a task that was canceled here: %s", route.name, route.describe(error))
+    finally:
+        await asyncio.shield(batches.aclose())

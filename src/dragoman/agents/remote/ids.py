@@ -8,7 +8,7 @@ from hashlib import blake2b
 
 from msgspec.structs import replace
 
-from dragoman.agents.remote.route import UpstreamWay
+from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.client import Connection
 from dragoman.dialects.extensions import LINEAGE
 from dragoman.engine.api import Run
@@ -16,23 +16,23 @@ from dragoman.model.message import Message, Role
 from dragoman.model.operations import StreamMessage
 from dragoman.model.task import TaskHead
 
-TIMED = 13
+_TIME_CHARS = 13
 """Characters of a UUIDv7 that hold its time (RFC 9562 §5.7). A context as old as its task has no earlier tasks."""
 
 
-class Names:
+class UpstreamIds:
     """The upstream's ids for `run`. `number` counts the messages: the one that is sent next, or is being sent."""
 
-    __slots__ = ("_context_id", "_run", "_way", "number", "task_id")
+    __slots__ = ("_context_id", "_route", "_run", "number", "task_id")
 
-    def __init__(self, run: Run, way: UpstreamWay) -> None:
+    def __init__(self, run: Run, route: UpstreamRoute) -> None:
         self.task_id = ""
         self.number = 1
         self._context_id = ""
         self._run = run
-        self._way = way
+        self._route = route
 
-    def noted(self, note: dict[str, str], number: int) -> None:
+    def load(self, note: dict[str, str], number: int) -> None:
         """Load the ids that an earlier run noted. `number` messages are recorded."""
         self.task_id, self._context_id = note.get("task", ""), note.get("context", "")
         self.number = number
@@ -40,15 +40,15 @@ class Names:
     @property
     def message_id(self) -> str:
         """The id of the message with the current number."""
-        return message_id(self._run.head, self.number)
+        return _message_id(self._run.head, self.number)
 
-    def taken(self) -> None:
+    def record_taken(self) -> None:
         """Record that the upstream has the message with the current number."""
         if self.number > 1:
             self._run.note(sent=str(self.number))
         self.number += 1
 
-    def named(self, task_id: str, context_id: str) -> None:
+    def record_task(self, task_id: str, context_id: str) -> None:
         """Record the upstream's ids of the task and the conversation."""
         self.task_id = task_id
         self._run.note(task=task_id, context=context_id or self._context_id)
@@ -57,19 +57,19 @@ class Names:
     def keep_context(self, context_id: str) -> None:
         """Record the upstream's id of the conversation."""
         if context_id:
-            self._way.contexts.keep(self._run.head, self._context_id, context_id)
+            self._route.contexts.keep(self._run.head, self._context_id, context_id)
             self._context_id = context_id
 
-    async def sending(self, message: Message, connection: Connection) -> StreamMessage:
+    async def build_send(self, message: Message, connection: Connection) -> StreamMessage:
         """Build the operation that sends one of our messages under the upstream's ids."""
-        run, head, way = self._run, self._run.head, self._way
+        run, head, route = self._run, self._run.head, self._route
         metadata = {**(message.metadata or {}), LINEAGE: list(run.lineage)}
         references: list[str] = []
         if message.reference_task_ids:
             notes = [record.note for record in await run.references() if record.note]
             references = [note["task"] for note in notes if "task" in note]
         if not self._context_id:
-            self._context_id = way.contexts.of(head) or await self._context_before() or derived(head)
+            self._context_id = route.contexts.of(head) or await self._context_before() or _derive_context_id(head)
         sent = replace(
             message,
             message_id=self.message_id,
@@ -93,17 +93,17 @@ class Names:
     async def _context_before(self) -> str:
         """The upstream's own id of the conversation, as an earlier task noted it; empty if the upstream uses ours."""
         head = self._run.head
-        if self._way.contexts.kept or head.context_id[:TIMED] == head.id[:TIMED]:
+        if self._route.contexts.kept or head.context_id[:_TIME_CHARS] == head.id[:_TIME_CHARS]:
             return ""
         return (await self._run.noted()).get("context", "")
 
 
-def derived(head: TaskHead) -> str:
+def _derive_context_id(head: TaskHead) -> str:
     """The conversation id sent to an upstream. It differs between callers that chose the same context id."""
     return _uuid_of(f"{head.owner}\0{head.agent}\0{head.context_id}")
 
 
-def message_id(head: TaskHead, number: int) -> str:
+def _message_id(head: TaskHead, number: int) -> str:
     """The id under which the message with that number is sent, each time the same."""
     return _uuid_of(f"{head.id}\0{number}")
 
