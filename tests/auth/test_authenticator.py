@@ -189,10 +189,10 @@ class Broken:
         self.ring = ring
         self.broken = False
 
-    def find(self, key_id: str) -> ApiKey | None:
+    async def find(self, key_id: str) -> ApiKey | None:
         if self.broken:
             raise StoreError("the disk is gone")
-        return self.ring.find(key_id)
+        return await self.ring.find(key_id)
 
     def any(self) -> bool:
         if self.broken:

@@ -104,10 +104,10 @@ class ScriptedHandler:
         self.calls.append(call)
         return self.streams(call)
 
-    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         return None
 
-    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         return None
 
 

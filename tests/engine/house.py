@@ -104,9 +104,9 @@ class Fragile:
         await held.wait()
         return outcome
 
-    def load(self, task_id: str) -> Any:
+    async def load(self, task_id: str) -> Any:
         self.loaded.append(task_id)
-        return self._store.load(task_id)
+        return await self._store.load(task_id)
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         self.appends.append(append)

@@ -169,8 +169,8 @@ async def test_a_webhook_within_a_message_needs_the_scope_of_webhooks_too(send: 
 async def test_the_dialect_of_a_task_is_asked_of_the_engine() -> None:
     async with gate() as here:
         record = await here.ask(sending())
-        assert here.admitted.dialect_of(record.head.id, Principal("anna"), "agent", "/") == "1.0"
-        assert here.admitted.dialect_of(record.head.id, Principal("ben"), "agent", "/") is None
+        assert await here.admitted.dialect_of(record.head.id, Principal("anna"), "agent", "/") == "1.0"
+        assert await here.admitted.dialect_of(record.head.id, Principal("ben"), "agent", "/") is None
 
 
 # -- rates -------------------------------------------------------------------------------------------------------------
@@ -338,10 +338,10 @@ async def test_what_broke_is_noted_as_that() -> None:
         async def stream(self, asked: Call) -> Any:
             raise RuntimeError("secret")
 
-        def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+        async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
             return None
 
-        def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+        async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
             return None
 
     async with gate() as here:

@@ -97,7 +97,7 @@ async def test_the_status_time_of_a_list_is_the_one_the_task_shows() -> None:
     """A message to a working task does not change when its status was reached."""
     async with house() as h:
         task = await h.send()
-        assert h.store.load(task.head.id).status_ms == h.clock.ms
+        assert (await h.store.load(task.head.id)).status_ms == h.clock.ms
         assert task.status.timestamp == task.head.created_at
 
 

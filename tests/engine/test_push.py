@@ -227,7 +227,7 @@ async def test_a_webhook_that_came_with_the_first_message_belongs_to_its_task() 
     async with house(announcer=telling) as h:
         task = await h.send(push_config=at(token="t", task_id="made up"))
         assert await configs(h, task.head.id) == [(task.head.id, HOOK)]
-        kept = h.store.outbox.configs(task.head.id)
+        kept = await h.store.outbox.configs(task.head.id)
         assert (kept[0].task_id, kept[0].dialect, kept[0].token) == (task.head.id, "1.0", "t")
     assert telling.checked == [("configuration.taskPushNotificationConfig.url", HOOK)]
 
@@ -512,7 +512,7 @@ async def test_a_webhook_is_shown_with_its_settings_and_without_its_secrets() ->
             assert shown.token == "tok"
             assert not {"cred", "s3cret"} & {shown.credentials, shown.secret}
             assert shown.secret is not None  # that there is one may be said
-        assert h.store.outbox.configs(task_id)[0].secret == "s3cret"
+        assert (await h.store.outbox.configs(task_id))[0].secret == "s3cret"
         await h.ask(create(task_id, OTHER, id="b"))
         await h.ask(create(task_id, id="a"))
         again = await h.ask(GetPushConfig(task_id=task_id, id="a"))

@@ -172,7 +172,7 @@ async def test_a_cancel_that_was_asked_for_wins(url: str) -> None:
         task_id = await h.begin()
         await h.reach(task_id, S.WORKING)
         canceling = asyncio.create_task(h.cancel(task_id))
-        while not h.store.load(task_id).cancel_requested:
+        while not (await h.store.load(task_id)).cancel_requested:
             await asyncio.sleep(0)
         h.store.cut = True
         done.set()

@@ -93,7 +93,7 @@ async def test_the_task_is_written_before_the_agent_runs() -> None:
     async with house(Scripted(lambda run: look(run))) as h:
 
         async def look(run: Run) -> None:
-            seen.append(h.store.load(run.head.id))
+            seen.append(await h.store.load(run.head.id))
 
         await h.send()
         assert seen[0] is not None

@@ -327,7 +327,7 @@ async def test_what_is_published_is_in_the_store() -> None:
                 if isinstance(item, Snapshot):
                     task_id = item.record.head.id
                 else:
-                    assert h.store.head(task_id)[1] >= item.seq
+                    assert (await h.store.head(task_id))[1] >= item.seq
         chunks = [item for item in await h.log(task_id) if isinstance(item.event, ArtifactChunk)]
         assert len(chunks) == 20
         assert len(text_of(await h.get(task_id))) == 80

@@ -45,15 +45,15 @@ async def store() -> AsyncIterator[Store]:
     await opened.close()
 
 
-def log_of(store: Store) -> TaskLog:
+async def log_of(store: Store) -> TaskLog:
     """The task as it stands, as another process would read it."""
-    stored = store.load("t")
+    stored = await store.load("t")
     assert stored is not None
     return TaskLog.of(stored, store)
 
 
 async def test_writes_are_decided_one_after_the_other_upon_what_the_one_before_left(store: Store) -> None:
-    log = log_of(store)
+    log = await log_of(store)
     seen: list[int] = []
 
     def decide(log: TaskLog) -> Decision:
@@ -66,7 +66,7 @@ async def test_writes_are_decided_one_after_the_other_upon_what_the_one_before_l
 
 
 async def test_a_write_that_somebody_else_came_before_is_decided_again(store: Store) -> None:
-    mine, other = log_of(store), log_of(store)
+    mine, other = await log_of(store), await log_of(store)
     await other.append(lambda log: write(status(S.WORKING)))
     states: list[TaskState] = []
 
@@ -78,11 +78,11 @@ async def test_a_write_that_somebody_else_came_before_is_decided_again(store: St
     assert isinstance(written, Appended)
     assert states == [S.SUBMITTED, S.WORKING]
     assert (written.last_seq, mine.seq, mine.state) == (3, 3, S.WORKING)
-    assert mine.record() == log_of(store).record()
+    assert mine.record() == (await log_of(store)).record()
 
 
 async def test_an_end_that_somebody_else_wrote_is_seen_and_decided_upon(store: Store) -> None:
-    mine, other = log_of(store), log_of(store)
+    mine, other = await log_of(store), await log_of(store)
     await other.append(lambda log: write(status(S.CANCELED)))
     assert await mine.append(lambda log: None if log.terminal else write(status(S.COMPLETED))) is None
     assert mine.state is S.CANCELED
@@ -90,7 +90,7 @@ async def test_an_end_that_somebody_else_wrote_is_seen_and_decided_upon(store: S
 
 async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store: Store) -> None:
     """A run's chunks do not depend on the seq, so the store takes them; followers see all events all the same."""
-    mine, other = log_of(store), log_of(store)
+    mine, other = await log_of(store), await log_of(store)
     heard: list[str] = []
     mine.receive = lambda message: heard.append(message.text)
     mine.follow()
@@ -99,12 +99,12 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
     await mine.append(lambda log: write(chunk("b"), epoch=1))
     assert heard == ["hi"]
     assert [logged.seq for logged in mine.recent(1, 10, 1 << 20) or ()] == [2, 3, 4]
-    assert mine.record() == log_of(store).record()
+    assert mine.record() == (await log_of(store)).record()
     mine.unfollow()
 
 
 async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(store: Store) -> None:
-    mine, other = log_of(store), log_of(store)
+    mine, other = await log_of(store), await log_of(store)
     await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
     heard: list[str] = []
     mine.receive = lambda message: heard.append(message.text)
@@ -118,7 +118,7 @@ async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(
 
 
 async def test_a_run_that_has_lost_its_lease_is_told(store: Store) -> None:
-    mine, other = log_of(store), log_of(store)
+    mine, other = await log_of(store), await log_of(store)
     leased = Decision(events=(status(S.WORKING),), now_ms=1, holder="there")
     await other.append(lambda log: leased)
     with pytest.raises(Fenced):
@@ -127,7 +127,7 @@ async def test_a_run_that_has_lost_its_lease_is_told(store: Store) -> None:
 
 
 async def test_a_decision_that_raises_and_one_that_cannot_be_written_keep_nobody_waiting(store: Store) -> None:
-    log = log_of(store)
+    log = await log_of(store)
 
     def broken(log: TaskLog) -> Decision:
         raise ValueError("not like this")
@@ -146,7 +146,7 @@ async def test_a_decision_that_raises_and_one_that_cannot_be_written_keep_nobody
 
 
 async def test_nothing_is_written_during_the_turn_of_another(store: Store) -> None:
-    log = log_of(store)
+    log = await log_of(store)
     async with log.turn():
         waiting = asyncio.create_task(log.append(lambda log: write(chunk("a"), epoch=1)))
         left = asyncio.create_task(_take_turn(log))
@@ -163,9 +163,9 @@ async def _take_turn(log: TaskLog) -> None:
 
 
 async def test_a_task_that_was_swept_away_is_unknown(store: Store) -> None:
-    log = log_of(store)
+    log = await log_of(store)
     await log.append(lambda log: write(status(S.COMPLETED)))
-    fresh = log_of(store)
+    fresh = await log_of(store)
     assert await store.sweep(1 << 50, 0, 0, 0)
     with pytest.raises(Unknown):
         await fresh.append(lambda log: write(MessageReceived(said("late"), TIME)))

@@ -27,10 +27,10 @@ class Unread:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def load(self, task_id: str) -> Any:
+    async def load(self, task_id: str) -> Any:
         if self.down:
             raise StoreFull("cannot be read")
-        return self._store.load(task_id)
+        return await self._store.load(task_id)
 
 
 @asynccontextmanager
@@ -43,13 +43,13 @@ async def a_task() -> AsyncIterator[tuple[TaskLog, Unread]]:
         first = Submitted(message(), AT)
         new = NewTask(head=head, events=(first,), state=TaskState.SUBMITTED, status_ms=CLOCK.ms, holder="here")
         await store.create(new)
-        yield loaded(head.id, store), store
+        yield await loaded(head.id, store), store
     finally:
         await store.close()
 
 
-def loaded(task_id: str, store: Any) -> TaskLog:
-    stored = store.load(task_id)
+async def loaded(task_id: str, store: Any) -> TaskLog:
+    stored = await store.load(task_id)
     assert stored is not None
     return TaskLog.of(stored, store)
 
@@ -70,7 +70,7 @@ def texts(log: TaskLog) -> list[str]:
 
 async def test_a_write_that_others_preceded_lands_although_their_events_cannot_be_read() -> None:
     async with a_task() as (log, store):
-        await loaded(log.head.id, store).append(lambda other: said("theirs"))
+        await (await loaded(log.head.id, store)).append(lambda other: said("theirs"))
         store.down = True
         written = await in_time(log.append(lambda own: said("mine", epoch=1)))
         assert isinstance(written, Appended)
@@ -173,7 +173,7 @@ async def test_a_run_hears_what_others_wrote_also_from_their_snapshot() -> None:
     async with a_task() as (log, store):
         heard: list[str] = []
         log.receive = lambda message: heard.append(message.text[:5])
-        other = loaded(log.head.id, store)
+        other = await loaded(log.head.id, store)
         for text in ("large" * (SNAPSHOT_BYTES_MIN // 5 + 1), "after"):
             await other.append(lambda own, text=text: said(text))  # type: ignore[misc]
         await in_time(log.append(lambda own: said("mine")))

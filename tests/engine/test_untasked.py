@@ -38,7 +38,7 @@ async def test_a_send_is_answered_with_an_empty_task_that_is_completed() -> None
     assert isinstance(record, Record)
     assert re.fullmatch(r"null_task_[0-9a-f]{8}", record.head.id)
     assert (record.state, record.artifacts, record.head.context_id) == (TaskState.COMPLETED, (), "null-session")
-    assert UNTASKED.dialect_of(record.head.id, ANONYMOUS, "echo", "/") is None
+    assert await UNTASKED.dialect_of(record.head.id, ANONYMOUS, "echo", "/") is None
 
 
 async def test_nothing_is_ever_listed() -> None:

@@ -112,8 +112,8 @@ async def test_a_configuration_that_cannot_be_read_costs_its_own_calls_alone(
             await it.settled()
             await it.courier.drain(DEADLINE_S)
         dead = await it.dead()
-        assert it.store.outbox.configs(broken) == ()
-        assert it.store.load(broken) is not None
+        assert await it.store.outbox.configs(broken) == ()
+        assert await it.store.load(broken) is not None
     assert receiver.bodies == pieces(3)
     assert [(one.task_id, one.reason, one.url) for one in dead] == [
         (broken, "its configuration cannot be read", "")

@@ -46,7 +46,7 @@ def test_a_task_is_read_as_it_was_written(head: TaskHead, events: tuple[Event, .
     async def test(store: Store) -> None:
         new = NewTask(head=head, events=events, state=WORKING, status_ms=START_MS, holder="h1")
         await store.create(new)
-        stored = store.load(head.id)
+        stored = await store.load(head.id)
         assert stored is not None
         assert (stored.head, tuple(logged.event for logged in stored.events)) == (head, events)
         assert [logged.seq for logged in stored.events] == list(range(1, len(events) + 1))
@@ -54,7 +54,7 @@ def test_a_task_is_read_as_it_was_written(head: TaskHead, events: tuple[Event, .
         assert told == (len(events), 1, WORKING, START_MS, "h1")
         read = await store.read(head.id, 0, 1 << 20)
         assert tuple(logged.event for logged in read) == events
-        assert store.head(head.id) == (head, len(events), WORKING)
+        assert await store.head(head.id) == (head, len(events), WORKING)
         (unfinished,) = await store.unfinished()
         assert unfinished.head == head
 
@@ -69,7 +69,7 @@ def test_a_record_is_read_as_it_was_written(record: Record, state: TaskState) ->
         event = StatusChanged(state, record.status.timestamp)
         append = Append(task_id="t1", events=(event,), state=state, status_ms=START_MS, epoch=1, snapshot=record)
         await store.append(append)
-        stored = store.load("t1")
+        stored = await store.load("t1")
         assert stored is not None
         assert stored.snapshot == record
         (listed,) = await store.messages("ann", "echo", "c1", 1)
@@ -101,7 +101,7 @@ def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
         owed = replace(delivery, config_id=config.id)
         new = new_task("t1")
         await store.create(replace(new, push=Registration(config=config, host=host), deliveries=(owed,)))
-        assert store.outbox.configs("t1") == (config,)
+        assert await store.outbox.configs("t1") == (config,)
         (due,) = await store.outbox.claim(Lane.UNKNOWN, START_MS, START_MS + 1, 1, 1)
         expected = Due(
             number=due.number,
@@ -141,7 +141,7 @@ def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
 def test_a_key_is_read_as_it_was_written(key: ApiKey, signing: SigningKey) -> None:
     async def test(store: Store) -> None:
         await store.keys.add(key)
-        assert store.keys.find(key.id) == key
+        assert await store.keys.find(key.id) == key
         assert await store.keys.all() == (key,)
         assert await store.keys.signing_key(signing) == signing
         assert await store.keys.signing_key() == signing

@@ -155,7 +155,7 @@ class Authenticator:
         until_ms = now_ms + KEY_MS
         # Looked up by digest: the time taken depends on the digest, and does not reveal how much of the key was right.
         principal = self._configured.get(hashlib.sha256(secret).digest())
-        if principal is None and (key := self._key(secret, now_ms)) is not None:
+        if principal is None and (key := await self._key(secret, now_ms)) is not None:
             principal = _holder(key)
             until_ms = until_ms if key.expires_ms is None else min(until_ms, key.expires_ms)
         if principal is None and name == AUTHORIZATION and self._tokens is not None and secret.count(b".") == 2:
@@ -165,13 +165,13 @@ class Authenticator:
         seen.put(raw, principal, now_ms, until_ms)
         return principal
 
-    def _key(self, secret: bytes, now_ms: int) -> ApiKey | None:
+    async def _key(self, secret: bytes, now_ms: int) -> ApiKey | None:
         """The stored key with this secret, if it is active now."""
         text = secret.decode("latin-1")
         if self._keys is None or (key_id := id_of(text)) is None:
             return None
         try:
-            key = self._keys.find(key_id)
+            key = await self._keys.find(key_id)
         except StoreError as error:
             raise Unavailable(NO_LOOK_UP) from error
         if key is None or not matches(text, key.digest) or key_state(key, now_ms) != "active":

@@ -66,7 +66,9 @@ def version(request: Request) -> str | None:
     return named
 
 
-def call_of(request: Request, operation: Operation, dialect: Dialect, reception: Reception, handler: Handler) -> Call:
+async def call_of(
+    request: Request, operation: Operation, dialect: Dialect, reception: Reception, handler: Handler
+) -> Call:
     """Make a call of the operation.
 
     Raises Unauthorized or Forbidden for an agent that the caller may not use, AgentNotFound or InvalidParams for a
@@ -76,7 +78,7 @@ def call_of(request: Request, operation: Operation, dialect: Dialect, reception:
     malformed `Last-Event-ID`.
     """
     profiles, limits = reception.profiles, reception.limits
-    agent = _resolve_agent(request, operation, profiles, handler)
+    agent = await _resolve_agent(request, operation, profiles, handler)
     reception.callers.admit(request, agent)
     if dialect.name in VERSIONS and dialect.name not in profiles[agent].versions:
         raise VersionNotSupported(dialect.name, profiles[agent].versions)
@@ -147,7 +149,9 @@ def _traceparent(request: Request) -> str | None:
     return sent if sent is not None and TRACEPARENT.fullmatch(sent) else None
 
 
-def _resolve_agent(request: Request, operation: Operation, profiles: Mapping[str, Profile], handler: Handler) -> str:
+async def _resolve_agent(
+    request: Request, operation: Operation, profiles: Mapping[str, Profile], handler: Handler
+) -> str:
     route, tenant = request.route, operation.tenant
     if tenant == route.agent:
         return route.agent
@@ -160,13 +164,13 @@ def _resolve_agent(request: Request, operation: Operation, profiles: Mapping[str
     if route.mount not in WHOLE or len(profiles) == 1:
         return route.agent
     if task_id := task_id_of(operation):
-        return whose(request, task_id, handler)
+        return await whose(request, task_id, handler)
     if isinstance(operation, SendMessage) and operation.skill is not None:
         return _resolve_skill(operation.skill, route.agent, request.principal, profiles)
     return route.agent
 
 
-def whose(request: Request, task_id: str, handler: Handler) -> str:
+async def whose(request: Request, task_id: str, handler: Handler) -> str:
     """The agent for a call about a task, if the call names no tenant.
 
     At a mount whose path names no agent, this is the agent that owns the task, if this caller made the task there. A
@@ -174,7 +178,7 @@ def whose(request: Request, task_id: str, handler: Handler) -> str:
     """
     agent, mount = None, request.route.mount
     if mount in WHOLE:
-        agent = handler.agent_of(task_id, request.principal, mount)
+        agent = await handler.agent_of(task_id, request.principal, mount)
     return agent or request.route.agent
 
 

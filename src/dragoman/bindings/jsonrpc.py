@@ -39,7 +39,7 @@ class JsonRpc:
         else:
             rpc, found = await decode_body(request, limits, partial(_open_envelope, request, body, limits))
         del body
-        dialect = request.dialect = self._resolve_dialect(request, found)
+        dialect = request.dialect = await self._resolve_dialect(request, found)
         if request.route.agent not in reception.profiles:
             raise AgentNotFound(request.route.agent)
         if request.size < LARGE_BYTES:
@@ -47,7 +47,7 @@ class JsonRpc:
         else:
             decoding = partial(dialect.decode, rpc.method, rpc.params)
             operation = await decode_body(request, limits, partial(checked, decoding, limits))
-        call = call_of(request, operation, dialect, reception, self._handler)
+        call = await call_of(request, operation, dialect, reception, self._handler)
         more = activated(request, call, dialect, reception)
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)
@@ -73,13 +73,13 @@ class JsonRpc:
 
         return await compose(request, self._reception.limits, result, encode)
 
-    def _resolve_dialect(self, request: Request, found: Dialect | resolve.ByTask) -> Dialect:
+    async def _resolve_dialect(self, request: Request, found: Dialect | resolve.ByTask) -> Dialect:
         route = request.route
         if isinstance(found, Dialect):
             return found
-        agent = whose(request, found.id, self._handler)
+        agent = await whose(request, found.id, self._handler)
         self._reception.callers.admit(request, agent)  # strangers must not learn the dialect of a task
-        made = self._handler.dialect_of(found.id, request.principal, agent, route.mount)
+        made = await self._handler.dialect_of(found.id, request.principal, agent, route.mount)
         return found.stored.get(made or "", found.otherwise)
 
     def refuse(self, request: Request, error: A2AError) -> Answer:

@@ -195,7 +195,7 @@ class Mcp:
             return
         call.canceled = True
         try:
-            await self._handler.call(self._call_of(request, CancelTask(id=call.task_id, tenant=call.agent)))
+            await self._handler.call(await self._call_of(request, CancelTask(id=call.task_id, tenant=call.agent)))
         except InternalError:
             raise
         except A2AError:
@@ -214,14 +214,14 @@ class Mcp:
             for call in self._underway.of_task(place, task_id):
                 call.declined()
             return
-        agent = self._handler.agent_of(task_id, request.principal, "/")
+        agent = await self._handler.agent_of(task_id, request.principal, "/")
         if agent is None:
             return
         message = serve_arguments.answer(reply.text, task_id, said.id)
         check_parts(message, self._reception.limits.max_parts, self._reception.limits.max_text)
         send = SendMessage(message=message, return_immediately=True, tenant=agent)
         try:
-            await self._handler.call(replace(self._call_of(request, send), idempotency_key=said.id))
+            await self._handler.call(replace(await self._call_of(request, send), idempotency_key=said.id))
         except (AgentNotFound, TaskNotFound, UnsupportedOperation) as error:
             log.info("an answer came too late: %s", error.message)
 
@@ -265,7 +265,7 @@ class Mcp:
             skill = tool.skill.id if tool.skill is not None else None
             send = StreamMessage if streams else SendMessage
             operation = send(message=wants.message, skill=skill, tenant=tool.agent)
-        call = self._call_of(request, operation)
+        call = await self._call_of(request, operation)
         if call.traceparent is None and asked.traceparent is not None and TRACEPARENT.fullmatch(asked.traceparent):
             call = replace(call, traceparent=asked.traceparent)
         if not streams:
@@ -320,8 +320,8 @@ class Mcp:
         further = Subscribe(id=task_id, tenant=call.agent)
         return await self._handler.stream(replace(call, operation=further, after=str(seq), idempotency_key=None))
 
-    def _call_of(self, request: Request, operation: SendMessage | Subscribe | CancelTask | GetTask) -> Call:
-        return replace(call_of(request, operation, DIALECT, self._reception, self._handler), after=None)
+    async def _call_of(self, request: Request, operation: SendMessage | Subscribe | CancelTask | GetTask) -> Call:
+        return replace(await call_of(request, operation, DIALECT, self._reception, self._handler), after=None)
 
 
 def _decode(request: Request, body: bytes, limits: Limits) -> serve.Said:

@@ -87,7 +87,7 @@ class OpenAi:
         chat = await decode_body(request, limits, decoding)
         del decoding
         send = chat.send if chat.send.tenant else replace(chat.send, tenant=self._default)
-        call = replace(call_of(request, send, DIALECT, self._reception, self._handler), after=None)
+        call = replace(await call_of(request, send, DIALECT, self._reception, self._handler), after=None)
         if chat.streams:
             stream = await self._handler.stream(call)
             completion = Completion(stream, call.agent, self._clock, tells_usage=chat.tells_usage)

@@ -45,7 +45,7 @@ class Rest:
             decoding = partial(_decode, dialect, rest, limits)
             operation = await decode_body(request, limits, partial(checked, decoding, limits))
         del rest
-        call = call_of(request, operation, dialect, reception, self._handler)
+        call = await call_of(request, operation, dialect, reception, self._handler)
         more = activated(request, call, dialect, reception)
         if isinstance(operation, StreamMessage | Subscribe):
             stream = await self._handler.stream(call)

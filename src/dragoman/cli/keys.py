@@ -158,7 +158,7 @@ async def _revoke(store: "Store", key_id: str) -> "tuple[ApiKey | None, bool]":
     """Revoke a key. Returns the key, if there is one, and whether this call revoked it."""
     from dragoman.model.ids import SystemClock
 
-    key, now_ms = store.keys.find(key_id), SystemClock().now_ms()
+    key, now_ms = await store.keys.find(key_id), SystemClock().now_ms()
     if key is None or not await store.keys.revoke(key_id, now_ms):
         return key, False
     await store.audit.write([_audit_entry("keys.revoke", key_id, now_ms)])

@@ -7,7 +7,6 @@ than its deadline, even when the run that passed its question on is gone.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from functools import partial
 
 from msgspec.structs import replace
 
@@ -279,7 +278,7 @@ class Delegations:
             try:
                 task = self._tasks.being_made(task_id)
                 if task is None:
-                    return self._tasks.pin_known(task_id)
+                    return await self._tasks.pin_known(task_id)
                 await task.wait_until(loop, loop.time() + self._retry_s)
             except StoreError:
                 await asyncio.sleep(self._retry_s)
@@ -303,16 +302,16 @@ class Delegations:
 
     async def _let_go(self, parent: TaskLog) -> None:
         ids = parent.children
-        await asyncio.gather(*map(self._end_child, self._find_children(parent.head.id) if ids is None else ids))
+        await asyncio.gather(*map(self._end_child, await self._find_children(parent.head.id) if ids is None else ids))
 
-    def _find_children(self, parent_id: str) -> list[str]:
+    async def _find_children(self, parent_id: str) -> list[str]:
         """Return the ids of the tasks that a task delegated, also those made by an earlier process."""
         ids: list[str] = []
         number = absent = 0
         while absent < ABSENT_MAX:
             number += 1
             child_id = child_of(parent_id, number)
-            if self._store.head(child_id) is None:
+            if await self._store.head(child_id) is None:
                 absent += 1
             else:
                 ids.append(child_id)
@@ -331,14 +330,13 @@ class Delegations:
 
     # -- while a child waits for an answer -----------------------------------------------------------------------------
 
-    def left(self, waiting: Iterable[TaskHead]) -> None:
+    async def left(self, waiting: Iterable[TaskHead]) -> None:
         """Watch the delegated tasks that an earlier process left waiting for an answer. Raises StoreError."""
         for head in waiting:
-            if not self._tasks.orphaned(head):
+            if not await self._tasks.orphaned(head):
                 self.asks(head)
-            elif (child := self._tasks.pin_known(head.id)) is not None:
-                self._supervisor.errand(child, partial(self._cancel, child))
-                self._tasks.unpin(child)
+            else:
+                self._supervisor.errand_on(head.id, self._cancel)
 
     def asks(self, head: TaskHead) -> None:
         """Start the timer of a task that waits for an answer from now on, until its deadline."""
@@ -353,15 +351,8 @@ class Delegations:
             timer.cancel()
 
     def _expire(self, head: TaskHead) -> None:
-        try:
-            child = self._tasks.pin_known(head.id)
-        except StoreError:
-            self._timers[head.id] = self._supervisor.loop.call_later(self._retry_s, self._expire, head)
-            return
         self._timers.pop(head.id, None)
-        if child is not None:
-            self._supervisor.errand(child, partial(self._out_of_time, child))
-            self._tasks.unpin(child)
+        self._supervisor.errand_on(head.id, self._out_of_time)
 
     async def _out_of_time(self, child: TaskLog) -> None:
         """Cancel a task that still waits, and let its parent go on. The parent's run cancels a task that works."""

@@ -136,7 +136,7 @@ class Engine:
         """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on."""
         self._supervisor.begin(group)
         await self._supervisor.recover(await self._store.unfinished())
-        self._delegations.left(await self._store.asking())
+        await self._delegations.left(await self._store.asking())
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
@@ -238,10 +238,10 @@ class Engine:
         except StoreError as error:
             raise _unavailable(error) from error
 
-    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """The dialect of a task that the principal made: see `engine.handler.Handler.dialect_of`."""
         try:
-            found = self._store.head(task_id)
+            found = await self._store.head(task_id)
         except StoreError as error:
             raise _unavailable(error) from error
         if found is None:
@@ -249,10 +249,10 @@ class Engine:
         head = found[0]
         return head.dialect if (head.owner, head.agent, head.mount) == (principal.id, agent, mount) else None
 
-    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         """The agent that owns a task sent to the root mount: see `engine.handler.Handler.agent_of`."""
         try:
-            found = self._store.head(task_id)
+            found = await self._store.head(task_id)
         except StoreError as error:
             raise _unavailable(error) from error
         if found is None:
@@ -326,7 +326,7 @@ class Engine:
     # -- CancelTask (A2A 1.0 §3.1.5) -----------------------------------------------------------------------------------
 
     async def _cancel(self, call: Call, task_id: str) -> Record:
-        task, manners = self._tasks.pin(call, task_id), call.manners
+        task, manners = await self._tasks.pin(call, task_id), call.manners
         try:
             canceled_before = task.state is TaskState.CANCELED
             if not task.terminal:
@@ -347,9 +347,9 @@ class Engine:
         if not isinstance(runner, Reported):
             runner = self._leaving.get(call.agent, runner)
         if not isinstance(runner, Reported):
-            self._tasks.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
+            await self._tasks.find(call, report.id)  # only the owner of a task learns that it cannot be reported on
             raise UnsupportedOperation(f"{call.agent} is not a worker: only workers' tasks end from outside")
-        task = self._tasks.pin_reported(call, report.id)
+        task = await self._tasks.pin_reported(call, report.id)
         try:
             if task.terminal:
                 fits = policy.repeats(await self._files.record(task.record()), report)

@@ -78,10 +78,10 @@ class Handler(Protocol):
         """Open the stream of a StreamMessage or Subscribe. Raises A2AError and nothing else."""
         ...
 
-    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """The dialect in which `principal` made this task of `agent` through `mount`; None if it did not make it."""
         ...
 
-    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         """The agent of a task that `principal` made through `mount`; None if it did not, or may not use the agent."""
         ...

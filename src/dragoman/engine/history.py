@@ -26,7 +26,7 @@ class History:
 
     async def references(self, head: TaskHead, task_ids: Sequence[str]) -> tuple[Record, ...]:
         """The named tasks that exist and are the owner's, in the order named (A2A 1.0 §3.4.2)."""
-        found = (self._store.load(task_id) for task_id in task_ids)
+        found = [await self._store.load(task_id) for task_id in task_ids]
         records = tuple(
             fold(stored.head, stored.snapshot, stored.events)
             for stored in found

@@ -157,7 +157,7 @@ class Intake:
         large = files.large(send.message.parts)
         if large and dedupe is not None:
             repeat = await self._store.recall(dedupe.key)
-            taken = None if repeat is None else self._repeated(call, repeat, dedupe)
+            taken = None if repeat is None else await self._repeated(call, repeat, dedupe)
             if taken is not None:
                 return taken
         head, message = self._head(call, send, now_ms, origin)
@@ -175,7 +175,7 @@ class Intake:
         )
         if send.push_config is not None and self._webhooks is not None:
             if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:
-                if (taken := self._repeated(call, repeat, dedupe)) is not None:
+                if (taken := await self._repeated(call, repeat, dedupe)) is not None:
                     return taken
                 new = replace(new, dedupe=self._instead(call, repeat, dedupe))
             place = f"{call.manners.webhook}."
@@ -187,7 +187,7 @@ class Intake:
             written = await self._create(runner, task, new, message)
             while isinstance(written, Repeat):
                 assert dedupe is not None  # a call without a key is never a repeat
-                if (taken := self._repeated(call, written, dedupe)) is not None:
+                if (taken := await self._repeated(call, written, dedupe)) is not None:
                     return taken
                 another = replace(new, dedupe=self._instead(call, written, dedupe))
                 written = await self._create(runner, task, another, message)
@@ -204,11 +204,11 @@ class Intake:
             return policy.dedupe(call, send, expires_ms)
         return await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
 
-    def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
+    async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
         """The task that the same call made before; None if that was another call, or was refused."""
         if repeat.task_id is None or not self._same(call, repeat, dedupe):
             return None
-        task = self._tasks.pin(call, repeat.task_id)
+        task = await self._tasks.pin(call, repeat.task_id)
         if task.terminal and refusal_of(task.record()) is not None:
             self._tasks.unpin(task)
             return None
@@ -231,7 +231,7 @@ class Intake:
             return False
         if repeat.task_id is None or repeat.digest != dedupe.digest:
             return True
-        if (taken := self._repeated(call, repeat, dedupe)) is None:
+        if (taken := await self._repeated(call, repeat, dedupe)) is None:
             return False
         self._tasks.unpin(taken.task)
         return True
@@ -297,7 +297,7 @@ class Intake:
         self, runner: Runner, call: Call, send: SendMessage, task_id: str, dedupe: Dedupe | None
     ) -> Taken:
         """Write the message to the task it names (A2A 1.0 §3.4.2)."""
-        task = self._tasks.pin(call, task_id)
+        task = await self._tasks.pin(call, task_id)
         try:
             context_id = task.head.context_id
             if send.message.context_id and send.message.context_id != context_id:

@@ -111,7 +111,7 @@ class Tail:
                 self.retry = True
                 break
             if not await self._wait(wait_s):
-                if self._swept():
+                if await self._swept():
                     break
                 return ()
         self.close()
@@ -137,12 +137,12 @@ class Tail:
             self._after = batch[-1].seq
         return batch
 
-    def _swept(self) -> bool:
+    async def _swept(self) -> bool:
         """Whether the task has been deleted, because it waited too long for its caller."""
         if self._task.state not in INTERRUPTED:
             return False
         try:
-            return self._store.head(self._task.head.id) is None
+            return await self._store.head(self._task.head.id) is None
         except StoreError:
             return False  # unknown now; the next call asks again
 
@@ -252,7 +252,7 @@ class Tails:
 
     async def of_task(self, call: Call, task_id: str) -> Tail:
         """Open a subscription (A2A 1.0 §3.1.6). Raises A2AError or StoreError."""
-        task = self._tasks.pin(call, task_id)
+        task = await self._tasks.pin(call, task_id)
         ends = not call.manners.subscribed_until_terminal
         try:
             if call.after is not None:

@@ -7,6 +7,7 @@ that does not stop is left behind, and its later writes are refused (invariant 5
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from functools import partial
 
 from dragoman.engine.api import Outreaching, Runner
 from dragoman.engine.files import Files
@@ -375,6 +376,31 @@ class Supervisor:
         if not self._over:
             self._spawn(task, errand)
 
+    def errand_on(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
+        """As `errand`, for a task that is loaded first. Does nothing if there is no such task."""
+        if self._over:
+            return
+        if self._group is None:
+            raise RuntimeError("the engine has not been started")
+        asyncio_task = self._group.create_task(self._load_for(task_id, errand))
+        self._active.add(asyncio_task)
+        asyncio_task.add_done_callback(self._active.discard)
+
+    async def _load_for(self, task_id: str, errand: Callable[[TaskLog], Awaitable[None]]) -> None:
+        while True:
+            try:
+                task = await self._tasks.pin_known(task_id)
+            except StoreError:
+                await asyncio.sleep(self._settings.retry_s)
+                continue
+            except Exception:  # it would end the group, and the server with it
+                log.exception("task %s cannot be read", task_id)
+                return
+            if task is not None:
+                self.errand(task, partial(errand, task))
+                self._tasks.unpin(task)
+            return
+
     def _spawn(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         if self._group is None:
             raise RuntimeError("the engine has not been started")
@@ -421,10 +447,10 @@ class Supervisor:
         await asyncio.gather(*(self._recover(stored) for stored in unfinished))  # in as few commits as possible
 
     async def _recover(self, stored: Stored) -> None:
-        task = self._tasks.pin_stored(stored)
+        task = await self._tasks.pin_stored(stored)
         try:
             runner = self.runners.get(stored.head.agent)
-            if stored.cancel_requested or self._tasks.orphaned(stored.head):
+            if stored.cancel_requested or await self._tasks.orphaned(stored.head):
                 await self.end(task, TaskState.CANCELED)
                 self._tell_runner(task)
             elif runner is not None and (runner.restartable or stored.epoch == 0):

@@ -5,9 +5,9 @@ under way at a time, and each is decided on the prefix that the write before it 
 """
 
 import logging
-from asyncio import AbstractEventLoop, Future, TimerHandle, get_running_loop
+from asyncio import AbstractEventLoop, Future, Task, TimerHandle, get_running_loop
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 
 from msgspec import Struct
@@ -96,6 +96,7 @@ class TaskLog:
         "_bytes_at_snapshot",
         "_fold",
         "_log_bytes",
+        "_reading",
         "_recent",
         "_store",
         "_waiting",
@@ -144,6 +145,7 @@ class TaskLog:
         self._waiting: dict[Future[None], None] = {}
         self._writes: deque[Callable[[], None]] = deque()
         self._writing = False
+        self._reading: Task[None] | None = None
 
     @classmethod
     def of(cls, stored: Stored, store: Store) -> "TaskLog":
@@ -264,6 +266,7 @@ class TaskLog:
     def _decide(self, decide: Decide, landed: Landed) -> None:
         """Begin a write; it is over at once if nothing is to be written."""
         self._writing = True
+        seq = self.seq
         try:
             begun = self._begin(decide(self))
         except Exception as refusal:  # noqa: BLE001  any error goes to the one who asked for the write
@@ -273,7 +276,7 @@ class TaskLog:
             self._land(None, landed)
             return
         append, written = begun
-        written.add_done_callback(lambda done: self._committed(done, append, decide, landed))
+        written.add_done_callback(lambda done: self._committed(done, append, seq, decide, landed))
 
     def _begin(self, decision: Decision | None) -> "tuple[Append, Future[Appended | Repeat]] | None":
         if decision is None:
@@ -318,37 +321,72 @@ class TaskLog:
         audience = self.audience
         return append if audience is None else audience.told(self.head, self._fold, append)
 
-    def _committed(self, done: "Future[Appended | Repeat]", append: Append, decide: Decide, landed: Landed) -> None:
+    def _committed(
+        self, done: "Future[Appended | Repeat]", append: Append, seq: int, decide: Decide, landed: Landed
+    ) -> None:
+        """Take in the outcome of a write that was decided upon `seq`."""
         outcome: Outcome = done.exception() or done.result()
-        if isinstance(outcome, Moved | Ended) and (outcome := self._refresh_after(outcome)) is None:
-            self._decide(decide, landed)  # somebody else wrote to the task first; the turn is kept
-        else:
-            if isinstance(outcome, Appended):
-                self._take_in(append, outcome)
-            else:
+        if isinstance(outcome, Appended):
+            try:
+                if self.audience is not None:
+                    self.audience.committed(append)
+                if self._follows(append.events, outcome):
+                    self.publish(append.events, outcome, append.status_ms, append.snapshot)
+                else:
+                    self._read(self._fill_gap(outcome, landed))
+                    return
+            except Exception:
+                logger.exception("task %s: what was written cannot be taken in", self.head.id)
                 self.wake()
+        elif isinstance(outcome, Moved | Ended):
+            self._read(self._decide_again(outcome, seq, decide, landed))
+            return
+        else:
+            self.wake()
+        self._land(outcome, landed)
+        self._next()
+
+    def _read(self, reading: Coroutine[None, None, None]) -> None:
+        """Read what others wrote, as a step of the write under way, which keeps its turn."""
+        self._reading = get_running_loop().create_task(reading)
+
+    async def _fill_gap(self, written: Appended, landed: Landed) -> None:
+        """A run may write after events of others; followers need those too. The prefix stays short if this fails."""
+        try:
+            await self.refresh()
+        except Exception:
+            logger.exception("task %s: what was written cannot be taken in", self.head.id)
+            self.wake()
+        self._land(written, landed)
+        self._next()
+
+    async def _decide_again(self, refused: Refused, seq: int, decide: Decide, landed: Landed) -> None:
+        """Somebody else wrote to the task after `seq`: read that, and let the write be decided again."""
+        outcome: BaseException = refused
+        try:
+            await self.refresh()
+        except Exception as error:  # noqa: BLE001  any error goes to the one who asked for the write
+            outcome = error
+        if self.seq > seq:
+            self._decide(decide, landed)
+        else:
+            self.wake()
             self._land(outcome, landed)
         if not self._writing:
             self._next()
 
-    def _take_in(self, append: Append, written: Appended) -> None:
-        """Publish what was committed. If that goes wrong the prefix stays short, and the next write finds out."""
-        try:
-            if self.audience is not None:
-                self.audience.committed(append)
-            self.publish(append.events, written, append.status_ms, append.snapshot)
-        except Exception:
-            logger.exception("task %s: what was written cannot be taken in", self.head.id)
-            self.wake()
+    def _follows(self, events: Sequence[Event], written: Appended) -> bool:
+        """Whether events that were written follow the prefix without a gap."""
+        return written.last_seq - len(events) == self.seq
 
     def publish(
         self, events: Sequence[Event], written: Appended, status_ms: int, snapshot: Record | None = None
     ) -> None:
-        """Add committed events to the prefix, and wake all waiters. `snapshot` is the record after them, if known."""
+        """Add committed events that follow the prefix to it, and wake all waiters.
+
+        `snapshot` is the record after them, if known.
+        """
         first = written.last_seq - len(events) + 1
-        if first != self.seq + 1 and self.seq:  # a run may write after events of others; followers need those too
-            self.refresh()
-            return
         self.epoch = written.epoch
         self.status_ms = status_ms
         self._log_bytes += written.log_bytes
@@ -381,9 +419,9 @@ class TaskLog:
 
     # -- what others wrote -------------------------------------------------------------------------------------------
 
-    def refresh(self) -> bool:
+    async def refresh(self) -> bool:
         """Read what the store has beyond the prefix. Returns False if that is nothing. Raises StoreError or Unknown."""
-        stored = self._store.load(self.head.id)
+        stored = await self._store.load(self.head.id)
         if stored is None:
             raise Unknown(self.head.id)
         before = self.seq
@@ -404,13 +442,6 @@ class TaskLog:
             self.ended(self, StatusChanged(status.state, status.timestamp, duration_ms=self._fold.duration_ms))
         self.wake()
         return True
-
-    def _refresh_after(self, moved: Refused) -> "BaseException | None":
-        """Refresh after a refusal. Returns the outcome of the write, or None if it is to be decided again."""
-        try:
-            return None if self.refresh() else moved
-        except (StoreError, Unknown) as error:
-            return error
 
     # -- following ---------------------------------------------------------------------------------------------------
 

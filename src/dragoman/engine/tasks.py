@@ -17,7 +17,7 @@ from dragoman.model.task import TERMINAL, Record, TaskHead
 from dragoman.store.api import ListQuery, Store, Stored
 
 LARGE_BYTES = 1 << 20
-"""A task of this size or more is read off the loop: reading it takes 3 ms and more."""
+"""An answer about a task of this size or more needs room before the task is read."""
 
 
 class Tasks:
@@ -61,12 +61,12 @@ class Tasks:
             self._observer.ended(task.head.agent, SPELLED[event.state], event.duration_ms or 0)
         self.on_end(task)
 
-    def find(self, call: Call, task_id: str) -> TaskLog:
+    async def find(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's."""
-        self._check(call, task_id)
-        return self._load(task_id)
+        await self._check(call, task_id)
+        return await self._load(task_id)
 
-    def _check(self, call: Call, task_id: str) -> None:
+    async def _check(self, call: Call, task_id: str) -> None:
         """Raises TaskNotFound for a task that is not the caller's.
 
         It reads no more of a foreign task than of a missing one, so that the time taken does not reveal its size.
@@ -74,60 +74,54 @@ class Tasks:
         task = self._logs.get(task_id)
         if task is not None:
             head = task.head
-        elif (found := self._store.head(task_id)) is None:
+        elif (found := await self._store.head(task_id)) is None:
             raise TaskNotFound(task_id)
         else:
             head = found[0]
         if not _may_see(call, head):
             raise TaskNotFound(task_id)
 
-    def _load(self, task_id: str) -> TaskLog:
+    async def _load(self, task_id: str) -> TaskLog:
         task = self._logs.get(task_id)
-        if task is None or not task.seq:
-            stored = self._store.load(task_id)
-            if stored is None:
-                raise TaskNotFound(task_id)
-            if task is None:
-                task = self._build(stored)
-            else:  # the task is committed, as a list has shown the caller, but its maker has not heard of that yet
-                task.created(stored)
-        return task
+        if task is not None and task.seq:
+            return task
+        stored = await self._store.load(task_id)
+        if stored is None:
+            raise TaskNotFound(task_id)
+        return await self._of_stored(stored)
 
-    def pin_stored(self, stored: Stored) -> TaskLog:
+    async def pin_stored(self, stored: Stored) -> TaskLog:
         """As `pin`, for a task as the store has just given it."""
-        return self._hold(self._build(stored))
+        return self._hold(await self._of_stored(stored))
 
-    def _build(self, stored: Stored) -> TaskLog:
-        """Build the log of a task from what the store has, with its webhooks."""
-        task = TaskLog.of(stored, self._store)
-        if stored.pushed and self._announcer is not None and self._pushes(stored.head.agent):
-            configs = self._store.outbox.configs(stored.head.id)
-            task.audience = Audience(self._announcer, configs, task.joined_artifacts)
+    async def _of_stored(self, stored: Stored) -> TaskLog:
+        """The log of a task that was read from the store: the one in memory, or else a new one with its webhooks."""
+        announcer, configs = self._announcer, None
+        if stored.pushed and announcer is not None and self._pushes(stored.head.agent):
+            configs = await self._store.outbox.configs(stored.head.id)
+        task = self._logs.get(stored.head.id)  # looked up after the last wait, since another caller may have added it
+        if task is None:
+            task = TaskLog.of(stored, self._store)
+            if announcer is not None and configs is not None:
+                task.audience = Audience(announcer, configs, task.joined_artifacts)
+        elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
+            task.created(stored)
         return task
-
-    def record(self, call: Call, task_id: str) -> Record:
-        """The caller's task as it stands. Raises TaskNotFound like `find`. Does not fold a task at its snapshot."""
-        self._check(call, task_id)
-        if task_id not in self._logs:
-            stored = self._store.load(task_id)
-            if stored is None:
-                raise TaskNotFound(task_id)
-            if stored.snapshot is not None and not stored.events:
-                return stored.snapshot
-        return self._load(task_id).record()
 
     async def read_record(self, call: Call, task_id: str) -> Record:
-        """As `record`, without blocking the loop for a large task that is not in memory.
+        """The caller's task as it stands. Does not fold a task at its snapshot.
 
-        Also raises the errors of `Call.room`.
+        Raises TaskNotFound like `find`, and the errors of `Call.room` for a large task that is not in memory.
         """
-        size = 0 if task_id in self._logs else self._store.size(task_id)
-        if size < LARGE_BYTES:
-            return self.record(call, task_id)
-        self._check(call, task_id)
-        if call.room is not None:
-            call.room(size)
-        stored = await self._store.load_apart(task_id)
+        await self._check(call, task_id)
+        if call.room is not None and task_id not in self._logs:
+            size = await self._store.size(task_id)
+            if size >= LARGE_BYTES:
+                call.room(size)
+        task = self._logs.get(task_id)
+        if task is not None and task.seq:
+            return task.record()
+        stored = await self._store.load(task_id)
         if stored is None:
             raise TaskNotFound(task_id)
         task = self._logs.get(task_id)
@@ -167,15 +161,15 @@ class Tasks:
             cut=listed.more and len(listed.tasks) < listing.page_size,
         )
 
-    def pin(self, call: Call, task_id: str) -> TaskLog:
+    async def pin(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, kept in memory until `unpin`. Raises TaskNotFound like `find`."""
-        return self._hold(self.find(call, task_id))
+        return self._hold(await self.find(call, task_id))
 
-    def pin_reported(self, call: Call, task_id: str) -> TaskLog:
+    async def pin_reported(self, call: Call, task_id: str) -> TaskLog:
         """As `pin`, for a worker of the agent, whoever owns the task. Raises Forbidden for any other caller."""
         if not call.principal.works_for(call.agent):
             raise Forbidden(f"only workers of {call.agent} may report on its tasks: use a key of the role agent")
-        task = self._load(task_id)
+        task = await self._load(task_id)
         if task.head.agent != call.agent:
             raise TaskNotFound(task_id)
         return self._hold(task)
@@ -185,10 +179,10 @@ class Tasks:
         task = self._logs.get(task_id)
         return task if task is not None and not task.seq else None
 
-    def pin_known(self, task_id: str) -> TaskLog | None:
+    async def pin_known(self, task_id: str) -> TaskLog | None:
         """As `pin`, for the server itself, whoever owns the task; None if there is none."""
         try:
-            return self._hold(self._load(task_id))
+            return self._hold(await self._load(task_id))
         except TaskNotFound:
             return None
 
@@ -209,11 +203,11 @@ class Tasks:
         if free and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
 
-    def orphaned(self, head: TaskHead) -> bool:
+    async def orphaned(self, head: TaskHead) -> bool:
         """Whether the task was delegated by a task that has ended or is gone. Raises StoreError."""
         if head.parent is None or head.detached:
             return False
-        parent = self._store.head(head.parent)
+        parent = await self._store.head(head.parent)
         return parent is None or parent[2] in TERMINAL
 
 

@@ -53,11 +53,11 @@ class Webhooks:
             case CreatePushConfig(config=config):
                 return shown(await self._create(call, config))
             case GetPushConfig(task_id=task_id, id=config_id):
-                return self._get(call, task_id, config_id)
+                return await self._get(call, task_id, config_id)
             case ListPushConfigs(task_id=task_id, page_token=token):
                 if token:
                     raise InvalidParams("pageToken", "not one that this server gave: leave it out, all are on one page")
-                return tuple(shown(config) for config in self._configs(call, task_id))
+                return tuple(shown(config) for config in await self._configs(call, task_id))
             case DeletePushConfig(task_id=task_id, id=config_id):
                 await self._delete(call, task_id, config_id)
                 return None
@@ -82,7 +82,7 @@ class Webhooks:
         return task.audience
 
     async def _create(self, call: Call, config: PushConfig) -> PushConfig:
-        task = self._tasks.pin(call, config.task_id)
+        task = await self._tasks.pin(call, config.task_id)
         try:
             registration = await self.registration(call, config, task.head.id, "")
             async with task.turn():
@@ -113,13 +113,13 @@ class Webhooks:
             await asyncio.wait((written,))  # the webhooks of later events depend on it
             raise
 
-    def _configs(self, call: Call, task_id: str) -> tuple[PushConfig, ...]:
-        self._tasks.find(call, task_id)
-        return self._store.outbox.configs(task_id)
+    async def _configs(self, call: Call, task_id: str) -> tuple[PushConfig, ...]:
+        await self._tasks.find(call, task_id)
+        return await self._store.outbox.configs(task_id)
 
-    def _get(self, call: Call, task_id: str, config_id: str) -> PushConfig | None:
+    async def _get(self, call: Call, task_id: str, config_id: str) -> PushConfig | None:
         """The configuration with this id, or the oldest where the caller may leave the id out."""
-        for config in self._configs(call, task_id):
+        for config in await self._configs(call, task_id):
             if config_id in ("", config.id):
                 return shown(config)
         if call.manners.absent_webhook_is_none:
@@ -128,9 +128,9 @@ class Webhooks:
 
     async def _delete(self, call: Call, task_id: str, config_id: str) -> None:
         """Delete the configuration, or all where the caller may leave the id out. Idempotent (A2A 1.0 §3.1.10)."""
-        task = self._tasks.pin(call, task_id)
+        task = await self._tasks.pin(call, task_id)
         try:
-            for config in self._store.outbox.configs(task_id):
+            for config in await self._store.outbox.configs(task_id):
                 if config_id in ("", config.id):
                     audience = task.audience
                     told = () if audience is None else tuple(each for each in audience.configs if each.id == config.id)

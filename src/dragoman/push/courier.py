@@ -279,7 +279,7 @@ class Courier:
             for following in due.behind:
                 if self._stopping or done[-1].outcome != "delivered" or loop.time() > until_s:
                     break
-                if not self._is_pending(following):
+                if not await self._is_pending(following):
                     break
                 done.append(await self._caller.called(following, host, self._settings.attempt_s))
         finally:
@@ -296,10 +296,10 @@ class Courier:
         if done[-1].reached:
             self._ask(Lane.HEALTHY)
 
-    def _is_pending(self, following: Due) -> bool:
+    async def _is_pending(self, following: Due) -> bool:
         """Whether a delivery is still pending. If the store fails, it waits for a claim of its own."""
         try:
-            return self._outbox.owes(following)
+            return await self._outbox.owes(following)
         except StoreError as error:
             log.warning("webhook call %d waits because the store fails: %s", following.number, error)
             return False

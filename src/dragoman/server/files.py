@@ -102,7 +102,7 @@ async def sweep_once(blobs: BlobStore, store: Store, before_ms: int) -> int:
     gone = looked = 0
     async for task_id in blobs.tasks(before_ms):
         looked += 1
-        if store.head(task_id) is None:
+        if await store.head(task_id) is None:
             try:
                 await blobs.delete(task_id)
             except StoreError as error:

@@ -248,20 +248,16 @@ class Store(Protocol):
         """The earlier call with this dedupe key; None if there is none or it has expired."""
         ...
 
-    def load(self, task_id: str) -> Stored | None:
-        """The task, or None. A point read: short enough for the loop."""
+    async def load(self, task_id: str) -> Stored | None:
+        """The task as it stands, webhooks and all, or None. A task of any size is read without blocking the loop."""
         ...
 
-    def size(self, task_id: str) -> int:
+    async def size(self, task_id: str) -> int:
         """About how many bytes `load` would read, files included; 0 for an unknown or a cached task."""
         ...
 
-    async def load_apart(self, task_id: str) -> Stored | None:
-        """As `load`, for a task of any size: the read does not block the loop."""
-        ...
-
-    def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
-        """Head, seq and state of the task, or None. A point read: short enough for the loop."""
+    async def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
+        """Head, seq and state of the task, or None. It costs the same for a task of any size."""
         ...
 
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:

@@ -38,8 +38,8 @@ class SigningKey(Struct, frozen=True, kw_only=True):
 class KeyRing(Protocol):
     """The stored keys. Another process may add and revoke keys meanwhile: every read sees what is committed."""
 
-    def find(self, key_id: str) -> ApiKey | None:
-        """The key with this id, even if it is revoked or expired. A point read: short enough for the loop."""
+    async def find(self, key_id: str) -> ApiKey | None:
+        """The key with this id, even if it is revoked or expired."""
         ...
 
     def any(self) -> bool:

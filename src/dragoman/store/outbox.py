@@ -130,8 +130,8 @@ class Outbox(Protocol):
         """
         ...
 
-    def configs(self, task_id: str) -> tuple[PushConfig, ...]:
-        """The configurations of a task, oldest first, secrets included. A point read: short enough for the loop."""
+    async def configs(self, task_id: str) -> tuple[PushConfig, ...]:
+        """The configurations of a task, oldest first, secrets included."""
         ...
 
     async def remove(self, task_id: str, config_id: str) -> bool:
@@ -175,8 +175,8 @@ class Outbox(Protocol):
         """
         ...
 
-    def owes(self, due: Due) -> bool:
-        """Whether a delivery is still pending, with the configuration of its claim. At most a point read."""
+    async def owes(self, due: Due) -> bool:
+        """Whether a delivery is still pending, with the configuration of its claim."""
         ...
 
     def settle(self, settled: Settled) -> "Future[None]":

@@ -33,15 +33,15 @@ async def test_the_server_sees_what_is_done_beside_it_at_once(tmp_path: Path) ->
     await command.open(None)
     await command.keys.add(WIDE)
     assert server.keys.any()
-    assert server.keys.find(WIDE.id) == WIDE
+    assert await server.keys.find(WIDE.id) == WIDE
     await command.keys.revoke(WIDE.id, 5)
-    seen = server.keys.find(WIDE.id)
+    seen = await server.keys.find(WIDE.id)
     assert seen is not None
     assert seen.revoked_ms == 5
     await command.audit.write([entry(1)])
     assert await server.audit.read() == (entry(1),)
     await server.keys.add(NARROW)
-    assert command.keys.find(NARROW.id) == NARROW
+    assert await command.keys.find(NARROW.id) == NARROW
     await command.close()
     await server.create(new_task("t2"))
     await server.close()
@@ -76,7 +76,7 @@ async def test_another_process_changes_keys_while_the_server_writes(tmp_path: Pa
                     group.create_task(write(name, done))
                 for _ in range(20):
                     key_id = (await asyncio.wait_for(process.stdout.readline(), 60)).decode().strip()
-                    found = server.keys.find(key_id)
+                    found = await server.keys.find(key_id)
                     assert found is not None, f"the process said {key_id!r}"
                     assert found.revoked_ms is not None
                 done.set()
@@ -87,7 +87,7 @@ async def test_another_process_changes_keys_while_the_server_writes(tmp_path: Pa
                 await process.wait()
         assert written > 20
         assert len(await server.keys.all()) == len(await server.audit.read()) == 20
-        assert server.head(f"a.{1}") is not None
+        assert await server.head(f"a.{1}") is not None
     finally:
         await server.close()
     assert check(path) == []
@@ -100,7 +100,7 @@ async def test_it_opens_before_the_servers_first_start(tmp_path: Path) -> None:
     await command.keys.add(WIDE)
     server = at(path)
     await server.open("h1")  # a server may start meanwhile
-    assert server.keys.find(WIDE.id) == WIDE
+    assert await server.keys.find(WIDE.id) == WIDE
     await command.close()
     await server.create(new_task("t1"))
     await server.close()
@@ -159,7 +159,7 @@ async def test_tasks_are_not_written_beside_a_server(tmp_path: Path) -> None:
     ):
         with pytest.raises(StoreError, match="beside its server, for keys, outbox and audit only"):
             await write
-    assert command.head("t1") is None
+    assert await command.head("t1") is None
     await command.close()
 
 

@@ -36,7 +36,7 @@ async def test_every_acknowledged_append_and_its_delivery_survive_kill_9(tmp_pat
         await store.open("parent")
         try:
             for task_id, seq in acknowledged.items():
-                found = store.head(task_id)
+                found = await store.head(task_id)
                 assert found is not None, f"{task_id} was acknowledged and is lost"
                 assert found[1] >= seq, f"{task_id} was at {seq} and is at {found[1]}"
                 if chance.random() < 0.05:

@@ -45,12 +45,12 @@ async def test_a_full_file_refuses_what_does_not_fit_and_takes_it_when_there_is_
     assert isinstance(outcomes[0], Appended)
     assert isinstance(outcomes[1], StoreFull)
     assert isinstance(outcomes[2], Appended)
-    assert store.load("t2") is None
+    assert await store.load("t2") is None
     with pytest.raises(StoreFull, match="free some space"):
         await store.create(new_task("t3", said=large))
     connection(store).pragma("max_page_count", 1 << 30)
     assert isinstance(await store.create(new_task("t2", said=large)), Appended)
-    assert loaded(store, "t2").events[0].event.message == large  # type: ignore[union-attr]
+    assert (await loaded(store, "t2")).events[0].event.message == large  # type: ignore[union-attr]
 
 
 @pytest.fixture
@@ -94,7 +94,7 @@ async def test_a_full_disk_is_told_and_survived(disk: Path) -> None:
             written.append(f"t{number}")
     with pytest.raises(StoreFull):
         await store.create(new_task("large", said=message("f", Part(raw=b"x" * 200_000))))
-    assert all(loaded(store, task_id).seq == 1 for task_id in written), "reads go on"
+    assert [(await loaded(store, task_id)).seq for task_id in written] == [1] * len(written), "reads go on"
     ballast.unlink()
     assert isinstance(await store.create(new_task("after", said=message("f", Part(raw=b"x" * 200_000)))), Appended)
     await store.probe()
@@ -102,7 +102,7 @@ async def test_a_full_disk_is_told_and_survived(disk: Path) -> None:
     assert check(disk / "store.db") == []
     again = SqliteStore(f"sqlite:///{disk}/store.db", SystemClock())
     await again.open("h2")
-    assert all(again.load(task_id) is not None for task_id in [*written, "after"])
+    assert None not in [await again.load(task_id) for task_id in [*written, "after"]]
     await again.close()
 
 
@@ -116,7 +116,7 @@ async def test_a_file_whose_first_write_failed_comes_with_the_next(store: Sqlite
     connection(store).pragma("max_page_count", 1 << 30)
     first, second = store.append(by_run("t1", event)), store.append(by_run("t1", event))
     await asyncio.gather(first, second)
-    assert [logged.event for logged in loaded(store, "t1").events[1:]] == [event, event]
+    assert [logged.event for logged in (await loaded(store, "t1")).events[1:]] == [event, event]
 
 
 async def test_a_batch_in_which_a_statement_fails_is_written_one_by_one(store: SqliteStore) -> None:
@@ -125,7 +125,7 @@ async def test_a_batch_in_which_a_statement_fails_is_written_one_by_one(store: S
     )
     outcomes = await asyncio.gather(*(store.create(new_task(f"t{n}")) for n in range(6)), return_exceptions=True)
     assert [type(outcome) for outcome in outcomes] == [Appended] * 3 + [StoreError] + [Appended] * 2
-    assert store.load("t3") is None
+    assert await store.load("t3") is None
     connection(store).execute("DROP TRIGGER bad")
 
 
@@ -154,7 +154,7 @@ async def test_a_file_that_was_damaged_is_told_as_such(tmp_path: Path) -> None:
     await again.open("h2")
     with pytest.raises(StoreError, match="malformed"):
         for number in range(500):
-            again.load(f"t{number}")
+            await again.load(f"t{number}")
     with pytest.raises(StoreError, match="malformed"):
         await again.list(ListQuery(owner="ann", agent="echo", limit=1000))
     await again.close()

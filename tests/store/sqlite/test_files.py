@@ -74,7 +74,7 @@ async def test_bytes_are_recognized_after_a_load_and_after_they_were_forgotten(s
     store._apart.forget("t1")
     await store.append(by_run("t1", chunk("", Part(raw=copy(CONTENT)))))
     store._apart.forget("t1")
-    event = loaded(store, "t1").events[1].event
+    event = (await loaded(store, "t1")).events[1].event
     await store.append(by_run("t1", event))
     assert rows(store) == [len(CONTENT)]
 
@@ -86,7 +86,7 @@ async def test_bytes_that_differ_between_the_samples_are_two_files(store: Sqlite
     said = message("f", Part(raw=content), Part(raw=other))
     await store.create(new_task("t1", said=said))
     assert rows(store) == [len(content), len(other)]
-    assert loaded(store, "t1").events[0].event.message == said  # type: ignore[union-attr]
+    assert (await loaded(store, "t1")).events[0].event.message == said  # type: ignore[union-attr]
 
 
 async def test_small_bytes_stay_in_the_log(store: SqliteStore) -> None:
@@ -98,7 +98,7 @@ async def test_a_deleted_task_takes_its_files_along(store: SqliteStore) -> None:
     await store.create(new_task("t1", said=message("f", Part(raw=CONTENT))))
     await store.append(ending("t1", 1))
     assert await store.sweep(START_MS + 2, 1, 1, 1) > 0
-    assert store.load("t1") is None
+    assert await store.load("t1") is None
     assert rows(store) == []
 
 
@@ -120,5 +120,5 @@ async def test_a_file_that_did_not_fit_leaves_nothing_behind(store: SqliteStore)
     with pytest.raises(StoreFull):
         await store.append(by_run("t1", chunk("", Part(raw=CONTENT))))
     writing.pragma("max_page_count", 1 << 30)
-    assert loaded(store, "t1").seq == 1
+    assert (await loaded(store, "t1")).seq == 1
     assert rows(store) == []

@@ -135,7 +135,7 @@ async def test_no_thread_is_left_after_close() -> None:
 async def test_a_store_that_is_not_open_says_so() -> None:
     store = SqliteStore("memory:", SystemClock())
     with pytest.raises(StoreError, match="not open"):
-        store.load("t")
+        await store.load("t")
     with pytest.raises(StoreError, match="not open"):
         await store.create(new_task("t"))
     await store.open("h")
@@ -151,7 +151,7 @@ async def test_two_stores_in_memory_are_two() -> None:
     await one.open("h")
     await other.open("h")
     assert isinstance(await one.create(new_task("t")), Appended)
-    assert other.load("t") is None
+    assert await other.load("t") is None
     await one.close()
     await other.close()
 

@@ -131,8 +131,8 @@ async def test_a_batch_comes_out_as_its_writes_one_after_the_other(seed: int, tm
             assert await owed_by_webhook(together) == await owed_by_webhook(alone)
             assert await together.outbox.owed_count() == await alone.outbox.owed_count()
             for number in range(220):
-                assert together.outbox.configs(f"t{number}") == alone.outbox.configs(f"t{number}")
-                assert str(together.load(f"t{number}")) == str(alone.load(f"t{number}"))
+                assert await together.outbox.configs(f"t{number}") == await alone.outbox.configs(f"t{number}")
+                assert str(await together.load(f"t{number}")) == str(await alone.load(f"t{number}"))
             assert check(path) == []
     finally:
         await together.close()
@@ -225,7 +225,7 @@ async def test_an_owner_over_its_quota_does_not_undo_the_batch_it_comes_with() -
             store.create(new_task("t1")), store.create(over), store.append(ending("first", 1)), return_exceptions=True
         )
         assert [type(outcome) for outcome in outcomes].count(OverQuota) <= 1
-        assert store.load("t1") is not None
+        assert await store.load("t1") is not None
     finally:
         await store.close()
 

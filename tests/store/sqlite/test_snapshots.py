@@ -32,8 +32,8 @@ def without_notes(path: Path) -> None:
     connection.close()
 
 
-def noted(store: SqliteStore, task_id: str) -> Record:
-    stored = store.load(task_id)
+async def noted(store: SqliteStore, task_id: str) -> Record:
+    stored = await store.load(task_id)
     assert stored is not None
     return fold(stored.head, stored.snapshot, stored.events)
 
@@ -58,7 +58,7 @@ async def test_a_note_that_an_old_snapshot_lacks_is_read_from_the_log(tmp_path: 
     store = at(path)
     await store.open("h2")
     sent = "2" if state is TaskState.WORKING else "1"
-    assert noted(store, "t1").note == {"place": "2", "sent": sent}
+    assert (await noted(store, "t1")).note == {"place": "2", "sent": sent}
     (listed,) = await store.messages("ann", "echo", "c1", 1)
     assert listed.snapshot == kept
     await store.close()
@@ -75,5 +75,5 @@ async def test_an_old_snapshot_of_a_task_without_notes_has_none(tmp_path: Path) 
     without_notes(path)
     store = at(path)
     await store.open("h2")
-    assert noted(store, "t1").note is None
+    assert (await noted(store, "t1")).note is None
     await store.close()

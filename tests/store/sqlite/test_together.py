@@ -74,7 +74,7 @@ async def test_a_batch_comes_out_as_its_writes_one_after_the_other(seed: int) ->
             outcomes = await asyncio.gather(*(outcome_of(action, together) for action in actions))
             assert outcomes == [await outcome_of(action, alone) for action in actions]
             for number in range(200):
-                one, other = together.load(f"t{number}"), alone.load(f"t{number}")
+                one, other = await together.load(f"t{number}"), await alone.load(f"t{number}")
                 assert str(one) == str(other)
             for state in (None, D, *STATES):
                 query = ListQuery(owner="ann", agent="echo", state=state)

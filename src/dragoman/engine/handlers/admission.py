@@ -157,13 +157,13 @@ class Admission:
             trail.note(self._entry(call, kind, task_id, ""))
         return stream
 
-    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """See `engine.handler.Handler.dialect_of`."""
-        return self._handler.dialect_of(task_id, principal, agent, mount)
+        return await self._handler.dialect_of(task_id, principal, agent, mount)
 
-    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         """See `engine.handler.Handler.agent_of`."""
-        return self._handler.agent_of(task_id, principal, mount)
+        return await self._handler.agent_of(task_id, principal, mount)
 
     def note(self, entry: AuditEntry) -> None:
         """Note a refusal that happened before there was a call, such as a request without a key."""

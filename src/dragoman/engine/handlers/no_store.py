@@ -65,11 +65,11 @@ class NoStore:
             raise TaskNotFound(call.operation.id)
         raise UnsupportedOperation("this server keeps no tasks (tasks = false), so there is nothing to follow")
 
-    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """Always None: there are no tasks."""
         return None
 
-    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         """Always None: there are no tasks."""
         return None
 

@@ -86,13 +86,13 @@ class Traced:
         finally:
             span.ended(error)
 
-    def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
+    async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
         """See `engine.handler.Handler.dialect_of`."""
-        return self._handler.dialect_of(task_id, principal, agent, mount)
+        return await self._handler.dialect_of(task_id, principal, agent, mount)
 
-    def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
+    async def agent_of(self, task_id: str, principal: Principal, mount: str) -> str | None:
         """See `engine.handler.Handler.agent_of`."""
-        return self._handler.agent_of(task_id, principal, mount)
+        return await self._handler.agent_of(task_id, principal, mount)
 
     def _span(self, call: Call) -> Answering | None:
         match call.operation:

@@ -23,7 +23,7 @@ class KeyTable:
     def __init__(self, door: Door) -> None:
         self._door = door
 
-    def find(self, key_id: str) -> ApiKey | None:
+    async def find(self, key_id: str) -> ApiKey | None:
         """As the protocol says."""
         row = self._point("find_key", key_id)
         return None if row is None else _api_key(*row)

@@ -47,7 +47,7 @@ class OutboxTables:
         except StoreError as error:
             return _failed(error)
 
-    def configs(self, task_id: str) -> tuple[PushConfig, ...]:
+    async def configs(self, task_id: str) -> tuple[PushConfig, ...]:
         """As the protocol says."""
         opened = self._door()
         try:
@@ -99,7 +99,7 @@ class OutboxTables:
             raise translated(error, opened.location) from error
         return found
 
-    def owes(self, due: Due) -> bool:
+    async def owes(self, due: Due) -> bool:
         """As the protocol says. Reads nothing if no configuration has changed since the claim."""
         if due.as_of == self._changes:
             return True

@@ -23,6 +23,8 @@ from dragoman.store.sqlite.rows import repeat
 Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None, int]
 """The task's columns as far as its head; its snapshot; first seq and events of a page; whether it is pushed."""
 
+ANY_BYTES = 1 << 62
+"""More bytes than any task has."""
 
 Learn = Callable[[str, int, bytes], None]
 """Called with each file that was read: the task's id, the file's number, the bytes."""
@@ -67,13 +69,16 @@ class Reads:
             found = self.cursor.execute(self.sql["find_call"], (key, now_ms)).get
         return None if found is None else repeat(found, self.codec)
 
-    def load(self, task_id: str, learn: Learn | None = None) -> Stored | None:
-        """The task with all its bytes, which `learn` gets if it is live. One statement if the task has no files."""
+    def load(self, task_id: str, learn: Learn | None = None, below_bytes: int = ANY_BYTES) -> Stored | None:
+        """The task with all its bytes, which `learn` gets if it is live; None also if it has `below_bytes` or more.
+
+        One statement if the task has no files.
+        """
         with self._gate:
-            rows = self._rows("load", task_id)
+            rows = self._rows("load", task_id, below_bytes)
         if rows and rows[0][8]:
             with self.moment():
-                rows = self._rows("load", task_id)
+                rows = self._rows("load", task_id, below_bytes)
                 live = bool(rows) and rows[0][3] < TERMINAL_FROM
                 return self.stored(rows, everywhere(self.fetching(task_id, learn if live else None))) if rows else None
         return self.stored(rows, everywhere(kept_apart)) if rows else None
@@ -191,8 +196,8 @@ class Reads:
         pages = self.cursor.execute(self.sql["pages_with_notes"], (task, until, *NOTE_MARKS))
         return self.codec.note(page for (page,) in pages)
 
-    def _rows(self, name: str, task: str | int) -> Sequence[Row]:
-        rows: Sequence[Any] = self.cursor.execute(self.sql[name], (task,)).fetchall()
+    def _rows(self, name: str, *values: str | int) -> Sequence[Row]:
+        rows: Sequence[Any] = self.cursor.execute(self.sql[name], values).fetchall()
         return rows
 
     def fetching(self, task_id: str, learn: Learn | None) -> Swap:

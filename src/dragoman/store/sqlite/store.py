@@ -7,6 +7,7 @@ import asyncio
 from typing import Any
 
 import apsw
+from msgspec.structs import replace
 
 from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
@@ -36,6 +37,9 @@ from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import Addition, Creation, Probe, Remembrance, Stop
+
+LARGE_BYTES = 1 << 20
+"""A task of this size or more is read off the loop: reading it takes 3 ms and more."""
 
 
 class SqliteStore:
@@ -176,8 +180,8 @@ class SqliteStore:
         except apsw.Error as error:
             raise translated(error, self._location) from error
 
-    def load(self, task_id: str) -> Stored | None:
-        """A point read, from memory if the task was read lately, else by one statement if it has no files."""
+    async def load(self, task_id: str) -> Stored | None:
+        """From memory if the task was read lately, else on the loop, or on a reader thread if the task is large."""
         kept = self._recent.get(task_id)
         if kept is not None:
             return kept
@@ -188,31 +192,42 @@ class SqliteStore:
             self._apart.learn(owner, number, content)
 
         try:
-            stored = self._reads.load(task_id, learn)
+            stored = self._reads.load(task_id, learn, LARGE_BYTES)
         except apsw.Error as error:
             raise translated(error, self._location) from error
-        if stored is not None and not files:
+        if stored is None:
+            return await self._load_large(task_id)
+        if not files:
             self._recent.keep(stored)
         return stored
 
-    def size(self, task_id: str) -> int:
+    async def _load_large(self, task_id: str) -> Stored | None:
+        """Load a task on a reader thread; None if there is none.
+
+        A webhook may be registered meanwhile. It must not be missed, since the log does not tell of it.
+        """
+        if self._point("pushed", task_id) is None:
+            return None
+        stored = await self._readers.run(lambda reads: reads.load(task_id))
+        pushed = self._point("pushed", task_id)
+        if stored is None or pushed is None:
+            return None
+        self._recent.seen(task_id, stored.seq)
+        return replace(stored, pushed=bool(pushed))
+
+    async def size(self, task_id: str) -> int:
         """A point read. A task that was read lately counts as 0, since it is in memory."""
-        if self._recent.has(task_id):
-            return 0
+        return 0 if self._recent.has(task_id) else int(self._point("size", task_id) or 0)
+
+    def _point(self, name: str, task_id: str) -> int | None:
+        """A point read of one number about a task."""
         try:
-            found = self._reads.point("size", (task_id,))
+            found: int | None = self._reads.point(name, (task_id,))
         except apsw.Error as error:
             raise translated(error, self._location) from error
-        return 0 if found is None else int(found)
+        return found
 
-    async def load_apart(self, task_id: str) -> Stored | None:
-        """On a reader thread."""
-        stored = await self._readers.run(lambda reads: reads.load(task_id))
-        if stored is not None:
-            self._recent.seen(task_id, stored.seq)
-        return stored
-
-    def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
+    async def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
         """A point read, from memory if the task was read lately."""
         if (kept := self._recent.get(task_id)) is not None:
             return kept.head, kept.seq, kept.state

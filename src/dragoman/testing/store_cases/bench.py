@@ -146,9 +146,9 @@ async def refused(waiting: Awaitable[object], why: type[Refused]) -> None:
     assert type(outcome) is why, f"{outcome!r} instead of {why.__name__}"
 
 
-def loaded(store: Store, task_id: str) -> Stored:
+async def loaded(store: Store, task_id: str) -> Stored:
     """The task, which is there."""
-    found = store.load(task_id)
+    found = await store.load(task_id)
     assert found is not None, f"{task_id} is not there"
     return found
 

@@ -34,7 +34,7 @@ async def a_repeated_call_is_answered_by_the_earlier_one(bench: Bench) -> None:
         key = Dedupe(b"k" * 32, b"digest", START_MS + 1000)
         await store.create(new_task("t1", dedupe=key))
         assert await store.create(new_task("t2", dedupe=key)) == Repeat("t1", b"digest", 1)
-        assert store.load("t2") is None
+        assert await store.load("t2") is None
         assert await store.recall(key.key) == Repeat("t1", b"digest", 1)
         assert await store.recall(b"other") is None
         said = Dedupe(b"s", b"d", START_MS + 1000)
@@ -102,7 +102,7 @@ async def a_call_takes_the_place_of_one_that_came_to_nothing(bench: Bench) -> No
         assert isinstance(both[0], Appended)
         assert both[1] == Repeat("t3", b"d", 1)
         assert await store.recall(b"k") == Repeat("t3", b"d", 1)
-        assert store.load("t4") is None
+        assert await store.load("t4") is None
 
 
 async def a_direct_answer_is_remembered_once(bench: Bench) -> None:
@@ -119,7 +119,7 @@ async def a_request_to_cancel_is_kept(bench: Bench) -> None:
         await store.create(new_task("t1"))
         await store.request_cancel("t1")
         await store.request_cancel("nobody's")
-        assert loaded(store, "t1").cancel_requested
+        assert (await loaded(store, "t1")).cancel_requested
 
 
 async def a_probe_says_that_the_store_can_write(bench: Bench) -> None:
@@ -135,7 +135,7 @@ async def a_caller_who_leaves_does_not_undo_the_write(bench: Bench) -> None:
         gone, stays = store.create(new_task("t1")), store.create(new_task("t2"))
         gone.cancel()
         await stays
-        assert loaded(store, "t1").seq == 1
+        assert (await loaded(store, "t1")).seq == 1
 
 
 async def closing_finishes_what_is_under_way(bench: Bench) -> None:

@@ -151,7 +151,7 @@ async def claims_of_the_process_before_are_void(bench: Bench) -> None:
         assert len(before) == 2
     async with bench.store("h2") as store:
         assert await any_claimed(bench, store) == []
-        assert store.outbox.configs("t1") == (webhook().config,)
+        assert await store.outbox.configs("t1") == (webhook().config,)
         bench.clock.ms += 1
         await store.outbox.reclaim(bench.clock.ms)
         assert await store.outbox.next_due_ms() == bench.clock.ms
@@ -171,9 +171,9 @@ async def a_swept_task_takes_its_webhooks_with_it(bench: Bench) -> None:
         await store.append(ending("t3", 1))
         while await store.sweep(START_MS + DAY_MS, DAY_MS // 2, -1, -1):
             pass
-        assert store.load("t1") is None
-        assert store.load("t3") is None
-        assert store.outbox.configs("t1") == ()
+        assert await store.load("t1") is None
+        assert await store.load("t3") is None
+        assert await store.outbox.configs("t1") == ()
         assert await store.outbox.owed_count() == (2, 0)
         assert [owed.task_id for owed in await store.outbox.owed()] == ["t2", "t2"]
         await store.outbox.settle(Settled(number=due.number, outcome="delivered"))

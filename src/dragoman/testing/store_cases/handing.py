@@ -127,11 +127,11 @@ async def what_is_behind_comes_with_a_claim(bench: Bench) -> None:
         assert [one.delivery for one in due.behind] == [telling(seq) for seq in range(2, 5)]
         assert replace(due.behind[0], number=due.number, delivery=due.delivery) == replace(due, behind=())
         assert await any_claimed(bench, store) == [], "it is in flight"
-        assert store.outbox.owes(due.behind[0])
+        assert await store.outbox.owes(due.behind[0])
         await store.outbox.register("t1", webhook(path="/elsewhere"), ())
-        assert not store.outbox.owes(due.behind[0]), "it goes elsewhere now"
+        assert not await store.outbox.owes(due.behind[0]), "it goes elsewhere now"
         await store.outbox.remove("t2", "w")
-        assert not store.outbox.owes(alone)
+        assert not await store.outbox.owes(alone)
         third = Settled(number=due.behind[1].number, outcome="delivered", before=(due.number, due.behind[0].number))
         await store.outbox.settle(third)
         assert [one.number for one in await store.outbox.owed()] == [due.behind[2].number]

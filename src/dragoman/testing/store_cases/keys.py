@@ -37,17 +37,17 @@ async def a_key_is_found_as_it_was_made(bench: Bench) -> None:
     async with bench.store() as store:
         await store.keys.add(WIDE)
         await store.keys.add(NARROW)
-        assert store.keys.find(WIDE.id) == WIDE
-        assert store.keys.find(NARROW.id) == NARROW
-        assert store.keys.find("cccccccccccc") is None
-        assert store.keys.find("") is None
+        assert await store.keys.find(WIDE.id) == WIDE
+        assert await store.keys.find(NARROW.id) == NARROW
+        assert await store.keys.find("cccccccccccc") is None
+        assert await store.keys.find("") is None
 
 
 async def a_key_for_nothing_is_not_a_key_for_all(bench: Bench) -> None:
     async with bench.store() as store:
         nothing = replace(NARROW, agents=(), scopes=())
         await store.keys.add(nothing)
-        assert store.keys.find(nothing.id) == nothing
+        assert await store.keys.find(nothing.id) == nothing
 
 
 async def keys_are_listed_oldest_first(bench: Bench) -> None:
@@ -65,8 +65,8 @@ async def a_key_is_revoked_once_and_stays_known(bench: Bench) -> None:
         assert await store.keys.revoke(WIDE.id, START_MS + 7)
         assert not await store.keys.revoke(WIDE.id, START_MS + 8)
         assert not await store.keys.revoke("cccccccccccc", START_MS + 8)
-        assert store.keys.find(WIDE.id) == replace(WIDE, revoked_ms=START_MS + 7)
-        assert store.keys.find(NARROW.id) == NARROW
+        assert await store.keys.find(WIDE.id) == replace(WIDE, revoked_ms=START_MS + 7)
+        assert await store.keys.find(NARROW.id) == NARROW
 
 
 async def whether_a_key_was_ever_made_is_not_forgotten(bench: Bench) -> None:
@@ -90,7 +90,7 @@ async def an_id_is_given_once_and_the_neighbours_of_a_second_are_written(bench: 
         assert isinstance(again, StoreError), again
         assert other is None
         assert await store.keys.all() == (WIDE, NARROW)
-        assert store.head("t1") is not None
+        assert await store.head("t1") is not None
 
 
 async def the_first_signing_key_that_is_offered_wins(bench: Bench) -> None:
@@ -113,7 +113,7 @@ async def keys_survive_a_restart(bench: Bench) -> None:
         await store.keys.signing_key(mine)
     async with bench.store("h2") as store:
         assert store.keys.any()
-        assert store.keys.find(NARROW.id) == NARROW
+        assert await store.keys.find(NARROW.id) == NARROW
         assert await store.keys.signing_key() == mine
 
 

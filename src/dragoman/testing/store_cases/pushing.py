@@ -83,9 +83,9 @@ async def pushed_task(store: Store, task_id: str = "t1", *seqs: int, host: str =
 async def a_delivery_is_written_with_its_event(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(replace(new_task("t1"), push=webhook(), deliveries=(telling(1),)))
-        assert loaded(store, "t1").pushed
-        assert store.outbox.configs("t1") == (webhook().config,)
-        assert store.outbox.configs("t2") == ()
+        assert (await loaded(store, "t1")).pushed
+        assert await store.outbox.configs("t1") == (webhook().config,)
+        assert await store.outbox.configs("t2") == ()
         bench.clock.ms += 5
         (due,) = await claimed(bench, store)
         assert due == Due(
@@ -118,9 +118,9 @@ async def an_append_that_is_refused_owes_nothing(bench: Bench) -> None:
         await refused(store.append(replace(late, task_id="nobody")), Unknown)
         await refused(store.append(late), Fenced)
         assert await any_claimed(bench, store) == ["w-3"]
-        assert [config.id for config in store.outbox.configs("t1")] == ["w"]
+        assert [config.id for config in await store.outbox.configs("t1")] == ["w"]
         await store.create(new_task("plain"))
-        assert not loaded(store, "plain").pushed
+        assert not (await loaded(store, "plain")).pushed
 
 
 async def what_is_owed_to_nobody_is_not_written(bench: Bench) -> None:
@@ -302,7 +302,7 @@ async def a_webhook_that_is_gone_is_owed_nothing_more(bench: Bench) -> None:
         await store.outbox.settle(Settled(number=due.number, outcome="gone", reason="HTTP 410"))
         await store.append(replace(ending("t1", 1), deliveries=(telling(4, kept=True),)))
         assert await store.outbox.owed_count() == (0, 0)
-        assert store.outbox.configs("t1") == (webhook().config,), "it is still the caller's"
+        assert await store.outbox.configs("t1") == (webhook().config,), "it is still the caller's"
         await store.outbox.register("t1", webhook(), (telling(5, kept=True),))
         assert await any_claimed(bench, store) == ["w-5"], "until it is registered anew"
 

@@ -46,7 +46,7 @@ async def an_owner_has_so_many_open_tasks_with_all_agents(bench: Bench) -> None:
         await store.create(limited("t2", most=3, agent="poet"))
         over = await asyncio.gather(store.create(limited("t3", most=3)), return_exceptions=True)
         assert admitted(over) == ["max_open_tasks"]
-        assert store.load("t3") is None
+        assert await store.load("t3") is None
         await store.create(limited("t4", most=3, owner="bob"))
         await store.create(limited("t5"))
         await store.append(ending("t1", 1))
@@ -63,7 +63,7 @@ async def a_quota_holds_among_those_who_come_together(bench: Bench) -> None:
         free = [new_task(f"f{n}", owner="carol") for n in range(10)]
         outcomes = await asyncio.gather(*map(store.create, [*tasks, *others, *free]), return_exceptions=True)
         assert admitted(outcomes) == ["yes"] * 5 + ["max_open_tasks"] * 7 + ["yes"] * 15
-        assert [store.load(f"t{n}") is not None for n in range(12)] == [True] * 5 + [False] * 7
+        assert [await store.load(f"t{n}") is not None for n in range(12)] == [True] * 5 + [False] * 7
         again = await asyncio.gather(
             store.append(ending("t0", 1)),
             store.create(limited("t20", most=5)),

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.model.events import Delegated, StatusChanged, Submitted
 from dragoman.model.ids import timestamp
-from dragoman.model.message import Artifact, Part, Role
+from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskState, Usage
 from dragoman.store.api import (
     Append,
@@ -38,6 +38,7 @@ from dragoman.testing.store_cases.bench import (
     seqs,
     status,
 )
+from dragoman.testing.store_cases.pushing import webhook
 
 
 async def the_log_is_numbered_without_gaps_and_read_from_anywhere(bench: Bench) -> None:
@@ -69,11 +70,11 @@ async def large_bytes_come_back_equal(bench: Bench) -> None:
         echo = chunk("", part, Part(raw=bytes(bytearray(content))))
         await store.append(by_run("t1", echo))
         kept = record("t1", 3, D, parts=[part, other])
-        found = loaded(store, "t1")
+        found = await loaded(store, "t1")
         assert [logged.event for logged in found.events] == [Submitted(said, timestamp(START_MS)), echo]
         assert all(logged.size > 2 * len(content) for logged in found.events)
         await store.append(Append(task_id="t1", events=(status(D),), state=D, status_ms=1, epoch=1, snapshot=kept))
-        assert loaded(store, "t1").snapshot == kept
+        assert (await loaded(store, "t1")).snapshot == kept
         assert [logged.event for logged in await store.read("t1", 0, 1 << 20)][:2] == [said_event(said), echo]
         assert seqs(await store.read("t1", 0, 1000)) == [1], "bytes of files count"
 
@@ -88,19 +89,19 @@ async def everything_survives_a_restart(bench: Bench) -> None:
         await store.request_cancel("t1")
         await store.create(new_task("t2"))
         await store.append(ending("t2", 1))
-        before = store.load("t1"), store.load("t2")
+        before = await store.load("t1"), await store.load("t2")
     async with bench.store("h2") as store:
-        for old, new in zip(before, (loaded(store, "t1"), loaded(store, "t2")), strict=True):
+        for old, new in zip(before, (await loaded(store, "t1"), await loaded(store, "t2")), strict=True):
             assert old is not None
             assert (old.head, old.seq, old.state, old.snapshot) == (new.head, new.seq, new.state, new.snapshot)
             assert [one.event for one in old.events] == [one.event for one in new.events]
-        assert loaded(store, "t1").cancel_requested
+        assert (await loaded(store, "t1")).cancel_requested
         assert await store.recall(b"k") == Repeat("t1", b"d", 1)
         assert [stored.head.id for stored in await store.unfinished()] == ["t1"]
         assert (await store.list(ListQuery(owner="ann", agent="echo"))).total == 2
         echo = chunk("", Part(raw=b"x" * 100_000))
         await store.append(by_run("t1", echo))
-        assert loaded(store, "t1").events[-1].event == echo
+        assert (await loaded(store, "t1")).events[-1].event == echo
 
 
 async def unfinished_tasks_are_those_leased_or_queued_oldest_first(bench: Bench) -> None:
@@ -183,21 +184,25 @@ async def _paged(store: Store, context_id: str | None, state: TaskState | None, 
     return found
 
 
-async def a_large_task_is_known_to_be_one_and_read_apart_is_the_same(bench: Bench) -> None:
+async def a_large_task_is_known_to_be_one_and_is_read_whole(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("small", said=message("f", Part(text="x"))))
-        await store.create(new_task("text", said=message("f", Part(text="x" * 2_000_000))))
-        await store.create(new_task("file", said=message("f", Part(raw=b"x" * 2_000_000))))
-        assert store.size("small") < 10_000
-        assert store.size("text") >= 2_000_000
-        assert store.size("file") >= 2_000_000
-        assert store.size("none") == 0
-        for task_id in ("small", "text", "file"):
-            apart, found = await store.load_apart(task_id), loaded(store, task_id)
-            assert apart is not None
-            assert (apart.head, apart.seq, apart.state) == (found.head, found.seq, found.state)
-            assert [one.event for one in apart.events] == [one.event for one in found.events]
-        assert await store.load_apart("none") is None
+        text, file = Part(text="x" * 2_000_000), Part(raw=b"x" * 2_000_000)
+        await store.create(new_task("text", said=Message(message_id="m", role=Role.USER, parts=(text,))))
+        await store.create(
+            replace(new_task("file", said=Message(message_id="m", role=Role.USER, parts=(file,))), push=webhook())
+        )
+        assert await store.size("small") < 10_000
+        assert await store.size("text") >= 2_000_000
+        assert await store.size("file") >= 2_000_000
+        assert await store.size("none") == 0
+        for task_id, part in (("text", text), ("file", file)):
+            found = await loaded(store, task_id)
+            assert [one.event.message.parts for one in found.events] == [(part,)]  # type: ignore[union-attr]
+            assert found.pushed == (task_id == "file")
+            await store.append(by_run(task_id, chunk("more")))
+            assert (await loaded(store, task_id)).seq == 2
+        assert await store.load("none") is None
 
 
 async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) -> None:
@@ -234,7 +239,7 @@ async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status
         assert seqs(stored.events) == [1, 2, 3]
         assert stored.events[2].event == StatusChanged(W, timestamp(1), said)
         whole = (await store.list(ListQuery(owner="ann", agent="echo", artifacts=True))).tasks[0]
-        assert [one.event for one in whole.events] == [one.event for one in loaded(store, "t1").events]
+        assert [one.event for one in whole.events] == [one.event for one in (await loaded(store, "t1")).events]
         assert [one.event for one in (await store.messages("ann", "echo", "c1", 1))[0].events] == [
             one.event for one in whole.events
         ]
@@ -249,7 +254,7 @@ async def what_was_delegated_is_kept_with_its_files(bench: Bench) -> None:
         refused = Delegated(2, "other", "", TaskState.REJECTED, timestamp(2))
         await store.create(new_task("t1"))
         await store.append(by_run("t1", event, refused))
-        assert [one.event for one in loaded(store, "t1").events[1:]] == [event, refused]
+        assert [one.event for one in (await loaded(store, "t1")).events[1:]] == [event, refused]
         assert [one.event for one in await store.read("t1", 1, 1 << 20)] == [event, refused]
 
 
@@ -283,7 +288,7 @@ async def a_sweep_takes_what_is_too_old_and_nothing_else(bench: Bench) -> None:
         assert listed.total == len(left)
         assert seqs(await store.read("done1", 0, 1 << 20)) == [1, 2]
         assert await store.read("done2", 0, 1 << 20) == (), "its log is gone"
-        assert loaded(store, "done2").snapshot is not None, "its snapshot is not"
+        assert (await loaded(store, "done2")).snapshot is not None, "its snapshot is not"
         assert await swept(store, START_MS, int(2.5 * DAY_MS), int(1.5 * DAY_MS), int(0.5 * DAY_MS)) == 0
 
 
@@ -309,7 +314,7 @@ async def readers_and_writers_do_not_get_in_each_others_way(bench: Bench) -> Non
                 events = await store.read("t1", seen, 1 << 20)
                 assert seqs(events) == list(range(seen + 1, seen + 1 + len(events)))
                 seen += len(events)
-                assert loaded(store, "t1").seq >= seen
+                assert (await loaded(store, "t1")).seq >= seen
                 assert (await store.list(ListQuery(owner="ann", agent="echo"))).total == 1
 
         await asyncio.wait_for(asyncio.gather(write(), read(), read(), read()), 60)
@@ -318,12 +323,12 @@ async def readers_and_writers_do_not_get_in_each_others_way(bench: Bench) -> Non
 async def what_was_loaded_is_forgotten_when_it_is_written_to(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
-        assert loaded(store, "t1").seq == loaded(store, "t1").seq == 1
+        assert (await loaded(store, "t1")).seq == (await loaded(store, "t1")).seq == 1
         store.append(by_run("t1", chunk("a"))).cancel()  # the one who waited is gone; the write is not
         await store.append(by_run("t1", chunk("b")))
-        assert loaded(store, "t1").seq == 3
+        assert (await loaded(store, "t1")).seq == 3
         await store.request_cancel("t1")
-        assert loaded(store, "t1").cancel_requested
+        assert (await loaded(store, "t1")).cancel_requested
 
 
 READING: tuple[Case, ...] = (
@@ -333,7 +338,7 @@ READING: tuple[Case, ...] = (
     unfinished_tasks_are_those_leased_or_queued_oldest_first,
     delegated_tasks_that_wait_are_found_oldest_first,
     a_list_is_ordered_filtered_paged_and_counted,
-    a_large_task_is_known_to_be_one_and_read_apart_is_the_same,
+    a_large_task_is_known_to_be_one_and_is_read_whole,
     a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
     a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     what_was_delegated_is_kept_with_its_files,

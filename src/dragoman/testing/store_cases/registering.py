@@ -36,23 +36,23 @@ async def a_webhook_that_is_removed_takes_what_it_is_owed_with_it(bench: Bench) 
             await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
         await store.append(replace(by_run("t1", chunk("a")), deliveries=(telling(3), telling(3, "x"))))
         assert await any_claimed(bench, store) == ["x-3"]
-        assert loaded(store, "t1").pushed
+        assert (await loaded(store, "t1")).pushed
         assert await store.outbox.remove("t1", "x")
-        assert not loaded(store, "t1").pushed
-        assert store.outbox.configs("t1") == ()
+        assert not (await loaded(store, "t1")).pushed
+        assert await store.outbox.configs("t1") == ()
         assert await store.outbox.owed_count() == (0, 0)
 
 
 async def a_webhook_is_registered_at_any_time(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
-        loaded(store, "t1")
+        await loaded(store, "t1")
         await refused(store.outbox.register("t2", webhook(), (telling(1),)), Unknown)
         ended = store.append(ending("t1", 1))
         await store.outbox.register("t1", webhook(), (telling(2, kept=True),))
         assert ended.done(), "writes land in the order of the calls"
-        assert loaded(store, "t1").pushed
-        assert loaded(store, "t1").state is D
+        assert (await loaded(store, "t1")).pushed
+        assert (await loaded(store, "t1")).state is D
         (due,) = await claimed(bench, store)
         assert due.delivery == telling(2, kept=True)
 
@@ -61,7 +61,7 @@ async def a_webhook_comes_with_a_message_to_a_task(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1"))
         await store.append(replace(by_run("t1", chunk("a")), push=webhook(), deliveries=(telling(2),)))
-        assert loaded(store, "t1").pushed
+        assert (await loaded(store, "t1")).pushed
         assert await any_claimed(bench, store) == ["w-2"]
 
 
@@ -71,7 +71,7 @@ async def a_registration_of_the_same_id_takes_the_place_of_the_first(bench: Benc
         await store.outbox.register("t1", webhook("x"), ())
         elsewhere = webhook(host="https://elsewhere.example:8443", path="/new")
         await store.outbox.register("t1", elsewhere, (telling(3),))
-        assert store.outbox.configs("t1") == (elsewhere.config, webhook("x").config)
+        assert await store.outbox.configs("t1") == (elsewhere.config, webhook("x").config)
         seen = []
         for lane in (Lane.UNKNOWN, Lane.HEALTHY, Lane.HEALTHY):
             (due,) = await claimed(bench, store, lane)
@@ -84,7 +84,7 @@ async def a_registration_of_the_same_id_takes_the_place_of_the_first(bench: Benc
 async def secrets_are_with_configurations_and_claims_only(bench: Bench) -> None:
     async with bench.store() as store:
         await pushed_task(store, "t1", 1)
-        (config,) = store.outbox.configs("t1")
+        (config,) = await store.outbox.configs("t1")
         assert (config.token, config.credentials, config.secret) == ("a-token", "a-credential", "a-secret")
         (owed,) = await store.outbox.owed()
         assert not any(secret in str(owed) for secret in ("a-token", "a-credential", "a-secret", "body"))

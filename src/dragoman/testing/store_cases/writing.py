@@ -44,15 +44,15 @@ async def a_created_task_is_read_back_as_it_was_written(bench: Bench) -> None:
         assert isinstance(appended, Appended)
         assert (appended.last_seq, appended.epoch) == (1, 1)
         assert appended.log_bytes > 0
-        found = loaded(store, "t1")
+        found = await loaded(store, "t1")
         assert found.head == new.head
         assert (found.seq, found.epoch, found.state, found.holder) == (1, 1, W, "h1")
         assert (found.status_ms, found.cancel_requested, found.snapshot) == (START_MS, False, None)
         assert [logged.event for logged in found.events] == list(new.events)
         assert found.log_bytes_since == appended.log_bytes
-        assert store.head("t1") == (new.head, 1, W)
-        assert store.load("t2") is None
-        assert store.head("t2") is None
+        assert await store.head("t1") == (new.head, 1, W)
+        assert await store.load("t2") is None
+        assert await store.head("t2") is None
         assert await store.read("t2", 0, 1000) == ()
 
 
@@ -62,7 +62,7 @@ async def ids_may_hold_any_character(bench: Bench) -> None:
         await asyncio.gather(*(store.create(new_task(task_id, context_id=task_id)) for task_id in ids))
         await asyncio.gather(*(store.append(ending(task_id, 1)) for task_id in ids))
         for task_id in ids:
-            assert loaded(store, task_id).head.context_id == task_id
+            assert (await loaded(store, task_id)).head.context_id == task_id
             listed = await store.list(ListQuery(owner="ann", agent="echo", context_id=task_id, state=D))
             assert [stored.head.id for stored in listed.tasks] == [task_id]
             assert listed.total == 1
@@ -72,7 +72,7 @@ async def ids_may_hold_any_character(bench: Bench) -> None:
 async def a_task_without_holder_waits_in_the_queue_with_epoch_0(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("t1", holder=None, state=TaskState.SUBMITTED))
-        assert loaded(store, "t1").epoch == 0
+        assert (await loaded(store, "t1")).epoch == 0
         await refused(store.append(by_run("t1", chunk("x"), epoch=0)), Fenced)
         leased = await store.append(
             Append(task_id="t1", events=(status(W),), state=W, status_ms=1, expected_seq=1, holder="h1")
@@ -92,7 +92,7 @@ async def appends_under_way_together_finish_in_the_order_of_their_calls(bench: B
         outcomes = await asyncio.gather(*waiting)
         assert [outcome.last_seq for outcome in outcomes if isinstance(outcome, Appended)] == list(range(1, 22))
         assert finished == list(range(21))
-        texts = [logged.event.artifact.parts[0].text for logged in loaded(store, "t1").events[1:]]  # type: ignore[union-attr]
+        texts = [logged.event.artifact.parts[0].text for logged in (await loaded(store, "t1")).events[1:]]  # type: ignore[union-attr]
         assert texts == [str(number) for number in range(20)]
 
 
@@ -102,12 +102,12 @@ async def nothing_follows_a_terminal_state(bench: Bench) -> None:
             task_id = f"t{number}"
             await store.create(new_task(task_id))
             await store.append(ending(task_id, 1, state=state))
-            before = loaded(store, task_id)
+            before = await loaded(store, task_id)
             assert before.holder is None
             await refused(store.append(by_run(task_id, chunk("late"))), Ended)
             await refused(store.append(ending(task_id, 2, epoch=None, state=TaskState.CANCELED)), Ended)
             await store.request_cancel(task_id)
-            after = loaded(store, task_id)
+            after = await loaded(store, task_id)
             assert (after.state, after.seq, after.cancel_requested) == (state, 2, False)
 
 
@@ -118,12 +118,12 @@ async def a_snapshot_stands_for_what_it_holds(bench: Bench) -> None:
         await store.append(
             Append(task_id="t1", events=(chunk("1"), chunk("2")), state=W, status_ms=1, epoch=1, snapshot=kept)
         )
-        found = loaded(store, "t1")
+        found = await loaded(store, "t1")
         assert (found.snapshot, found.events, found.log_bytes_since) == (kept, (), 0)
         assert found.snapshot_bytes > 0
         grown = await store.append(by_run("t1", chunk("3")))
         assert isinstance(grown, Appended)
-        found = loaded(store, "t1")
+        found = await loaded(store, "t1")
         assert (found.snapshot, seqs(found.events), found.log_bytes_since) == (kept, [4], grown.log_bytes)
         assert seqs(await store.read("t1", 0, 1 << 20)) == [1, 2, 3, 4]
 
@@ -133,7 +133,7 @@ async def a_snapshot_that_does_not_fit_the_log_is_refused(bench: Bench) -> None:
         await store.create(new_task("t1"))
         await store.append(by_run("t1", chunk("1")))
         await refused(store.append(ending("t1", 1)), Moved)
-        assert loaded(store, "t1").seq == 2
+        assert (await loaded(store, "t1")).seq == 2
 
 
 async def an_older_epoch_writes_nothing(bench: Bench) -> None:
@@ -147,7 +147,7 @@ async def an_older_epoch_writes_nothing(bench: Bench) -> None:
         await refused(store.append(by_run("t1", chunk("old"))), Fenced)
         await refused(store.append(by_run("t1", chunk("never given out"), epoch=3)), Fenced)
         assert isinstance(await store.append(by_run("t1", chunk("new"), epoch=2)), Appended)
-        assert loaded(store, "t1").seq == 3
+        assert (await loaded(store, "t1")).seq == 3
 
 
 async def nobody_may_write_as_a_run_after_the_lease_was_released(bench: Bench) -> None:
@@ -162,7 +162,7 @@ async def nobody_may_write_as_a_run_after_the_lease_was_released(bench: Bench) -
             release=True,
         )
         await store.append(asking)
-        assert loaded(store, "t1").holder is None
+        assert (await loaded(store, "t1")).holder is None
         await refused(store.append(by_run("t1", chunk("x"))), Fenced)
         answer = (MessageReceived(message("Lyon"), timestamp(2)), status(W))
         answered = await store.append(
@@ -196,11 +196,11 @@ async def one_that_is_refused_undoes_nothing_of_its_neighbours(bench: Bench) -> 
         for place, (task_id, outcome) in enumerate(zip(tasks, outcomes, strict=False)):
             if place % 3 == 0:
                 assert isinstance(outcome, Fenced)
-                assert loaded(store, task_id).seq == 1
+                assert (await loaded(store, task_id)).seq == 1
             else:
                 assert isinstance(outcome, Appended)
-                assert loaded(store, task_id).seq == 2
-        assert loaded(store, "t99").seq == 1
+                assert (await loaded(store, task_id)).seq == 2
+        assert (await loaded(store, "t99")).seq == 1
 
 
 async def one_that_fails_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
@@ -213,7 +213,7 @@ async def one_that_fails_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
         assert sum(isinstance(outcome, Appended) for outcome in outcomes) == 9
         assert isinstance(outcomes[5], Exception)
         assert isinstance(outcomes[7], Exception)
-        found = loaded(store, "t00").events[0].event
+        found = (await loaded(store, "t00")).events[0].event
         assert isinstance(found, Submitted)
         assert found.message.text == "hello"
         listed = await store.list(ListQuery(owner="ann", agent="echo"))
