@@ -43,10 +43,10 @@ async def test_a_note_behind_a_question_does_not_get_it_asked_that_has_its_answe
 async def test_a_question_that_is_not_asked_takes_no_room() -> None:
     async with a_task() as (log, _):
         writer = writer_of(log, answered=True)
-        writer.put(question("?" * BUFFER_BYTES_MAX), NOW_MS)
-        before = writer.full
+        full = writer.put(question("?" * BUFFER_BYTES_MAX), NOW_MS)
         await in_time(writer.drained())
-        assert (before, writer.full) == (True, False)
+        still_full = writer.put(Noted({"place": "Rome"}))
+        assert (full, still_full) == (True, False)
         assert log.seq == 1
 
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from dragoman.agents.content import parts_of, sound_artifact
 from dragoman.engine.api import Run
-from dragoman.model.message import Artifact, Part
+from dragoman.model.message import Artifact
 
 
 class Artifacts:
@@ -26,13 +26,25 @@ class Artifacts:
         self._flows = 0
         self._names: dict[str, str | None] = {}
 
-    async def yielded(self, content: object) -> None:
-        """Add to the artifact that the run is writing. An Artifact stands for itself; None and "" add nothing."""
-        await self._add(content, last=False)
+    async def add(self, content: object, *, last: bool = False) -> None:
+        """Add to the artifact that the run is writing. An Artifact stands for itself; None and "" add nothing.
 
-    async def returned(self, content: object) -> None:
-        """Emit the run's return value, as `yielded` does, and close the artifact."""
-        await self._add(content, last=True)
+        `last` closes the artifact: the agent returned the content instead of yielding it.
+        """
+        if content is None or (isinstance(content, str) and not content):
+            return
+        if isinstance(content, Artifact):
+            await self._give(sound_artifact(content), append=False, last=True)
+            return
+        parts = parts_of(content)
+        if not parts:
+            return
+        append = self._flow is not None
+        if self._flow is None:
+            self._flows += 1
+            self._flow = self._fresh("result", self._flows)
+            self._names[self._flow] = None
+        await self._run.artifact(Artifact(artifact_id=self._flow, parts=parts), append=append, last_chunk=last)
 
     def turn(self) -> None:
         """Start a new artifact for what is yielded after the caller's answer: the caller is about to be asked."""
@@ -70,22 +82,6 @@ class Artifacts:
         await self._give(artifact, append=append, last=not append if last is None else last)
         return artifact.artifact_id
 
-    async def _add(self, content: object, *, last: bool) -> None:
-        if content is None or (isinstance(content, str) and not content):
-            return
-        if isinstance(content, Artifact):
-            await self._give(sound_artifact(content), append=False, last=True)
-            return
-        parts = parts_of(content)
-        if not parts:
-            return
-        if append := self._flow is not None:
-            await self._run.artifact(_chunk(self._flow, parts), append=append, last_chunk=last)
-            return
-        self._flows += 1
-        self._flow = self._fresh("result", self._flows)
-        await self._give(_chunk(self._flow, parts), append=False, last=last)
-
     async def _give(self, artifact: Artifact, *, append: bool, last: bool) -> None:
         append = append and artifact.artifact_id in self._names
         self._names[artifact.artifact_id] = artifact.name
@@ -101,7 +97,3 @@ class Artifacts:
             number += 1
             fresh = f"{stem}-{number}"
         return fresh
-
-
-def _chunk(artifact_id: str, parts: tuple[Part, ...]) -> Artifact:
-    return Artifact(artifact_id=artifact_id, parts=parts)

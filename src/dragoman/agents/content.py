@@ -30,7 +30,8 @@ def parts_of(content: object, *, media_type: str | None = None, filename: str | 
     """
     match content:
         case str():
-            parts: tuple[Part, ...] = (Part(text=_whole_characters(content)),)
+            plain = type(content) is str and content.isascii()
+            parts: tuple[Part, ...] = (Part(text=content if plain else _whole_characters(content)),)
         case Part():
             parts = (_sound(content),)
         case Message():
@@ -111,8 +112,6 @@ def _whole_characters(text: str) -> str:
     """`text` as a plain str. Half a surrogate pair, which a model may stream, cannot be sent: it becomes `?`."""
     if type(text) is not str:
         text = str(text)
-    if text.isascii():
-        return text
     try:
         text.encode()
     except UnicodeEncodeError:

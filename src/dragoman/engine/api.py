@@ -216,6 +216,11 @@ class Runner(Protocol):
     A `direct` runner answers with one Message instead of a task. A `restartable` one may be run again from the start
     after a crash. A `one_message` runner takes no further message while it works. While it is `offline`, sends are
     refused with AgentOffline.
+
+    A runner of agents elsewhere may have three more attributes, False where they are absent. With `waits` its task
+    stays `submitted` until the run says `working`. With `speaks_soon` that word is held back briefly, to be written
+    with the agent's first event, which is usually on its way by then; it saves a commit. With `may_refuse` the run may
+    find that nobody takes the task on at present (`Ended.retry_after_s`).
     """
 
     profile: Profile

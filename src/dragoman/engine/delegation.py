@@ -174,10 +174,10 @@ class Delegations:
         loop, deadline_ms = self._supervisor.loop, child.head.deadline_ms
         deadline = None if deadline_ms is None else loop.time() + (deadline_ms - self._clock.now_ms()) / 1000
         late: str | None = None
-        passed = run.replay.passed(child.head.id)
+        replay = run.replay
         given = sum(message.message_id.startswith(_answer_id(child, "")) for message in child.record().history)
-        for _ in range(min(given, len(passed))):
-            passed.popleft()
+        for _ in range(given):
+            replay.next_passed(child.head.id)
         heard = after if hear is None else 0  # an agent that runs again gets all chunks again
         watch = (
             _Watch(run, self._tail(child, heard), self._files, order, hear, after) if order.progress or hear else None
@@ -191,9 +191,8 @@ class Delegations:
                     continue
                 if order.asks == "raise":
                     return None
-                if passed:
-                    answer = passed.popleft()
-                else:
+                answer = replay.next_passed(child.head.id)
+                if answer is None:
                     status = child.record().status
                     parts = status.message.parts if status.message is not None else QUESTION
                     parts = await self._files.parts(parts)
@@ -210,7 +209,7 @@ class Delegations:
                     return refused
             return late
         finally:
-            passed.clear()
+            replay.forget_passed(child.head.id)
             if watch is not None:
                 watch.tail.close()
 

@@ -21,7 +21,7 @@ from dragoman.engine.history import History
 from dragoman.engine.intake import Intake, server_name
 from dragoman.engine.observer import Observer
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.run import may_refuse, refusal_of
+from dragoman.engine.run import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import Generation, Supervisor
 from dragoman.engine.task_log import STALLED_S
@@ -315,7 +315,7 @@ class Engine:
         if isinstance(taken, Message):
             return DirectStream(taken)
         try:
-            if not send.message.task_id and may_refuse(runner):
+            if not send.message.task_id and getattr(runner, "may_refuse", False):
                 await taken.task.contacted(self._supervisor.loop, FIRST_CONTACT_S, lambda: self._stopping)
                 if (refused := refusal_of(taken.task.record())) is not None:
                     raise refused

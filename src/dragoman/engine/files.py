@@ -251,11 +251,8 @@ class Files:
         self._above = above
         self._links = links
         self._reading = reading
-
-    @property
-    def keeps(self) -> bool:
+        self.keeps = blobs is not None
         """Whether there is a blob store."""
-        return self._blobs is not None
 
     # -- in ------------------------------------------------------------------------------------------------------------
 

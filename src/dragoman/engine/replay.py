@@ -23,11 +23,12 @@ class Replay:
 
     `late` are messages that came after the last answered question, while the agent worked; its next `ask` gets them. A
     message that came while the agent worked answers whatever it asked next. `usage` holds the tokens used up to the
-    last answered question; a run that replaces one that `crashed` counts on from there. `delegated` holds the outcomes
-    of delegations by number, `passed` the answers that were passed on to delegated tasks, by task.
+    last answered question; a run that replaces one that `crashed`, which died while it worked, counts on from there.
+    `delegated` holds the outcomes of delegations by number, `passed` the answers that were passed on to delegated
+    tasks, by task. The replay is `active` as long as recorded answers are left, including those passed on.
     """
 
-    __slots__ = ("_answers", "_baseline", "_delegated", "_passed", "late", "usage")
+    __slots__ = ("_answers", "_baseline", "_delegated", "_passed", "active", "crashed", "late", "usage")
 
     def __init__(
         self,
@@ -39,28 +40,22 @@ class Replay:
         passed: Iterable[tuple[str, Message]] = (),
     ) -> None:
         self.usage = usage
-        self._delegated = {each.number: each for each in delegated}
+        self._delegated: dict[int, Delegated] = {}
+        for each in delegated:
+            self._delegated[each.number] = each
         self._passed: dict[str, deque[Message]] = {}
         for child_id, answer in passed:
             self._passed.setdefault(child_id, deque()).append(answer)
         self._answers = deque(answers)
         self._baseline = baseline
+        self.crashed = baseline is not None
         self.late = deque(late)
-
-    @property
-    def active(self) -> bool:
-        """Whether recorded answers are left, including those passed on to delegated tasks."""
-        return bool(self._answers) or any(self._passed.values())
+        self.active = bool(self._answers or self._passed)
 
     @property
     def answers(self) -> bool:
         """Whether recorded answers are left to the agent's own questions."""
         return bool(self._answers)
-
-    @property
-    def crashed(self) -> bool:
-        """Whether the run before this one died while it worked."""
-        return self._baseline is not None
 
     def answer(self, question: Sequence[Part]) -> Message:
         """Take the recorded answer to the agent's next question. Raises ReplayMismatch if the question has changed."""
@@ -68,12 +63,14 @@ class Replay:
         if asked is not None and _spelled(asked.parts) != _spelled(question):
             raise ReplayMismatch  # the replay stays active: if the agent goes on nevertheless, its words do not count
         self._answers.popleft()
+        self.active = bool(self._answers or self._passed)
         return answer
 
     def drop(self) -> None:
         """Discard all recorded answers."""
         self._answers.clear()
         self._passed.clear()
+        self.active = False
 
     def delegated(self, number: int, agent: str) -> Delegated | None:
         """The recorded outcome of a delegation, or None. Raises ReplayMismatch if it went to another agent."""
@@ -82,12 +79,23 @@ class Replay:
             return None
         if known.agent != agent:
             raise ReplayMismatch
-        self._passed.pop(known.task_id, None)
+        self.forget_passed(known.task_id)
         return known
 
-    def passed(self, child_id: str) -> deque[Message]:
-        """The recorded answers passed on to a delegated task without an outcome. The caller removes those it uses."""
-        return self._passed.setdefault(child_id, deque())
+    def next_passed(self, child_id: str) -> Message | None:
+        """Take the next recorded answer that was passed on to a delegated task without an outcome; None: no more."""
+        answers = self._passed.get(child_id)
+        if not answers:
+            return None
+        answer = answers.popleft()
+        if not answers:
+            self.forget_passed(child_id)
+        return answer
+
+    def forget_passed(self, child_id: str) -> None:
+        """Discard the recorded answers that were passed on to a delegated task."""
+        self._passed.pop(child_id, None)
+        self.active = bool(self._answers or self._passed)
 
     def keep(self) -> None:
         """Keep what a dead run emitted: nothing replaces it."""

@@ -109,28 +109,9 @@ def full_lineage(head: TaskHead, server: str) -> tuple[str, ...]:
     return tuple(name if "/" in name else f"{server}/{name}" for name in (*head.lineage, head.agent))
 
 
-def waits(runner: Runner) -> bool:
-    """Whether a task of the runner stays `submitted` until its run says `working`. Few runners have this attribute."""
-    return getattr(runner, "waits", False)
-
-
-def speaks_soon(runner: Runner) -> bool:
-    """Whether `working` is held back briefly, to be written with the agent's first event. Few runners have this.
-
-    It saves a commit for each task of a remote agent, whose answer is usually on its way by the time that `working`
-    would be sent.
-    """
-    return getattr(runner, "speaks_soon", False)
-
-
-def may_refuse(runner: Runner) -> bool:
-    """Whether the runner may find that nobody takes the task on at present. Few runners have this attribute."""
-    return getattr(runner, "may_refuse", False)
-
-
 def leased_as(runner: Runner | None, state: TaskState) -> TaskState:
     """The state that a task in `state` gets when a new run of the runner begins."""
-    untaken = state is TaskState.SUBMITTED and runner is not None and waits(runner)
+    untaken = state is TaskState.SUBMITTED and getattr(runner, "waits", False)
     return TaskState.SUBMITTED if untaken else TaskState.WORKING
 
 
@@ -186,6 +167,7 @@ class TaskRun:
         self._clock = services.clock
         self._loop = services.loop
         self._files = services.files
+        self._keeps_files = services.files.keeps
         self._numbered = 0
         self._announces = announce
         self._writer = RunWriter(
@@ -301,7 +283,7 @@ class TaskRun:
     def note(self, **note: str) -> None:
         """Keep a note for a later run."""
         self._check()
-        self._writer.put(Noted(note), self._clock.now_ms())
+        self._writer.put(Noted(note))
 
     async def noted(self) -> dict[str, str]:
         """The last note of an earlier task of the context."""
@@ -326,7 +308,7 @@ class TaskRun:
     ) -> None:
         """Report while the task is `working`."""
         self._check()
-        if self._files.large(parts):
+        if self._keeps_files and self._files.large(parts):
             parts = await self._keep(parts)
         if self._answer is not None:
             await self._answered()
@@ -335,26 +317,19 @@ class TaskRun:
         now_ms = self._clock.now_ms()
         message = agent_message(self.head, parts) if parts else None
         made = None if progress is None else Progress(*progress, message.text if message is not None else "")
-        self._writer.put(
-            StatusChanged(
-                TaskState.WORKING,
-                timestamp(now_ms),
-                message=message,
-                progress=made,
-                usage=self._used,
-                metadata=metadata,
-            ),
-            now_ms,
+        said = StatusChanged(
+            TaskState.WORKING, timestamp(now_ms), message=message, progress=made, usage=self._used, metadata=metadata
         )
-        if self._writer.full:
+        if self._writer.put(said, now_ms):
             await self._room()
 
     async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
         """Emit an artifact or a chunk of one. The first chunk of an artifact is never an append."""
-        self._check()
+        if self.abandoned or self.log.terminal:
+            self._check()
         if not artifact.parts:
             raise ValueError(NO_PARTS.format(artifact.artifact_id))
-        if self._files.large(artifact.parts):
+        if self._keeps_files and self._files.large(artifact.parts):
             artifact = replace(artifact, parts=await self._keep(artifact.parts))
         if self._answer is not None:
             await self._answered()
@@ -363,14 +338,13 @@ class TaskRun:
         key = artifact.artifact_id
         if key not in self._written:
             self._written.add(key)
-            if (kept := self.replay.replaces(key)) is not None:
+            if self.replay.crashed and (kept := self.replay.replaces(key)) is not None:
                 if append and kept:
                     artifact = replace(artifact, parts=(*kept, *artifact.parts))
                 append = False
             elif append:
                 append = any(known.artifact_id == key for known in self.record.artifacts)
-        self._writer.put(ArtifactChunk(artifact, append, last_chunk), self._clock.now_ms())
-        if self._writer.full:
+        if self._writer.put(ArtifactChunk(artifact, append, last_chunk)):
             await self._room()
 
     def working(self) -> None:
@@ -385,7 +359,7 @@ class TaskRun:
         if self._writer.state is TaskState.SUBMITTED:
             now_ms = self._clock.now_ms()
             said = StatusChanged(TaskState.WORKING, timestamp(now_ms))
-            self._writer.put(said, now_ms, quietly=speaks_soon(self.runner))
+            self._writer.put(said, now_ms, quietly=getattr(self.runner, "speaks_soon", False))
 
     def waiting(self, parts: Sequence[Part]) -> None:
         """Tell the caller why the task makes no progress at present."""
@@ -442,7 +416,7 @@ class TaskRun:
             self._check()
             logged = await self._files.event_kept(self.head.id, delegated)
             self._check()
-            self._writer.put(logged, self._clock.now_ms())
+            self._writer.put(logged)
             await self.written()
         return came_to(delegated, order)
 
@@ -515,67 +489,65 @@ class TaskRun:
 
         The end is decided once; only an end that cannot be written is decided anew.
         """
-        if self._announces and not waits(self.runner):
+        if self._announces and not getattr(self.runner, "waits", False):
             self._announce()
-        ending = await self._keep_ending(await self._run_agent())
-        while not self.abandoned:
-            now_ms = self._clock.now_ms()
-            state, said, reason = ending
-            self._failure = None
-            end = closing(self.head, state, now_ms, said, reason, self._used, self._retry_after_s)
-            self._writer.put(end, now_ms)
-            if (instead := await self._commit()) is None:
-                return
-            ending, self._retry_after_s = instead, None
-
-    async def _commit(self) -> Ending | None:
-        """Wait until everything is committed. A cancel does not interrupt the wait: the end is already decided.
-
-        Returns None, or the end that replaces one that could not be written.
-        """
-        while True:
-            try:
-                await self._writer.drained()
-                return self._failure
-            except asyncio.CancelledError:
-                if not (self.cancel_requested or self._failure) or self.abandoned:
-                    raise
-
-    async def _run_agent(self) -> Ending:
-        """Run the agent and return how its run ended, whatever it did."""
+        ending: Ending | None
         try:
             await self.runner.run(self)
-        except asyncio.CancelledError as error:
-            if self._failure is not None:
-                return self._failure
-            if self.cancel_requested or self.abandoned:
-                return TaskState.CANCELED, "", ""
-            if (task := asyncio.current_task()) is not None and task.cancelling():
-                raise  # the server is going down
-            return agent_error(self.head, "canceled itself", error)
-        except Reject as reject:
-            return TaskState.REJECTED, str(reject), "rejected"
-        except Ended as ended:
-            if not self.replay.active:
-                self._retry_after_s = None if self._failure else ended.retry_after_s
-                return self._failure or (ended.state, ended.parts, ended.reason)
+            ending = MISMATCH if self.replay.active else self._failure or (TaskState.COMPLETED, "", "")
         except RunAgain:
             await self._writer.drained()
             self.again = not (self.cancel_requested or self.abandoned)
             self.abandoned = True
             self._writer.stop()
-        except ReplayMismatch:
-            self._failure = MISMATCH
-        except GeneratorExit:
-            raise  # the interpreter is going down
-        except BaseException as error:  # noqa: BLE001  a user's agent may raise anything
-            if self.cancel_requested and self._failure is None:
+            return
+        except BaseException as error:
+            ending = self._ending_of(error)
+            if ending is None:
+                raise
+        if self._keeps_files:
+            ending = await self._keep_ending(ending)
+        while not self.abandoned:
+            now_ms = self._clock.now_ms()
+            state, said, reason = ending
+            imposed = self._failure
+            end = closing(self.head, state, now_ms, said, reason, self._used, self._retry_after_s)
+            self._writer.put(end, now_ms)
+            while (commit := self._writer.next_commit()) is not None:
+                try:
+                    await commit
+                except asyncio.CancelledError:  # a cancel does not interrupt this: the end is already decided
+                    if self.abandoned or not (self.cancel_requested or self._failure is not imposed):
+                        raise
+            if self._failure is None or self._failure is imposed:
+                return
+            ending, self._retry_after_s = self._failure, None  # this end could not be written
+
+    def _ending_of(self, error: BaseException) -> Ending | None:
+        """Return how a run ends whose agent raised `error`; None if the process is going down."""
+        match error:
+            case asyncio.CancelledError():
+                if self._failure is not None or self.cancel_requested or self.abandoned:
+                    return self._failure or (TaskState.CANCELED, "", "")
+                if (task := asyncio.current_task()) is not None and task.cancelling():
+                    return None
+                return agent_error(self.head, "canceled itself", error)
+            case GeneratorExit():
+                return None
+            case Reject():
+                return TaskState.REJECTED, str(error), "rejected"
+            case ReplayMismatch():
+                return MISMATCH
+            case Ended():
+                if self.replay.active:
+                    return MISMATCH
+                self._retry_after_s = None if self._failure else error.retry_after_s
+                return self._failure or (error.state, error.parts, error.reason)
+            case _ if self.cancel_requested and self._failure is None:
                 failed(self.head, "raised as it was canceled,", error)
                 return TaskState.CANCELED, "", ""
-            return self._failure or agent_error(self.head, "raised", error)
-        if self.replay.active and not self.abandoned:
-            self._failure = MISMATCH
-        return self._failure or (TaskState.COMPLETED, "", "")
+            case _:
+                return self._failure or agent_error(self.head, "raised", error)
 
     async def _keep_ending(self, ending: Ending) -> Ending:
         """Move the large files of the closing message into the blob store."""

@@ -8,12 +8,12 @@ import asyncio
 from collections.abc import Callable
 
 import msgspec
+from msgspec import UNSET
 
 from dragoman.engine.task_log import Decision, Outcome, TaskLog
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
-from dragoman.model.lifecycle import may_follow
-from dragoman.model.message import Part
-from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
+from dragoman.model.lifecycle import FOLLOWS
+from dragoman.model.task import INTERRUPTED, TERMINAL
 from dragoman.store.api import Ended as TaskEnded
 from dragoman.store.api import Moved, Refused, StoreError
 
@@ -35,7 +35,8 @@ class RunWriter:
 
     `fenced` is called when the run has lost the right to write, `unwritable` when an event cannot be written at all.
     `answered` is asked just before a question is written; True means that the question needs no answer from the caller
-    any more, so it is not written. A write that the store cannot take is repeated after `retry_s`.
+    any more, so it is not written. A write that the store cannot take is repeated after `retry_s`. `state` is the state
+    of the task after all events that were put.
     """
 
     __slots__ = (
@@ -50,13 +51,13 @@ class RunWriter:
         "_queued",
         "_quiet",
         "_retry_s",
-        "_state",
         "_status_ms",
         "_timer",
         "_unwritable",
         "_waiting",
         "epoch",
         "lost",
+        "state",
     )
 
     def __init__(
@@ -77,7 +78,7 @@ class RunWriter:
         self._fenced = fenced
         self._unwritable = unwritable
         self._answered = answered
-        self._state = log.state
+        self.state = log.state
         self._status_ms = 0
         self._buffer: list[Event] = []
         self._buffer_bytes = 0
@@ -88,20 +89,21 @@ class RunWriter:
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
-    def put(self, event: Event, now_ms: int, *, quietly: bool = False) -> None:
+    def put(self, event: Event, now_ms: int = 0, *, quietly: bool = False) -> bool:
         """Queue an event for the log; it is written soon. Does nothing once the run has ended or is fenced.
 
-        A `quietly` put event waits up to `QUIET_S` for the next event, unless somebody waits for the writes.
+        A status comes with its time, `now_ms`. A `quietly` put event waits up to `QUIET_S` for the next event, unless
+        somebody waits for the writes. Returns whether the buffer is full, so that the agent must wait for `room`.
 
         Raises TypeError if a data part in it is not JSON.
         """
-        if self.lost or self._state in TERMINAL:
-            return
+        if self.lost or self.state in TERMINAL:
+            return False
         size = _weight(event)
         if isinstance(event, StatusChanged):
-            if not may_follow(self._state, event.state):
-                return
-            self._state = event.state
+            if event.state not in FOLLOWS[self.state]:
+                return False
+            self.state = event.state
             self._status_ms = now_ms
         self._quiet = quietly and not self._buffer
         self._buffer.append(event)
@@ -109,11 +111,12 @@ class RunWriter:
         if not self._due and not self._queued:
             self._due = True
             self._loop.call_soon(self._flush)
+        return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
 
     def resumed(self, epoch: int) -> None:
         """Write under `epoch` from now on: the task was answered under a new lease."""
         self.epoch = epoch
-        self._state = self._log.state
+        self.state = self._log.state
 
     def stop(self) -> None:
         """Write nothing more. A write under way may still be committed."""
@@ -134,42 +137,36 @@ class RunWriter:
         """The events that were put and are not committed."""
         return [*self._flying, *self._buffer]
 
-    @property
-    def state(self) -> TaskState:
-        """The state of the task after all events that were put."""
-        return self._state
-
-    @property
-    def full(self) -> bool:
-        """Whether the agent must wait before it emits more."""
-        return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
-
     async def room(self) -> None:
         """Wait until the buffer is not full."""
-        while self.full and not self.lost:
-            await self._next_commit()
+        while len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX:
+            if (commit := self.next_commit()) is None:
+                return
+            await commit
 
     async def drained(self) -> None:
         """Wait until everything put so far is committed, or the run is fenced."""
-        while (self._buffer or self._flying) and not self.lost:
-            await self._next_commit()
+        while (commit := self.next_commit()) is not None:
+            await commit
 
     def landing(self, done: "asyncio.Future[None]") -> None:
         """Set the result of `done` when the write now under way is committed; at once if there is none."""
         if (self._buffer or self._flying) and not self.lost:
-            self._waiting.append(done)
-            self._hasten()
+            self._wait(done)
         elif not done.done():
             done.set_result(None)
 
-    async def _next_commit(self) -> None:
+    def next_commit(self) -> "asyncio.Future[None] | None":
+        """A future for the commit of what was put; None if all is committed, or the run is fenced."""
+        if self.lost or not (self._buffer or self._flying):
+            return None
         future: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append(future)
-        self._hasten()
-        await future
+        self._wait(future)
+        return future
 
-    def _hasten(self) -> None:
-        """Write a quiet event now, because somebody waits."""
+    def _wait(self, future: "asyncio.Future[None]") -> None:
+        """Finish `future` after the next commit. A quiet event is written now, because somebody waits."""
+        self._waiting.append(future)
         self._quiet = False
         if self._timer is not None:
             self._flush()
@@ -196,20 +193,21 @@ class RunWriter:
 
     def _page(self, log: TaskLog) -> Decision | None:
         """Decide on one write with all events put so far. Called again if somebody else wrote to the task first."""
-        self._take_back()
+        if self._flying:
+            self._take_back()
         events = self._buffer
         if self.lost or not events:
             return None
         if log.terminal:
             raise TaskEnded(log.head.id)
-        if self._state in INTERRUPTED:
+        if self.state in INTERRUPTED:
             self._drop_answered(log)
             if not events:
                 return None
         self._buffer, self._flying = [], events
         self._buffer_bytes = 0
         return Decision(
-            events=tuple(events), now_ms=self._status_ms, epoch=self.epoch, release=self._state in INTERRUPTED
+            events=tuple(events), now_ms=self._status_ms, epoch=self.epoch, release=self.state in INTERRUPTED
         )
 
     def _drop_answered(self, log: TaskLog) -> None:
@@ -219,14 +217,13 @@ class RunWriter:
             question = statuses.pop()
             self._buffer.remove(question)
             self._buffer_bytes -= _weight(question)
-            self._state = statuses[-1].state if statuses else log.state
+            self.state = statuses[-1].state if statuses else log.state
 
     def _take_back(self) -> None:
         """Put the events of a failed write back into the queue."""
-        if self._flying:
-            self._buffer[:0] = self._flying
-            self._buffer_bytes += sum(map(_weight, self._flying))
-            self._flying = []
+        self._buffer[:0] = self._flying
+        self._buffer_bytes += sum(map(_weight, self._flying))
+        self._flying = []
 
     def _landed(self, outcome: Outcome) -> None:
         self._queued = False
@@ -234,25 +231,28 @@ class RunWriter:
             self._log.failed(outcome, self._loop)
         else:  # a run that is lost stalls nobody: the task goes on without it
             self._log.failure = None
-        match outcome:
-            case StoreError() | Moved() if not self.lost:
+        if isinstance(outcome, BaseException) and not self.lost:
+            if isinstance(outcome, StoreError | Moved):
                 self._take_back()
                 self._due = True
                 self._loop.call_later(self._retry_s, self._flush)
                 return
-            case Refused() if not self.lost:
-                self._fenced()
-            case BaseException() if not self.lost:
-                self._buffer.clear()
-                self._buffer_bytes = 0
-                self._state = self._log.state
-                self._unwritable(outcome)
-            case _:
-                pass
+            self._give_up(outcome)
         self._flying = []
         if self._buffer and not self._due:
             self._flush()
-        self._wake()
+        if self._waiting:
+            self._wake()
+
+    def _give_up(self, error: BaseException) -> None:
+        """The write was refused, or its events cannot be written at all."""
+        if isinstance(error, Refused):
+            self._fenced()
+            return
+        self._buffer.clear()
+        self._buffer_bytes = 0
+        self.state = self._log.state
+        self._unwritable(error)
 
 
 def _weight(event: Event) -> int:
@@ -266,13 +266,11 @@ def _weight(event: Event) -> int:
         parts = event.message.parts
     else:
         return EVENT_BYTES
-    return EVENT_BYTES + sum(map(_part_weight, parts))
-
-
-def _part_weight(part: Part) -> int:
-    if part.data is msgspec.UNSET:
-        return EVENT_BYTES + len(part.text or part.raw or part.url or "")
-    return EVENT_BYTES + len(msgspec.json.encode(part.data))
+    weight = EVENT_BYTES
+    for part in parts:
+        content = part.text or part.raw or part.url or ""
+        weight += EVENT_BYTES + len(content if part.data is UNSET else msgspec.json.encode(part.data))
+    return weight
 
 
 def _nobody(*_: object) -> None:

@@ -62,7 +62,7 @@ class ProcessRunner:
             if isinstance(given, AsyncIterator):
                 await self._poured(given, artifacts)
             else:
-                await artifacts.returned(self._text(given))
+                await artifacts.add(self._text(given), last=True)
         except Reject:
             raise
         except Exception as error:  # a user's function may raise anything
@@ -77,7 +77,7 @@ class ProcessRunner:
     async def _poured(self, pieces: AsyncIterator[object], artifacts: Artifacts) -> None:
         try:
             async for piece in pieces:
-                await artifacts.yielded(self._text(piece))
+                await artifacts.add(self._text(piece))
         finally:
             if isinstance(pieces, AsyncGenerator):
                 await pieces.aclose()

@@ -41,11 +41,6 @@ SPELLED = {state: state.value.removeprefix("TASK_STATE_").lower().replace("_", "
 """States as metrics have them: `completed`, `input-required`."""
 
 
-def may_follow(state: TaskState, successor: TaskState) -> bool:
-    """Whether a task in `state` may go to `successor`."""
-    return successor in FOLLOWS[state]
-
-
 class Fold:
     """Folds a task's log into its record. Adding an event costs the event; `record()` costs the task, once per seq.
 
@@ -105,7 +100,13 @@ class Fold:
                     pile.open = not last_chunk
                     pile.chunked = True
             case StatusChanged():
-                self._take_status(event)
+                self.status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
+                self._progress = event.progress or self._progress
+                self.usage = event.usage or self.usage
+                if event.state in TERMINAL:
+                    self.duration_ms = event.duration_ms
+                    for pile in self._artifacts.values():
+                        pile.open = False
             case MessageReceived(message, _):
                 if self.status is not None and self.status.state in INTERRUPTED and self.status.message is not None:
                     self._history.append(self.status.message)  # the question stands before its answer
@@ -120,15 +121,6 @@ class Fold:
             case _:
                 assert_never(event)
 
-    def _take_status(self, event: StatusChanged) -> None:
-        self.status = TaskStatus(state=event.state, message=event.message, timestamp=event.timestamp)
-        self._progress = event.progress or self._progress
-        self.usage = event.usage or self.usage
-        if event.state in TERMINAL:
-            self.duration_ms = event.duration_ms
-            for pile in self._artifacts.values():
-                pile.open = False
-
     def ahead(self) -> "Fold":
         """A copy of this fold, to which events can be added without changing this one."""
         if self._base is not None:
@@ -138,7 +130,8 @@ class Fold:
         ahead._progress = self._progress
         ahead._note = self._note
         ahead._history = list(self._history)
-        ahead._artifacts = {key: pile.copy() for key, pile in self._artifacts.items()}
+        for key, pile in self._artifacts.items():
+            ahead._artifacts[key] = pile.copy()
         return ahead
 
     def followed_by(self, events: Iterable[Event]) -> Record:
@@ -174,17 +167,26 @@ class Fold:
         if self._made is None:
             if self.status is None:
                 raise ValueError("a log begins with Submitted")
+            artifacts: list[Artifact] = []
+            still_open: list[str] = []
+            chunked: list[str] = []
+            for key, pile in self._artifacts.items():
+                artifacts.append(pile.artifact())
+                if pile.open:
+                    still_open.append(key)
+                if pile.chunked:
+                    chunked.append(key)
             self._made = Record(
                 head=self._head,
                 seq=self.seq,
                 status=self.status,
-                artifacts=tuple(pile.artifact() for pile in self._artifacts.values()),
+                artifacts=tuple(artifacts),
                 history=tuple(self._history),
                 progress=self._progress,
                 usage=self.usage,
                 duration_ms=self.duration_ms,
-                open_artifacts=self.open_artifacts,
-                chunked_artifacts=tuple(key for key, pile in self._artifacts.items() if pile.chunked),
+                open_artifacts=tuple(still_open),
+                chunked_artifacts=tuple(chunked),
                 note=self._note,
             )
         return self._made
@@ -207,7 +209,8 @@ class _Pile:
     def add(self, artifact: Artifact) -> None:
         self._made = None
         for index, part in enumerate(artifact.parts):
-            text = _plain_text(part)
+            plain = part.media_type is None and part.metadata is None and part.filename is None
+            text = part.text if plain else None
             if index or text is None:
                 self._join()  # only the first part of a chunk continues the text before it
             if text is None:
@@ -227,24 +230,17 @@ class _Pile:
 
     def _join(self) -> None:
         if self._texts:
-            text = self._texts[0] if len(self._texts) == 1 else "".join(self._texts)
-            self._parts.append(Part(text=text))
+            self._parts.append(Part(text="".join(self._texts)))
             self._texts.clear()
 
     def artifact(self) -> Artifact:
-        if self._made is not None:
-            return self._made
-        self._join()
-        parts = tuple(self._parts)
-        if parts and (text := _plain_text(parts[-1])) is not None:
-            self._parts.pop()
-            self._texts.append(text)
-        self._made = replace(self._first, parts=parts)
+        if self._made is None:
+            parts = self._parts
+            if self._texts:
+                self._texts = ["".join(self._texts)]
+                parts = [*parts, Part(text=self._texts[0])]
+            self._made = replace(self._first, parts=tuple(parts))
         return self._made
-
-
-def _plain_text(part: Part) -> str | None:
-    return part.text if part.media_type is None and part.metadata is None and part.filename is None else None
 
 
 def fold(head: TaskHead, record: Record | None, events: Iterable[Logged]) -> Record:
@@ -253,11 +249,6 @@ def fold(head: TaskHead, record: Record | None, events: Iterable[Logged]) -> Rec
     for logged in events:
         result.add(logged.seq, logged.event)
     return result.record()
-
-
-def state_after(state: TaskState, event: Event) -> TaskState:
-    """The state of a task in `state` after `event`."""
-    return event.state if isinstance(event, StatusChanged) else state
 
 
 def duration_ms(head: TaskHead, now_ms: int) -> int:

@@ -51,7 +51,11 @@ class Message(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=T
     @property
     def text(self) -> str:
         """The text parts, joined by newlines; empty when there are none."""
-        return "\n".join(part.text for part in self.parts if part.text is not None)
+        texts = []
+        for part in self.parts:
+            if part.text is not None:
+                texts.append(part.text)
+        return "\n".join(texts)
 
 
 class Artifact(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True, gc=False):

@@ -60,15 +60,18 @@ class Counts:
 
     def submitted(self, agent: str) -> None:
         """A task was written."""
-        self._count(agent, "submitted")
+        key = agent, "submitted"
+        self.tasks[key] = self.tasks.get(key, 0) + 1
 
     def cancel_requested(self, agent: str) -> None:
         """Somebody asked for a task to be canceled."""
-        self._count(agent, "cancel_requested")
+        key = agent, "cancel_requested"
+        self.tasks[key] = self.tasks.get(key, 0) + 1
 
     def ended(self, agent: str, state: str, duration_ms: int) -> None:
         """A task ended, in any terminal state."""
-        self._count(agent, state)
+        key = agent, state
+        self.tasks[key] = self.tasks.get(key, 0) + 1
         durations = self.durations.get(agent)
         if durations is None:
             durations = self.durations[agent] = Durations()
@@ -90,7 +93,3 @@ class Counts:
     def pushed(self, outcome: str) -> None:
         """A webhook was called: `delivered`, `retry`, `dead`, or `gone` for good."""
         self.pushes[outcome] = self.pushes.get(outcome, 0) + 1
-
-    def _count(self, agent: str, state: str) -> None:
-        key = agent, state
-        self.tasks[key] = self.tasks.get(key, 0) + 1

@@ -191,11 +191,11 @@ class Talk:
         try:
             match says:
                 case SaysText(text):
-                    await artifacts.yielded(text)
+                    await artifacts.add(text)
                 case SaysData(data):
-                    await artifacts.yielded(Part(data=data))
+                    await artifacts.add(Part(data=data))
                 case SaysFile(piece):
-                    await artifacts.yielded(piece.part())
+                    await artifacts.add(piece.part())
                 case GivesArtifact(given):
                     await artifacts.given(
                         [piece.part() for piece in given.parts],

@@ -5,7 +5,7 @@ function and the fix.
 """
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from typing import Any, TypeVar, assert_never, overload
+from typing import Any, TypeVar, overload
 
 from msgspec.structs import replace
 
@@ -129,8 +129,25 @@ class Agent:
 
     async def run(self, run: Run) -> None:
         """Do the task with the skill that the run names. Raises Ended if the skill calls `finish` or `fail`."""
+        skill_id = self._choose(run)
+        function, kind = self._skills[skill_id]
+        artifacts = Artifacts(run)
         try:
-            await self._do(run)
+            if kind == "plain":
+                await self.threads.run(lambda crossing: _call_in_thread(function, run, skill_id, artifacts, crossing))
+                return
+            given = function(Context(run, skill_id, artifacts))
+            if kind == "coroutine":
+                given = await given
+                if not isinstance(given, AsyncIterator):
+                    await artifacts.add(given, last=True)
+                    return
+            try:
+                async for item in given:
+                    await artifacts.add(item)
+            finally:  # the generator is closed even if the run is canceled between two items
+                if isinstance(given, AsyncGenerator):
+                    await given.aclose()
         except FinalWord as said:
             raise said.ended from None
         except BaseExceptionGroup as group:
@@ -138,24 +155,6 @@ class Agent:
             if word is None:
                 raise
             raise (word.ended if isinstance(word, FinalWord) else word) from None
-
-    async def _do(self, run: Run) -> None:
-        skill_id = self._choose(run)
-        function, kind = self._skills[skill_id]
-        artifacts = Artifacts(run)
-        match kind:
-            case "async generator":
-                await _pour(function(Context(run, skill_id, artifacts)), artifacts)
-            case "coroutine":
-                result = await function(Context(run, skill_id, artifacts))
-                if isinstance(result, AsyncIterator):
-                    await _pour(result, artifacts)
-                else:
-                    await artifacts.returned(result)
-            case "plain":
-                await self.threads.run(lambda crossing: _call_in_thread(function, run, skill_id, artifacts, crossing))
-            case _:
-                assert_never(kind)
 
     async def check(self) -> AsyncIterator[Finding]:
         """Report the agent's skills. Each function was checked at its declaration; only their absence is a fault."""
@@ -168,8 +167,9 @@ class Agent:
 
     def _choose(self, run: Run) -> str:
         """The skill that the caller names, else the first of those it restricts the run to, else the agent's first."""
-        shown = tuple(skill.id for skill in self.profile.skills)
-        skill_id = run.skill or next(iter(run.skills or shown or self._skills), None)
+        shown = self.profile.skills
+        first = shown[0].id if shown else next(iter(self._skills), None)
+        skill_id = run.skill or (run.skills[0] if run.skills else first)
         if skill_id not in self._skills and len(self._skills) == 1:
             (skill_id,) = self._skills  # the card may name the only skill differently
         if skill_id not in self._skills:
@@ -211,16 +211,6 @@ class Agent:
         return function
 
 
-async def _pour(items: AsyncIterator[object], artifacts: Artifacts) -> None:
-    """Emit the items as they come. The generator is closed even if the run is canceled between two items."""
-    try:
-        async for item in items:
-            await artifacts.yielded(item)
-    finally:
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()
-
-
 def _call_in_thread(
     function: Callable[[SyncContext], object], run: Run, skill_id: str, artifacts: Artifacts, crossing: Crossing[None]
 ) -> None:
@@ -228,14 +218,14 @@ def _call_in_thread(
     if isinstance(result, Iterator):
         try:
             for item in result:
-                crossing.call(lambda item=item: artifacts.yielded(item))  # type: ignore[misc]
+                crossing.call(lambda item=item: artifacts.add(item))  # type: ignore[misc]
         finally:
             if callable(close := getattr(result, "close", None)):
                 close()
     elif isinstance(result, Awaitable | AsyncIterator):
         raise TypeError(f"skill {skill_id} returned something to await: write it as `async def`")
     else:
-        crossing.call(lambda: artifacts.returned(result))
+        crossing.call(lambda: artifacts.add(result, last=True))
 
 
 def _word_in(group: BaseExceptionGroup[BaseException]) -> FinalWord | Reject | None:
