@@ -1,4 +1,4 @@
-"""The bindings on a real uvicorn, before a handler that the test scripts."""
+"""The bindings on a real listener, before a handler that the test scripts."""
 
 import asyncio
 import contextlib
@@ -21,7 +21,7 @@ from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.health import Health
 from dragoman.bindings.home import Home
 from dragoman.bindings.limits import Limits, limits
-from dragoman.bindings.listener import BACKLOG, bound_socket, listener
+from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.routes import ALL_MOUNTS
 from dragoman.engine.handler import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
@@ -200,23 +200,19 @@ async def site(
     app = make_app(
         handler, store, origins, limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s), public_url, unready
     )
-    server = listener(app, reader_pause_s)
-    server.config.timeout_graceful_shutdown = 1
-    server.config.timeout_keep_alive = keep_alive_s  # type: ignore[assignment]  # a fraction will do
+    listener = Listener(app, reader_pause_s=reader_pause_s, keep_alive_s=keep_alive_s)
     bound = bound_socket("127.0.0.1", 0)
     if send_buffer_bytes is not None:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, send_buffer_bytes)
-    bound.listen(BACKLOG)
     port = bound.getsockname()[1]
     url = f"http://127.0.0.1:{port}"
-    serving = asyncio.create_task(server.serve(sockets=[bound]))
+    await listener.open(bound)
     try:
         timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
         async with aiohttp.ClientSession(url, timeout=timeout, auto_decompress=False) as http:
-            yield Site(url, port, handler, store, http, unready, server.server_state.connections)
+            yield Site(url, port, handler, store, http, unready, listener.connections)
     finally:
-        server.should_exit = True
-        await serving
+        await listener.close(within_s=1)
 
 
 @pytest.fixture(scope="module")

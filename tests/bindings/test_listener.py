@@ -13,10 +13,21 @@ import pytest
 import uvloop
 from msgspec.structs import replace
 
-from dragoman.bindings.listener import JOINED_BYTES, SLICE_BYTES, Corked, bound_socket
+from dragoman.bindings.door import Door
+from dragoman.bindings.listener import JOINED_BYTES, SLICE_BYTES, Corked, Listener, bound_socket
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import Call, Result, SendMessage
-from tests.bindings.conftest import DEADLINE_S, RECORD, ScriptedStream, Site, message, site
+from tests.bindings.conftest import (
+    DEADLINE_S,
+    RECORD,
+    ScriptedHandler,
+    ScriptedStore,
+    ScriptedStream,
+    Site,
+    make_app,
+    message,
+    site,
+)
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
 
@@ -485,3 +496,35 @@ async def test_connections_do_not_wait_for_acknowledgements() -> None:
             assert await accepted.get() == 1
             writer.close()
             await writer.wait_closed()
+
+
+CLOSING_TURNS = 10
+"""Turns of the loop in which a listener closes that has nothing to wait for."""
+
+
+async def opened() -> tuple[Listener, socket.socket]:
+    """A listener, and a client that has connected to it. The loop has had no turn since."""
+    listener, bound = Listener(Door(make_app(ScriptedHandler(), ScriptedStore()))), bound_socket("127.0.0.1", 0)
+    await listener.open(bound)
+    client = socket.create_connection(bound.getsockname(), DEADLINE_S)
+    return listener, client
+
+
+@pytest.mark.parametrize("turns", range(8))
+def test_closing_waits_for_nothing_but_answers(turns: int) -> None:
+    """The connection may still be in the system's queue then, or be accepted, or wait for a request."""
+
+    async def scenario() -> None:
+        listener, client = await opened()
+        with client:
+            for _ in range(turns):
+                await asyncio.sleep(0)
+            closing = asyncio.create_task(listener.close(DEADLINE_S))
+            for _ in range(CLOSING_TURNS):
+                await asyncio.sleep(0)
+            assert closing.done()
+            assert not listener.connections
+            with contextlib.suppress(ConnectionResetError):
+                assert client.recv(1) == b""
+
+    uvloop.run(scenario())  # asyncio (3.11) leaves a connection open that it has just accepted

@@ -1,4 +1,4 @@
-"""The listener: uvicorn on httptools, configured and hardened for this server.
+"""The listener: accepts connections and speaks HTTP/1.1 on them with uvicorn's protocol on httptools, hardened.
 
 Invariant: the bytes of an answer are sent in the order in which they were written, and all of them are sent. Requests
 of one connection are answered one after the other, in the order in which they arrived.
@@ -10,7 +10,8 @@ import re
 import socket
 import sys
 from collections.abc import Collection
-from contextlib import nullcontext, suppress
+from contextlib import suppress
+from email.utils import formatdate
 from fcntl import ioctl
 from termios import TIOCOUTQ
 from typing import Literal
@@ -18,6 +19,7 @@ from typing import Literal
 import httptools
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from dragoman.bindings.door import Door
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
@@ -40,7 +42,7 @@ READER_PAUSE_S = 60.0
 """How long a reader may take nothing, by default."""
 
 CUT_S = 0.3
-"""How long requests may still run after their connections were cut. uvicorn (0.54) checks for them every 0.1 s."""
+"""How long requests may still run after their connections were cut, and again after they were canceled."""
 
 JOINED_BYTES = 65_536
 """Data longer than this is written by itself, because joining copies it."""
@@ -185,6 +187,21 @@ class ListenerConfig(uvicorn.Config):
     reader_pause_s = READER_PAUSE_S
 
 
+class Connected(ServerState):
+    """uvicorn's sets of connections and requests, plus whether the listener is closing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closing = False
+        self.none_left = asyncio.Event()
+        """Set once the listener is closing and has no connection."""
+
+    def left(self) -> None:
+        """Note that a connection may have been the last one."""
+        if self.closing and not self.connections:
+            self.none_left.set()
+
+
 class GuardedProtocol(HttpToolsProtocol):
     """uvicorn's protocol on a corked transport, plus the limits and HTTP rules that uvicorn and httptools lack.
 
@@ -196,12 +213,15 @@ class GuardedProtocol(HttpToolsProtocol):
 
     transport: Corked  # type: ignore[assignment]  # has everything that uvicorn uses
     config: ListenerConfig
+    server_state: Connected
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         """Wrap the transport of a new client, and set the deadline for its first head."""
         super().connection_made(Corked(transport, self.loop))  # type: ignore[arg-type]
         self.transport.head_until = self.loop.time() + self.timeout_keep_alive
         self._expect_more()
+        if self.server_state.closing:  # it was accepted just before
+            self.shutdown()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Tell the request that is being answered. uvicorn tells only the newest one."""
@@ -213,6 +233,7 @@ class GuardedProtocol(HttpToolsProtocol):
             answered.message_event.set()
         super().connection_lost(exc)
         self._expect_nothing()
+        self.server_state.left()
 
     def on_message_begin(self) -> None:
         """Set the deadline for the head of a request."""
@@ -449,10 +470,17 @@ class GuardedProtocol(HttpToolsProtocol):
         self.timeout_keep_alive_task = self.loop.call_at(self.transport.head_until, self.timeout_keep_alive_handler)
 
 
-def listener(app: Door, reader_pause_s: float = READER_PAUSE_S) -> uvicorn.Server:
-    """Make a server for sockets that are already bound. It handles no signals: its caller drains the engine first."""
-    server = uvicorn.Server(
-        config := ListenerConfig(
+class Listener:
+    """Accepts connections on one socket, and answers the requests on them with `app`.
+
+    It does what uvicorn's Server does, but closes within milliseconds: that one looks for its stop, and for the end of
+    its connections, every 0.1 s (0.54). It handles no signals: its owner drains the engine first.
+    """
+
+    def __init__(
+        self, app: Door, *, reader_pause_s: float = READER_PAUSE_S, keep_alive_s: float = KEEP_ALIVE_S
+    ) -> None:
+        self._config = ListenerConfig(
             app,
             http=GuardedProtocol,
             ws="none",
@@ -463,36 +491,68 @@ def listener(app: Door, reader_pause_s: float = READER_PAUSE_S) -> uvicorn.Serve
             access_log=False,
             proxy_headers=False,
             server_header=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=KEEP_ALIVE_S,
+            timeout_keep_alive=keep_alive_s,  # type: ignore[arg-type]  # a fraction will do
         )
-    )
-    config.reader_pause_s = reader_pause_s
-    server.capture_signals = nullcontext  # type: ignore[assignment, method-assign]
-    logging.getLogger("uvicorn.error").addFilter(_is_no_cancel)
-    return server
+        self._config.reader_pause_s = reader_pause_s
+        self._config.load()
+        self._state = Connected()
+        self._server: asyncio.Server | None = None
+        self._dating: asyncio.TimerHandle | None = None
+        logging.getLogger("uvicorn.error").addFilter(_is_no_cancel)
 
+    @property
+    def connections(self) -> Collection[object]:
+        """The open connections."""
+        return self._state.connections
 
-async def close_listener(server: uvicorn.Server, serving: "asyncio.Task[None]", within_s: float) -> None:
-    """Accept no more connections and wait for the answers under way; then cut the connections that are left.
+    async def open(self, bound: socket.socket) -> None:
+        """Listen on a socket that is already bound."""
+        loop = asyncio.get_running_loop()
+        self._date()
+        self._server = await loop.create_server(self._connection, sock=bound, backlog=BACKLOG)
 
-    Returns within `within_s`, or after `2 * CUT_S` if that is longer.
-    """
-    state = server.server_state
-    server.should_exit = True
-    await _wait((serving,), max(0.0, within_s - 2 * CUT_S))
-    for connection in tuple(state.connections):
-        connection.transport.abort()
-    await _wait((serving,), CUT_S)
-    for request in tuple(state.tasks):
-        request.cancel()
-    await _wait(state.tasks, CUT_S)
-    serving.cancel()
+    async def close(self, within_s: float) -> None:
+        """Accept no more connections and wait for the answers under way; then cut the connections that are left.
 
+        Returns within `within_s`, or after `2 * CUT_S` if that is longer.
+        """
+        state = self._state
+        if self._server is not None:
+            self._server.close()
+        state.closing = True
+        for connection in tuple(state.connections):
+            connection.shutdown()
+        state.left()
+        try:
+            if not await self._ended(max(0.0, within_s - 2 * CUT_S)):
+                for connection in tuple(state.connections):
+                    connection.transport.abort()
+                if not await self._ended(CUT_S):
+                    for request in tuple(state.tasks):
+                        request.cancel()
+                    await self._ended(CUT_S)
+        finally:
+            if self._dating is not None:
+                self._dating.cancel()
 
-async def _wait(tasks: Collection["asyncio.Task[None]"], timeout_s: float) -> None:
-    if any(not task.done() for task in tasks):
-        await asyncio.wait(tuple(tasks), timeout=timeout_s)
+    async def _ended(self, within_s: float) -> bool:
+        """Wait until no connection is open and no request runs. Returns False if that takes longer than `within_s`."""
+        state = self._state
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                await state.none_left.wait()
+                if state.tasks:
+                    await asyncio.wait(tuple(state.tasks))
+                return True
+        return False
+
+    def _connection(self) -> GuardedProtocol:
+        return GuardedProtocol(self._config, self._state, {})
+
+    def _date(self) -> None:
+        """Set the Date of all answers (RFC 9110 §6.6.1), now and every second."""
+        self._state.default_headers = [(b"date", formatdate(usegmt=True).encode())]
+        self._dating = asyncio.get_running_loop().call_later(1.0, self._date)
 
 
 def _is_no_cancel(record: logging.LogRecord) -> bool:

@@ -21,7 +21,7 @@ from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.app import App
 from dragoman.bindings.door import Door
 from dragoman.bindings.health import Health
-from dragoman.bindings.listener import BACKLOG, bound_socket, close_listener, listener
+from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.mcp_listening import Listeners
 from dragoman.bindings.mcp_underway import Underway
 from dragoman.bindings.metrics import Exposition
@@ -127,7 +127,7 @@ async def running(
             return app_of(config, a2a, handler, runners, authenticator, signing, trail, *watching)
 
         door = Door(app_for(config, runners))
-        server = listener(door, config.reader_pause_s)
+        listener = Listener(door, reader_pause_s=config.reader_pause_s)
         reloading = Reloading(
             config,
             agents,
@@ -152,11 +152,10 @@ async def running(
                 sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
                 file_sweeper = tasks.create_task(files.sweep(store, clock), name="sweep of files")
                 hearing = tasks.create_task(trail.hear(), name="acts of commands")
-                bound.listen(BACKLOG)
-                listening = tasks.create_task(server.serve(sockets=[bound]), name="listener")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
+                    await listener.open(bound)
                     yield Listening(bound_to, authenticator.required, reloading.ask)
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
@@ -166,7 +165,7 @@ async def running(
                     listeners.stop()
                     await engine.drain(shutdown.runs_s)  # no new work, streams end, runs get their time
                     await asyncio.gather(
-                        close_listener(server, listening, shutdown.answers_s),
+                        listener.close(shutdown.answers_s),
                         shutdown.within("a webhook call", webhooks.close()),
                         shutdown.within("an agent", lifetimes.close()),
                     )
