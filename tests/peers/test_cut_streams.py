@@ -15,7 +15,7 @@ from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.client import Retries, connect
 from dragoman.client.connection import Connection
-from dragoman.client.folding import Folding, joined
+from dragoman.client.task_fold import TaskFold, joined
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.model.task import Task, TaskState
@@ -59,10 +59,10 @@ def upstream_id(task: Task) -> str:
 
 async def by_client(agent: Connection) -> Task:
     """The task as the updates of a stream fold to it."""
-    folding = Folding()
+    fold = TaskFold()
     async for update in agent.stream(f"pace {CHUNKS}"):
-        folding.add(update)
-    task = folding.task()
+        fold.add(update)
+    task = fold.task()
     assert task is not None
     return task
 

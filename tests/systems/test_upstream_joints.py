@@ -11,7 +11,7 @@ from dragoman.client import Connection, Timeouts
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
 from dragoman.server import serving
-from tests.client.test_following import (
+from tests.client.test_stream import (
     TASK,
     answering,
     begun,

@@ -11,11 +11,11 @@ from dragoman.client.card import RemoteCard
 from dragoman.client.choice import Choice
 from dragoman.client.conversation import Conversation
 from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
-from dragoman.client.following import Following, check_task
 from dragoman.client.interface import Interface
 from dragoman.client.messages import Content, message_of
 from dragoman.client.place import Batch, Place
 from dragoman.client.retries import Again
+from dragoman.client.stream import TaskStream, check_task
 from dragoman.client.timeouts import Timeouts
 from dragoman.client.transport import Transport
 from dragoman.client.webhooks import Webhooks
@@ -146,7 +146,7 @@ class Connection:
     ) -> AsyncGenerator[Update, None]:
         """Send a message, and yield the updates of its task until the task ends or waits for an answer.
 
-        A stream that breaks is resumed without a gap or a repeat; Following says what is raised if that fails. For an
+        A stream that breaks is resumed without a gap or a repeat; TaskStream says what is raised if that fails. For an
         agent without streams only its answer is yielded.
         """
         message = message_of(
@@ -164,22 +164,22 @@ class Connection:
             skill=skill,
             push_config=push,
         )
-        return self.following(operation, idempotency_key=idempotency_key, traceparent=traceparent).updates()
+        return self.task_stream(operation, idempotency_key=idempotency_key, traceparent=traceparent).updates()
 
     def subscribe(self, task_id: str, *, after: str | None = None) -> AsyncGenerator[Update, None]:
         """Follow an existing task, as `stream` does; `after` is the id of the last event seen."""
-        return self.following(Subscribe(id=task_id), after=after).updates()
+        return self.task_stream(Subscribe(id=task_id), after=after).updates()
 
-    def following(
+    def task_stream(
         self,
         operation: StreamMessage | Subscribe,
         *,
         after: str | None = None,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
-    ) -> Following:
+    ) -> TaskStream:
         """Return a stream that resumes after a break, with its position and the task it has built so far."""
-        return Following(
+        return TaskStream(
             self,
             operation,
             again=self._again,

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 from msgspec import UNSET, Struct
 
-from dragoman.client.folding import Folding
 from dragoman.client.messages import Content
+from dragoman.client.task_fold import TaskFold
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState
@@ -177,7 +177,7 @@ class Conversation:
         output_modes: Sequence[str] = (),
     ) -> AsyncGenerator[Update, None]:
         """Send a message, and yield the updates of its task; afterwards `reply` is the result."""
-        folding = Folding()
+        fold = TaskFold()
         updates = self._agent.stream(
             content,
             context_id=self.context_id,
@@ -189,13 +189,13 @@ class Conversation:
         try:
             async with aclosing(updates):
                 async for update in updates:
-                    folding.add(update)
+                    fold.add(update)
                     yield update
         except (TaskNotFound, UnsupportedOperation):
             self.task_id = None
             raise
         finally:
-            answer = folding.task() or folding.message
+            answer = fold.task() or fold.message
             if answer is not None:
                 self._record(answer)
 
@@ -203,12 +203,12 @@ class Conversation:
         """Return the task once it has ended or waits: servers answer a long send early, with an unfinished task."""
         if task.status.state in TERMINAL | INTERRUPTED:
             return task
-        folding = Folding(task.id)
+        fold = TaskFold(task.id)
         try:
             async with aclosing(self._agent.subscribe(task.id)) as updates:
                 async for update in updates:
-                    folding.add(update)
-                    if folding.state in INTERRUPTED:
+                    fold.add(update)
+                    if fold.state in INTERRUPTED:
                         break
         except UnsupportedOperation:
             pass  # the task has ended meanwhile

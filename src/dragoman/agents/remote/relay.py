@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from dragoman.agents.remote.credentials import CallCredentials, Masking
-from dragoman.client.folding import following, joined, plain_text, with_joined_text
+from dragoman.client.task_fold import following, joined, plain_text, with_joined_text
 from dragoman.dialects.hearing import beyond
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run

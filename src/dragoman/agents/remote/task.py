@@ -22,7 +22,7 @@ from dragoman.agents.remote.relay import Relay
 from dragoman.agents.remote.route import UpstreamRoute
 from dragoman.client import Connection
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, PeerError, StreamLost
-from dragoman.client.following import Following
+from dragoman.client.stream import TaskStream
 from dragoman.engine.api import Ended, Run
 from dragoman.model.errors import (
     A2AError,
@@ -122,7 +122,7 @@ class UpstreamTask:
             operation = await self._ids.build_send(message, connection)
             self._due = True
             try:
-                following = connection.following(operation, traceparent=self._run.traceparent)
+                following = connection.task_stream(operation, traceparent=self._run.traceparent)
                 status = await self._follow(following, connection)
             except (A2AError, NoAnswer, PeerError) as error:
                 if (retry := await self._after_failure(error, connection)) is None:
@@ -168,11 +168,11 @@ class UpstreamTask:
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, following: Following, connection: Connection) -> TaskStatus | None:
+    async def _follow(self, following: TaskStream, connection: Connection) -> TaskStatus | None:
         """Pass on a stream to its end, and return how the task stands then. None: the answer was a message."""
-        route, relay, folding, asked_s = self._route, self._relay, following.folding, time.monotonic()
+        route, relay, folding, asked_s = self._route, self._relay, following.fold, time.monotonic()
         relay.deltas = connection.tongue.name in DELTAS
-        self._mended = following.mended
+        self._mended = following.resumptions
         batches = following.batches()
         if self._ids.task_id:
             first = await anext(batches, None)
@@ -199,12 +199,12 @@ class UpstreamTask:
             await relay.settle()
         return folding.status
 
-    async def _pass_on(self, batch: Sequence[Update], following: Following) -> None:
+    async def _pass_on(self, batch: Sequence[Update], following: TaskStream) -> None:
         relay = self._relay
-        if not self._ids.task_id and (task_id := following.folding.task_id):
-            self._ids.record_task(task_id, following.folding.context_id)
-        if following.mended != self._mended:
-            self._mended = following.mended
+        if not self._ids.task_id and (task_id := following.fold.task_id):
+            self._ids.record_task(task_id, following.fold.context_id)
+        if following.resumptions != self._mended:
+            self._mended = following.resumptions
             relay.expect_repetition()
         for update in batch:
             if type(update) is ArtifactUpdate:
@@ -322,8 +322,8 @@ class UpstreamTask:
                 if task.status.state in TERMINAL or task.status.state in INTERRUPTED:
                     await relay.settle()
                     return task.status
-                following = connection.following(Subscribe(id=ids.task_id), traceparent=run.traceparent)
-                following.folding.add(replace(task, artifacts=()) if relay.deltas else task)
+                following = connection.task_stream(Subscribe(id=ids.task_id), traceparent=run.traceparent)
+                following.fold.add(replace(task, artifacts=()) if relay.deltas else task)
                 relay.expect_whole()
                 status = await self._follow(following, connection)
                 if following.final is None and status is not None and status.state in TERMINAL:
@@ -388,7 +388,7 @@ class UpstreamTask:
 
 async def _read_first(
     batches: AsyncGenerator[list[Update], None],
-    following: Following,
+    following: TaskStream,
     connection: Connection,
     run: Run,
     route: UpstreamRoute,
@@ -416,16 +416,16 @@ async def _read_next(batches: AsyncGenerator[list[Update], None]) -> list[Update
 async def _cancel_once_named(
     first: "asyncio.Task[list[Update] | None]",
     batches: AsyncGenerator[list[Update], None],
-    following: Following,
+    following: TaskStream,
     connection: Connection,
     route: UpstreamRoute,
 ) -> None:
     try:
         async with asyncio.timeout(STOP_S):
             batch = await first
-            while batch is not None and not following.folding.task_id:
+            while batch is not None and not following.fold.task_id:
                 batch = await anext(batches, None)
-            if task_id := following.folding.task_id:
+            if task_id := following.fold.task_id:
                 await batches.aclose()
                 await connection.cancel(task_id)
     except TimeoutError:

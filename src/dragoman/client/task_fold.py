@@ -17,7 +17,7 @@ from dragoman.model.task import TERMINAL, Progress, Record, Task, TaskHead, Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 
-class Folding:
+class TaskFold:
     """A task built from its updates. Adding an update costs only that update; `task()` costs the whole task."""
 
     __slots__ = (

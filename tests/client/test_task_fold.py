@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman import Part
-from dragoman.client.folding import Folding, following, joined, missing
+from dragoman.client.task_fold import TaskFold, following, joined, missing
 from dragoman.model.message import Artifact, Message, Role
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
@@ -35,11 +35,11 @@ def meant(task: Task | None) -> object:
     return status, {each.artifact_id: joined(each.parts) for each in task.artifacts}
 
 
-def folded(*updates: Update) -> Folding:
-    folding = Folding()
+def folded(*updates: Update) -> TaskFold:
+    fold = TaskFold()
     for update in updates:
-        folding.add(update)
-    return folding
+        fold.add(update)
+    return fold
 
 
 @settings(deadline=None)
@@ -54,11 +54,11 @@ def test_what_is_missing_leads_to_how_the_task_stands(seen: Task, now: Task) -> 
 @given(now=tasks())
 def test_nothing_is_missing_of_what_was_seen(now: Task) -> None:
     assert missing(now, now) == ()
-    folding = folded(now)
-    assert folding.news(now) == ()
+    fold = folded(now)
+    assert fold.news(now) == ()
     for artifact in now.artifacts:
-        assert folding.news(ArtifactUpdate(task_id="t", context_id="c", artifact=artifact)) == ()
-    assert folding.news(StatusUpdate(task_id="t", context_id="c", status=now.status)) == ()
+        assert fold.news(ArtifactUpdate(task_id="t", context_id="c", artifact=artifact)) == ()
+    assert fold.news(StatusUpdate(task_id="t", context_id="c", status=now.status)) == ()
 
 
 @settings(deadline=None)
@@ -95,11 +95,11 @@ def test_chunks_are_joined() -> None:
         for text in "123"
     ]
     status = StatusUpdate(task_id="t", context_id="c", status=TaskStatus(state=TaskState.COMPLETED, timestamp=""))
-    folding = folded(*chunks, status)
-    task = folding.task()
+    fold = folded(*chunks, status)
+    task = fold.task()
     assert task is not None
     assert [part.text for part in task.artifacts[0].parts] == ["123"]
-    assert (task.id, task.context_id, folding.state) == ("t", "c", TaskState.COMPLETED)
+    assert (task.id, task.context_id, fold.state) == ("t", "c", TaskState.COMPLETED)
     assert folded(*chunks).task() is None
 
 

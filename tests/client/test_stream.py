@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from dragoman import Agent, Context, Part
 from dragoman.client import CallBroken, Retries, StreamLost, Timeouts, connect, text_of
 from dragoman.client.connection import Connection
-from dragoman.client.folding import Folding, joined
 from dragoman.client.messages import message_of
 from dragoman.client.retries import Again
+from dragoman.client.task_fold import TaskFold, joined
 from dragoman.config import Config
 from dragoman.model.errors import InvalidAgentResponse, InvalidParams, TaskNotFound
 from dragoman.model.operations import StreamMessage
@@ -102,10 +102,10 @@ def said(updates: list[Update]) -> dict[str, str]:
 
 def outcome(updates: list[Update]) -> Any:
     """What the updates fold to, without ids and times."""
-    folding = Folding()
+    fold = TaskFold()
     for update in updates:
-        folding.add(update)
-    task = folding.task()
+        fold.add(update)
+    task = fold.task()
     assert task is not None
     said = task.status.message
     return (
@@ -202,10 +202,10 @@ async def test_a_stream_mends_itself_in_every_dialect(proxy: Proxy, dialect: str
 
 
 def end(updates: list[Update]) -> tuple[TaskState, str]:
-    folding = Folding()
+    fold = TaskFold()
     for update in updates:
-        folding.add(update)
-    task = folding.task()
+        fold.add(update)
+    task = fold.task()
     assert task is not None
     return task.status.state, text_of(task)
 
@@ -247,10 +247,10 @@ async def test_a_stream_that_was_mended_ends_where_the_agent_asks(agent: Connect
     frames = None if way == "numbered" else unnumbered
     proxy.next(Fault(cut=700, frames=frames), then=Fault(frames=frames))
     updates = await streamed(agent, [["say", "a"], ["report", "b"], ["ask", "Which?"]])
-    folding = Folding()
+    fold = TaskFold()
     for update in updates:
-        folding.add(update)
-    task = folding.task()
+        fold.add(update)
+    task = fold.task()
     assert task is not None
     assert (task.status.state, said(updates)) == (TaskState.INPUT_REQUIRED, {"result": "a"})
     proxy.next(Fault(cut=700, frames=frames), then=Fault(frames=frames))
@@ -278,7 +278,7 @@ async def test_a_stream_outlives_a_restart_of_the_server(tmp_path: Path, gates: 
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
         async with serving(config, house(gates)) as url:
             agent = await stack.enter_async_context(connect(f"{url}/agents/script", dialect="1.0", retries=again))
-            following = agent.following(StreamMessage(message=message_of("wait restart")))
+            following = agent.task_stream(StreamMessage(message=message_of("wait restart")))
             updates = await stack.enter_async_context(aclosing(following.updates()))
             got = [await anext(updates)]
             await gates.reached["restart"].wait()

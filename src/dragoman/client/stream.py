@@ -1,0 +1,375 @@
+"""Streams that recover: one that breaks, stalls or ends too early is resumed where it stopped.
+
+`recovery` decides what happens; this module opens the pieces, waits, and builds the task from its updates. If the
+server numbers its events, `Last-Event-ID` gives exactly the rest. Otherwise the task is read and then subscribed to,
+and only news is yielded; if the agent cannot subscribe, the task is polled. A send that got no answer is repeated with
+the same message id, if the agent recognises repeated sends.
+
+Invariant: however the stream is cut, the updates fold to the artifacts and the status that the agent reports for its
+task in the end; and the first terminal state that was yielded stays.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from typing import Any, NoReturn, Protocol
+
+from msgspec.structs import replace
+
+from dragoman.client import recovery
+from dragoman.client.errors import NoAnswer, PeerError, fate_unknown
+from dragoman.client.place import Batch, Place, succeeds
+from dragoman.client.recovery import Agree, Fail, Finish, Known, ReadAgain, Reopen, Source, Verdict
+from dragoman.client.retries import Again
+from dragoman.client.task_fold import TaskFold
+from dragoman.client.timeouts import Timeouts
+from dragoman.dialects.tongue import Answer, Tongue
+from dragoman.model.errors import A2AError, InvalidAgentResponse
+from dragoman.model.message import Message
+from dragoman.model.operations import GetTask, Operation, SendMessage, StreamMessage, Subscribe
+from dragoman.model.task import Task, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+log = logging.getLogger("dragoman.client")
+
+COMPLAINTS_MAX, SHOWN_MAX = 8, 80
+"""How many faults of one stream are logged, and how many characters of an agent's text each may show."""
+
+LAST_S = 1.0
+"""How long a stream may stay open after its task has ended or waits for its caller; some agents never end it."""
+
+
+class StreamPeer(Protocol):
+    """The agent that the stream comes from; see Connection."""
+
+    @property
+    def tongue(self) -> Tongue:
+        """The dialect that is spoken."""
+        ...
+
+    async def ask(
+        self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
+    ) -> Answer:
+        """See Connection."""
+        ...
+
+    def events(
+        self,
+        operation: StreamMessage | Subscribe,
+        *,
+        after: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        place: Place | None = None,
+    ) -> AsyncGenerator[Batch, None]:
+        """See Connection."""
+        ...
+
+
+class TaskStream:
+    """One stream that resumes after a break. `fold` is the task built so far, `place` the position in the stream.
+
+    `streams` False: the agent has no streams, so a send is answered once and the task is then polled. The agent
+    recognises a repeated send for `repeats_s` seconds.
+    """
+
+    def __init__(
+        self,
+        agent: StreamPeer,
+        operation: StreamMessage | Subscribe,
+        *,
+        again: Again,
+        timeouts: Timeouts,
+        streams: bool = True,
+        repeats_s: float = 0.0,
+        after: str | None = None,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+    ) -> None:
+        self.fold = TaskFold(operation.id if isinstance(operation, Subscribe) else "")
+        self.place = Place(after or "")
+        self.resumptions = 0
+        """How often the stream was resumed. Updates after that may repeat earlier ones, if a server was lost."""
+        self._agent = agent
+        self._operation = operation
+        self._again = again
+        self._repeats_s = repeats_s
+        self._began_ms = again.clock.now_ms()
+        self._streams = streams and agent.tongue.streams
+        self._key = idempotency_key
+        self._traceparent = traceparent
+        self._state = recovery.start(
+            operation,
+            streams=streams,
+            subscribes=agent.tongue.subscribes,
+            mend_s=timeouts.mend_s,
+            after=after or "",
+        )
+        self._held: Task | StatusUpdate | None = None  # the end of the stream, until it has been compared
+        self._closes_at_s: float | None = None
+        self._complaints: set[str] = set()
+
+    @property
+    def final(self) -> Task | None:
+        """The agent's own task in its end, if the stream had to be compared with it."""
+        return self._state.final
+
+    async def updates(self) -> AsyncGenerator[Update, None]:
+        """Yield the updates one by one, for callers that ignore `fold` and `place`. The caller must close it."""
+        async with aclosing(self.batches()) as batches:
+            async for batch in batches:
+                for update in batch:
+                    yield update
+
+    async def batches(self) -> AsyncGenerator[list[Update], None]:
+        """Yield the updates until the task ends or, for a send, waits for its caller. The caller must close it.
+
+        Each batch holds at least one update, and as many as came together; `fold` and `place` already include them.
+        Raises StreamLost if the stream could not be resumed; the agent's own refusal; NoAnswer as Connection does, if
+        the stream never began. A NoAnswer whose `sent` is true carries the message id.
+        """
+        while True:
+            error: A2AError | NoAnswer | PeerError | None = None
+            self._state = recovery.open_piece(self._state, self._known())
+            try:
+                async with aclosing(self._open()) as piece:
+                    while (batch := await self._next(piece)) is not None:
+                        if not (batch := self._select_own(batch)):
+                            continue
+                        if not (self._state.begun or self._begin(batch)):
+                            break
+                        if news := self._take(batch):
+                            yield news
+                        if self._held is not None or self._complete:
+                            break
+            except (A2AError, NoAnswer, PeerError) as broken:
+                error = broken
+            self._state, action = recovery.end_piece(self._state, self._known(), error, held=self._held is not None)
+            match action:
+                case Finish(compare):
+                    if compare and (news := await self._compare()):
+                        yield news
+                    return
+                case Fail():
+                    self._fail(action, error)
+                case Reopen():
+                    self.resumptions += 1
+                    await self._pause(action)
+
+    # -- a piece -------------------------------------------------------------------------------------------------------
+
+    def _open(self) -> AsyncGenerator[Batch, None]:
+        """Begin to read at the source that the state names."""
+        task_id, place = self.fold.task_id, self.place
+        place.retry_ms = None
+        match self._state.source:
+            case Source.RESUME:
+                return self._agent.events(
+                    Subscribe(id=task_id), after=place.id, traceparent=self._traceparent, place=place
+                )
+            case Source.SUBSCRIBE:
+                return self._agent.events(Subscribe(id=task_id), traceparent=self._traceparent, place=place)
+            case Source.READ:
+                return self._answer(GetTask(id=task_id))
+            case Source.CALL:
+                if isinstance(self._operation, StreamMessage) and not self._streams:
+                    return self._answer(_unstreamed(self._operation))
+                return self._agent.events(
+                    self._operation,
+                    after=place.id or None,
+                    idempotency_key=self._key,
+                    traceparent=self._traceparent,
+                    place=place,
+                )
+
+    async def _answer(self, operation: SendMessage | GetTask) -> AsyncGenerator[Batch, None]:
+        """Yield the answer to a call that is no stream."""
+        key: dict[str, Any] = {"idempotency_key": self._key} if isinstance(operation, SendMessage) else {}
+        answer = await self._agent.ask(operation, traceparent=self._traceparent, **key)
+        if not isinstance(answer, Task | Message):
+            raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
+        if isinstance(operation, GetTask):
+            check_task(answer, operation.id)
+        yield [("", answer)]
+
+    async def _next(self, piece: AsyncGenerator[Batch, None]) -> Batch | None:
+        """Return the next batch, None at the end. Once the operation is complete, it waits LAST_S at most."""
+        if not self._state.settled(self.fold.status):
+            return await anext(piece, None)
+        if self._closes_at_s is None:
+            self._closes_at_s = asyncio.get_running_loop().time() + LAST_S
+        try:
+            async with asyncio.timeout_at(self._closes_at_s):
+                return await anext(piece, None)
+        except TimeoutError:
+            return None
+
+    def _select_own(self, batch: Batch) -> Batch:
+        """Return the frames of this task; frames of another task are ignored."""
+        task_id = self.fold.task_id
+        own: Batch = []
+        for each in batch:
+            update = each[1]
+            named = update.id if isinstance(update, Task) else update.task_id
+            if named and named != task_id:
+                if task_id:
+                    self._complain(f"its stream has a frame of another task, {named[:SHOWN_MAX]!r}: ignored")
+                    continue
+                task_id = named
+            own.append(each)
+        return own
+
+    def _begin(self, batch: Batch) -> bool:
+        """Begin with the first batch of a piece. Returns whether it can be joined to the updates so far."""
+        event_id = next((event_id for event_id, _ in batch if event_id), "")
+        continues = succeeds(event_id, self.place.id)
+        self._state, fits = recovery.begin_piece(self._state, self._known(), batch[0][1], continues=continues)
+        return fits
+
+    def _take(self, batch: Batch) -> list[Update]:
+        """Take in a batch, and return the updates that are new."""
+        fold, place, state = self.fold, self.place, self._state
+        news: list[Update] = []
+        for event_id, update in batch:
+            if type(update) is not ArtifactUpdate:
+                verdict = recovery.judge(state, fold.status, update)
+                if verdict is Verdict.HOLD:
+                    assert isinstance(update, Task | StatusUpdate)
+                    self._held = update
+                    break
+                if verdict is Verdict.IGNORE:
+                    self._complain_of_change(update)
+                    continue
+            for each in self._find_news(update) if state.repeats else (update,):
+                fold.add(each)
+                news.append(each)
+            place.id = event_id or place.id
+            if type(update) is not ArtifactUpdate and self._complete:
+                break
+        if news and self._state.attempt:
+            self._state = replace(self._state, attempt=0)
+        return news
+
+    def _find_news(self, update: Update) -> Sequence[Update]:
+        """Return the parts of an update that have not been yielded."""
+        if self._state.partial and isinstance(update, Task):
+            self._state = replace(self._state, partial=False)
+            return (update,)  # the caller knows more of the task than `fold` does
+        return self.fold.news(update)
+
+    @property
+    def _complete(self) -> bool:
+        """Whether a resumed send is over, so that the agent need not end its stream."""
+        return not self._state.first and self._state.answered(self.fold.status)
+
+    # -- the end -------------------------------------------------------------------------------------------------------
+
+    async def _compare(self) -> list[Update]:
+        """Read the agent's own task, and return its differences from the updates so far, then the end of the stream.
+
+        Raises StreamLost if the task cannot be read for `mend_s`.
+        """
+        fold, held = self.fold, self._held
+        known, status = fold.task(), fold.status if held is None else held.status
+        final = None if status is None else await self._read_final(status)
+        self._state = replace(self._state, final=final)
+        news: list[Update] = [] if held is None else [held]
+        if final is not None:
+            if known is None or self._state.partial:
+                news = [final]
+            else:
+                self._log_lacking(known, final)
+                news = recovery.differences(known, final, held)
+        for each in news:
+            fold.add(each)
+        return news
+
+    async def _read_final(self, ended: TaskStatus) -> Task | None:
+        """Read the agent's own task until it shows its end; None if it never does."""
+        task_id, began_s, attempt = self.fold.task_id, asyncio.get_running_loop().time(), 0
+        while True:
+            read: Task | A2AError | NoAnswer | PeerError
+            try:
+                read = check_task(await self._agent.ask(GetTask(id=task_id), traceparent=self._traceparent), task_id)
+            except (A2AError, NoAnswer, PeerError) as error:
+                read = error
+            waited_s = asyncio.get_running_loop().time() - began_s
+            match recovery.judge_final(self._state, self._known(), ended, read, waited_s):
+                case Agree(task):
+                    if task is None:
+                        _log_disagreement(task_id, read)
+                    return task
+                case Fail() as action:
+                    self._fail(action, read if isinstance(read, Exception) else None)
+                case ReadAgain():
+                    attempt += 1
+                    await self._pause(Reopen(attempt))
+
+    # -- what the state machine asks for -------------------------------------------------------------------------------
+
+    def _known(self) -> Known:
+        """Describe the circumstances for a decision."""
+        fold, place = self.fold, self.place
+        return Known(
+            task_id=fold.task_id,
+            status=fold.status,
+            message=fold.message is not None,
+            event_id=place.id,
+            retry_ms=place.retry_ms,
+            recognises=(self._again.clock.now_ms() - self._began_ms) / 1000 < self._repeats_s,
+            now_s=asyncio.get_running_loop().time(),
+        )
+
+    async def _pause(self, action: Reopen) -> None:
+        if action.attempt:
+            wait_s = self._again.wait_s(action.attempt) if action.hint_s is None else action.hint_s
+            await self._again.pause(min(wait_s, self._again.retries.patience_s))
+
+    def _fail(self, action: Fail, cause: Exception | None) -> NoReturn:
+        error = action.error
+        if action.fate_unknown and isinstance(error, NoAnswer):
+            raise fate_unknown(error, self._state.message_id)
+        if error is cause:
+            raise error
+        raise error from cause
+
+    # -- the log -------------------------------------------------------------------------------------------------------
+
+    def _complain(self, fault: str) -> None:
+        """Log what is wrong with the stream, once."""
+        if fault not in self._complaints and len(self._complaints) < COMPLAINTS_MAX:
+            self._complaints.add(fault)
+            log.warning("task %.80r: %s", self.fold.task_id, fault)
+
+    def _complain_of_change(self, update: Update) -> None:
+        if isinstance(update, Task | StatusUpdate) and self.fold.state is not None:
+            state, other = self.fold.state.value, update.status.state.value
+            self._complain(f"{other} came after {state}, which is final: ignored")
+
+    def _log_lacking(self, known: Task, final: Task) -> None:
+        lacking = {each.artifact_id for each in known.artifacts} - {each.artifact_id for each in final.artifacts}
+        if lacking:
+            log.info("task %.80r: its stream had artifacts that the agent does not keep: %.200r", final.id, lacking)
+
+
+def check_task(answer: object, task_id: str) -> Task:
+    """Return the answer if it is the task with that id. Raises InvalidAgentResponse."""
+    if not isinstance(answer, Task):
+        raise InvalidAgentResponse(f"expected a task, got {type(answer).__name__}")
+    if answer.id and answer.id != task_id:
+        raise InvalidAgentResponse(f"expected the task {task_id}, got the task {answer.id[:SHOWN_MAX]!r}")
+    return answer
+
+
+def _unstreamed(operation: StreamMessage) -> SendMessage:
+    """Return the same call without a stream."""
+    return SendMessage(**{name: getattr(operation, name) for name in SendMessage.__struct_fields__})
+
+
+def _log_disagreement(task_id: str, read: Task | Exception) -> None:
+    """Log why the stream is believed although the agent's own task does not confirm its end."""
+    if isinstance(read, Task):
+        log.warning("task %.80r: its stream has ended, but the agent shows it as %s", task_id, read.status.state.value)
+    else:
+        log.warning("task %.80r: its end cannot be compared with the agent's own task: %s", task_id, read)
