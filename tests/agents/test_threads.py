@@ -105,22 +105,26 @@ async def test_a_call_on_the_loop_itself_is_refused_instead_of_hanging() -> None
 
 async def test_when_all_are_taken_runs_queue_in_order() -> None:
     threads = Threads(1)
-    order: list[int] = []
+    begun: list[int] = []
     works = [Work() for _ in range(3)]
-    runs = []
+
+    def numbered(number: int) -> Callable[[Crossing[str]], str]:
+        def work(crossing: Crossing[str]) -> str:
+            begun.append(number)
+            return works[number](crossing)
+
+        return work
+
     async with asyncio.TaskGroup() as group:
-        for number, work in enumerate(works):
-            runs.append(group.create_task(threads.run(work)))
-            runs[-1].add_done_callback(lambda _, number=number: order.append(number))  # type: ignore[misc]
+        for number in range(3):
+            group.create_task(threads.run(numbered(number)))
         await works[0].has_begun()
         assert threads.full
         assert threads.taken == threads.maximum == 1
-        assert not works[1].begun.is_set()
+        assert begun == [0]
         for work in works:
             work.go.set()
-    assert order == [0, 1, 2]
-    assert threads.taken == 0
-    assert not threads.full
+    assert begun == [0, 1, 2]
 
 
 async def test_a_run_canceled_in_the_queue_takes_nothing(work: Work) -> None:
