@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.config import RESERVED_AGENT_IDS, Config, ConfigError, Setting, load, loopback, settings, store_path
+from dragoman.config import RESERVED_AGENT_IDS, Config, ConfigError, Setting, load, loopback, settings
+from dragoman.store.path import store_path
 
 DOCUMENTATION = Path(__file__).parent.parent / "docs" / "configuration.md"
 

@@ -22,7 +22,7 @@ from dragoman.bindings.health import Health
 from dragoman.bindings.home import Home
 from dragoman.bindings.limits import Limits, limits
 from dragoman.bindings.listener import Listener, bound_socket
-from dragoman.bindings.routes import ALL_MOUNTS
+from dragoman.dialects.resolve import MOUNTS
 from dragoman.engine.handler import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile
 from dragoman.model.events import ArtifactChunk, Event, Logged
@@ -179,7 +179,7 @@ def make_app(
         "echo",
         cards=Cards(PROFILES, public_url, 60, authenticator=nobody),
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
-        home=Home(PROFILES, "echo", ALL_MOUNTS, public_url),
+        home=Home(PROFILES, "echo", MOUNTS, public_url),
         cors=Cors(origins) if origins else None,
     )
 

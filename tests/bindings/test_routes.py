@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.bindings.routes import Route, Routes
-from dragoman.dialects.mounts import Mount
+from dragoman.dialects import beeos, evoai, protoagent
+from dragoman.dialects.mounts import AGENT, ROOT, Mount
+from dragoman.dialects.resolve import MOUNTS
 from dragoman.model.errors import NotFound
 
 ROUTES = Routes(["echo", "other"], "echo")
@@ -111,12 +113,12 @@ def test_any_other_path_is_not_found(path: str) -> None:
         find(path)
 
 
-@pytest.mark.parametrize("mount", Mount)
+@pytest.mark.parametrize("mount", MOUNTS)
 def test_a_path_that_is_not_found_names_only_paths_that_are(mount: Mount) -> None:
     routes = Routes(["echo"], "echo", [mount])
     with pytest.raises(NotFound) as refusal:
         routes.find(b"/nope/x/y")
-    assert ("GET /agents " in str(refusal.value)) == (mount is Mount.AGENT)
+    assert ("GET /agents " in str(refusal.value)) == (mount is AGENT)
     assert routes.find(b"/.well-known/agent-card.json").endpoint == "card"
 
 
@@ -135,15 +137,15 @@ def test_a_reserved_word_is_never_a_tenant() -> None:
 )
 def test_paths_that_only_one_system_has(path: str, methods: list[str], ids: dict[str, str]) -> None:
     route = find(path)
-    assert (route.endpoint, route.vendor, [*route.methods], dict(route.ids)) == ("rest", True, methods, ids)
+    assert (route.endpoint, route.own is not None, [*route.methods], dict(route.ids)) == ("rest", True, methods, ids)
 
 
 def test_a_server_that_is_one_system_has_only_its_mount() -> None:
     kept = {
-        Mount.ROOT: ["/", "/message:send", "/v1/message:send"],
-        Mount.TENANT: ["/echo", "/echo/stream", "/echo/.well-known/agent.json"],
-        Mount.EVOAI: ["/api/v1/a2a/echo", "/api/v1/a2a/echo/.well-known/agent.json"],
-        Mount.PROTOAGENT: ["/a2a", "/a2a/tasks/t1", "/a2a/.well-known/agent.json"],
+        ROOT: ["/", "/message:send", "/v1/message:send"],
+        beeos.TENANT: ["/echo", "/echo/stream", "/echo/.well-known/agent.json"],
+        evoai.MOUNT: ["/api/v1/a2a/echo", "/api/v1/a2a/echo/.well-known/agent.json"],
+        protoagent.MOUNT: ["/a2a", "/a2a/tasks/t1", "/a2a/.well-known/agent.json"],
     }
     for mount in kept:
         routes = Routes(["echo"], "echo", [mount])
@@ -167,7 +169,7 @@ def test_any_path_is_a_route_or_not_found(path: bytes) -> None:
 
 
 def test_a_file_is_found_by_its_place_whatever_the_mounts() -> None:
-    for routes in (ROUTES, Routes(["echo"], "echo", [Mount.TENANT]), Routes(["echo"], "echo", [Mount.ROOT])):
+    for routes in (ROUTES, Routes(["echo"], "echo", [beeos.TENANT]), Routes(["echo"], "echo", [ROOT])):
         route = routes.find(b"/files/task-1/abc")
         assert (route.endpoint, dict(route.ids), [*route.methods]) == (
             "files",

@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from dragoman.client.errors import HttpRefusal
 from dragoman.client.reading import Reading
-from dragoman.client.tongues import PACKAGES, tongue
+from dragoman.client.tongues import tongue
 from dragoman.dialects.sse import ServerSentEvent
+from dragoman.dialects.systems import DIALECTS
 from dragoman.model.errors import A2AError, InternalError, InvalidAgentResponse, Unauthorized
 from dragoman.model.operations import DeletePushConfig, GetTask
 
@@ -30,7 +31,7 @@ JSON = st.recursive(
 BODIES = st.binary(max_size=40) | JSON.map(msgspec.json.encode)
 
 
-@pytest.mark.parametrize("dialect", PACKAGES)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @given(body=BODIES, call_id=st.sampled_from([0, 1]), status=st.sampled_from([0, 200, 302, 400, 404, 429, 500, 503]))
 def test_any_bytes_are_an_answer_or_an_error_of_the_model(dialect: str, body: bytes, call_id: int, status: int) -> None:
     reading = Reading(tongue(dialect), GetTask(id="t"), "http://agent.example/", call_id)
@@ -46,7 +47,7 @@ def test_any_bytes_are_an_answer_or_an_error_of_the_model(dialect: str, body: by
     assert isinstance(reading.refusal(body, status), A2AError | HttpRefusal)
 
 
-@pytest.mark.parametrize("dialect", PACKAGES)
+@pytest.mark.parametrize("dialect", DIALECTS)
 def test_a_line_of_text_with_status_500_is_a_refusal_that_names_the_status(dialect: str) -> None:
     reading = Reading(tongue(dialect), GetTask(id="t"), "http://agent.example/", 1)
     refused = reading.refusal(b"Internal Server Error", 500)
@@ -58,7 +59,7 @@ def test_a_line_of_text_with_status_500_is_a_refusal_that_names_the_status(diale
 UNTOLD = [b'{"weird":1}', b"[1]", b"{}", b'{"error":{}}', b'{"error":17}', b'{"error":{"code":-31999}}']
 
 
-@pytest.mark.parametrize("dialect", PACKAGES)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("body", UNTOLD)
 def test_an_error_that_says_nothing_is_shown(dialect: str, body: bytes) -> None:
     for call_id in (0, 1):
@@ -74,7 +75,7 @@ def test_an_error_that_says_nothing_is_shown(dialect: str, body: bytes) -> None:
             assert body[9:-1].decode() in str(caught.value)
 
 
-@pytest.mark.parametrize("dialect", PACKAGES)
+@pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("said", [b'{"code":-32603,"message":"Internal error"}', b'{"code":-32603}', b'"broke"'])
 def test_an_error_that_says_anything_is_one_of_the_tree(dialect: str, said: bytes) -> None:
     reading = Reading(tongue(dialect), GetTask(id="x"), "http://h/", 1)

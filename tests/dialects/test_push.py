@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.dialects import beeos, evoai, kaos, protoagent, v03, v1
 from dragoman.dialects.api import Dialect, PushForm, Signing, Told
-from dragoman.dialects.beeos.rest import REST as BEEOS_REST
+from dragoman.dialects.beeos import REST as BEEOS_REST
 from dragoman.model.events import StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import PushConfig

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from dragoman.dialects import beeos, evoai, kaos, protoagent, resolve, v03, v1
 from dragoman.dialects.api import Dialect, RestRequest
-from dragoman.dialects.resolve import ByTask
+from dragoman.dialects.system import ByTask
 from dragoman.model.errors import A2AError, MethodNotFound, VersionNotSupported
 
 OFFICIAL = ["/", "/agents/echo"]
@@ -262,10 +262,10 @@ def test_a_version_that_is_not_spoken_is_refused_on_every_mount_that_negotiates(
     assert dialect.encode_error is words_of.encode_error
 
 
-@pytest.mark.parametrize("mount", ["/echo", "/a2a"])
-def test_a_version_that_is_not_spoken_is_refused_on_paths_that_only_one_system_has(mount: str) -> None:
+@pytest.mark.parametrize("own", [beeos.REST, protoagent.REST])
+def test_a_version_that_is_not_spoken_is_refused_on_paths_that_only_one_system_has(own: Dialect) -> None:
     for version, refused in (("9.9", True), ("1.0", False), ("0.3", False), (None, False)):
-        dialect = resolve.of_rest(legacy=False, version=version, mount=mount, vendor=True)
+        dialect = resolve.of_own_path(own, version)
         assert dialect.decode_rest is not None
         route = RestRequest("GetTask", {"id": "t"}, {"task_id": "t"}, b"")
         if refused:

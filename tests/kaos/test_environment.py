@@ -5,7 +5,6 @@ import re
 import pytest
 
 from dragoman.config.errors import ConfigError
-from dragoman.config.task_store import task_store_type
 from dragoman.kaos import LocalTaskManager, NullTaskManager, TaskManager, task_manager_from_env
 
 
@@ -49,4 +48,4 @@ def test_without_an_environment_that_of_the_process_counts(monkeypatch: pytest.M
 
 def test_another_store_is_refused_with_what_is_allowed() -> None:
     with pytest.raises(ConfigError, match=r"TASK_STORE_TYPE = 'redis': must be local .* or null"):
-        task_store_type({"TASK_STORE_TYPE": "redis"})
+        task_manager_from_env(echo, {"TASK_STORE_TYPE": "redis"})

@@ -20,11 +20,12 @@ from dragoman.bindings.mcp import Mcp
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.rest import Rest
-from dragoman.bindings.routes import ALL_MOUNTS, Routes
+from dragoman.bindings.routes import Routes
 from dragoman.bindings.stream import Streams
 from dragoman.bindings.unread import SMALL_BYTES
 from dragoman.bindings.workers import Workers
-from dragoman.dialects.mounts import Mount, mount_of
+from dragoman.dialects.mounts import Mount
+from dragoman.dialects.resolve import MOUNTS
 from dragoman.engine.handler import Handler
 from dragoman.model.errors import A2AError, AgentNotFound, InternalError, MethodNotAllowed, NotFound
 from dragoman.model.ids import new_id
@@ -51,7 +52,7 @@ class App:
         health: Health,
         home: Home,
         cors: Cors | None,
-        mounts: Collection[Mount] = ALL_MOUNTS,
+        mounts: Collection[Mount] = MOUNTS,
         openai: OpenAi | None = None,
         mcp: Mcp | None = None,
         metrics: Exposition | None = None,
@@ -143,17 +144,19 @@ class App:
             return page
         scope = request.scope
         route = request.route = self._routes.find(scope.get("raw_path") or scope["path"].encode())
+        if route.others:
+            route = request.route = route.others.get(request.method, route)
         if route.agent and route.agent not in self._profiles:
             if route.endpoint == "workers" and self._workers is not None and self._workers.serves(route.agent):
                 pass  # the agent is no longer served, but its workers may finish their tasks
             elif route.endpoint != "rpc":
                 raise AgentNotFound(route.agent)
-            if request.method not in route.methods and mount_of(route.mount) is Mount.TENANT:
+            if request.method not in route.methods and route.kind.catches_all:
                 request.route = http.NOWHERE
                 raise NotFound(self._routes.not_here)  # at a tenant mount, any path looks like an agent's
             # JSON-RPC raises AgentNotFound itself, so that the error carries the caller's id
         if request.method not in route.methods:
-            allowed = [*route.methods, "OPTIONS"]
+            allowed = [*route.methods, *route.others, "OPTIONS"]
             if request.method != "OPTIONS":
                 raise MethodNotAllowed(
                     allowed, f"POST JSON-RPC; {self._routes.where}" if route.endpoint == "rpc" else ""
@@ -180,7 +183,7 @@ class App:
                 return await self._cards.jwks()
             case "agents":
                 return self._cards.directory(request)
-            case "health" | "evoai-health":
+            case "health":
                 return self._health.alive()
             case "ready":
                 return await self._health.ready()

@@ -17,7 +17,8 @@ from dragoman.bindings.stream import seen
 from dragoman.dialects import cards
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.json_bounds import check_sent
-from dragoman.dialects.mounts import Mount, mount_of
+from dragoman.dialects.mounts import Mount
+from dragoman.dialects.resolve import mount_of
 from dragoman.engine.handler import Handler
 from dragoman.model.card import VERSIONS, AgentExtension, Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, VersionNotSupported

@@ -19,7 +19,8 @@ from dragoman.bindings.catalogue import entry, matching, search_of
 from dragoman.bindings.http import JSON, Answer, Header, Request
 from dragoman.bindings.reached import reached
 from dragoman.dialects import cards
-from dragoman.dialects.mounts import SERVED, Mount, mount_of
+from dragoman.dialects.mounts import Mount
+from dragoman.dialects.resolve import mount_of
 from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, Profile
 from dragoman.model.errors import AgentNotFound, NotFound
 
@@ -183,15 +184,14 @@ class Cards:
 def interfaces(base: str, mount: str, versions: Sequence[str] = VERSIONS) -> tuple[AgentInterface, ...]:
     """The endpoints of a mount, in the versions that both the mount and the agent support.
 
-    The mounts of protoAgent and Evo AI ignore the agent's versions: their cards stay as their clients expect them, and
+    A mount that is `fixed` ignores the agent's versions: its cards stay as the clients of its system expect them, and
     calls there are answered whatever the agent is configured for.
     """
     kind = mount_of(mount)
-    served = SERVED[kind]
     return tuple(
         each
-        for each in cards.interfaces(base, mount, VERSIONS if kind in (Mount.PROTOAGENT, Mount.EVOAI) else versions)
-        if each.protocol_version in (served.rpc if each.protocol_binding == cards.JSONRPC else served.rest)
+        for each in cards.interfaces(base, mount, VERSIONS if kind.fixed else versions)
+        if each.protocol_version in (kind.rpc if each.protocol_binding == cards.JSONRPC else kind.rest)
     )
 
 

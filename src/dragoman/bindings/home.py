@@ -14,7 +14,7 @@ from dragoman import __version__
 from dragoman.bindings.http import NOT_SNIFFED, Answer, Header, Request
 from dragoman.bindings.reached import reached
 from dragoman.dialects.cards import WELL_KNOWN
-from dragoman.dialects.mounts import Mount
+from dragoman.dialects.mounts import AGENT, Mount
 from dragoman.model.card import Profile
 
 AGENTS_MAX = 100
@@ -49,7 +49,7 @@ class Home:
     ) -> None:
         self._profiles = profiles
         self._default = default
-        self._mount = Mount.AGENT if Mount.AGENT in mounts else next(iter(mounts))
+        self._mount = AGENT if AGENT in mounts else next(iter(mounts))
         self._public_url = public_url
         digest = b64encode(sha256(STYLE.encode()).digest()).decode()
         policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'; "
@@ -70,9 +70,9 @@ class Home:
         return Answer(200, [*self._headers, (b"content-length", b"%d" % len(body))], body)
 
     def _html(self, base: str) -> str:
-        shown = list(self._profiles.values()) if "{id}" in self._mount.value else [self._profiles[self._default]]
+        shown = list(self._profiles.values()) if self._mount.names_agents else [self._profiles[self._default]]
         agents = "\n".join(self._agent(base, profile) for profile in shown[:AGENTS_MAX])
-        lists = self._mount is Mount.AGENT
+        lists = self._mount is AGENT
         hidden = f"{len(shown) - AGENTS_MAX} more" if len(shown) > AGENTS_MAX else ""
         more = _link(f"{base}/agents", hidden) if hidden and lists else hidden
         rows = [
@@ -110,7 +110,7 @@ a key.</p>
 """
 
     def _agent(self, base: str, profile: Profile) -> str:
-        path = self._mount.value.replace("{id}", quote(profile.id, safe=""))
+        path = self._mount.path.replace("{id}", quote(profile.id, safe=""))
         at = base + path.rstrip("/")
         said = profile.description
         description = said if len(said) <= TEXT_MAX else said[:TEXT_MAX] + "…"

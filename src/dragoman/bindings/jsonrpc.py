@@ -16,6 +16,7 @@ from dragoman.bindings.offload import LARGE_BYTES
 from dragoman.bindings.stream import seen
 from dragoman.dialects import jsonrpc, resolve
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.system import ByTask
 from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound
@@ -73,7 +74,7 @@ class JsonRpc:
 
         return await compose(request, self._reception.limits, result, encode)
 
-    async def _resolve_dialect(self, request: Request, found: Dialect | resolve.ByTask) -> Dialect:
+    async def _resolve_dialect(self, request: Request, found: Dialect | ByTask) -> Dialect:
         route = request.route
         if isinstance(found, Dialect):
             return found
@@ -92,7 +93,7 @@ class JsonRpc:
         return refusal(error, dialect.error_status(error), b"application/json", body)
 
 
-def _open_envelope(request: Request, body: bytes, limits: Limits) -> tuple[jsonrpc.Request, Dialect | resolve.ByTask]:
+def _open_envelope(request: Request, body: bytes, limits: Limits) -> tuple[jsonrpc.Request, Dialect | ByTask]:
     """Decode the envelope, and find the dialect of its params, or the task that decides it. Raises A2AError."""
     try:
         rpc = jsonrpc.decode_request(body, limits.max_depth, limits.max_values)

@@ -86,7 +86,7 @@ def _decode(dialect: Dialect, rest: RestRequest, limits: Limits) -> Operation:
 
 def _resolve_dialect(request: Request, named: str | None) -> Dialect:
     route = request.route
+    if route.own is not None and route.own.dialect is not None:
+        return resolve.of_own_path(route.own.dialect, named)
     user_agent = request.text(b"user-agent") or ""
-    return resolve.of_rest(
-        legacy=route.legacy, version=named, mount=route.mount, user_agent=user_agent, vendor=route.vendor
-    )
+    return resolve.of_rest(legacy=route.legacy, version=named, mount=route.mount, user_agent=user_agent)

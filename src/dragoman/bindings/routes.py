@@ -12,7 +12,9 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from dragoman.config import RESERVED_AGENT_IDS
-from dragoman.dialects.mounts import SERVED, Mount
+from dragoman.dialects.mounts import AGENT, ROOT, Mount
+from dragoman.dialects.resolve import CLOSEST_FIRST, MOUNTS, SYSTEMS
+from dragoman.dialects.system import OwnPath
 from dragoman.model.errors import NotFound
 
 EndpointName = Literal[
@@ -28,7 +30,6 @@ EndpointName = Literal[
     "mcp",
     "workers",
     "files",
-    "evoai-health",
     "jwks",
 ]
 
@@ -36,12 +37,16 @@ Methods = Mapping[str, str]
 NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
+NOTHING_ELSE: Mapping[str, "Route"] = MappingProxyType({})
+
+
 class Route(Struct, frozen=True):
     """The destination of a request. `mount` is the path under which `agent` is reached: `/`, `/agents/echo`, `/a2a` …
 
-    `agent` is the name in the path; there may be no such agent. `methods` are the HTTP methods allowed; for `rest` each
-    maps to its A2A 1.0 method (§11.3). `ids` are the ids in the path. `legacy` marks the paths below `/v1`, for 0.3's
-    HTTP+JSON; `vendor` marks paths that only the mount's own system has.
+    `kind` is that mount's kind. `agent` is the name in the path; there may be no such agent. `methods` are the HTTP
+    methods allowed; for `rest` each maps to its A2A 1.0 method (§11.3). `ids` are the ids in the path. `legacy` marks
+    the paths below `/v1`, for 0.3's HTTP+JSON. `own` is the path if only one system has it, and `others` are the routes
+    of the HTTP methods for which the path means something else.
     """
 
     endpoint: EndpointName
@@ -50,7 +55,9 @@ class Route(Struct, frozen=True):
     agent: str = ""
     ids: Mapping[str, str] = NOTHING
     legacy: bool = False
-    vendor: bool = False
+    kind: Mount = ROOT
+    own: OwnPath | None = None
+    others: Mapping[str, "Route"] = NOTHING_ELSE
 
 
 READ: Methods = MappingProxyType({"GET": "", "HEAD": ""})
@@ -80,15 +87,8 @@ FIXED: Mapping[tuple[str, ...], Methods] = MappingProxyType(
 FIXED_LEGACY: Mapping[tuple[str, ...], Methods] = MappingProxyType(
     {("message:send",): SEND, ("message:stream",): STREAM, ("tasks",): LIST, ("card",): EXTENDED_CARD}
 )
-# protoAgent's aliases: POST and GET of `pushNotificationConfig` register and list, GET of a task is tasks/get.
-ALIAS_PUSH: Methods = MappingProxyType(
-    {"POST": "CreateTaskPushNotificationConfig", "GET": "ListTaskPushNotificationConfigs"}
-)
-FOLLOW: Methods = MappingProxyType({"GET": "SubscribeToTask"})
 ACTIONS = ((":cancel", CANCEL), (":subscribe", SUBSCRIBE))
 CARDS = frozenset({"agent-card.json", "agent.json"})
-EVOAI = ("api", "v1", "a2a")
-ALL_MOUNTS = frozenset(Mount)
 WORKER_ACTIONS = frozenset(
     {
         "lease",
@@ -116,35 +116,52 @@ SERVER: Mapping[tuple[str, ...], Route] = MappingProxyType(
         ("v1", "chat", "completions"): Route("chat", CALL),
         ("v1", "models"): Route("models", READ),
         ("mcp",): Route("mcp", TOOLS),
-        (*EVOAI, "health"): Route("evoai-health", READ),
+        **{system.health_path: Route("health", READ) for system in SYSTEMS if system.health_path},
     }
 )
 """Paths of the server itself."""
 
-ONLY_WITH: Mapping[str, frozenset[Mount]] = MappingProxyType(
-    {"agents": frozenset({Mount.AGENT}), "evoai-health": frozenset({Mount.EVOAI}), "mcp": ALL_MOUNTS}
+ONLY_WITH: Mapping[tuple[str, ...], frozenset[Mount]] = MappingProxyType(
+    {
+        ("agents",): frozenset({AGENT}),
+        ("mcp",): frozenset(MOUNTS),
+        **{system.health_path: frozenset({system.mount}) for system in SYSTEMS if system.health_path and system.mount},
+    }
 )
-"""Endpoints of the server that exist only with certain mounts."""
+"""Paths of the server that exist only with certain mounts."""
+
+OWN_PATHS: Mapping[Mount, tuple[tuple[tuple[str, ...], OwnPath], ...]] = MappingProxyType(
+    {
+        mount: tuple(
+            (tuple(own.path.split("/")), own) for system in SYSTEMS for own in system.paths if mount in own.mounts
+        )
+        for mount in MOUNTS
+    }
+)
+"""The paths below each mount that only one system has, by segments."""
 
 
 class Routes:
     """All paths of a server that serves `agents` under `mounts`. `default` answers where the path names no agent."""
 
-    def __init__(self, agents: Iterable[str], default: str, mounts: Collection[Mount] = ALL_MOUNTS) -> None:
+    def __init__(self, agents: Iterable[str], default: str, mounts: Collection[Mount] = MOUNTS) -> None:
         self._agents = frozenset(agents)
         self._default = default
         self._mounts = frozenset(mounts)
         self.where = (
             "the agent cards name the endpoints, GET /agents lists the agents"
-            if Mount.AGENT in self._mounts
+            if AGENT in self._mounts
             else "the agent card names the endpoints: GET /.well-known/agent-card.json"
         )
         """Tells a caller where to find the paths that exist; part of error texts."""
         self.not_here = f"no such path here: {self.where}"
         self._exact: dict[bytes, Route] = {}
         below = [(), *FIXED, *((".well-known", card) for card in CARDS), *(("v1", *path) for path in FIXED_LEGACY)]
-        stems = [(), ("a2a",), *((*stem, agent) for agent in self._agents for stem in ((), ("agents",), EVOAI))]
-        fixed = [*SERVER, *((*stem, *path) for stem in stems for path in below)]
+        fixed = [*SERVER]
+        for mount in MOUNTS:
+            here = [*below, *(path for path, _ in OWN_PATHS[mount])]
+            named: list[tuple[str, ...]] = [(agent,) for agent in self._agents] if mount.names_agents else [()]
+            fixed += [(*mount.stem, *agent, *path) for agent in named for path in here]
         for segments in fixed:
             try:
                 self._exact[("/" + "/".join(segments)).encode()] = self._find(list(segments))
@@ -165,7 +182,7 @@ class Routes:
 
     def _find(self, segments: list[str]) -> Route:
         own = SERVER.get(tuple(segments))
-        if own is not None and ONLY_WITH.get(own.endpoint, frozenset()) <= self._mounts:
+        if own is not None and ONLY_WITH.get(tuple(segments), frozenset()) <= self._mounts:
             return own
         match segments:
             case ["v1", "models", model] if model:
@@ -174,41 +191,57 @@ class Routes:
                 return Route("files", READ, ids={"task_id": task_id, "digest": digest})
             case ["workers", agent, action] if agent and action in WORKER_ACTIONS:
                 return Route("workers", CALL, "/workers", agent, {"action": action})
-            case ["agents", agent, *rest] if agent:
-                return self._find_below(Mount.AGENT, f"/agents/{agent}", agent, rest)
-            case ["a2a", *rest]:
-                return self._find_below(Mount.PROTOAGENT, "/a2a", self._default, rest)
-            case ["api", "v1", "a2a", agent, *rest] if agent:
-                return self._find_below(Mount.EVOAI, f"/api/v1/a2a/{agent}", agent, rest)
-            case [agent, *rest] if agent and agent not in RESERVED_AGENT_IDS:
-                return self._find_below(Mount.TENANT, f"/{agent}", agent, rest)
-            case _:
-                return self._find_below(Mount.ROOT, "/", self._default, segments)
+        for mount in CLOSEST_FIRST:
+            if not mount.names_agents:
+                if segments[: len(mount.stem)] == [*mount.stem] and mount is not ROOT:
+                    return self._find_below(mount, mount.path, self._default, segments[len(mount.stem) :])
+                continue
+            before, rest = segments[: len(mount.stem)], segments[len(mount.stem) :]
+            if before != [*mount.stem] or not rest or not rest[0]:
+                continue
+            agent = rest[0]
+            if mount.catches_all and not self._looks_like_agent(agent, segments):
+                continue
+            return self._find_below(mount, mount.path.replace("{id}", agent), agent, rest[1:])
+        return self._find_below(ROOT, "/", self._default, segments)
+
+    def _looks_like_agent(self, first: str, segments: list[str]) -> bool:
+        """Whether a path belongs to the agent that its first segment names, and not to the root."""
+        return first not in RESERVED_AGENT_IDS and (first in self._agents or _own_path(ROOT, segments) is None)
 
     def _find_below(self, mount: Mount, path: str, agent: str, rest: list[str]) -> Route:
         match rest:
-            case [".well-known", name] if name in CARDS and (mount in self._mounts or mount is Mount.ROOT):
-                return Route("card", READ, path, agent)
+            case [".well-known", name] if name in CARDS and (mount in self._mounts or mount is ROOT):
+                return Route("card", READ, path, agent, kind=mount)
             case _ if mount not in self._mounts:
                 raise NotFound(self.not_here)
             case []:
-                return Route("rpc", CALL, path, agent)
-            case ["stream"] if mount is Mount.TENANT:
-                return Route("rest", FOLLOW, path, agent, vendor=True)
-            case ["tasks", task_id] if mount is Mount.PROTOAGENT:
-                return Route("rest", TASK, path, agent, {"id": task_id}, vendor=True)
-            case ["tasks", task_id, "pushNotificationConfig"] if mount is Mount.PROTOAGENT:
-                return Route("rest", ALIAS_PUSH, path, agent, {"task_id": task_id}, vendor=True)
-            case ["v1", *further] if "0.3" in SERVED[mount].rest:
+                return Route("rpc", CALL, path, agent, kind=mount)
+        found = _own_path(mount, rest)
+        if found is None or not self._mounts.issuperset(found[0].mounts):
+            return self._find_rest(mount, path, agent, rest)
+        own, ids = found
+        others: Mapping[str, Route] = NOTHING_ELSE
+        try:
+            plain = self._find_rest(mount, path, agent, rest)
+            others = {method: plain for method in plain.methods if method not in own.methods}
+        except NotFound:
+            pass  # nobody else has the path
+        return Route(own.endpoint, own.methods, path, agent, ids, kind=mount, own=own, others=others)
+
+    def _find_rest(self, mount: Mount, path: str, agent: str, rest: list[str]) -> Route:
+        """Find the route of a path of the official HTTP+JSON. Raises NotFound."""
+        match rest:
+            case ["v1", *further] if "0.3" in mount.rest:
                 methods, ids = FIXED_LEGACY.get(tuple(further)), NOTHING
                 if methods is None:
                     methods, ids = self._task(further)
-                return Route("rest", methods, path, agent, ids, legacy=True)
-            case [*further] if "1.0" in SERVED[mount].rest:
+                return Route("rest", methods, path, agent, ids, legacy=True, kind=mount)
+            case [*further] if "1.0" in mount.rest:
                 methods, ids = FIXED.get(tuple(further)), NOTHING
                 if methods is None:
                     methods, ids = self._task(further)
-                return Route("rest", methods, path, agent, ids)
+                return Route("rest", methods, path, agent, ids, kind=mount)
             case _:
                 raise NotFound(self.not_here)
 
@@ -225,3 +258,13 @@ class Routes:
                 return PUSH_CONFIG, {"task_id": task_id, "id": config_id}
             case _:
                 raise NotFound(self.not_here)
+
+
+def _own_path(mount: Mount, rest: list[str]) -> tuple[OwnPath, Mapping[str, str]] | None:
+    """Return the path that only one system has below the mount, and its ids; None if there is none."""
+    for segments, own in OWN_PATHS[mount]:
+        if len(segments) == len(rest):
+            pairs = list(zip(segments, rest, strict=True))
+            if all(one == other or one.startswith("{") for one, other in pairs):
+                return own, {one[1:-1]: other for one, other in pairs if one.startswith("{")}
+    return None

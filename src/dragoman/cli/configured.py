@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from dragoman.config import FILE, Config, ConfigError, load, store_path
+from dragoman.config import FILE, Config, ConfigError, load
+from dragoman.store.path import store_path
 
 if TYPE_CHECKING:
     from dragoman.store.api import Store

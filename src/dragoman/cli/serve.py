@@ -169,9 +169,11 @@ def _credential_kinds(config: Config, at: str) -> str:
 
 def _path(profile: str, agent: "Runner", default: "Runner") -> str:
     """The agent's path under a profile; empty if the profile serves only the default agent."""
-    from dragoman.dialects.mounts import OF_PROFILE
+    from dragoman.dialects.systems import load_system
 
-    pattern = OF_PROFILE[profile].value
+    mount = load_system(profile).mount
+    assert mount is not None
+    pattern = mount.path
     return pattern.replace("{id}", agent.profile.id) if "{id}" in pattern or agent is default else ""
 
 
@@ -179,10 +181,12 @@ def _rpc_arguments(config: Config, agent: "Runner", asks: bool) -> str:
     """The curl arguments that send the agent its first example, as the clients of the profile's system do."""
     import msgspec
 
-    method = "SendMessage" if config.profile in ("beeos", "kaos") else "message/send"
-    tag = {"kind": "text"} if config.profile in ("beeos", "protoagent") else {"type": "text"}
-    message = {"role": "user", "parts": [{**tag, "text": _example(agent)}]}
-    call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message}}
+    from dragoman.dialects.systems import load_profile
+
+    assert config.profile is not None
+    profile = load_profile(config.profile)
+    message = {"role": "user", "parts": [{**profile.part, "text": _example(agent)}]}
+    call = {"jsonrpc": "2.0", "id": 1, "method": profile.method, "params": {"message": message}}
     body = shlex.quote(msgspec.json.encode(call).decode())
     return f"{_key_header(config, agent, asks)}-H 'Content-Type: application/json' -d {body}"
 

@@ -47,9 +47,9 @@ async def connect(
 
     The card is looked for at `path`, or at the usual places, and says which dialect to use. `version` (`1.0`, `0.3`)
     and `binding` (`JSONRPC`, `HTTP+JSON`) choose among the endpoints that it offers. With a `dialect` (a name of
-    `tongues.PACKAGES`) that dialect is used at the URL, and no card is fetched. `keys` is a JWK Set; one of its keys
-    must have signed the card. `double_base64` says that the agent encodes the bytes of files in base64 twice, as
-    servers of the official Python SDK do in 0.3 over HTTP+JSON; it changes nothing elsewhere.
+    `dialects.systems.DIALECTS`) that dialect is used at the URL, and no card is fetched. `keys` is a JWK Set; one of
+    its keys must have signed the card. `double_base64` says that the agent encodes the bytes of files in base64 twice,
+    as servers of the official Python SDK do in 0.3 over HTTP+JSON; it changes nothing elsewhere.
 
     `credentials` and `headers` go to the origin of `url` and to `origins`; only these may be dialled at any address.
     Without `egress` the connection opens its own. Several connections can share a `cache` of cards. Belongs to one

@@ -1,11 +1,11 @@
 """The configuration of the server: settings from the file, then the environment, then the flags.
 
-Invariant: nothing here imports any other part of Dragoman.
+Invariant: pure values. Of the rest of Dragoman it knows only the table of systems and the URLs of stores.
 """
 
 from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, AgentProvider, AgentSkill, agent_id_fault
 from dragoman.config.errors import ConfigError
-from dragoman.config.kinds import Kind, store_path
+from dragoman.config.kinds import Kind
 from dragoman.config.load import FILE, Apart, Fault, load, load_apart, loopback
 from dragoman.config.models import OPENAI, Model
 from dragoman.config.programs import COMMAND, Program
@@ -38,5 +38,4 @@ __all__ = [
     "loopback",
     "settings",
     "spelled",
-    "store_path",
 ]

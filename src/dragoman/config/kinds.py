@@ -8,11 +8,12 @@ import ipaddress
 import re
 from collections.abc import Callable
 from datetime import timedelta
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlsplit
 
 from msgspec import Struct
+
+from dragoman.store.path import ALLOWED, store_path
 
 Number = TypeVar("Number", int, float)
 
@@ -99,18 +100,6 @@ def _store(value: Any) -> str:
     return url
 
 
-def store_path(url: str) -> Path | None:
-    """The file of a store url `sqlite:///path`; None for `memory:`. An absolute path has four slashes.
-
-    Raises ValueError for any other url.
-    """
-    if url == "memory:":
-        return None
-    if url.startswith("sqlite:///") and len(url) > len("sqlite:///") and "\0" not in url:
-        return Path(url.removeprefix("sqlite:///"))
-    raise ValueError(f"store url {url!r}: {STORE.allowed}")
-
-
 def _files(value: Any) -> str:
     found = _matched(r"folder:[^\0]+|s3://[a-z0-9][a-z0-9._-]{1,62}(/[^\s?#]*)?(\?[^\s#]*)?", value)
     if found.startswith("s3:"):
@@ -183,7 +172,7 @@ HEADER = Kind(
 )
 BOOLEAN = Kind("must be true or false", _boolean)
 DURATION = Kind("must be a whole number with a unit, like 90s, 15m, 12h, 30d or 4w, or forever", _duration)
-STORE = Kind("use sqlite:///path (sqlite:////path from the root) or memory:", _store)
+STORE = Kind(ALLOWED, _store)
 FILES = Kind(
     "use folder:path, or s3://bucket/prefix?endpoint=https://…&region=… (both may be left out), without a key: that is "
     "taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",

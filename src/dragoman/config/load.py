@@ -13,8 +13,9 @@ from msgspec import Struct
 
 from dragoman.config.agents import AgentEntry, agent_entries, agent_entry, agent_tables
 from dragoman.config.errors import ConfigError, check_keys
-from dragoman.config.profiles import SYSTEMS, variables
+from dragoman.config.profiles import read_variables
 from dragoman.config.settings import Config, Setting, settings
+from dragoman.dialects.systems import PROFILES, load_profile
 
 FILE = "dragoman.toml"
 """The file that is read when no other is named and it exists in the working directory."""
@@ -83,12 +84,13 @@ def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags
     known = {setting.name: setting for setting in settings()}
     check_keys(where, table, [*known, "agents"], "")
     profile = flags.get("profile") or environ.get("DRAGOMAN_PROFILE") or table.get("profile")
-    system = SYSTEMS.get(profile) if isinstance(profile, str) else None
-    own = variables(profile if system is not None else None, environ)
+    posed = profile if isinstance(profile, str) and profile in PROFILES else None
+    defaults = {} if posed is None else load_profile(posed).defaults
+    own = read_variables(posed, environ)
     values: dict[str, Any] = {}
     for name, setting in known.items():
         for source, key, given in (
-            (f"profile {profile}", name, system.defaults.get(name) if system is not None else None),
+            (f"profile {profile}", name, defaults.get(name)),
             (where, name, table.get(name)),
             ("environment", *own.get(name, (name, None))),
             ("environment", setting.env, environ.get(setting.env) or None),

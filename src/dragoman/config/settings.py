@@ -30,6 +30,7 @@ from dragoman.config.kinds import (
     seconds,
     whole,
 )
+from dragoman.dialects.systems import PROFILES
 
 ENV_PREFIX = "DRAGOMAN_"
 
@@ -61,7 +62,7 @@ class Config(Struct, frozen=True, kw_only=True):
 
     profile: Annotated[
         str | None,
-        choice("beeos", "kaos", "evoai", "protoagent"),
+        choice(*PROFILES),
         "Act as that system: its port, only its paths, its environment variables.",
     ] = None
     host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"

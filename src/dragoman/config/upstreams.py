@@ -10,11 +10,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from dragoman.config.errors import ConfigError, check_keys, check_url
+from dragoman.dialects.systems import DIALECTS
 
 A2A = "a2a:"
 """The prefix of `run` for an agent of another server; its URL follows."""
 
-DIALECTS = ("1.0", "0.3", "beeos", "kaos", "evoai", "protoagent")
 BINDINGS = ("JSONRPC", "HTTP+JSON")
 
 HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", re.ASCII)
@@ -65,7 +65,7 @@ class Upstream(msgspec.Struct, frozen=True, kw_only=True):
     credentials: UpstreamCredentials | None = None
     card: str | None = None
     card_keys: str | tuple[str, ...] = ()
-    dialect: Literal["1.0", "0.3", "beeos", "kaos", "evoai", "protoagent"] | None = None
+    dialect: str | None = None
     binding: Literal["JSONRPC", "HTTP+JSON"] | None = None
     origins: tuple[str, ...] = ()
     dedupes: bool | None = None
@@ -119,6 +119,8 @@ def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream
         raise ConfigError(
             source, f"{path}.{place}", None, _ALLOWED.get(key, "must be text"), shows_value=False
         ) from error
+    if entry.dialect is not None and entry.dialect not in DIALECTS:
+        raise ConfigError(source, f"{path}.dialect", None, _ALLOWED["dialect"], shows_value=False)
     for origin in entry.origins:
         check_url(source, f"{path}.origins", origin, "must be http:// or https:// URLs")
     for place in entry.key_places:

@@ -68,7 +68,8 @@ class PushForm(Struct, frozen=True, kw_only=True):
     `encode` gives the body for a subject, with the task at that time; None: the dialect does not report this subject.
     `told` decides which subjects a configuration without `events` gets. One with `events` gets those, whatever `told`
     says: `artifact` for an Artifact, else the state of the event, or of the task if there is no event. `whole`: every
-    body is the whole task; otherwise a body is no larger than its subject. Headers are (name, value) pairs.
+    body is the whole task; otherwise a body is no larger than its subject. `https_only`: URLs must be https, unless the
+    operator allows their host. Headers are (name, value) pairs.
     `authorization` gives those of every call to a configuration, above all its tokens; `headers` say what the body is;
     `signature` is computed from the body and the secret. They do not include the Content-Type and `webhook-id`, which
     is always sent.
@@ -80,6 +81,7 @@ class PushForm(Struct, frozen=True, kw_only=True):
     signature: Callable[[str, Signing], list[tuple[str, str]]]
     told: Callable[[Told, Stands], bool] = everything
     whole: bool = False
+    https_only: bool = False
     headers: tuple[tuple[str, str], ...] = ()
 
 

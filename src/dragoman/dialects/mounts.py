@@ -1,56 +1,38 @@
-"""Mounts: the paths under which an agent is reached, and the systems served there.
+"""Mounts: the paths under which an agent is reached, and the official versions served there.
 
-Invariant: this table alone says which dialects a path speaks.
+Invariant: the two mounts here belong to no system; every other mount is part of its system's value.
 """
-
-from enum import Enum
 
 from msgspec import Struct
 
 
-class Mount(Enum):
-    """The kinds of mounts (DESIGN: dialects and mounts)."""
+class Mount(Struct, frozen=True):
+    """A kind of mount. `path` is its pattern: `/agents/{id}` is the mount of every agent, `/a2a` only of the default.
 
-    ROOT = "/"
-    AGENT = "/agents/{id}"
-    TENANT = "/{id}"
-    PROTOAGENT = "/a2a"
-    EVOAI = "/api/v1/a2a/{id}"
+    `rpc` and `rest` are the official versions that it serves over JSON-RPC and over HTTP+JSON; its card lists them.
+    With `fixed` its card lists them for every agent, whatever versions the agent is configured for.
+    """
 
-
-class Served(Struct, frozen=True):
-    """The official versions that a mount serves over JSON-RPC and over HTTP+JSON; its card lists them."""
-
+    path: str
     rpc: tuple[str, ...]
     rest: tuple[str, ...]
+    fixed: bool = False
+
+    @property
+    def names_agents(self) -> bool:
+        """Whether the path names the agent."""
+        return self.path.endswith("{id}")
+
+    @property
+    def catches_all(self) -> bool:
+        """Whether any path looks like one of an agent here, known or not."""
+        return self.path == "/{id}"
+
+    @property
+    def stem(self) -> tuple[str, ...]:
+        """The segments of the path before the agent's id."""
+        return tuple(segment for segment in self.path.removesuffix("{id}").split("/") if segment)
 
 
-SERVED: dict[Mount, Served] = {
-    Mount.ROOT: Served(("1.0", "0.3"), ("1.0", "0.3")),
-    Mount.AGENT: Served(("1.0", "0.3"), ("1.0", "0.3")),
-    # Some calls of BeeOS and of the official versions look the same here, and only the task's own dialect tells them
-    # apart. A card promises only what holds for every call.
-    Mount.TENANT: Served(("0.3",), ("1.0",)),
-    Mount.PROTOAGENT: Served(("1.0", "0.3"), ()),
-    Mount.EVOAI: Served(("0.3",), ()),
-}
-
-
-def mount_of(path: str) -> Mount:
-    """Return the kind of the mount at `path`: `/`, `/agents/echo`, `/a2a` …"""
-    if path == "/":
-        return Mount.ROOT
-    if path == "/a2a":
-        return Mount.PROTOAGENT
-    if path.startswith("/agents/"):
-        return Mount.AGENT
-    return Mount.EVOAI if path.startswith("/api/v1/a2a/") else Mount.TENANT
-
-
-OF_PROFILE: dict[str, Mount] = {
-    "beeos": Mount.TENANT,
-    "kaos": Mount.ROOT,
-    "evoai": Mount.EVOAI,
-    "protoagent": Mount.PROTOAGENT,
-}
-"""The only mount of a server that runs as one of the systems."""
+ROOT = Mount("/", ("1.0", "0.3"), ("1.0", "0.3"))
+AGENT = Mount("/agents/{id}", ("1.0", "0.3"), ("1.0", "0.3"))

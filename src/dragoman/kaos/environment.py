@@ -1,12 +1,13 @@
 """Chooses the task manager that the environment asks for.
 
-Invariant: only `config.task_store` knows the values of `TASK_STORE_TYPE`.
+Invariant: `TASK_STORE_TYPE` means the same here and for a server with KAOS's profile.
 """
 
 import os
 from collections.abc import Mapping
 
-from dragoman.config.task_store import NULL, task_store_type
+from dragoman.config.profiles import translate
+from dragoman.dialects.kaos import TASK_STORE_TYPE
 from dragoman.kaos.local import LocalTaskManager
 from dragoman.kaos.manager import NullTaskManager, TaskManager
 from dragoman.kaos.process import ProcessFn
@@ -17,6 +18,6 @@ def task_manager_from_env(process_fn: ProcessFn, environ: Mapping[str, str] | No
 
     `environ` None is the environment of the process. Raises ConfigError if the variable is anything else.
     """
-    if task_store_type(os.environ if environ is None else environ) == NULL:
-        return NullTaskManager()
-    return LocalTaskManager(process_fn)
+    given = (os.environ if environ is None else environ).get("TASK_STORE_TYPE", "").strip() or "local"
+    keeps = translate("TASK_STORE_TYPE", TASK_STORE_TYPE, given)
+    return LocalTaskManager(process_fn) if keeps == "true" else NullTaskManager()

@@ -22,9 +22,6 @@ from dragoman.push import headers
 from dragoman.push.telling import Telling
 from dragoman.store.outbox import Delivery, Registration
 
-HTTPS_ONLY = frozenset({"evoai"})
-"""Dialects whose webhooks must be https, as in Evo AI; a host that the operator allows may use http."""
-
 ALLOWING = ". The operator of this server can allow it: push_allowed_hosts, push_allowed_cidrs"
 """Added to the error for an address that is refused."""
 
@@ -53,14 +50,14 @@ class Announcer:
         """See `engine.announcer.Announcer.registration`. A configuration without an id gets one."""
         try:
             to = target(config.url)
-            if config.dialect in HTTPS_ONLY and to.scheme != "https" and not self._allowed(to):
+            form = self._forms.get(config.dialect)
+            if form is not None and form.https_only and to.scheme != "https" and not self._allowed(to):
                 raise BadUrl(to.shown, "must be https, unless the operator allows its host")
             await self._guard.check(to, self._resolver)
         except (BadUrl, AddressRefused) as error:
             known = isinstance(error, AddressRefused) and not isinstance(error.__cause__, Unresolved)
             how = ALLOWING if known else ""
             raise InvalidParams(field, f"this URL is not called: {error}{how}") from None
-        form = self._forms.get(config.dialect)
         if form is not None and (reason := headers.fault(form, config)) is not None:
             raise InvalidParams(field.rpartition(".")[0], reason)
         return Registration(config=config if config.id else replace(config, id=new_id()), host=to.origin)

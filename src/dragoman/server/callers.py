@@ -13,6 +13,7 @@ from msgspec import Struct
 from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.callers import Hosts
 from dragoman.config import Config, loopback
+from dragoman.dialects.systems import load_profile
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
 from dragoman.net.egress import Egress, operator_named
@@ -93,6 +94,8 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
         from dragoman.auth.certificates import Certificates
 
         certificates = Certificates(config.client_cert_header, config.trusted_proxies)
+    profile_asks = config.profile is not None and load_profile(config.profile).asks_always
+    asks = config.authentication == "required" or profile_asks
     authenticator = Authenticator(
         store.keys,
         clock,
@@ -100,20 +103,25 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
         agent_keys=own,
         tokens=tokens,
         certificates=certificates,
-        always=config.authentication == "required" or config.profile == "evoai",
+        always=asks,
     )
-    asks = config.authentication == "required" or config.profile == "evoai"
     if asks and config.store == MEMORY and not (config.api_key or own or tokens or certificates):
-        evoai = config.profile == "evoai"
-        asked = "profile evoai" if evoai else "authentication = 'required'"
+        asked = f"profile {config.profile}" if profile_asks else "authentication = 'required'"
         raise StartError(
             f"{asked} asks every caller for a key, and a store in memory has none: set api_key"
-            f"{' (EVO_AI_API_KEY)' if evoai else ''}, jwt_issuer, or a store that is a file"
+            f"{_own_variable(config) if profile_asks else ''}, jwt_issuer, or a store that is a file"
         )
     # The authenticator treats a failing store as one with keys. That must not open the port, so the error is raised.
     store.keys.any()
     check_exposed(config, known, authenticator.required, own)
     return authenticator
+
+
+def _own_variable(config: Config) -> str:
+    """The profile's own variable for the setting api_key, in brackets; empty if it has none."""
+    variables = load_profile(config.profile).variables if config.profile is not None else {}
+    names = [name for name, variable in variables.items() if variable.setting == "api_key"]
+    return f" ({names[-1]})" if names else ""
 
 
 def agent_keys(config: Config, known: Collection[str]) -> dict[str, str]:

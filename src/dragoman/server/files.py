@@ -12,7 +12,7 @@ from msgspec import Struct
 from dragoman.agents.url_files import FileReading
 from dragoman.auth.signatures import SigningRoom
 from dragoman.bindings.files import FileDoor
-from dragoman.config import Config, store_path
+from dragoman.config import Config
 from dragoman.engine.files import Files, Links
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.links import FileLinks
@@ -22,6 +22,7 @@ from dragoman.server.errors import StartError
 from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
 from dragoman.store.blobs.open import blob_store
+from dragoman.store.path import store_path
 
 log = logging.getLogger(__name__)
 

@@ -27,13 +27,13 @@ from dragoman.bindings.mcp_underway import Underway
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.openai import OpenAi
 from dragoman.bindings.reached import reached
-from dragoman.bindings.routes import ALL_MOUNTS
 from dragoman.bindings.stream import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
-from dragoman.dialects import protoagent
 from dragoman.dialects.extensions import DEDUPES
-from dragoman.dialects.mounts import OF_PROFILE, Mount
+from dragoman.dialects.mounts import ROOT, Mount
+from dragoman.dialects.resolve import MOUNTS, SYSTEMS
+from dragoman.dialects.systems import load_profile, load_system
 from dragoman.engine.api import Runner
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.audit import Trail
@@ -68,7 +68,7 @@ def app_of(
     """
     profiles = Profiles(runners)
     default = config.default or next(iter(profiles))
-    mounts = ALL_MOUNTS if config.profile is None else (OF_PROFILE[config.profile],)
+    mounts = _mounts(config)
     workers: dict[str, WorkerAgent] = {
         agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)
     }
@@ -95,12 +95,12 @@ def app_of(
         authenticator=authenticator,
         signing=signing if config.sign_cards else None,
         keys=signing if config.sign_cards or config.push_jwt else None,
-        root="/" if Mount.ROOT in mounts else next(iter(mounts)).value,
+        root="/" if ROOT in mounts else mounts[0].path,
         protocols=("jsonrpc",) if config.tasks else (),
-        history=config.profile == "kaos" and config.tasks,
+        history=config.tasks and config.profile is not None and load_profile(config.profile).history,
         tasks=config.tasks,
         pushes=config.push,
-        tenants=Mount.TENANT in mounts,
+        tenants=any(mount.catches_all for mount in mounts),
         extensions=extensions,
     )
     return App(
@@ -112,7 +112,7 @@ def app_of(
         home=Home(profiles, default, mounts, config.public_url),
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
-        openai=OpenAi(handler, reception, default, clock) if Mount.ROOT in mounts else None,
+        openai=OpenAi(handler, reception, default, clock) if ROOT in mounts else None,
         mcp=_mcp(config, handler, reception, clock, underway) if config.profile is None else None,
         metrics=metrics,
         workers=Workers(handler, ChainMap(workers, leaving), bounds) if workers or leaving else None,
@@ -121,15 +121,25 @@ def app_of(
     )
 
 
+def _mounts(config: Config) -> tuple[Mount, ...]:
+    """The mounts of the server: all, or only that of the system that it poses as."""
+    if config.profile is None:
+        return MOUNTS
+    mount = load_system(config.profile).mount
+    assert mount is not None
+    return (mount,)
+
+
 def _extensions(config: Config) -> Mapping[Mount, tuple[AgentExtension, ...]]:
     """The extensions of each mount; a server that makes no tasks has none."""
     if not config.tasks:
         return {}
     ours = (DEDUPES,) if config.profile is None else ()
-    return {
-        **dict.fromkeys((Mount.ROOT, Mount.AGENT, Mount.TENANT), ours),
-        Mount.PROTOAGENT: protoagent.EXTENSIONS,
-    }
+    listed: dict[Mount, tuple[AgentExtension, ...]] = {mount: ours for mount in MOUNTS if not mount.fixed}
+    for system in SYSTEMS:
+        if system.mount is not None and system.extensions:
+            listed[system.mount] = system.extensions
+    return listed
 
 
 def _mcp(config: Config, handler: Handler, reception: Reception, clock: Clock, underway: Underway) -> Mcp:

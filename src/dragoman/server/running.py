@@ -26,7 +26,7 @@ from dragoman.bindings.mcp_listening import Listeners
 from dragoman.bindings.mcp_underway import Underway
 from dragoman.bindings.metrics import Exposition
 from dragoman.bindings.stream import Streams
-from dragoman.config import Config, store_path
+from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler
@@ -48,6 +48,7 @@ from dragoman.server.shutdown import Shutdown
 from dragoman.server.webhooks import webhooks_of
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
+from dragoman.store.path import store_path
 from dragoman.telemetry.counts import Counts
 
 

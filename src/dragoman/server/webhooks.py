@@ -10,8 +10,8 @@ from msgspec import Struct
 
 from dragoman.auth.signatures import SigningRoom
 from dragoman.config import Config
-from dragoman.dialects import beeos, evoai, protoagent, v03, v1
-from dragoman.dialects.api import Dialect, PushForm
+from dragoman.dialects.api import PushForm
+from dragoman.dialects.systems import load_systems
 from dragoman.engine.files import Files
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
@@ -22,8 +22,6 @@ from dragoman.push.courier import Courier, way_out
 from dragoman.push.headers import Token
 from dragoman.store.outbox import Outbox
 from dragoman.telemetry.counts import Counts
-
-DIALECTS: tuple[Dialect, ...] = (v1.JSONRPC, v03.JSONRPC, beeos.JSONRPC, evoai.JSONRPC, protoagent.JSONRPC)
 
 LEAVE_S = 2.0
 """How long a stopping server waits for calls to receivers that are under way."""
@@ -47,7 +45,9 @@ async def webhooks_of(
 ) -> Webhooks:
     """Make both from one configuration. Raises StoreError if calls are signed and the key cannot be loaded."""
     guard, resolver = Guard(config.push_allowed_hosts, config.push_allowed_cidrs), Resolver()
-    forms: Mapping[str, PushForm] = {each.name: each.push for each in DIALECTS if each.push is not None}
+    forms: Mapping[str, PushForm] = {
+        system.name: system.dialect.push for system in load_systems() if system.dialect.push is not None
+    }
     courier = Courier(
         outbox,
         forms,

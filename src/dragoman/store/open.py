@@ -3,9 +3,9 @@
 Invariant: no other module knows which drivers there are.
 """
 
-from dragoman.config import store_path
 from dragoman.model.ids import Clock
 from dragoman.store.api import Store, StoreError
+from dragoman.store.path import store_path
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import note_server as _note
 from dragoman.store.sqlite.connection import noted_server as _noted

@@ -12,7 +12,8 @@ from msgspec.structs import replace
 from dragoman.client import Connection, Timeouts, connect
 from dragoman.client.credentials import Credentials
 from dragoman.config import Config
-from dragoman.dialects.mounts import OF_PROFILE, Mount
+from dragoman.dialects.mounts import AGENT
+from dragoman.dialects.systems import DIALECTS, load_system
 from dragoman.engine.api import Runner
 from dragoman.server import serving
 
@@ -55,12 +56,12 @@ async def client(
     chosen = ids[0] if agent is None and ids else agent
     if chosen not in ids:
         raise ValueError(f"agent {chosen!r} is not among {', '.join(ids) or 'no agents'}")
-    mount = OF_PROFILE.get(dialect or "", Mount.AGENT)
+    mount = (load_system(dialect).mount if dialect in DIALECTS else None) or AGENT
     try:
         async with (
             serving(replace(config, default=chosen), served) as url,
             connect(
-                url + mount.value.format(id=chosen),
+                url + mount.path.format(id=chosen),
                 binding=binding,
                 dialect=dialect,
                 credentials=credentials,

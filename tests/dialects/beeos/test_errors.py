@@ -4,9 +4,8 @@ import json
 
 import pytest
 
-from dragoman.dialects.beeos import JSONRPC
+from dragoman.dialects.beeos import JSONRPC, REST
 from dragoman.dialects.beeos.errors import CODES
-from dragoman.dialects.beeos.rest import REST
 from dragoman.model import errors
 from dragoman.model.errors import A2AError
 

@@ -4,9 +4,29 @@ Invariant: an answer has every key that BeeOS's text shows, in its order; our ow
 JSON-RPC envelope.
 """
 
+from msgspec.structs import replace
+
+from dragoman.dialects import v03, v1
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.beeos import decode, encode, errors, frames
 from dragoman.dialects.beeos.push import FORM
+from dragoman.dialects.beeos.tongue import TONGUE
+from dragoman.dialects.mounts import Mount
+from dragoman.dialects.requests import (
+    ONLY_A_TASK,
+    always,
+    answer_in,
+    by_task,
+    lists_as_1,
+    message_of_03,
+    pascal,
+    refuse_version,
+    refusing,
+    role_of_1,
+    slash,
+)
+from dragoman.dialects.system import Asked, OwnPath, Row, ServerProfile, System
+from dragoman.model.errors import VersionNotSupported
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
 
@@ -41,4 +61,55 @@ JSONRPC = Dialect(
     extensions_header=b"a2a-extensions",
 )
 
-__all__ = ["JSONRPC", "METHODS"]
+REST = replace(
+    JSONRPC, decode_rest=decode.decode_rest, encode_error=errors.envelope, error_status=errors.rest_error_status
+)
+"""The stream at `GET /{id}/stream`, with the envelope of its REST paths for errors. Frames are those of JSON-RPC."""
+
+
+def _only_1(asked: Asked) -> bool:
+    """Whether 1.0 has the call and BeeOS does not."""
+    if not pascal(asked):
+        return False
+    return asked.name not in METHODS or role_of_1(asked) or (asked.name == "ListTasks" and lists_as_1(asked))
+
+
+def _only_03(asked: Asked) -> bool:
+    """Whether 0.3 has the call and BeeOS does not."""
+    return slash(asked) and (asked.name not in METHODS or role_of_1(asked) or message_of_03(asked))
+
+
+def _refuse_version(asked: Asked) -> Dialect:
+    """Refuse an unknown version. BeeOS's gateway also knows 1.0 and 0.3, and refuses every other one."""
+    if _only_1(asked) or _only_03(asked):
+        return refuse_version(asked)
+    return refusing(JSONRPC, VersionNotSupported(asked.version))
+
+
+# Some calls of BeeOS and of the official versions look the same here, and only the task's own dialect tells them apart.
+# A card promises only what holds for every call.
+TENANT = Mount("/{id}", ("0.3",), ("1.0",))
+
+SYSTEM = System(
+    name="beeos",
+    dialect=JSONRPC,
+    methods=METHODS,
+    tongue=TONGUE,
+    mount=TENANT,
+    # BeeOS clients send A2A-Version: 1.0 on everything, so 1.0 is no signal here; 0.3 is one with 0.3's method names.
+    rows=(
+        Row(lambda asked: not (pascal(asked) or slash(asked) or asked.name in METHODS), answer_in(JSONRPC)),
+        Row(lambda asked: not asked.official, _refuse_version),
+        Row(lambda asked: asked.version == "0.3" and (slash(asked) or _only_1(asked)), answer_in(v03.JSONRPC)),
+        Row(_only_1, answer_in(v1.JSONRPC)),
+        Row(_only_03, answer_in(v03.JSONRPC)),
+        Row(lambda asked: asked.name in ONLY_A_TASK and pascal(asked), by_task(JSONRPC, v1.JSONRPC)),
+        Row(lambda asked: asked.name in ONLY_A_TASK, by_task(JSONRPC, v03.JSONRPC)),
+        Row(always, answer_in(JSONRPC)),
+    ),
+    unread=lambda version: JSONRPC,
+    paths=(OwnPath(mounts=(TENANT,), path="stream", methods={"GET": "SubscribeToTask"}, dialect=REST),),
+    profile=ServerProfile(defaults={"port": "8092"}, method="SendMessage", part={"kind": "text"}),
+)
+
+__all__ = ["JSONRPC", "METHODS", "REST", "SYSTEM", "TENANT"]

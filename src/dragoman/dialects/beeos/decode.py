@@ -6,6 +6,7 @@ missing or wrong value is InvalidParams with its path.
 
 from collections.abc import Callable
 
+from dragoman.dialects.api import RestRequest
 from dragoman.dialects.tagged import filled
 from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
@@ -40,6 +41,14 @@ def decode(method: str, params: bytes) -> Operation:
     Raises MethodNotFound if BeeOS has no such method, InvalidParams if a parameter is missing or wrong.
     """
     return plain.decode(method, params, METHODS, SENDS, fills=True)
+
+
+def decode_rest(request: RestRequest) -> Operation:
+    """Decode `GET /{id}/stream?task_id=…`. Raises InvalidParams without `task_id`."""
+    task_id = request.query.get("task_id")
+    if not task_id:
+        raise InvalidParams("task_id", "is required: the id of the task to follow")
+    return Subscribe(id=task_id)
 
 
 def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:

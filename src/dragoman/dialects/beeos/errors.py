@@ -57,6 +57,23 @@ WORDS: dict[type[A2AError], str] = {
 other is `internal_error`.
 """
 
+STATUSES: dict[type[A2AError], int] = {
+    errors.TaskNotFound: 404,
+    errors.AgentNotFound: 404,
+    errors.NotFound: 404,
+    errors.MethodNotAllowed: 405,
+    errors.AgentOffline: 503,
+    errors.Unavailable: 503,
+    errors.TaskTimeout: 504,
+    errors.Unauthorized: 401,
+    errors.Forbidden: 403,
+    errors.TooManyRequests: 429,
+    errors.PayloadTooLarge: 413,
+    errors.RequestTimeout: 408,
+    errors.InternalError: 500,
+}
+"""HTTP statuses of its REST envelope; any other error is 400."""
+
 
 def encode_error(error: A2AError) -> bytes:
     """Encode the `error` member of an answer; `data` has `code`, a word, and further facts: `taskId`, the fields."""
@@ -94,3 +111,8 @@ def word(error: A2AError) -> str:
     if isinstance(error, Unauthorized) and error.missing:
         return "missing_token"
     return WORDS.get(type(error), "internal_error")
+
+
+def rest_error_status(error: A2AError) -> int:
+    """Return the HTTP status of an error in that envelope."""
+    return next((status for kind, status in STATUSES.items() if isinstance(error, kind)), 400)

@@ -4,10 +4,24 @@ Invariant: every key that Evo AI's own page shows is written in the order of tha
 docs/dialects.md lists them.
 """
 
+from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.evoai import encode, envelope, errors
 from dragoman.dialects.evoai.decode import METHODS, decode
 from dragoman.dialects.evoai.push import FORM
+from dragoman.dialects.evoai.tongue import TONGUE
+from dragoman.dialects.mounts import Mount
+from dragoman.dialects.requests import (
+    ONLY_A_TASK,
+    always,
+    answer_in,
+    by_task,
+    names_task_id,
+    refuse_version,
+    slash,
+    tagged_kind,
+)
+from dragoman.dialects.system import Row, ServerProfile, System, Variable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.operations import Manners
 
@@ -54,4 +68,37 @@ JSONRPC = Dialect(
     push=FORM,
 )
 
-__all__ = ["JSONRPC", "METHODS"]
+MOUNT = Mount("/api/v1/a2a/{id}", ("0.3",), (), fixed=True)
+
+SYSTEM = System(
+    name="evoai",
+    dialect=JSONRPC,
+    methods=METHODS,
+    tongue=TONGUE,
+    mount=MOUNT,
+    # Parts tagged `kind` are 0.3, all else is Evo AI.
+    rows=(
+        Row(lambda asked: not asked.official and slash(asked) and tagged_kind(asked), refuse_version),
+        Row(lambda asked: asked.version == "0.3" or tagged_kind(asked), answer_in(v03.JSONRPC)),
+        Row(lambda asked: asked.name in ONLY_A_TASK and not names_task_id(asked), by_task(JSONRPC, v03.JSONRPC)),
+        Row(always, answer_in(JSONRPC)),
+    ),
+    unread=lambda version: JSONRPC,
+    health_path=("api", "v1", "a2a", "health"),
+    profile=ServerProfile(
+        defaults={"port": "8000"},
+        variables={
+            "HOST": Variable("host"),
+            "PORT": Variable("port"),
+            "API_URL": Variable("public_url"),
+            "CORS_ORIGINS": Variable("cors_origins"),
+            "API_KEY": Variable("api_key"),
+            "EVO_AI_API_KEY": Variable("api_key"),
+        },
+        asks_always=True,
+        method="message/send",
+        part={"type": "text"},
+    ),
+)
+
+__all__ = ["JSONRPC", "METHODS", "MOUNT", "SYSTEM"]

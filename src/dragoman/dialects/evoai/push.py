@@ -29,4 +29,5 @@ FORM = PushForm(
     authorization=authorization,
     signature=push.standard_signature,
     whole=True,
+    https_only=True,
 )

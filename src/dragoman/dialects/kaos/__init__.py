@@ -5,6 +5,10 @@ Invariant: an answer has every key that KAOS's text shows, in its order; our own
 
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.kaos import decode, encode, errors
+from dragoman.dialects.kaos.tongue import TONGUE
+from dragoman.dialects.mounts import ROOT
+from dragoman.dialects.requests import answer_in, pascal, slash
+from dragoman.dialects.system import Asked, Row, ServerProfile, System, Variable
 from dragoman.model.operations import Manners
 
 METHODS = frozenset(decode.METHODS)
@@ -26,4 +30,41 @@ JSONRPC = Dialect(
     extensions_header=b"a2a-extensions",
 )
 
-__all__ = ["JSONRPC", "METHODS"]
+TASK_STORE_TYPE = Variable(
+    "tasks",
+    {"local": "true", "null": "false"},
+    "must be local (tasks in memory) or null (no tasks); for tasks that last, set store = sqlite:///path",
+)
+"""The variable that tells KAOS where to keep tasks. `null` keeps none: a card shows no A2A capabilities."""
+
+
+def _named_as_kaos(asked: Asked) -> bool:
+    """Whether the name is KAOS's, or in no known naming scheme. A name that 0.3 has too may be either's."""
+    if asked.name in METHODS:
+        return not slash(asked)
+    return not pascal(asked) and "/" not in asked.name
+
+
+SYSTEM = System(
+    name="kaos",
+    dialect=JSONRPC,
+    methods=METHODS,
+    tongue=TONGUE,
+    mount=ROOT,
+    # KAOS clients send no version: its names without one are KAOS.
+    shared={ROOT: (Row(lambda asked: asked.version == "" and _named_as_kaos(asked), answer_in(JSONRPC)),)},
+    profile=ServerProfile(
+        defaults={"port": "8000", "store": "memory:", "telemetry_prefix": "kaos", "push": "false"},
+        variables={
+            "AGENT_PORT": Variable("port"),
+            "AGENT_LOG_LEVEL": Variable("log_level"),
+            "OTEL_ENABLED": Variable("telemetry"),
+            "TASK_STORE_TYPE": TASK_STORE_TYPE,
+        },
+        history=True,
+        method="SendMessage",
+        part={"type": "text"},
+    ),
+)
+
+__all__ = ["JSONRPC", "METHODS", "SYSTEM", "TASK_STORE_TYPE"]

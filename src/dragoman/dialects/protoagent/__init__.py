@@ -3,13 +3,21 @@
 Invariant: a superset of 0.3: every object has the `kind` and the ids that the official 0.3 clients require.
 """
 
+import re
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
+from dragoman.dialects import v1
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.mounts import Mount
 from dragoman.dialects.protoagent import encode, errors
 from dragoman.dialects.protoagent.decode import METHODS, decode, decode_rest
 from dragoman.dialects.protoagent.extensions import EXTENSIONS
 from dragoman.dialects.protoagent.push import FORM
+from dragoman.dialects.protoagent.tongue import TONGUE
+from dragoman.dialects.requests import always, answer_in, pascal, refuse_version
+from dragoman.dialects.system import OwnPath, Row, ServerProfile, System, Variable
 from dragoman.dialects.v03.errors import encode_error, error_status
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
@@ -50,4 +58,53 @@ REST = replace(
 )
 """The aliases below `/a2a/tasks`: the same objects without an envelope, and errors as `{"detail": …}`."""
 
-__all__ = ["EXTENSIONS", "JSONRPC", "METHODS", "REST"]
+MOUNT = Mount("/a2a", ("1.0", "0.3"), (), fixed=True)
+
+
+def _key_variables(environ: Mapping[str, str]) -> Mapping[str, Variable]:
+    """Return the variable of its key, which is named after the agent: AGENT_NAME=my-agent, MY_AGENT_API_KEY."""
+    stem = re.sub(r"[^A-Z0-9]", "_", (environ.get("AGENT_NAME") or "protoagent").upper())
+    return {f"{stem}_API_KEY": Variable("api_key")}
+
+
+SYSTEM = System(
+    name="protoagent",
+    dialect=JSONRPC,
+    methods=METHODS,
+    tongue=TONGUE,
+    mount=MOUNT,
+    # protoAgent's 1.0 clients use 1.0's names, all others those of 0.3. Its dialect is a superset of 0.3.
+    rows=(
+        Row(lambda asked: pascal(asked) and asked.version in ("1.0", ""), answer_in(v1.JSONRPC)),
+        Row(lambda asked: asked.name in METHODS and asked.version in ("0.3", ""), answer_in(JSONRPC)),
+        Row(lambda asked: asked.version == "1.0", answer_in(v1.JSONRPC)),
+        Row(lambda asked: not asked.official and (pascal(asked) or asked.name in METHODS), refuse_version),
+        Row(always, answer_in(JSONRPC)),
+    ),
+    unread=lambda version: v1.JSONRPC if version == "1.0" else JSONRPC,
+    paths=(
+        OwnPath(mounts=(MOUNT,), path="tasks/{id}", methods={"GET": "GetTask", "HEAD": "GetTask"}, dialect=REST),
+        # POST and GET of `pushNotificationConfig` register and list.
+        OwnPath(
+            mounts=(MOUNT,),
+            path="tasks/{task_id}/pushNotificationConfig",
+            methods={"POST": "CreateTaskPushNotificationConfig", "GET": "ListTaskPushNotificationConfigs"},
+            dialect=REST,
+        ),
+    ),
+    extensions=EXTENSIONS,
+    profile=ServerProfile(
+        defaults={"port": "7870"},
+        variables={
+            "PROTOAGENT_HOST": Variable("host"),
+            "A2A_PUBLIC_URL": Variable("public_url"),
+            "LOG_LEVEL": Variable("log_level"),
+            "A2A_AUTH_TOKEN": Variable("api_key"),
+        },
+        named_variables=_key_variables,
+        method="message/send",
+        part={"kind": "text"},
+    ),
+)
+
+__all__ = ["EXTENSIONS", "JSONRPC", "METHODS", "MOUNT", "REST", "SYSTEM"]

@@ -10,10 +10,12 @@ ends the stream, and A2A 0.3 §7.9 speaks only of ongoing tasks.
 from msgspec.structs import replace
 
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.system import System
 from dragoman.dialects.v03 import encode, errors, proto, rest
 from dragoman.dialects.v03.card import card
 from dragoman.dialects.v03.decode import METHODS, decode
 from dragoman.dialects.v03.push import FORM
+from dragoman.dialects.v03.tongue import TONGUE
 from dragoman.model.operations import Manners
 
 _MANNERS = Manners(
@@ -71,4 +73,6 @@ REST_TWICE = replace(
 REST_TWICE_0_3 = replace(REST_TWICE, encode_result=proto.ProtoJson(proto.twice, card).encode_result)
 """REST_TWICE for the Python client of 0.3 itself (a2a-sdk 0.3.26): it alone reads `GET /v1/card` as plain JSON."""
 
-__all__ = ["JSONRPC", "METHODS", "REST", "REST_TWICE", "REST_TWICE_0_3"]
+SYSTEM = System(name="0.3", dialect=JSONRPC, methods=frozenset(METHODS), tongue=TONGUE)
+
+__all__ = ["JSONRPC", "METHODS", "REST", "REST_TWICE", "REST_TWICE_0_3", "SYSTEM"]

@@ -7,10 +7,12 @@ writes.
 from msgspec.structs import replace
 
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.system import System
 from dragoman.dialects.v1 import encode, errors
-from dragoman.dialects.v1.decode import decode
+from dragoman.dialects.v1.decode import METHODS, decode
 from dragoman.dialects.v1.push import FORM
 from dragoman.dialects.v1.rest import decode_rest
+from dragoman.dialects.v1.tongue import TONGUE
 
 JSONRPC = Dialect(
     name="1.0",
@@ -38,4 +40,6 @@ REST = replace(
 )
 """A2A 1.0 over HTTP+JSON. Events look as they do over JSON-RPC, so both share the encoded events."""
 
-__all__ = ["JSONRPC", "REST"]
+SYSTEM = System(name="1.0", dialect=JSONRPC, methods=frozenset(METHODS), tongue=TONGUE)
+
+__all__ = ["JSONRPC", "REST", "SYSTEM"]

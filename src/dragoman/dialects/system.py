@@ -1,0 +1,135 @@
+"""The shape of a system: everything about one kind of server or client that Dragoman takes part with, as one value.
+
+Invariant: a value, without behaviour of its own. `dialects.systems` lists the values; nothing else names a system.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from dragoman.dialects.api import Dialect
+from dragoman.dialects.jsonrpc import Request
+from dragoman.dialects.mounts import Mount
+from dragoman.dialects.tongue import Tongue
+from dragoman.model.card import AgentExtension
+
+
+class ByTask(Struct, frozen=True):
+    """A request that only names a task, so the mount alone cannot tell its dialect.
+
+    If the caller made that task through this very mount, in one of the dialects of `stored`, that dialect answers.
+    `otherwise` answers in all other cases, so a missing task and another caller's task look the same to the byte.
+    """
+
+    id: str
+    stored: Mapping[str, Dialect]
+    otherwise: Dialect
+
+
+class Asked(Struct, frozen=True):
+    """The input of the rows.
+
+    `version` is `1.0`, `0.3`, empty if the caller named none, else as the caller sent it. `name` is the method or the
+    route. `params` is empty over HTTP+JSON; `legacy` says that the path is below `/v1`.
+    """
+
+    mount: Mount
+    version: str
+    name: str
+    params: bytes = b""
+    legacy: bool = False
+    user_agent: str = ""
+
+    @property
+    def official(self) -> bool:
+        """Whether the version is a supported one, or none."""
+        return self.version in ("1.0", "0.3", "")
+
+
+class Row(Struct, frozen=True):
+    """A condition, and the dialect to use if it holds."""
+
+    when: Callable[[Asked], bool]
+    then: Callable[[Asked], Dialect | ByTask]
+
+
+class OwnPath(Struct, frozen=True, kw_only=True):
+    """A path below some mounts that only one system has.
+
+    `path` is relative to the mount; a segment such as `{id}` is an id. `methods` are the HTTP methods allowed, each
+    with the name of its route. Other HTTP methods of the same path keep their meaning. `endpoint` says what is there:
+    `rest` is a call by method and path, `rpc` a call in a body that `opened` reads, `card` the mount's card. `dialect`
+    answers; None: the endpoint has no dialect. `opened` maps a route's name and a body to a JSON-RPC request, and
+    raises A2AError.
+    """
+
+    mounts: tuple[Mount, ...]
+    path: str
+    methods: Mapping[str, str]
+    endpoint: Literal["rest", "rpc", "card"] = "rest"
+    dialect: Dialect | None = None
+    opened: Callable[[str, bytes], Request] | None = None
+
+
+class Variable(Struct, frozen=True):
+    """An environment variable of a system, and the setting that it means.
+
+    `values` maps its values, in lower case, to those of the setting; None: they are the same. `allowed` says in words
+    which values there are.
+    """
+
+    setting: str
+    values: Mapping[str, str] | None = None
+    allowed: str = ""
+
+
+def no_variables(environ: Mapping[str, str]) -> Mapping[str, Variable]:
+    """Return no variables: most systems have none whose name depends on the environment."""
+    return {}
+
+
+class ServerProfile(Struct, frozen=True, kw_only=True):
+    """How a server behaves that runs as the system (`--profile`): it has only the system's mount.
+
+    `defaults` are settings by name. `variables` are the system's own environment variables; if two mean the same
+    setting, the later one wins. `named_variables` adds those whose names depend on the environment. With `asks_always`
+    every caller needs a key. `history`: its card promises `stateTransitionHistory`. `method` and `part` are those of a
+    send by its clients: the method's name, and a text part without its text.
+    """
+
+    defaults: Mapping[str, str]
+    variables: Mapping[str, Variable] = {}
+    named_variables: Callable[[Mapping[str, str]], Mapping[str, Variable]] = no_variables
+    asks_always: bool = False
+    key_variable: str = ""
+    history: bool = False
+    method: str
+    part: Mapping[str, Any]
+
+
+class System(Struct, frozen=True, kw_only=True):
+    """One system.
+
+    `dialect` is its dialect over JSON-RPC; `methods` are the method names of that. `tongue` is the client's side; None:
+    only the system's clients are known, not its servers. `mount` is the mount that is named after the system, or the
+    one that a server posing as the system has.
+
+    `rows` resolve the JSON-RPC calls at its own mount, and `unread` the dialect for answering an unreadable body there,
+    by the version. `shared` are rows for calls at mounts that belong to no system; they come before the official ones.
+    `paths` are paths that only this system has; `health_path` are the segments of one that says that the server is
+    alive. `extensions` are listed on the cards of its mount. `profile` None: no server poses as the system.
+    """
+
+    name: str
+    dialect: Dialect
+    methods: frozenset[str] = frozenset()
+    tongue: Tongue | None = None
+    mount: Mount | None = None
+    rows: tuple[Row, ...] = ()
+    unread: Callable[[str], Dialect] | None = None
+    shared: Mapping[Mount, tuple[Row, ...]] = {}
+    paths: tuple[OwnPath, ...] = ()
+    health_path: tuple[str, ...] = ()
+    extensions: tuple[AgentExtension, ...] = ()
+    profile: ServerProfile | None = None

@@ -1,0 +1,20 @@
+"""The URLs of stores: `sqlite:///path` and `memory:`.
+
+Invariant: a URL that has a path is one that `store.open` has a driver for.
+"""
+
+from pathlib import Path
+
+ALLOWED = "use sqlite:///path (sqlite:////path from the root) or memory:"
+
+
+def store_path(url: str) -> Path | None:
+    """The file of a store url `sqlite:///path`; None for `memory:`. An absolute path has four slashes.
+
+    Raises ValueError for any other url.
+    """
+    if url == "memory:":
+        return None
+    if url.startswith("sqlite:///") and len(url) > len("sqlite:///") and "\0" not in url:
+        return Path(url.removeprefix("sqlite:///"))
+    raise ValueError(f"store url {url!r}: {ALLOWED}")
