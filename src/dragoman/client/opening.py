@@ -109,5 +109,5 @@ async def connect(
 def _fixed(where: Places, binding: str | None, spoken: Tongue) -> Interface:
     """Return the endpoint for a dialect that the caller named: the agent's URL as the caller wrote it."""
     over = binding or (HTTP_JSON if spoken.rpc is None else JSONRPC)
-    url = where.base + "/" if spoken.name == "kaos" and over == JSONRPC else where.given
+    url = where.base + "/" if spoken.slash and over == JSONRPC else where.given
     return Interface(url=url, binding=over, dialect=spoken.name)

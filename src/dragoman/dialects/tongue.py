@@ -44,7 +44,9 @@ class Tongue(Struct, frozen=True, kw_only=True):
     for any other. With `enveloped` False, frames over JSON-RPC have no envelope. `read_error` decodes the `error`
     member of a JSON-RPC answer, or the body of an HTTP answer with that status (0: it came in an envelope); an unknown
     error becomes the nearest known one. `headers` go with every call. `streams`, `subscribes`, `pushes` and `lists` say
-    which operations the dialect has at all; if it cannot subscribe, a client polls.
+    which operations the dialect has at all; if it cannot subscribe, a client polls. `deltas`: its chunks
+    do not say whether they continue an artifact or begin it again. `chats`: an agent that fails over A2A may answer
+    chat completions. `slash`: the URL of its JSON-RPC endpoint ends with a slash.
     """
 
     name: str
@@ -60,3 +62,6 @@ class Tongue(Struct, frozen=True, kw_only=True):
     subscribes: bool = True
     pushes: bool = True
     lists: bool = True
+    deltas: bool = False
+    chats: bool = False
+    slash: bool = False

@@ -58,10 +58,7 @@ _MOVES_MAX = 2
 """How often a message follows an agent whose card has moved its address."""
 
 _NOT_INSTEAD = (InvalidAgentResponse, TaskTimeout, Unauthorized, Forbidden, TooManyRequests)
-"""Errors of KAOS's A2A after which chat completions are no way out: it may have worked, or lets nobody in."""
-
-DELTAS = frozenset({"beeos"})
-"""Dialects whose chunks do not say whether they continue an artifact or begin it again."""
+"""Errors after which chat completions are no way out: it may have worked, or lets nobody in."""
 
 _FOR_NOW = (Unavailable, TooManyRequests, AgentOffline, InternalError)
 """Errors that may pass while the upstream's task is still there."""
@@ -158,9 +155,7 @@ class UpstreamTask:
             if self._moves < _MOVES_MAX and await admission.reread() and spoken.interface != before:
                 self._moves += 1
                 return None
-        chats = gone or (
-            spoken.tongue.name == "kaos" and isinstance(error, A2AError) and not isinstance(error, _NOT_INSTEAD)
-        )
+        chats = gone or (spoken.tongue.chats and isinstance(error, A2AError) and not isinstance(error, _NOT_INSTEAD))
         if chats and ids.number == 1 and not ids.task_id and (said := await self._chat_instead()) is not None:
             return said
         untouched = self._run.epoch == 1 and ids.number == 1 and not ids.task_id
@@ -171,7 +166,7 @@ class UpstreamTask:
     async def _follow(self, following: TaskStream, connection: Connection) -> TaskStatus | None:
         """Pass on a stream to its end, and return how the task stands then. None: the answer was a message."""
         route, relay, folding, asked_s = self._route, self._relay, following.fold, time.monotonic()
-        relay.deltas = connection.tongue.name in DELTAS
+        relay.deltas = connection.tongue.deltas
         self._mended = following.resumptions
         batches = following.batches()
         if self._ids.task_id:
@@ -317,7 +312,7 @@ class UpstreamTask:
                         return await self._send(unsent)
                     self._note_taken()
                     unsent = None
-                relay.deltas = connection.tongue.name in DELTAS
+                relay.deltas = connection.tongue.deltas
                 await relay.pass_snapshot(task)
                 if task.status.state in TERMINAL or task.status.state in INTERRUPTED:
                     await relay.settle()

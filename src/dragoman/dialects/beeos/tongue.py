@@ -234,4 +234,5 @@ TONGUE = Tongue(
     read_error=read_error,
     headers={"A2A-Version": "1.0"},
     enveloped=False,
+    deltas=True,
 )

@@ -124,4 +124,6 @@ TONGUE = Tongue(
     subscribes=False,
     pushes=False,
     lists=False,
+    chats=True,
+    slash=True,
 )
