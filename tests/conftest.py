@@ -23,9 +23,13 @@ FOREIGN = ("DRAGOMAN_", "OTEL_", "AWS_")
 """Variables of these beginnings change what servers do. Those of `DRAGOMAN_PEER…` are for the tests themselves."""
 
 FOREIGN_NAMES = frozenset(
-    {"http_proxy", "https_proxy", "all_proxy", "no_proxy", "no_color", "force_color", "clicolor_force", "columns"}
+    {
+        *("http_proxy", "https_proxy", "all_proxy", "no_proxy", "no_color", "force_color", "clicolor_force", "columns"),
+        "pythondontwritebytecode",
+    }
 )
-"""Others, in small letters: what clients go through to reach servers on this machine, and how help is printed."""
+"""Others, in small letters: what clients go through to reach servers on this machine, how help is printed, and what
+makes each process that a test starts compile some 450 modules."""
 
 
 def pytest_configure() -> None:
