@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine.handlers.admission import KINDS, Admission, Counted, Rates
+from dragoman.engine.handlers.admission import KINDS, Admission, Rates
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.subscriptions import Tail
 from dragoman.model.errors import A2AError, Forbidden, TaskNotFound, TooManyRequests
@@ -111,7 +111,7 @@ async def outcome(asked: Awaitable[Any]) -> type[A2AError] | None:
     """The kind of error, if it is one that the gate raises."""
     try:
         answer = await asked
-        if isinstance(answer, Counted | Tail):
+        if isinstance(answer, Tail):
             answer.close()
     except (Forbidden, TooManyRequests) as error:
         return type(error)

@@ -93,12 +93,12 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
     mine, other = await log_of(store), await log_of(store)
     heard: list[str] = []
     mine.receive = lambda message: heard.append(message.text)
-    mine.follow()
+    recent = mine.follow()
     await mine.append(lambda log: write(chunk("a"), epoch=1))
     await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
     await mine.append(lambda log: write(chunk("b"), epoch=1))
     assert heard == ["hi"]
-    assert [logged.seq for logged in mine.recent(1, 10, 1 << 20) or ()] == [2, 3, 4]
+    assert [logged.seq for logged in recent.after(1, 10, 1 << 20) or ()] == [2, 3, 4]
     assert mine.record() == (await log_of(store)).record()
     mine.unfollow()
 

@@ -18,7 +18,7 @@ from dragoman.engine.replay import ReplayMismatch
 from dragoman.engine.run import TaskRun
 from dragoman.engine.subscriptions import Tail
 from dragoman.engine.supervisor import Generation, Supervisor
-from dragoman.engine.task_log import TaskLog
+from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import A2AError, AgentNotFound, AgentOffline, Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, StatusChanged
@@ -249,7 +249,7 @@ class Delegations:
             base=None,
             ends_when_interrupted=False,
             keepalive_s=60.0,
-            stopping=lambda: False,
+            stopping=Stopping(),  # the run that waits may take its time, also when the server stops
             released=self._tasks.release,
         )
 
@@ -278,7 +278,7 @@ class Delegations:
                 task = self._tasks.being_made(task_id)
                 if task is None:
                     return await self._tasks.pin_known(task_id)
-                await task.wait_until(loop, loop.time() + self._retry_s)
+                await task.wait(loop, loop.time() + self._retry_s)
             except StoreError:
                 await asyncio.sleep(self._retry_s)
 
@@ -421,10 +421,8 @@ async def _moved(child: TaskLog, watch: _Watch | None, loop: asyncio.AbstractEve
             return False
         if watch is not None:
             await watch.next(None if deadline is None else max(0.0, deadline - loop.time()))
-        elif deadline is None:
-            await child.wait(loop)
         else:
-            await child.wait_until(loop, deadline)
+            await child.wait(loop, deadline)
 
 
 def _answer_id(child: TaskLog, number: str) -> str:

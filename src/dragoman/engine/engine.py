@@ -15,7 +15,7 @@ from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import Reported, Runner
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.files import Files
-from dragoman.engine.handler import Answered, Stream
+from dragoman.engine.handler import Answered, Opened
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.history import History
 from dragoman.engine.intake import Intake, server_name
@@ -128,9 +128,8 @@ class Engine:
             retry_s=settings.retry_s,
         )
         tasks.on_end = self._delegations.parent_ends
-        self._tails = Tails(store, tasks, supervisor, settings.keepalive_s, lambda: self._stopping)
-        self._stopping = False
-        self._stopped = False
+        self._tails = Tails(store, tasks, supervisor, settings.keepalive_s)
+        self._stopping = supervisor.stopping
 
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on."""
@@ -140,23 +139,12 @@ class Engine:
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
-        self._stopping = True
-        for task in self._tasks.all():
-            task.wake()
         await self._supervisor.drain(grace_s)
-        self._stopped = True
-        for task in self._tasks.all():
-            task.wake()
 
     def _pushes(self, agent: str) -> bool:
         """Whether webhooks are called for this agent's tasks."""
         runner = self._runners.get(agent)
         return runner is None or runner.profile.pushes
-
-    @property
-    def stopping(self) -> bool:
-        """Whether the engine refuses new work."""
-        return self._stopping
 
     # -- other agents ------------------------------------------------------------------------------------------------
 
@@ -181,7 +169,7 @@ class Engine:
         for task in self._tasks.all():
             while task.head.agent in ids and task.busy and self._supervisor.run_of(task) is None:
                 # The sender did not wait, so that the generation does not count this call.
-                await task.wait_until(loop, loop.time() + self._settings.retry_s)
+                await task.wait(loop, loop.time() + self._settings.retry_s)
         await self._supervisor.wait_for(left)
         for agent in ids:
             if self._leaving.get(agent) in left:
@@ -191,14 +179,12 @@ class Engine:
 
     async def call(self, call: Call) -> Answered:
         """Answer a unary operation: see `engine.handler.Handler.call`."""
-        runner = self._runner(call)
+        runner = self._runners.get(call.agent) or self._leaving_runner(call)
         operation = call.operation
-        if self._stopping and isinstance(operation, SendMessage):
-            raise _stopping()
         try:
+            if isinstance(operation, SendMessage):
+                return await self._send(runner, call, operation)
             match operation:
-                case SendMessage():
-                    return await self._send(runner, call, operation)
                 case GetTask(id=task_id):
                     return await self._tasks.read_record(call, task_id)
                 case ListTasks():
@@ -220,10 +206,10 @@ class Engine:
         except StoreError as error:
             raise _unavailable(error) from error
 
-    async def stream(self, call: Call) -> Stream:
+    async def stream(self, call: Call) -> Opened:
         """Open a stream: see `engine.handler.Handler.stream`."""
-        runner = self._runner(call)
-        if self._stopping:
+        runner = self._runners.get(call.agent) or self._leaving_runner(call)
+        if self._stopping.begun:
             raise _stopping()
         if not runner.profile.streams:
             raise UnsupportedOperation(f"{call.agent} does not stream (capabilities.streaming): use SendMessage")
@@ -261,10 +247,9 @@ class Engine:
         own = (head.owner, head.mount) == (principal.id, mount) and principal.reaches(head.agent)
         return head.agent if own and head.agent in self._runners else None
 
-    def _runner(self, call: Call) -> Runner:
-        runner = self._runners.get(call.agent)
-        if runner is None and isinstance(call.operation, CompleteTask | UpdateStatus):
-            runner = self._leaving.get(call.agent)
+    def _leaving_runner(self, call: Call) -> Runner:
+        """The agent of a worker that reports on a task begun before a reload. Raises AgentNotFound for other calls."""
+        runner = self._leaving.get(call.agent) if isinstance(call.operation, CompleteTask | UpdateStatus) else None
         if runner is None:
             raise AgentNotFound(call.agent)
         return runner
@@ -278,6 +263,8 @@ class Engine:
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
 
     async def _send(self, runner: Runner, call: Call, send: SendMessage) -> Record | Message:
+        if self._stopping.begun:
+            raise _stopping()
         serving = self._serving
         serving.busy += 1
         try:
@@ -291,21 +278,22 @@ class Engine:
             if send.return_immediately:
                 return task.record()
             timeout_s = self._settings.blocking_timeout_s
-            settled = await task.settled(self._supervisor.loop, seq, timeout_s, lambda: self._stopped)
+            settled = await task.settled(self._supervisor.loop, seq, timeout_s, self._stopping)
             record = task.record()
-            if not send.message.task_id and (refused := refusal_of(record)) is not None:
+            began = not send.message.task_id
+            if began and task.state is TaskState.FAILED and (refused := refusal_of(record)) is not None:
                 raise refused
-            if call.manners.late_is_error and not settled and not self._stopped:
+            if call.manners.late_is_error and not settled and not self._stopping.done:
                 # Also if the run cannot write. After Unavailable clients would send again, and it would run twice.
                 stalled = task.stalled(self._supervisor.loop) is not None
                 raise TaskTimeout(task.head.id, STALLED_S if stalled else timeout_s)
-            if call.manners.failure_is_error and record.state in (TaskState.FAILED, TaskState.REJECTED):
+            if call.manners.failure_is_error and task.state in (TaskState.FAILED, TaskState.REJECTED):
                 raise AgentFailed(task.head.id, "" if record.status.message is None else record.status.message.text)
             return record
         finally:
             self._tasks.unpin(task)
 
-    async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> Stream:
+    async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> Opened:
         serving = self._serving
         serving.busy += 1
         try:
@@ -316,7 +304,7 @@ class Engine:
             return DirectStream(taken)
         try:
             if not send.message.task_id and getattr(runner, "may_refuse", False):
-                await taken.task.contacted(self._supervisor.loop, FIRST_CONTACT_S, lambda: self._stopping)
+                await taken.task.contacted(self._supervisor.loop, FIRST_CONTACT_S, self._stopping)
                 if (refused := refusal_of(taken.task.record())) is not None:
                     raise refused
             return await self._tails.of_send(call, send, taken)

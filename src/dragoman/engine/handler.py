@@ -3,7 +3,7 @@
 Invariant: a binding knows nothing of runs, and calls nothing of the engine beyond this module.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from msgspec import Struct
@@ -63,6 +63,14 @@ class Stream(Protocol):
         ...
 
 
+class Opened(Stream, Protocol):
+    """A stream as a Handler opens it."""
+
+    def when_closed(self, done: Callable[[], None]) -> None:
+        """Call `done` once the stream has ended or its caller has left. Nothing is called for one already closed."""
+        ...
+
+
 Answered = Result | Profile
 """A result; for GetExtendedCard the agent's profile, to which the binding adds the agent's address."""
 
@@ -74,7 +82,7 @@ class Handler(Protocol):
         """Answer a unary operation. Raises A2AError and nothing else."""
         ...
 
-    async def stream(self, call: Call) -> Stream:
+    async def stream(self, call: Call) -> Opened:
         """Open the stream of a StreamMessage or Subscribe. Raises A2AError and nothing else."""
         ...
 

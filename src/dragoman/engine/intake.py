@@ -60,9 +60,9 @@ def server_name(holder: str) -> str:
     return blake2b(holder.encode(), digest_size=6).hexdigest()
 
 
-def read_lineage(metadata: dict[str, Any] | None, server: str) -> tuple[str, ...]:
+def read_lineage(metadata: dict[str, Any], server: str) -> tuple[str, ...]:
     """Read the lineage that a message came with: agents of this server by id, others with their server's name."""
-    said = (metadata or {}).get(LINEAGE)
+    said = metadata.get(LINEAGE)
     if not isinstance(said, list):
         return ()
     names = (name[:NAME_CHARACTERS].removeprefix(f"{server}/") for name in said if isinstance(name, str) and name)
@@ -71,8 +71,6 @@ def read_lineage(metadata: dict[str, Any] | None, server: str) -> tuple[str, ...
 
 def check_lineage(lineage: tuple[str, ...], agent: str) -> None:
     """Raises UnsupportedOperation, showing the route, for a task of `agent` that went in a circle or too far."""
-    if not lineage:
-        return
     way = " → ".join((*lineage, agent))
     if agent in lineage:
         raise UnsupportedOperation(f"a delegation that goes round: {way}")
@@ -143,7 +141,11 @@ class Intake:
         """
         policy.check_send(runner.profile, send, pushes=self._webhooks is not None)
         now_ms = self._clock.now_ms()
-        dedupe = await self._dedupe(call, send, now_ms + int(self._settings.dedupe_s * 1000))
+        expires_ms = now_ms + int(self._settings.dedupe_s * 1000)
+        if call.size < policy.LARGE_CALL_BYTES:
+            dedupe = policy.dedupe(call, send, expires_ms)
+        else:
+            dedupe = await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
         if runner.offline and (dedupe is None or not await self._known(call, dedupe)):
             raise runner.refusal() if isinstance(runner, Refusing) else AgentOffline(call.agent)
         if send.message.task_id:
@@ -154,7 +156,7 @@ class Intake:
                 raise UnsupportedOperation(f"{place}: {call.agent} answers with a message, not a task: leave it out")
             return await self._answer(runner, call, send, dedupe)
         files = self._files
-        large = files.large(send.message.parts)
+        large = files.keeps and files.large(send.message.parts)
         if large and dedupe is not None:
             repeat = await self._store.recall(dedupe.key)
             taken = None if repeat is None else await self._repeated(call, repeat, dedupe)
@@ -198,12 +200,6 @@ class Intake:
         task.pins += 1
         return Taken(task, len(new.events), repeated=False)
 
-    async def _dedupe(self, call: Call, send: SendMessage, expires_ms: int) -> Dedupe | None:
-        """Call `policy.dedupe`, in a thread if the message is large."""
-        if call.size < policy.LARGE_CALL_BYTES:
-            return policy.dedupe(call, send, expires_ms)
-        return await asyncio.to_thread(policy.dedupe, call, send, expires_ms)
-
     async def _repeated(self, call: Call, repeat: Repeat, dedupe: Dedupe) -> Taken | None:
         """The task that the same call made before; None if that was another call, or was refused."""
         if repeat.task_id is None or not self._same(call, repeat, dedupe):
@@ -236,31 +232,29 @@ class Intake:
         self._tasks.unpin(taken.task)
         return True
 
-    async def _create(self, runner: Runner, task: TaskLog, new: NewTask, message: Message) -> Appended | Repeat:
+    def _create(
+        self, runner: Runner, task: TaskLog, new: NewTask, message: Message
+    ) -> "asyncio.Future[Appended | Repeat | None]":
         """Write the task and start its run, even if the caller leaves meanwhile."""
         waiter: asyncio.Future[Appended | Repeat | None] = self._supervisor.loop.create_future()
 
         def created(outcome: Outcome) -> None:
             if isinstance(outcome, Appended):
-                if task.audience is not None and new.deliveries:
-                    task.audience.wake()
-                if not task.seq:
-                    task.publish(new.events, outcome, new.status_ms)
                 self._supervisor.start(runner, task, message)
-                task.wake()
             settle(waiter, outcome)
 
         self._tasks.add(task)
-        task.create(self._store.create(new), created)
-        written = await waiter
-        assert written is not None  # only `append` has the outcome None
-        return written
+        task.create(new, created)
+        return waiter
 
     def _head(
         self, call: Call, send: SendMessage, now_ms: int, origin: Origin | None = None
     ) -> tuple[TaskHead, Message]:
-        lineage = origin.lineage if origin is not None else read_lineage(send.message.metadata, self._server)
-        check_lineage(lineage, call.agent)
+        lineage = origin.lineage if origin is not None else ()
+        if send.message.metadata and origin is None:
+            lineage = read_lineage(send.message.metadata, self._server)
+        if lineage:
+            check_lineage(lineage, call.agent)
         task_id = new_id() if origin is None else origin.task_id
         context_id = send.message.context_id or new_id()
         head = TaskHead(

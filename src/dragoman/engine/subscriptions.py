@@ -12,7 +12,7 @@ from dragoman.engine import policy
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.engine.intake import Taken
 from dragoman.engine.supervisor import Supervisor
-from dragoman.engine.task_log import TaskLog
+from dragoman.engine.task_log import Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.events import Logged, StatusChanged
@@ -45,6 +45,7 @@ class Tail:
         "_ends_when_interrupted",
         "_keepalive_s",
         "_loop",
+        "_recent",
         "_released",
         "_since",
         "_snapshot",
@@ -53,6 +54,7 @@ class Tail:
         "_task",
         "_timer",
         "_waiting",
+        "_when_closed",
         "base",
         "head",
         "retry",
@@ -70,7 +72,7 @@ class Tail:
         ends_when_interrupted: bool,
         ends_with_snapshot: bool = False,
         keepalive_s: float,
-        stopping: Callable[[], bool],
+        stopping: Stopping,
         released: Callable[[TaskLog], None],
     ) -> None:
         self.head: TaskHead | None = task.head
@@ -88,54 +90,63 @@ class Tail:
         self._released = released
         self._closed = False
         self._ended = ends_with_snapshot or (task.terminal and after >= task.seq)
-        self._waiting: Future[None] | None = None
+        self._waiting: Future[bool] | None = None
         self._timer: TimerHandle | None = None
         self._since = 0.0
-        task.follow()
+        self._recent = task.follow()
+        self._when_closed: list[Callable[[], None]] = []
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The next batch: see `engine.handler.Stream.next`."""
-        items: list[StreamItem] = []
-        if self._snapshot is not None and not self._closed:
-            items.append(self._snapshot)
-            self._snapshot = None
+        task, loop = self._task, self._loop
+        items: Sequence[StreamItem] = ()
+        batch: Sequence[Logged] | None
+        if self._snapshot is not None:
+            items, self._snapshot = (self._snapshot,), None
         while not self._closed:
-            batch = [] if self._ended else await self._read()
-            if batch is None:
-                break
-            if items or batch:
-                return [*items, *batch] if items else batch
+            if self._after < task.seq and not self._ended:
+                batch = self._recent.after(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
+                if batch is None:
+                    batch = await self._store.read(task.head.id, self._after, BATCH_BYTES_MAX)
+                    if self._left():
+                        break
+                    if not batch or batch[0].seq != self._after + 1:  # the log was pruned: send the task as it ended
+                        self._after, self._ended = task.seq, task.terminal
+                        return (*items, Snapshot(task.record()))
+                for index, logged in enumerate(batch):
+                    if isinstance(logged.event, StatusChanged) and self._ends(logged.seq, logged.event):
+                        self._ended = True
+                        batch = batch[: index + 1]
+                        break
+                self._after = batch[-1].seq
+                return (*items, *batch) if items else batch
+            if items:
+                return items
             if self._ended:
                 break
-            if self._stopping():
+            if self._stopping.begun:
                 self.retry = True
                 break
-            if not await self._wait(wait_s):
+            self._since = loop.time()
+            future = self._waiting = task.wait(loop, None if wait_s is None else self._since + wait_s)
+            if self._timer is None:
+                self._timer = loop.call_later(self._keepalive_s, self._tick)
+            try:
+                changed = await future
+            finally:
+                self._waiting = None
+                if future.cancelled():
+                    task.expire(future)
+            if not changed and not self._left():
                 if await self._swept():
                     break
                 return ()
         self.close()
         return None
 
-    async def _read(self) -> Sequence[StreamItem] | None:
-        """Read the next events of the log. Returns None if the caller left meanwhile."""
-        task = self._task
-        batch: Sequence[Logged] | None = task.recent(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
-        if batch is None:
-            batch = await self._store.read(task.head.id, self._after, BATCH_BYTES_MAX)
-            if self._closed:
-                return None
-            if not batch or batch[0].seq != self._after + 1:  # the log was pruned: send the task as it ended
-                self._after, self._ended = task.seq, task.terminal
-                return (Snapshot(task.record()),)
-        for index, logged in enumerate(batch):
-            if self._ends(logged):
-                self._ended = True
-                batch = batch[: index + 1]
-                break
-        if batch:
-            self._after = batch[-1].seq
-        return batch
+    def _left(self) -> bool:
+        """Whether the caller has left while this stream waited."""
+        return self._closed
 
     async def _swept(self) -> bool:
         """Whether the task has been deleted, because it waited too long for its caller."""
@@ -146,29 +157,10 @@ class Tail:
         except StoreError:
             return False  # unknown now; the next call asks again
 
-    def _ends(self, logged: Logged) -> bool:
-        event = logged.event
-        if not isinstance(event, StatusChanged):
-            return False
-        asks = self._ends_when_interrupted and event.state in INTERRUPTED and logged.seq >= self._begun_at
-        return asks or event.state in TERMINAL
-
-    async def _wait(self, wait_s: float | None) -> bool:
-        """Wait for the task to change. Returns False when `wait_s`, or the keep-alive interval, passes first."""
-        future = self._waiting = self._task.wait(self._loop)
-        self._since = self._loop.time()
-        if self._timer is None:
-            self._timer = self._loop.call_later(self._keepalive_s, self._tick)
-        alarm = None if wait_s is None else self._loop.call_later(wait_s, self._give_up, future)
-        try:
-            await future
-        finally:
-            self._task.unwait(future)
-            if alarm is not None:
-                alarm.cancel()
-        moved = self._waiting is not None
-        self._waiting = None
-        return moved
+    def _ends(self, seq: int, status: StatusChanged) -> bool:
+        """Whether the stream closes after this status."""
+        asks = self._ends_when_interrupted and status.state in INTERRUPTED and seq >= self._begun_at
+        return asks or status.state in TERMINAL
 
     def _tick(self) -> None:
         """Set the timer anew for the rest of the present wait. One timer serves many waits."""
@@ -180,12 +172,11 @@ class Tail:
         if left > 0:
             self._timer = self._loop.call_later(left, self._tick)
             return
-        self._give_up(future)
+        self._task.expire(future)
 
-    def _give_up(self, future: Future[None]) -> None:
-        if not future.done():
-            self._waiting = None
-            future.set_result(None)
+    def when_closed(self, done: Callable[[], None]) -> None:
+        """See `engine.handler.Opened.when_closed`."""
+        self._when_closed.append(done)
 
     def close(self) -> None:
         """The caller has left: see `engine.handler.Stream.close`."""
@@ -194,46 +185,54 @@ class Tail:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        if self._waiting is not None and not self._waiting.done():
-            self._waiting.set_result(None)
+        if self._waiting is not None:
+            self._task.expire(self._waiting)
         self._task.unfollow()
         self._released(self._task)
+        for done in self._when_closed:
+            done()
 
 
 class DirectStream:
     """The stream of an agent that answers directly: exactly one Message (A2A 1.0 §3.1.2)."""
 
-    __slots__ = ("_message", "base", "head", "retry")
+    __slots__ = ("_message", "_when_closed", "base", "head", "retry")
 
     def __init__(self, message: Message) -> None:
         self.head: TaskHead | None = None
         self.base: Record | None = None
         self.retry = False
         self._message: Message | None = message
+        self._when_closed: list[Callable[[], None]] = []
 
     async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
         """The message, then the end."""
         if self._message is None:
+            self.close()
             return None
         message, self._message = self._message, None
         return (Direct(message),)
 
     def close(self) -> None:
-        """Do nothing: the stream holds nothing."""
+        """See `engine.handler.Stream.close`."""
         self._message = None
+        closed, self._when_closed = self._when_closed, []
+        for done in closed:
+            done()
+
+    def when_closed(self, done: Callable[[], None]) -> None:
+        """See `engine.handler.Opened.when_closed`."""
+        self._when_closed.append(done)
 
 
 class Tails:
-    """Opens tails, which send a keep-alive every `keepalive_s` and end when the server is `stopping`."""
+    """Opens tails, which send a keep-alive every `keepalive_s` and end when the server stops."""
 
-    def __init__(
-        self, store: Store, tasks: Tasks, supervisor: Supervisor, keepalive_s: float, stopping: Callable[[], bool]
-    ) -> None:
+    def __init__(self, store: Store, tasks: Tasks, supervisor: Supervisor, keepalive_s: float) -> None:
         self._store = store
         self._tasks = tasks
         self._supervisor = supervisor
         self._keepalive_s = keepalive_s
-        self._stopping = stopping
 
     async def of_send(self, call: Call, send: StreamMessage, taken: Taken) -> Tail:
         """Open the stream that follows a message, from the task as it stood then (A2A 1.0 §3.1.2).
@@ -298,6 +297,6 @@ class Tails:
             ends_when_interrupted=ends,
             ends_with_snapshot=over,
             keepalive_s=self._keepalive_s,
-            stopping=self._stopping,
+            stopping=self._supervisor.stopping,
             released=self._tasks.release,
         )

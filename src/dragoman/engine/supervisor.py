@@ -12,11 +12,11 @@ from functools import partial
 from dragoman.engine.api import Outreaching, Runner
 from dragoman.engine.files import Files
 from dragoman.engine.history import History
-from dragoman.engine.observer import Observer
+from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
 from dragoman.engine.replay import Replay, replay_of
 from dragoman.engine.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
-from dragoman.engine.task_log import Decision, TaskLog
+from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp
@@ -91,6 +91,9 @@ class Supervisor:
     ) -> None:
         self.holder = holder
         self.runners = runners
+        self.stopping = Stopping()
+        self.loop: asyncio.AbstractEventLoop
+        """The loop of the runs, from `begin` on. Asking asyncio for it costs a system call (getpid, CPython 3.11)."""
         self._tasks = tasks
         self._store = store
         self._clock = clock
@@ -103,10 +106,8 @@ class Supervisor:
         self._observer = observer
         self._group: asyncio.TaskGroup | None = None
         self._services: RunServices | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._runs: dict[str, TaskRun] = {}
         self._active: set[asyncio.Task[None]] = set()
-        self._draining = False
         self._over = False
 
     def begin(self, group: asyncio.TaskGroup) -> None:
@@ -115,7 +116,7 @@ class Supervisor:
         Runs stay outside: a group would wait for ever for an agent that ignores its cancellation.
         """
         self._group = group
-        self._loop = loop = asyncio.get_running_loop()
+        self.loop = loop = asyncio.get_running_loop()
         self._services = RunServices(
             clock=self._clock,
             loop=loop,
@@ -126,13 +127,6 @@ class Supervisor:
             suspend_max_s=self._settings.suspend_max_s,
             retry_s=self._settings.retry_s,
         )
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop of the runs. Asking asyncio for it would cost a system call each time (getpid, CPython 3.11)."""
-        if self._loop is None:
-            raise RuntimeError("the engine has not been started")
-        return self._loop
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -169,14 +163,14 @@ class Supervisor:
         """Withdraw the question that the task asks on behalf of its child, if that is the one now open."""
 
         def decide(log: TaskLog) -> Decision | None:
-            if self._draining or log.state not in INTERRUPTED:
+            if self.stopping.begun or log.state not in INTERRUPTED:
                 return None
             asked = log.record().status.message
             if asked is None or asked.reference_task_ids != (child_id,):
                 return None
             return self._lease(log)
 
-        while not self._draining:
+        while not self.stopping.begun:
             try:
                 await task.append(decide, lambda: self.answer(task, None))
             except Refused:
@@ -193,26 +187,27 @@ class Supervisor:
         self._runs[task.head.id] = run
         task.pins += 1
         task.receive = run.receive
-        if self._draining:
+        if self.stopping.begun:
             run.leave()
-        if self._observer is None:
-            asyncio_task = run.task = self.loop.create_task(run.run_to_end())
-        else:
+        execution: Execution | None = None
+        if self._observer is not None:
             head = task.head
             execution = self._observer.executing(head.agent, head.id, head.traceparent)
             run.traceparent = execution.traceparent or head.traceparent
-            asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=execution.context)
-            asyncio_task.add_done_callback(lambda _: execution.finished(SPELLED[task.state]))
+        context = None if execution is None else execution.context
+        asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=context)
         self._active.add(asyncio_task)
-        asyncio_task.add_done_callback(lambda done: self._done(run, task, done))
+        asyncio_task.add_done_callback(partial(self._done, run, task, execution))
 
-    def _done(self, run: TaskRun, task: TaskLog, done: "asyncio.Task[None]") -> None:
+    def _done(self, run: TaskRun, task: TaskLog, execution: Execution | None, done: "asyncio.Task[None]") -> None:
+        if execution is not None:
+            execution.finished(SPELLED[task.state])
         self._active.discard(done)
         error = None if done.cancelled() else done.exception()
         run.release()
         if error is not None and not self._over:
             self._give_up_on(task, error)
-        elif run.again and not self._draining:
+        elif run.again and not self.stopping.begun:
             self.errand(task, lambda: self._run_again(task))
         self._forget(run, task)
         task.wake()
@@ -335,7 +330,7 @@ class Supervisor:
         run.cancel()
         self._parent_stops(task)
         deadline = self.loop.time() + self._settings.cancel_grace_s
-        while not task.terminal and self.run_of(task) is not None and await task.wait_until(self.loop, deadline):
+        while not task.terminal and self.run_of(task) is not None and await task.wait(self.loop, deadline):
             pass
 
     async def end(self, task: TaskLog, state: TaskState, text: str = "", reason: str = "") -> None:
@@ -475,9 +470,12 @@ class Supervisor:
     async def drain(self, grace_s: float) -> None:
         """Let runs end within `grace_s`, then stop them. Suspended runs are dropped; their answers will be replayed.
 
-        Runs of restartable agents run again at the next start. The others fail now, with reason `interrupted`.
+        Streams end at once, with the hint to come back. Callers that wait for a task wait until the runs are over. Runs
+        of restartable agents run again at the next start. The others fail now, with reason `interrupted`.
         """
-        self._draining = True
+        self.stopping.begun = True
+        for task_log in self._tasks.all():
+            task_log.wake()
         for run in tuple(self._runs.values()):
             run.leave()
         if self._active:
@@ -492,6 +490,9 @@ class Supervisor:
             _, left = await asyncio.wait(tuple(self._active), timeout=left_s)
             if left:
                 log.warning("%d runs ignored their cancellation: they are left behind", len(left))
+        self.stopping.done = True
+        for task_log in self._tasks.all():
+            task_log.wake()
 
     async def _cut_off(self, run: TaskRun) -> None:
         task = run.log

@@ -9,13 +9,14 @@ from asyncio import AbstractEventLoop, Future, Task, TimerHandle, get_running_lo
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 
 from msgspec import Struct
 
 from dragoman.engine.announcements import Audience
-from dragoman.model.events import ArtifactChunk, Delegated, Event, Logged, Noted, StatusChanged
+from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
 from dragoman.model.lifecycle import SETTLED, Fold
-from dragoman.model.message import Message, Role
+from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Shown
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, Usage
 from dragoman.store.api import (
@@ -24,6 +25,7 @@ from dragoman.store.api import (
     Dedupe,
     Ended,
     Moved,
+    NewTask,
     Refused,
     Repeat,
     Store,
@@ -80,12 +82,23 @@ Outcome = Appended | Repeat | BaseException | None
 Landed = Callable[[Outcome], None]
 
 
+class Stopping:
+    """How far the server is with stopping: since `begun` it takes no new work, since `done` its runs are over."""
+
+    __slots__ = ("begun", "done")
+
+    def __init__(self) -> None:
+        self.begun = False
+        self.done = False
+
+
 class TaskLog:
     """A task that somebody here runs, waits for, follows or writes to.
 
-    `state`, `status_ms` (when that state was reached) and all else show committed events only. `settled_seq` is the seq
-    of the status in which the task settled (terminal or interrupted), 0 while it has not. `idle` is called when the
-    last write has landed, `ended` when the end of the task is committed. `audience` holds the webhooks of the task.
+    `seq`, `state`, `status_ms` (when that state was reached) and all else show committed events only. `terminal` says
+    that the task has ended. `settled_seq` is the seq of the status in which it settled (terminal or interrupted), 0
+    while it has not. `idle` is called when the last write has landed and nothing pins the task, `ended` when the end of
+    the task is committed. `audience` holds the webhooks of the task.
     `children` are the tasks it delegated, as far as this process knows; None means that an earlier process may have
     made some. `shown` holds the caller's latest credentials, if an agent of the server passes them on. `receive` takes
     messages that arrive through another process while an agent works here. `taken_on` says that an agent elsewhere is
@@ -112,17 +125,21 @@ class TaskLog:
         "idle",
         "pins",
         "receive",
+        "seq",
         "settled_seq",
         "shown",
         "state",
         "status_ms",
         "taken_on",
+        "terminal",
     )
 
     def __init__(self, head: TaskHead, store: Store) -> None:
         self.head = head
+        self.seq = 0
         self.epoch = 0
         self.state = TaskState.SUBMITTED
+        self.terminal = False
         self.status_ms = 0
         self.settled_seq = 0
         self.pins = 0
@@ -139,11 +156,11 @@ class TaskLog:
         self.ended: Callable[[TaskLog, StatusChanged], None] | None = None
         self._store = store
         self._fold = Fold(head)
-        self._recent: _Recent | None = None
+        self._recent: Recent | None = None
         self._log_bytes = 0
         self._bytes_at_snapshot = 0
-        self._waiting: dict[Future[None], None] = {}
-        self._writes: deque[Callable[[], None]] = deque()
+        self._waiting: dict[Future[bool], TimerHandle | None] = {}
+        self._writes: deque[tuple[Decide, Landed] | Future[None]] = deque()
         self._writing = False
         self._reading: Task[None] | None = None
 
@@ -157,8 +174,10 @@ class TaskLog:
 
     def _take(self, stored: Stored) -> None:
         """Replace the state of this log by what the store has."""
+        self.seq = stored.seq
         self.epoch = stored.epoch
         self.state = stored.state
+        self.terminal = stored.state in TERMINAL
         self.status_ms = stored.status_ms
         self.settled_seq = stored.seq if stored.state in SETTLED else 0
         self._bytes_at_snapshot = stored.snapshot_bytes
@@ -166,16 +185,6 @@ class TaskLog:
         self._fold = Fold(stored.head, stored.snapshot)
         for logged in stored.events:
             self._fold.add(logged.seq, logged.event)
-
-    @property
-    def seq(self) -> int:
-        """The seq of the prefix's last event."""
-        return self._fold.seq
-
-    @property
-    def terminal(self) -> bool:
-        """Whether the task has ended."""
-        return self.state in TERMINAL
 
     @property
     def usage(self) -> Usage | None:
@@ -218,35 +227,36 @@ class TaskLog:
 
     def submit(self, decide: Decide, landed: Landed) -> None:
         """As `append`, without waiting: `landed` gets the outcome."""
-        if self._writing or self._writes:
-            self._writes.append(lambda: self._decide(decide, landed))
-        else:
-            self._decide(decide, landed)
-            if not self._writing:
-                self._next()
-
-    def create(self, written: "Future[Appended | Repeat]", landed: Landed) -> None:
-        """Hold the turn for the task's first write, already under way. `landed` gets its outcome and publishes it."""
-        self._writing = True
-
-        def created(done: "Future[Appended | Repeat]") -> None:
-            self._land(done.exception() or done.result(), landed)
+        self._writes.append((decide, landed))
+        if not self._writing:
             self._next()
 
-        written.add_done_callback(created)
+    def create(self, new: NewTask, landed: Landed) -> None:
+        """Write the task itself. `landed` gets the outcome, after the first events have been published."""
+        self._writing = True
+        self._store.create(new).add_done_callback(partial(self._created, new, landed))
+
+    def _created(self, new: NewTask, landed: Landed, done: "Future[Appended | Repeat]") -> None:
+        outcome: Outcome = done.exception() or done.result()
+        if isinstance(outcome, Appended):
+            if self.audience is not None and new.deliveries:
+                self.audience.wake()
+            if self.seq:  # somebody has loaded the task meanwhile
+                self.wake()
+            else:
+                self.publish(new.events, outcome, new.status_ms)
+        self._land(outcome, landed)
+        if self._writes or self.pins <= 0:
+            self._next()
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Wait for a turn to write and keep it until the block ends. No other write of this log begins meanwhile."""
         mine: Future[None] = get_running_loop().create_future()
 
-        def begin() -> None:
-            if not mine.done():  # else its waiter was cancelled
-                self._writing = True
-                mine.set_result(None)
-
-        self._writes.append(begin)
-        self._next()
+        self._writes.append(mine)
+        if not self._writing:
+            self._next()
         try:
             await mine
             yield
@@ -256,33 +266,33 @@ class TaskLog:
                 self._next()
 
     def _next(self) -> None:
-        """Begin the oldest queued write, or report that the log is idle."""
+        """Begin the oldest queued write, or report that the log is idle and nothing pins it."""
         while not self._writing:
             if not self._writes:
-                self.idle(self)
+                if self.pins <= 0:
+                    self.idle(self)
                 return
-            self._writes.popleft()()
+            write = self._writes.popleft()
+            if isinstance(write, tuple):
+                self._decide(*write)
+            elif not write.done():  # else the waiter for this turn was cancelled
+                self._writing = True
+                write.set_result(None)
 
     def _decide(self, decide: Decide, landed: Landed) -> None:
         """Begin a write; it is over at once if nothing is to be written."""
         self._writing = True
-        seq = self.seq
         try:
-            begun = self._begin(decide(self))
+            decision = decide(self)
+            if decision is None:
+                self._land(None, landed)
+                return
+            append = self._append_of(decision)
+            written = self._store.append(append)
         except Exception as refusal:  # noqa: BLE001  any error goes to the one who asked for the write
             self._land(refusal, landed)
             return
-        if begun is None:
-            self._land(None, landed)
-            return
-        append, written = begun
-        written.add_done_callback(lambda done: self._committed(done, append, seq, decide, landed))
-
-    def _begin(self, decision: Decision | None) -> "tuple[Append, Future[Appended | Repeat]] | None":
-        if decision is None:
-            return None
-        append = self._append_of(decision)
-        return append, self._store.append(append)
+        written.add_done_callback(partial(self._committed, append, self.seq, decide, landed))
 
     def _land(self, outcome: Outcome, landed: Landed) -> None:
         """A write is over: whoever asked for it is told. What they do about it does not keep the turn."""
@@ -322,7 +332,7 @@ class TaskLog:
         return append if audience is None else audience.told(self.head, self._fold, append)
 
     def _committed(
-        self, done: "Future[Appended | Repeat]", append: Append, seq: int, decide: Decide, landed: Landed
+        self, append: Append, seq: int, decide: Decide, landed: Landed, done: "Future[Appended | Repeat]"
     ) -> None:
         """Take in the outcome of a write that was decided upon `seq`."""
         outcome: Outcome = done.exception() or done.result()
@@ -330,11 +340,10 @@ class TaskLog:
             try:
                 if self.audience is not None:
                     self.audience.committed(append)
-                if self._follows(append.events, outcome):
-                    self.publish(append.events, outcome, append.status_ms, append.snapshot)
-                else:
+                if outcome.last_seq - len(append.events) != self.seq:
                     self._read(self._fill_gap(outcome, landed))
                     return
+                self.publish(append.events, outcome, append.status_ms, append.snapshot)
             except Exception:
                 logger.exception("task %s: what was written cannot be taken in", self.head.id)
                 self.wake()
@@ -344,7 +353,8 @@ class TaskLog:
         else:
             self.wake()
         self._land(outcome, landed)
-        self._next()
+        if self._writes or self.pins <= 0:
+            self._next()
 
     def _read(self, reading: Coroutine[None, None, None]) -> None:
         """Read what others wrote, as a step of the write under way, which keeps its turn."""
@@ -375,10 +385,6 @@ class TaskLog:
         if not self._writing:
             self._next()
 
-    def _follows(self, events: Sequence[Event], written: Appended) -> bool:
-        """Whether events that were written follow the prefix without a gap."""
-        return written.last_seq - len(events) == self.seq
-
     def publish(
         self, events: Sequence[Event], written: Appended, status_ms: int, snapshot: Record | None = None
     ) -> None:
@@ -398,16 +404,18 @@ class TaskLog:
         for seq, event in enumerate(events, first):
             if snapshot is None:
                 self._fold.add(seq, event)
+            self.seq = seq
             if recent is not None:
                 recent.keep(seq, event, size)
             if isinstance(event, StatusChanged):
                 state = self.state = event.state
                 self.settled_seq = seq if state in SETTLED else 0
-                if self.ended is not None and state in TERMINAL:
-                    self.ended(self, event)
-        if recent is not None:
-            recent.trim()
-        self.wake()
+                if state in TERMINAL:
+                    self.terminal = True
+                    if self.ended is not None:
+                        self.ended(self, event)
+        if self._waiting:
+            self.wake()
 
     def created(self, stored: Stored) -> None:
         """Publish the task's first events, which are committed.
@@ -445,12 +453,13 @@ class TaskLog:
 
     # -- following ---------------------------------------------------------------------------------------------------
 
-    def follow(self) -> None:
-        """Pin the task for a follower: events committed from now on stay in memory for a while."""
+    def follow(self) -> "Recent":
+        """Pin the task for a follower, and return its newest events: those committed from now on, for a while."""
         if self._recent is None:
-            self._recent = _Recent()
+            self._recent = Recent()
         self._recent.followers += 1
         self.pins += 1
+        return self._recent
 
     def unfollow(self) -> None:
         """Undo one `follow`."""
@@ -460,67 +469,53 @@ class TaskLog:
         if not self._recent.followers:
             self._recent = None
 
-    def recent(self, after: int, limit: int, limit_bytes: int) -> list[Logged] | None:
-        """The events after seq `after` that are in memory; None if the next one has been dropped."""
-        if after >= self.seq:
-            return []
-        return None if self._recent is None else self._recent.after(after, limit, limit_bytes)
-
     async def whole(self) -> tuple[Logged, ...]:
         """Read the whole log, as far as it has not been pruned."""
         return await self._store.read(self.head.id, 0, WHOLE_LOG_BYTES)
 
     # -- waiting -----------------------------------------------------------------------------------------------------
 
-    def wait(self, loop: AbstractEventLoop) -> "Future[None]":
-        """Return a future that finishes at the next `wake`, which also clears a future that nobody awaits any more."""
-        future: Future[None] = loop.create_future()
-        self._waiting[future] = None
+    def wait(self, loop: AbstractEventLoop, deadline: float | None = None) -> "Future[bool]":
+        """Return a future that finishes at the next change with True, or at `deadline`, a loop time, with False."""
+        future: Future[bool] = loop.create_future()
+        self._waiting[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
         return future
 
-    def unwait(self, future: "Future[None]") -> None:
-        """Discard a future of `wait` that timed out."""
+    def expire(self, future: "Future[bool]") -> None:
+        """Finish a future of `wait` with False."""
         self._waiting.pop(future, None)
+        if not future.done():
+            future.set_result(False)
 
     def wake(self) -> None:
         """Wake all waiters, because something changed."""
         waiting, self._waiting = self._waiting, {}
-        for future in waiting:
+        for future, timer in waiting.items():
+            if timer is not None:
+                timer.cancel()
             if not future.done():
-                future.set_result(None)
+                future.set_result(True)
 
-    async def wait_until(self, loop: AbstractEventLoop, deadline: float) -> bool:
-        """Wait for the next change. Returns False if none came before `deadline`, a time of the loop's clock."""
-        future = self.wait(loop)
-        timer: TimerHandle = loop.call_at(deadline, _expire, future)
-        try:
-            await future
-        except TimeoutError:
-            return False
-        finally:
-            timer.cancel()
-            if not future.done() or future.cancelled() or future.exception() is not None:
-                self.unwait(future)
-        return True
-
-    async def settled(self, loop: AbstractEventLoop, after: int, timeout_s: float, stop: Callable[[], bool]) -> bool:
+    async def settled(self, loop: AbstractEventLoop, after: int, timeout_s: float, stopping: Stopping) -> bool:
         """Wait until the task settles with a status later than seq `after`.
 
-        Returns False after `timeout_s`, when `stop` is true, and once its run is stalled.
+        Returns False after `timeout_s`, when the runs of a stopping server are over, and once the run is stalled.
         """
         deadline = loop.time() + timeout_s
         while self.settled_seq <= after:
-            if stop() or (self.settled_seq == 0 and self.terminal) or self.stalled(loop) is not None:
+            if stopping.done or (self.settled_seq == 0 and self.terminal):
                 return False
-            if not await self.wait_until(loop, deadline):
+            if self.failure is not None and self.stalled(loop) is not None:
+                return False
+            if not await self.wait(loop, deadline):
                 return False
         return True
 
-    async def contacted(self, loop: AbstractEventLoop, timeout_s: float, stop: Callable[[], bool]) -> None:
-        """Wait, `timeout_s` at most, until the task is taken on or settled, or `stop` is true."""
+    async def contacted(self, loop: AbstractEventLoop, timeout_s: float, stopping: Stopping) -> None:
+        """Wait, `timeout_s` at most, until the task is taken on or settled, or the server is stopping."""
         deadline = loop.time() + timeout_s
-        while not (self.taken_on or self.state in SETTLED or stop()):
-            if not await self.wait_until(loop, deadline):
+        while not (self.taken_on or self.state in SETTLED or stopping.begun):
+            if not await self.wait(loop, deadline):
                 return
 
     def failed(self, failure: StoreError, loop: AbstractEventLoop) -> None:
@@ -537,7 +532,7 @@ class TaskLog:
         return self.failure if self.failure is not None and loop.time() - self.failing_since >= STALLED_S else None
 
 
-class _Recent:
+class Recent:
     """The newest events of a task, without a gap. They are kept as long as the task has `followers`."""
 
     __slots__ = ("_bytes", "_events", "followers")
@@ -549,9 +544,18 @@ class _Recent:
 
     def keep(self, seq: int, event: Event, size: int) -> None:
         """Add the next event, which takes `size` bytes of the log, not counting the bytes of its files."""
-        logged = Logged(seq, event, size + _file_bytes(event))
-        self._events.append(logged)
-        self._bytes += logged.size
+        parts: Sequence[Part] = ()  # callers never see the files of a delegation
+        if isinstance(event, ArtifactChunk):
+            parts = event.artifact.parts
+        elif isinstance(event, Submitted | MessageReceived):
+            parts = event.message.parts
+        for part in parts:
+            if part.raw is not None:
+                size += len(part.raw)
+        self._events.append(Logged(seq, event, size))
+        self._bytes += size
+        if self._bytes > RECENT_BYTES_MAX:
+            self._trim()
 
     def go_on(self, following: Sequence[Logged]) -> None:
         """Add events that others wrote. If they leave a gap, the earlier events are dropped."""
@@ -560,12 +564,11 @@ class _Recent:
             self._bytes = 0
         self._events.extend(following)
         self._bytes += sum(logged.size for logged in following)
-        self.trim()
+        if self._bytes > RECENT_BYTES_MAX:
+            self._trim()
 
-    def trim(self) -> None:
-        """Drop the oldest events when there are too many bytes, but never the newest event."""
-        if self._bytes <= RECENT_BYTES_MAX:
-            return
+    def _trim(self) -> None:
+        """Drop the older half of the bytes, but never the newest event."""
         drop = 0
         while self._bytes > RECENT_BYTES_MAX // 2 and drop < len(self._events) - 1:
             self._bytes -= self._events[drop].size
@@ -588,18 +591,6 @@ class _Recent:
                 break
             batch.append(logged)
         return batch
-
-
-def _file_bytes(event: Event) -> int:
-    if isinstance(event, StatusChanged | Delegated | Noted):  # callers never see the files of a delegation
-        return 0
-    parts = event.artifact.parts if isinstance(event, ArtifactChunk) else event.message.parts
-    return sum(len(part.raw) for part in parts if part.raw is not None)
-
-
-def _expire(future: "Future[None]") -> None:
-    if not future.done():
-        future.set_exception(TimeoutError())
 
 
 def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None:

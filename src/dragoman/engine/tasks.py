@@ -23,7 +23,7 @@ LARGE_BYTES = 1 << 20
 class Tasks:
     """Task logs by id. A log stays while it is pinned or written to; after that only the store has it.
 
-    `on_end` is called with each task that ends.
+    `on_end` is called with each task that ends and may have delegated others.
     """
 
     __slots__ = ("_announcer", "_logs", "_observer", "_pushes", "_store", "on_end")
@@ -59,7 +59,8 @@ class Tasks:
     def _ended(self, task: TaskLog, event: StatusChanged) -> None:
         if self._observer is not None:
             self._observer.ended(task.head.agent, SPELLED[event.state], event.duration_ms or 0)
-        self.on_end(task)
+        if task.children != ():
+            self.on_end(task)
 
     async def find(self, call: Call, task_id: str) -> TaskLog:
         """The caller's task, not pinned. Raises TaskNotFound, also when it is another's or another agent's."""
@@ -195,12 +196,12 @@ class Tasks:
     def unpin(self, task: TaskLog) -> None:
         """Undo one `pin`."""
         task.pins -= 1
-        self.release(task)
+        if task.pins <= 0:
+            self.release(task)
 
     def release(self, task: TaskLog) -> None:
         """Drop the task from memory if it is neither pinned nor written to."""
-        free = task.pins <= 0 and not task.busy
-        if free and self._logs.get(task.head.id) is task:
+        if task.pins <= 0 and not task.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
 
     async def orphaned(self, head: TaskHead) -> bool:

@@ -5,12 +5,13 @@ Invariant: a call that is refused here has reached no task. The handlers behind 
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import partial
 from types import MappingProxyType
 
 from msgspec import Struct
 
-from dragoman.engine.handler import Answered, Handler, Stream, StreamItem
+from dragoman.engine.handler import Answered, Handler, Opened
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
 from dragoman.model.ids import Clock
@@ -33,7 +34,7 @@ from dragoman.model.operations import (
     task_id_of,
 )
 from dragoman.model.principal import Principal, Scope
-from dragoman.model.task import Record, TaskHead
+from dragoman.model.task import Record
 from dragoman.store.audit import AuditEntry
 
 STREAM_RETRY_S = 5
@@ -142,7 +143,7 @@ class Admission:
             trail.note(self._entry(call, kind, task_id, ""))
         return result
 
-    async def stream(self, call: Call) -> Stream:
+    async def stream(self, call: Call) -> Opened:
         """Open a stream: see `engine.handler.Handler.stream`."""
         kind = KINDS[type(call.operation)]
         try:
@@ -187,7 +188,7 @@ class Admission:
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
-    async def _counted(self, call: Call) -> Stream:
+    async def _counted(self, call: Call) -> Opened:
         """Open a stream and count it. It is counted before it opens, so that concurrent calls cannot pass the limit."""
         owner, most = call.principal.id, self._max_streams
         if self._open.get(owner, 0) >= most:
@@ -196,10 +197,12 @@ class Admission:
             )
         self._open[owner] = self._open.get(owner, 0) + 1
         try:
-            return Counted(await self._handler.stream(call), self._open, owner)
+            stream = await self._handler.stream(call)
         except BaseException:
             _leave(self._open, owner)
             raise
+        stream.when_closed(partial(_leave, self._open, owner))
+        return stream
 
     # -- notes ---------------------------------------------------------------------------------------------------------
 
@@ -226,39 +229,6 @@ class Admission:
             reason=reason,
             peer=call.peer,
         )
-
-
-class Counted:
-    """A stream that counts as one of its owner's until it ends or is closed: see `engine.handler.Stream`."""
-
-    __slots__ = ("_closed", "_open", "_owner", "_stream", "base", "head")
-
-    def __init__(self, stream: Stream, open_streams: dict[str, int], owner: str) -> None:
-        self.head: TaskHead | None = stream.head
-        self.base: Record | None = stream.base
-        self._stream = stream
-        self._open = open_streams
-        self._owner = owner
-        self._closed = False
-
-    @property
-    def retry(self) -> bool:
-        """As of the stream within."""
-        return self._stream.retry
-
-    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """The next batch: see `engine.handler.Stream.next`."""
-        batch = await self._stream.next(wait_s)
-        if batch is None:
-            self.close()
-        return batch
-
-    def close(self) -> None:
-        """The caller has left: see `engine.handler.Stream.close`."""
-        self._stream.close()
-        if not self._closed:
-            self._closed = True
-            _leave(self._open, self._owner)
 
 
 def _leave(open_streams: dict[str, int], owner: str) -> None:

@@ -4,12 +4,12 @@ Invariant: nothing that leaves here refers to a place in the blob store. An item
 only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
 from dragoman.engine.files import Links, LinksAt
-from dragoman.engine.handler import Answered, Direct, Handler, Snapshot, Stream, StreamItem
+from dragoman.engine.handler import Answered, Direct, Handler, Opened, Snapshot, StreamItem
 from dragoman.model.events import Logged
 from dragoman.model.operations import Call
 from dragoman.model.principal import Principal
@@ -27,7 +27,7 @@ class FileLinks:
         """See `engine.handler.Handler.call`."""
         return self._links.at(call.base).answer(await self._handler.call(call))
 
-    async def stream(self, call: Call) -> Stream:
+    async def stream(self, call: Call) -> Opened:
         """See `engine.handler.Handler.stream`."""
         return FileLinksStream(await self._handler.stream(call), self._links.at(call.base))
 
@@ -48,7 +48,7 @@ class FileLinksStream:
 
     __slots__ = ("_links", "_stream", "base", "head")
 
-    def __init__(self, stream: Stream, links: LinksAt) -> None:
+    def __init__(self, stream: Opened, links: LinksAt) -> None:
         self.head: TaskHead | None = stream.head
         self.base: Record | None = None if stream.base is None else links.record(stream.base)
         self._stream = stream
@@ -67,6 +67,10 @@ class FileLinksStream:
     def close(self) -> None:
         """The caller has left: see `engine.handler.Stream.close`."""
         self._stream.close()
+
+    def when_closed(self, done: Callable[[], None]) -> None:
+        """See `engine.handler.Opened.when_closed`."""
+        self._stream.when_closed(done)
 
     def _linked(self, item: StreamItem) -> StreamItem:
         match item:
