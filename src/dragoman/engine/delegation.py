@@ -36,10 +36,6 @@ ACTION = "Delegate"
 WORKS = Manners(answers_with_message=False)
 """A delegation is always a task, even when its agent answers other callers directly."""
 
-ABSENT_MAX = 2
-"""How many numbers in a row without a task end the search for the children of a task. A refused delegation leaves its
-number without one."""
-
 LATE = "{} did not finish in time."
 
 QUESTION = (Part(text="More input is needed."),)
@@ -300,22 +296,12 @@ class Delegations:
             self._supervisor.errand(parent, lambda: self._let_go(parent))
 
     async def _let_go(self, parent: TaskLog) -> None:
-        ids = parent.children
-        await asyncio.gather(*map(self._end_child, await self._find_children(parent.head.id) if ids is None else ids))
-
-    async def _find_children(self, parent_id: str) -> list[str]:
-        """Return the ids of the tasks that a task delegated, also those made by an earlier process."""
-        ids: list[str] = []
-        number = absent = 0
-        while absent < ABSENT_MAX:
-            number += 1
-            child_id = child_of(parent_id, number)
-            if await self._store.head(child_id) is None:
-                absent += 1
-            else:
-                ids.append(child_id)
-                absent = 0
-        return ids
+        ids = set(parent.children or ())
+        if parent.children is None:  # an earlier process may have made some
+            ids.update(child.id for child in await self._store.children(parent.head.id))
+            # The store has none whose first write is under way.
+            ids.update(log.head.id for log in self._tasks.all() if log.head.parent == parent.head.id)
+        await asyncio.gather(*map(self._end_child, sorted(ids)))
 
     async def _end_child(self, child_id: str) -> None:
         self.answered(child_id)

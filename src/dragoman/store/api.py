@@ -5,6 +5,8 @@ returned survives a power loss. Every driver passes the cases of `dragoman.testi
 """
 
 from asyncio import Future
+from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
@@ -165,8 +167,17 @@ class Stored(Struct, frozen=True, kw_only=True):
     pushed: bool = False
 
 
+class Owners(Enum):
+    """Stands for the owners of tasks in a query. It must be named, so that nobody gets it by leaving something out."""
+
+    ALL = "all"
+
+
 class ListQuery(Struct, frozen=True, kw_only=True):
     """Selects tasks of `owner` with `agent`, newest status first, ties by id descending.
+
+    `Owners.ALL` selects the tasks of everybody, which only an operator may see. Such a page costs more, the more owners
+    the agent has.
 
     `before` is the (status_ms, id) of the last task of the previous page. `artifacts` False and `history` 0 tell the
     store that it need not read those; it may read them nevertheless.
@@ -175,7 +186,7 @@ class ListQuery(Struct, frozen=True, kw_only=True):
     are read. It has at least one task if any matches. None sets no limit.
     """
 
-    owner: str
+    owner: str | Owners
     agent: str
     context_id: str | None = None
     state: TaskState | None = None
@@ -267,6 +278,14 @@ class Store(Protocol):
         """
         ...
 
+    async def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> Mapping[str, tuple[Logged, ...]]:
+        """The events of many tasks, each after a seq: as `read` for each, by the ids of those that have any.
+
+        They have about `limit_bytes` in all, but at least one event if there is any. Tasks are read in the given order,
+        and those that find no room are left out, so that asking again from the new seqs gives the rest.
+        """
+        ...
+
     async def messages(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
         """The newest `limit` tasks of a context, oldest first."""
         ...
@@ -277,6 +296,10 @@ class Store(Protocol):
 
     async def unfinished(self) -> tuple[Stored, ...]:
         """Every task that is leased or queued, oldest first: after `open`, those a previous process left behind."""
+        ...
+
+    async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
+        """The heads of the tasks that a task delegated and that have not ended, oldest first."""
         ...
 
     async def asking(self) -> tuple[TaskHead, ...]:

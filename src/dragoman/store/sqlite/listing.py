@@ -8,16 +8,25 @@ from collections.abc import Sequence
 from typing import Any
 
 from dragoman.model.parts import Swap
-from dragoman.store.api import Listed, ListQuery, Stored
+from dragoman.store.api import Listed, ListQuery, Owners, Stored
 from dragoman.store.sqlite.codec import STATES
 from dragoman.store.sqlite.files import leaving_out
 from dragoman.store.sqlite.reads import Reads
+
+STATEMENTS = {
+    (False, False): ("list_states", "scope_counts", "count_after"),
+    (False, True): ("list_context_states", "context_counts", "count_context_after"),
+    (True, False): ("list_states_of_all", "agent_counts", "count_after_of_all"),
+    (True, True): ("list_context_states_of_all", "agent_context_counts", "count_context_after_of_all"),
+}
+"""The statements for a page of one state, for the counters, and to count one state from a time on: by whether the query
+is about all owners, and about one context."""
 
 
 def list_tasks(reads: Reads, query: ListQuery) -> Listed:
     """Read the page that `query` asks for."""
     with reads.moment():
-        scope = reads.cursor.execute(reads.sql["find_scope"], (query.owner, query.agent)).get
+        scope = _scope(reads, query)
         if scope is None:
             return Listed((), 0, False)
         states = [STATES.index(query.state)] if query.state is not None else list(range(len(STATES)))
@@ -33,38 +42,48 @@ def list_tasks(reads: Reads, query: ListQuery) -> Listed:
 def newest_of_context(reads: Reads, owner: str, agent: str, context: str, limit: int) -> tuple[Stored, ...]:
     """The newest tasks of a context, oldest first."""
     with reads.moment():
-        scope = reads.cursor.execute(reads.sql["find_scope"], (owner, agent)).get
+        query = ListQuery(owner=owner, agent=agent, context_id=context, limit=limit)
+        scope = _scope(reads, query)
         if scope is None:
             return ()
-        query = ListQuery(owner=owner, agent=agent, context_id=context, limit=limit)
         rows = _page(reads, scope, query, list(range(len(STATES))))[:limit]
         return reads.by_number([task for task, _, _ in reversed(rows)], None, None)
 
 
-def _total(reads: Reads, scope: Any, query: ListQuery, states: Sequence[int]) -> tuple[int, list[int]]:
+def _scope(reads: Reads, query: ListQuery) -> int | str | None:
+    """The number of an owner with an agent, None if it has no task. For all owners it is the agent itself."""
+    if query.owner is Owners.ALL:
+        return query.agent
+    found: int | None = reads.cursor.execute(reads.sql["find_scope"], (query.owner, query.agent)).get
+    return found
+
+
+def _statements(query: ListQuery) -> tuple[str, str, str]:
+    return STATEMENTS[query.owner is Owners.ALL, query.context_id is not None]
+
+
+def _total(reads: Reads, scope: int | str, query: ListQuery, states: Sequence[int]) -> tuple[int, list[int]]:
     """Return how many tasks match, and the states that have any."""
+    _, counters, counting = _statements(query)
     context = query.context_id
-    if context is None:
-        counts: Sequence[Any] | None = reads.cursor.execute(reads.sql["scope_counts"], (scope,)).get
-    else:
-        counts = reads.cursor.execute(reads.sql["context_counts"], (scope, context)).get
+    values: tuple[int | str, ...] = (scope,) if context is None else (scope, context)
+    counts: Sequence[Any] | None = reads.cursor.execute(reads.sql[counters], values).get
     if counts is None:
         return 0, []
     holding = [state for state in states if counts[state]]
     if query.status_after_ms is None:
-        return sum(counts[state] for state in holding), holding
-    name = "count_after" if context is None else "count_context_after"
-    values = {"scope": scope, "context": context, "after_ms": query.status_after_ms}
-    found: list[Any] = [reads.cursor.execute(reads.sql[name], {**values, "state": state}).get for state in holding]
+        return int(sum(counts[state] for state in holding)), holding
+    bounds = {"scope": scope, "agent": query.agent, "context": context, "after_ms": query.status_after_ms}
+    found: list[Any] = [reads.cursor.execute(reads.sql[counting], {**bounds, "state": state}).get for state in holding]
     return sum(found), holding
 
 
-def _page(reads: Reads, scope: Any, query: ListQuery, states: Sequence[int]) -> list[tuple[Any, ...]]:
+def _page(reads: Reads, scope: int | str, query: ListQuery, states: Sequence[int]) -> list[tuple[Any, ...]]:
     """Number, status and id of the page's tasks, and of one more if there is one. Merges one range for each state."""
     if not states:
         return []
     sql = reads.sql
-    arm = sql["list_states" if query.context_id is None else "list_context_states"]
+    arm = sql[_statements(query)[0]]
     bounds = sql["bound_after"] if query.status_after_ms is not None else ""
     if query.before is not None:
         bounds = f"{bounds} {sql['bound_before']}"
@@ -72,6 +91,7 @@ def _page(reads: Reads, scope: Any, query: ListQuery, states: Sequence[int]) -> 
     before_ms, before_id = query.before or (0, "")
     values = {
         "scope": scope,
+        "agent": query.agent,
         "context": query.context_id,
         "after_ms": query.status_after_ms,
         "before_ms": before_ms,

@@ -4,6 +4,7 @@ Invariant: each migration is one transaction together with its number (`PRAGMA u
 exactly one version.
 """
 
+from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
 
@@ -11,7 +12,14 @@ import apsw
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
+from dragoman.store.sqlite.codec import Codec
 from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, translated
+
+FUNCTIONS: dict[str, Callable[..., int | str | None]] = {
+    "parent_of": lambda head: Codec().head(head).parent,
+    "deadline_of": lambda head: Codec().head(head).deadline_ms,
+}
+"""SQL functions for migrations that read encoded values."""
 
 
 class Migration(Struct, frozen=True):
@@ -39,6 +47,9 @@ def migrate(connection: apsw.Connection, location: Location, steps: tuple[Migrat
         )
     if not version and int(connection.pragma("schema_version")):
         raise StoreError(f"store file {location.path} belongs to another program: use another path")
+    if steps[version:]:
+        for name, function in FUNCTIONS.items():
+            connection.create_scalar_function(name, function, 1, deterministic=True)
     for step in steps[version:]:
         connection.execute("BEGIN IMMEDIATE")
         try:

@@ -32,7 +32,7 @@ WHERE calls.expires_ms <= ?;
 -- name: add_tasks
 -- The rows of new tasks.
 INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head,
-    pushed) VALUES ROWS(13);
+    pushed, parent, deadline_ms) VALUES ROWS(15);
 
 -- name: add_pages
 -- The pages that this commit adds to logs.
@@ -156,6 +156,11 @@ SELECT events FROM pages
 WHERE task = ?1 AND last_seq <= ?2 AND (instr(events, ?3) OR instr(events, ?4))
 ORDER BY first_seq;
 
+-- name: moved
+-- Which tasks have events after a seq, by a JSON array of [id, seq], in the order of the array.
+SELECT t.task, t.files, t.id, j.value ->> 1 FROM json_each(?1) j CROSS JOIN tasks t ON t.id = j.value ->> 0
+WHERE t.seq > j.value ->> 1 ORDER BY j.key;
+
 -- name: task_number
 -- The number of a task, and whether it has files.
 SELECT task, files FROM tasks WHERE id = ?1;
@@ -177,6 +182,22 @@ SELECT task, status_ms, id FROM tasks INDEXED BY tasks_by_scope WHERE scope = :s
 SELECT task, status_ms, id FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND state = STATE BOUNDS;
 
+-- name: list_states_of_all
+-- A page of one state of an agent, whoever owns the tasks. Each scope gives as many as the page may need, so that the cost
+-- grows with the owners, not with their tasks.
+SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
+    SELECT task FROM tasks INDEXED BY tasks_by_scope WHERE scope = s.scope AND state = STATE BOUNDS
+    ORDER BY status_ms DESC, id DESC LIMIT :limit + :offset)
+WHERE s.agent = :agent;
+
+-- name: list_context_states_of_all
+-- The same within a context, which each owner may have.
+SELECT t.task, t.status_ms, t.id FROM scopes s CROSS JOIN tasks t ON t.task IN (
+    SELECT task FROM tasks INDEXED BY tasks_by_context
+    WHERE scope = s.scope AND context = :context AND state = STATE BOUNDS
+    ORDER BY status_ms DESC, id DESC LIMIT :limit + :offset)
+WHERE s.agent = :agent;
+
 -- name: list_order
 -- The order of a list, for one arm or the merge of several.
 ORDER BY status_ms DESC, id DESC LIMIT :limit OFFSET :offset;
@@ -197,6 +218,27 @@ SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM scopes WHERE scope = ?1;
 -- How many tasks a context has by state.
 SELECT n0, n1, n2, n3, n4, n5, n6, n7 FROM contexts WHERE scope = ?1 AND context = ?2;
 
+-- name: agent_counts
+-- How many tasks an agent has by state, whoever owns them; nothing if it has no scope.
+SELECT total(n0), total(n1), total(n2), total(n3), total(n4), total(n5), total(n6), total(n7) FROM scopes WHERE agent = ?1;
+
+-- name: agent_context_counts
+-- The same within a context.
+SELECT total(c.n0), total(c.n1), total(c.n2), total(c.n3), total(c.n4), total(c.n5), total(c.n6), total(c.n7)
+FROM scopes s JOIN contexts c ON c.scope = s.scope WHERE s.agent = ?1 AND c.context = ?2;
+
+-- name: count_after_of_all
+-- How many tasks of an agent and a state have a status not older than a time.
+SELECT count(*) FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_scope
+    ON t.scope = s.scope AND t.state = :state AND t.status_ms >= :after_ms
+WHERE s.agent = :agent;
+
+-- name: count_context_after_of_all
+-- The same within a context.
+SELECT count(*) FROM scopes s CROSS JOIN tasks t INDEXED BY tasks_by_context
+    ON t.scope = s.scope AND t.context = :context AND t.state = :state AND t.status_ms >= :after_ms
+WHERE s.agent = :agent;
+
 -- name: count_after
 -- How many tasks of a state have a status not older than a time. Counted in the index.
 SELECT count(*) FROM tasks INDEXED BY tasks_by_scope WHERE scope = :scope AND state = :state AND status_ms >= :after_ms;
@@ -212,10 +254,13 @@ WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= 
 SELECT t.task FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND (t.state < 2 OR t.holder IS NOT NULL) ORDER BY t.task;
 
+-- name: children
+-- Heads of the tasks that a task delegated and that have not ended.
+SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent = ?1 AND state < 4 ORDER BY task;
+
 -- name: asking
--- Heads of interrupted tasks that may have a parent: a head without one lacks the field. Read once, at the start.
-SELECT head FROM tasks INDEXED BY tasks_aging
-WHERE state > 1 AND (state > 3) + pruned = 0 AND instr(head, CAST('parent' AS BLOB)) > 0 ORDER BY task;
+-- Heads of delegated tasks that are interrupted.
+SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
 
 -- name: oldest_calls
 -- The oldest calls, and when they expire.

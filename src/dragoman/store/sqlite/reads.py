@@ -161,17 +161,35 @@ class Reads:
             numbers = [number for (number,) in self.cursor.execute(self.sql["unfinished"])]
             return self.by_number(numbers, None, None)
 
+    def children(self, parent_id: str) -> tuple[TaskHead, ...]:
+        """The heads of the tasks that a task delegated and that have not ended, oldest first."""
+        with self._gate:
+            return tuple(self.codec.head(head) for (head,) in self.cursor.execute(self.sql["children"], (parent_id,)))
+
     def asking(self) -> tuple[TaskHead, ...]:
         """The heads of delegated tasks that wait for an answer, oldest first."""
         with self._gate:
-            heads = [self.codec.head(head) for (head,) in self.cursor.execute(self.sql["asking"])]
-        return tuple(head for head in heads if head.parent is not None)
+            return tuple(self.codec.head(head) for (head,) in self.cursor.execute(self.sql["asking"]))
 
     def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""
         with self.moment():
             row = self.cursor.execute(self.sql["task_number"], (task_id,)).get
             return () if row is None else tuple(self._following(row[0], row[1], task_id, after, limit_bytes))
+
+    def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> dict[str, tuple[Logged, ...]]:
+        """The events that follow these seqs, until `limit_bytes` are reached."""
+        found: dict[str, tuple[Logged, ...]] = {}
+        with self.moment():
+            moved: list[Any] = self.cursor.execute(self.sql["moved"], (msgspec.json.encode(seen).decode(),)).fetchall()
+            for task, files, task_id, after in moved:
+                events = tuple(self._following(task, files, task_id, after, limit_bytes))
+                if events:  # a pruned log has none
+                    found[task_id] = events
+                    limit_bytes -= sum(logged.size for logged in events)
+                if limit_bytes <= 0:
+                    break
+        return found
 
     def _following(self, task: int, files: int, task_id: str, after: int, limit_bytes: int) -> Iterator[Logged]:
         taken = 0

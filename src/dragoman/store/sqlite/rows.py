@@ -24,6 +24,8 @@ def task_row(new: Creation, task: int, scope: int) -> tuple[object, ...]:
         bool(new.files),
         new.head,
         new.webhook is not None,
+        new.parent,
+        new.deadline_ms,
     )
 
 

@@ -4,6 +4,7 @@ Invariant: writes go through the one writer thread; reads never wait for it.
 """
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import apsw
@@ -123,6 +124,8 @@ class SqliteStore:
                 None if new.push is None else webhook(new.push),
                 new.deliveries,
                 new.quota,
+                head.parent,
+                head.deadline_ms,
             )
         except (TypeError, ValueError) as error:
             return self._failed(error)
@@ -243,6 +246,13 @@ class SqliteStore:
             self._recent.seen(task_id, events[-1].seq)
         return events
 
+    async def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> Mapping[str, tuple[Logged, ...]]:
+        """On a reader thread."""
+        found = await self._readers.run(lambda reads: reads.read_since(seen, limit_bytes))
+        for task_id, events in found.items():
+            self._recent.seen(task_id, events[-1].seq)
+        return found
+
     async def messages(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
         """On a reader thread."""
         tasks = await self._readers.run(lambda reads: newest_of_context(reads, owner, agent, context_id, limit))
@@ -260,6 +270,13 @@ class SqliteStore:
     async def unfinished(self) -> tuple[Stored, ...]:
         """On a reader thread."""
         return await self._readers.run(lambda reads: reads.unfinished())
+
+    async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
+        """A point read."""
+        try:
+            return self._reads.children(parent_id)
+        except apsw.Error as error:
+            raise translated(error, self._location) from error
 
     async def asking(self) -> tuple[TaskHead, ...]:
         """On a reader thread."""

@@ -40,6 +40,8 @@ class Creation(Struct, frozen=True):
     webhook: Webhook | None
     deliveries: tuple[Delivery, ...]
     quota: Quota | None
+    parent: str | None
+    deadline_ms: int | None
 
 
 class Addition(Struct, frozen=True):

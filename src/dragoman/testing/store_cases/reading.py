@@ -17,6 +17,7 @@ from dragoman.store.api import (
     Dedupe,
     ListQuery,
     NewTask,
+    Owners,
     Repeat,
     Store,
 )
@@ -131,6 +132,45 @@ async def delegated_tasks_that_wait_are_found_oldest_first(bench: Bench) -> None
         assert [(head.id, head.parent) for head in await store.asking()] == [("t3", "p"), ("t2", "p")]
 
 
+async def the_children_of_a_task_are_found_until_they_end(bench: Bench) -> None:
+    def child(task_id: str, parent: str | None, deadline_ms: int | None = None) -> NewTask:
+        new = new_task(task_id)
+        return replace(new, head=replace(new.head, parent=parent, deadline_ms=deadline_ms))
+
+    async with bench.store() as store:
+        first = child("c9", "p", START_MS + 1)
+        for new in (child("p", None), first, child("c1", "p"), child("c2", "q"), child("grandchild", "c1")):
+            await store.create(new)
+        assert [head.id for head in await store.children("p")] == ["c9", "c1"]
+        assert (await store.children("p"))[0] == first.head
+        assert [head.id for head in await store.children("c1")] == ["grandchild"]
+        assert await store.children("none") == ()
+        await store.append(ending("c1", 1))
+        assert [head.id for head in await store.children("p")] == ["c9"]
+
+
+async def the_events_of_many_tasks_are_read_at_once(bench: Bench) -> None:
+    async with bench.store() as store:
+        for task_id in ("t1", "t2", "t3"):
+            await store.create(new_task(task_id))
+        await store.append(by_run("t1", *(chunk("x" * 100) for _ in range(5))))
+        await store.append(by_run("t3", chunk("late", Part(raw=b"x" * 100_000))))
+        seen = [("t2", 1), ("t1", 2), ("none", 0), ("t3", 1)]
+        found = await store.read_since(seen, 1 << 20)
+        assert list(found) == ["t1", "t3"], "only those that have news, in the given order"
+        for task_id, after in (("t1", 2), ("t3", 1)):
+            log = await store.read(task_id, after, 1 << 20)
+            assert [(one.seq, one.event, one.size) for one in found[task_id]] == [
+                (one.seq, one.event, one.size) for one in log
+            ]
+        some = await store.read_since([("t1", 1), ("t3", 1)], 1)
+        assert {task_id: seqs(events) for task_id, events in some.items()} == {"t1": [2]}, "one at least"
+        rest = await store.read_since([("t1", 6), ("t3", 1)], 1)
+        assert {task_id: seqs(events) for task_id, events in rest.items()} == {"t3": [2]}
+        assert await store.read_since([("t1", 6), ("t3", 2)], 1 << 20) == {}
+        assert await store.read_since([], 1 << 20) == {}
+
+
 async def a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
     async with bench.store() as store:
         states = (W, D, TaskState.INPUT_REQUIRED, TaskState.FAILED)
@@ -164,7 +204,46 @@ async def a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
         assert (nobody.tasks, nobody.total, nobody.more) == ((), 0, False)
 
 
-async def _paged(store: Store, context_id: str | None, state: TaskState | None, after: int | None) -> list[str]:
+async def tasks_of_all_owners_are_listed_only_for_those_who_say_so(bench: Bench) -> None:
+    async with bench.store() as store:
+        rows: list[tuple[int, str, str, TaskState]] = []
+        for number in range(30):
+            task_id, owner, at = f"t{number * 7 % 30:02}", f"owner{number % 3}", START_MS + number // 4
+            new = new_task(task_id, context_id=f"c{number % 2}", owner=owner, at=at)
+            await store.create(new if number % 5 else replace(new, state=TaskState.INPUT_REQUIRED, holder=None))
+            rows.append((at, task_id, new.head.context_id, W if number % 5 else TaskState.INPUT_REQUIRED))
+        await store.create(new_task("other agent", agent="b", owner="owner1"))
+        rows.sort(key=lambda row: (row[0], row[1]), reverse=True)
+        for context_id in (None, "c1", "none"):
+            for wanted_state in (None, W, D):
+                for after in (None, START_MS + 3):
+                    wanted = [
+                        row[1]
+                        for row in rows
+                        if context_id in (None, row[2]) and wanted_state in (None, row[3]) and row[0] >= (after or 0)
+                    ]
+                    assert await _paged(store, context_id, wanted_state, after, Owners.ALL) == wanted
+        offset = await store.list(ListQuery(owner=Owners.ALL, agent="echo", limit=5, offset=20))
+        assert [stored.head.id for stored in offset.tasks] == [row[1] for row in rows[20:25]]
+        assert len({stored.head.owner for stored in offset.tasks}) > 1
+        assert (offset.total, offset.more) == (30, True)
+        assert (await store.list(ListQuery(owner=Owners.ALL, agent="none"))).tasks == ()
+        for mistaken in ("", "all", "ALL", "*", "None"):
+            assert (await store.list(ListQuery(owner=mistaken, agent="echo"))).tasks == ()
+        try:
+            ListQuery(agent="echo")  # type: ignore[call-arg]
+        except TypeError:
+            return
+        raise AssertionError("a query without an owner")
+
+
+async def _paged(
+    store: Store,
+    context_id: str | None,
+    state: TaskState | None,
+    after: int | None,
+    owner: str | Owners = "ann",
+) -> list[str]:
     """The ids of all pages, seven at a time; the totals agree."""
     found: list[str] = []
     totals: set[int] = set()
@@ -172,7 +251,7 @@ async def _paged(store: Store, context_id: str | None, state: TaskState | None, 
     more = True
     while more:
         query = ListQuery(
-            owner="ann", agent="echo", context_id=context_id, state=state, status_after_ms=after, limit=7, before=before
+            owner=owner, agent="echo", context_id=context_id, state=state, status_after_ms=after, limit=7, before=before
         )
         listed = await store.list(query)
         assert len(listed.tasks) == 7 or not listed.more
@@ -337,6 +416,9 @@ READING: tuple[Case, ...] = (
     everything_survives_a_restart,
     unfinished_tasks_are_those_leased_or_queued_oldest_first,
     delegated_tasks_that_wait_are_found_oldest_first,
+    the_children_of_a_task_are_found_until_they_end,
+    the_events_of_many_tasks_are_read_at_once,
+    tasks_of_all_owners_are_listed_only_for_those_who_say_so,
     a_list_is_ordered_filtered_paged_and_counted,
     a_large_task_is_known_to_be_one_and_is_read_whole,
     a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
