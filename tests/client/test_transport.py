@@ -23,6 +23,7 @@ from dragoman.client import (
 from dragoman.client.retries import Again
 from dragoman.model.errors import (
     A2AError,
+    AgentFailed,
     InvalidAgentResponse,
     MethodNotFound,
     TaskNotFound,
@@ -290,6 +291,13 @@ async def test_a_send_waits_as_long_as_the_agent_asks(peer: Peer, code: int, aft
     assert time.pauses == [pause]
 
 
+async def test_a_failure_of_the_agent_is_not_repeated_however_long_it_asks_to_wait(peer: Peer) -> None:
+    peer.scripts["POST /"] = refuses(-32000, 500, {"Retry-After": "0"})
+    with pytest.raises(AgentFailed):
+        await send(peer, dialect="evoai", retries=Time().again())
+    assert len(peer.asked) == 1
+
+
 async def test_a_wait_over_the_patience_is_not_begun(peer: Peer) -> None:
     peer.scripts["POST /"] = refuses(-32000, 503, {"Retry-After": "3600"})
     time = Time()
@@ -511,6 +519,15 @@ async def test_a_choice_that_cannot_be_made_is_refused_before_the_card_is_read(
     with pytest.raises(ValueError, match=fault):
         async with connect(peer.url, **said):
             pass
+    assert not peer.asked
+
+
+@pytest.mark.parametrize(("credentials", "what"), [("s3cret", "a str"), (ApiKey, "the class ApiKey")])
+async def test_what_are_no_credentials_is_refused_with_what_to_pass(peer: Peer, credentials: Any, what: str) -> None:
+    with pytest.raises(TypeError, match=rf"`credentials` is {what}: pass ApiKey\(key\)") as caught:
+        async with connect(peer.url, credentials=credentials):
+            pass
+    assert "s3cret" not in str(caught.value)
     assert not peer.asked
 
 

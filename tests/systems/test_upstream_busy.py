@@ -146,6 +146,16 @@ async def test_a_short_wait_is_waited_and_the_task_done() -> None:
         assert (status, told["task"]["status"]["state"], busy.asked) == (200, "TASK_STATE_COMPLETED", 3)
 
 
+async def test_an_agent_that_failed_is_not_busy_although_it_names_a_time() -> None:
+    info = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": "AGENT_FAILED", "domain": "a2a-protocol.org"}
+    busy = Busy(500, "1", {"code": -32603, "message": "Agent processing failed", "data": [info]})
+    async with front(busy) as calls:
+        status, _, told = await calls.send(message())
+        task = told["task"]
+        assert (status, task["status"]["state"], busy.asked) == (200, "TASK_STATE_FAILED", 1)
+        assert "reason" not in task["status"]["message"].get("metadata", {})
+
+
 async def test_callers_that_did_not_wait_read_the_time_in_the_task() -> None:
     async with front(Busy(503, "7")) as calls:
         status, _, told = await calls.send(message(configuration={"returnImmediately": True}))

@@ -50,10 +50,26 @@ class Credentials(Protocol):
         ...
 
 
+def check_credentials(credentials: object) -> None:
+    """Check that a caller's `credentials` are Credentials or None. Raises TypeError, which does not show them."""
+    methods = (getattr(credentials, name, None) for name in ("headers", "renewed"))
+    if credentials is None or (not isinstance(credentials, type) and all(map(callable, methods))):
+        return
+    what = f"the class {credentials.__name__}" if isinstance(credentials, type) else f"a {type(credentials).__name__}"
+    raise TypeError(
+        f"`credentials` is {what}: pass ApiKey(key), BearerToken(token) or ClientCredentials(token_url, id, secret) "
+        "of dragoman.client"
+    )
+
+
 class Authorized:
-    """Adds credentials to requests. Use one per peer: it does not check where a request goes."""
+    """Adds credentials to requests. Use one per peer: it does not check where a request goes.
+
+    Raises TypeError if `credentials` are not Credentials.
+    """
 
     def __init__(self, egress: Way, credentials: Credentials) -> None:
+        check_credentials(credentials)
         self._egress = egress
         self._credentials = credentials
 

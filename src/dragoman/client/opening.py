@@ -10,7 +10,7 @@ from typing import Any
 from dragoman.client.card_cache import CardCache
 from dragoman.client.choice import Choice, Doors
 from dragoman.client.connection import Connection
-from dragoman.client.credentials import Credentials
+from dragoman.client.credentials import Credentials, check_credentials
 from dragoman.client.discovery import Discovery, Places, places
 from dragoman.client.interface import Interface, binding_of
 from dragoman.client.retries import RETRIES, Again, Retries
@@ -55,9 +55,10 @@ async def connect(
     Without `egress` the connection opens its own. Several connections can share a `cache` of cards. Belongs to one
     event loop.
 
-    Raises BadUrl; ValueError for an unknown name, or for a `version` beside a `dialect`; NoCard, NoInterface,
-    NotReached, CallTimedOut, NoToken, or CardNotVerified.
+    Raises BadUrl; ValueError for an unknown name, or for a `version` beside a `dialect`; TypeError for credentials that
+    are a plain text; NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified.
     """
+    check_credentials(credentials)
     over = None if binding is None else binding_of(binding)
     if binding is not None and over is None:
         raise ValueError(f"binding {binding!r} is not known: use {JSONRPC} or {HTTP_JSON}")

@@ -28,6 +28,7 @@ from dragoman.dialects.cards import JSONRPC
 from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.model.errors import (
     A2AError,
+    AgentFailed,
     InvalidAgentResponse,
     MethodNotAllowed,
     MethodNotFound,
@@ -57,6 +58,9 @@ T = TypeVar("T")
 
 _READS = (GetTask, ListTasks, Subscribe, GetPushConfig, ListPushConfigs, DeletePushConfig, GetExtendedCard)
 """Operations that do no harm when they are carried out twice."""
+
+_DONE = (InvalidAgentResponse, AgentFailed)
+"""Errors of a call that may have been carried out, however long the agent asks to wait."""
 
 _TRY_AGAIN = frozenset({429, 502, 503, 504})
 
@@ -256,7 +260,7 @@ class Transport:
             after_s = self._again.after_s(reply.headers)
             if after_s is not None:
                 error.retry_after_s = math.ceil(after_s)
-            if isinstance(error, InvalidAgentResponse) or (after_s is None and reply.status not in _TRY_AGAIN):
+            if isinstance(error, _DONE) or (after_s is None and reply.status not in _TRY_AGAIN):
                 raise
             if after_s is None and not call.repeatable:
                 raise

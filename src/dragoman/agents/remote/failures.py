@@ -109,6 +109,8 @@ def ending(name: str, error: CallFailure, again_s: float | None = None) -> Ended
             return ended(TaskState.FAILED, text, "upstream_refused")
         case TaskTimeout():
             return ended(TaskState.FAILED, f"{name} failed: {error.message}", "upstream_failed")
+        case AgentFailed():  # it tried, so a wait that it asks for does not mean that nothing was done
+            return ended(TaskState.FAILED, error.details or f"{name} failed.")
         case InvalidAgentResponse():  # something may have been done, whatever it says of coming back
             return unreadable(name)
         case (
@@ -123,8 +125,6 @@ def ending(name: str, error: CallFailure, again_s: float | None = None) -> Ended
             return unreadable(name)
         case TaskNotFound():
             return forgotten(name)
-        case AgentFailed():
-            return ended(TaskState.FAILED, error.details or f"{name} failed.")
         case InternalError():
             return ended(TaskState.FAILED, f"{name} failed: {error.message}", "upstream_failed")
         case A2AError():
