@@ -81,9 +81,9 @@ class Reading(Struct, frozen=True):
                 return (answer,)
             raise self._add_url(error) from None
 
-    def quickly(self, data: str) -> Update | None:
-        """Decode an ordinary event by the fast path; return None for any other, which `updates` then decodes."""
-        return self.tongue.read_event(data, self.call_id) if self.call_id else None
+    def quickly(self, event: ServerSentEvent) -> Update | None:
+        """Decode an ordinary event in one pass; return None for any other, which `updates` then decodes."""
+        return self.tongue.read_event(event.data, self.call_id) if self.call_id and event.event == "message" else None
 
     def updates(self, event: ServerSentEvent) -> tuple[Update, ...]:
         """Decode an event of a stream. Raises A2AError, which may be the error that the event carries."""

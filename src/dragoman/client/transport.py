@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from dragoman.client.errors import HttpRefusal, no_answer
 from dragoman.client.interface import Interface
-from dragoman.client.mould import Mould
 from dragoman.client.place import Batch, Place
 from dragoman.client.reading import Reading
 from dragoman.client.retries import Again, Later
@@ -154,7 +153,6 @@ class Transport:
                     yield [("", update) for update in opened]
                 return
             parser, reading, told = sse.Parser(), call.reading, ""
-            mould = Mould(reading.quickly)
             try:
                 async for piece in opened.pieces:
                     batch: Batch = []
@@ -162,7 +160,7 @@ class Transport:
                         for event in parser.feed(piece):
                             if place is not None and place.repeats(event):
                                 continue
-                            quickly = mould.read(event)
+                            quickly = reading.quickly(event)
                             if quickly is not None:
                                 told = event.id
                                 batch.append((told, quickly))
