@@ -41,11 +41,11 @@ class Telling:
 
     def deliveries(
         self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
-    ) -> tuple[Delivery, ...]:
+    ) -> tuple[tuple[Delivery, ...], PutOff]:
         if self.broken:
             raise LookupError("a fault of ours")
         self.steps += steps
-        return tuple(
+        deliveries = tuple(
             Delivery(
                 id=new_id(),
                 config_id=config.id,
@@ -56,6 +56,7 @@ class Telling:
             for step in steps
             for config in configs
         )
+        return deliveries, put_off
 
     def wake(self) -> None:
         self.wakes += 1

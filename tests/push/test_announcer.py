@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from dragoman.dialects import v03
 from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.beeos.push import FORM as BEEOS
+from dragoman.dialects.evoai.push import FORM as EVOAI
 from dragoman.dialects.protoagent.push import FORM as PROTOAGENT
 from dragoman.engine.announcements import Audience, PutOff, Step
 from dragoman.model.errors import InvalidParams
@@ -19,8 +20,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 from dragoman.net.address import Guard
 from dragoman.net.errors import Unresolved
-from dragoman.push.announcer import Announcer
-from dragoman.push.telling import EACH_BYTES_MAX
+from dragoman.push.announcer import EACH_BYTES_MAX, Announcer, News, news_of, render_part, render_step, render_whole
 from dragoman.store.api import Append
 from dragoman.store.outbox import Delivery, Registration
 from tests.push.rig import FORM
@@ -51,6 +51,12 @@ def announcer(guard: Guard | None = None, **forms: PushForm) -> Announcer:
     return Announcer({"1.0": FORM, **forms}, guard or Guard(), names, lambda: None)
 
 
+def render(
+    announcer: Announcer, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+) -> tuple[Delivery, ...]:
+    return announcer.deliveries(head, configs, steps, put_off)[0]
+
+
 def config(config_id: str = "w", **facts: object) -> PushConfig:
     return PushConfig(**{"id": config_id, "url": "https://hooks.example/x", "dialect": "1.0", **facts})  # type: ignore[arg-type]
 
@@ -77,7 +83,7 @@ def told(deliveries: tuple[Delivery, ...]) -> list[str]:
 
 
 def test_a_status_is_told_to_every_configuration() -> None:
-    deliveries = announcer().deliveries(HEAD, [config("w"), config("v")], [status(TaskState.WORKING)], PutOff())
+    deliveries = render(announcer(), HEAD, [config("w"), config("v")], [status(TaskState.WORKING)], PutOff())
     assert [each.config_id for each in deliveries] == ["w", "v"]
     assert told(deliveries) == ["statusUpdate TASK_STATE_WORKING"] * 2
     assert {(each.seq, each.kept, each.traceparent) for each in deliveries} == {(2, False, TRACE)}
@@ -93,7 +99,7 @@ def test_what_is_told_is_rendered_once_for_a_dialect() -> None:
 
     form = replace(FORM, encode=encode)
     configs = [config("w", dialect="x"), config("v", dialect="x"), config("u")]
-    deliveries = announcer(x=form).deliveries(HEAD, configs, [status(TaskState.WORKING)], PutOff())
+    deliveries = render(announcer(x=form), HEAD, configs, [status(TaskState.WORKING)], PutOff())
     assert len(calls) == 1
     assert [each.body == b"{}" for each in deliveries] == [True, True, False]
 
@@ -106,7 +112,7 @@ def test_a_task_is_not_folded_for_a_status_that_is_told_without_it() -> None:
 
     step = Step(seq=2, event=StatusChanged(TaskState.WORKING, TIME), state=TaskState.WORKING, stands=stands)
     configs = [config("w"), config("v", dialect="beeos"), config("u", dialect="protoagent")]
-    deliveries = announcer(beeos=BEEOS, protoagent=PROTOAGENT).deliveries(HEAD, configs, [step], PutOff())
+    deliveries = render(announcer(beeos=BEEOS, protoagent=PROTOAGENT), HEAD, configs, [step], PutOff())
     assert [each.config_id for each in deliveries] == ["w", "v"]
 
 
@@ -116,14 +122,14 @@ def test_a_task_is_not_folded_for_an_artifact_that_is_whole_at_once() -> None:
 
     event = ArtifactChunk(MADE, last_chunk=True)
     step = Step(seq=2, event=event, state=TaskState.WORKING, stands=stands, whole=("a",), changes=False)
-    deliveries = announcer().deliveries(HEAD, [config("w"), config("v", events=("completed",))], [step], PutOff())
+    deliveries = render(announcer(), HEAD, [config("w"), config("v", events=("completed",))], [step], PutOff())
     assert [each.config_id for each in deliveries] == ["w"]
     assert json.loads(deliveries[0].body)["artifactUpdate"]["artifact"]["artifactId"] == "a"
 
 
 def test_artifacts_come_before_the_status_that_closed_them() -> None:
     step = status(TaskState.COMPLETED, MADE, whole=("a",))
-    deliveries = announcer().deliveries(HEAD, [config()], [step], PutOff())
+    deliveries = render(announcer(), HEAD, [config()], [step], PutOff())
     assert told(deliveries) == ["artifactUpdate", "statusUpdate TASK_STATE_COMPLETED"]
     assert [each.kept for each in deliveries] == [True, True]
 
@@ -131,7 +137,7 @@ def test_artifacts_come_before_the_status_that_closed_them() -> None:
 def test_what_is_told_of_one_event_has_an_order() -> None:
     other = replace(MADE, artifact_id="b")
     step = status(TaskState.COMPLETED, MADE, other, seq=7, whole=("a", "b"))
-    deliveries = announcer().deliveries(HEAD, [config("w"), config("v", events=("artifact",))], [step], PutOff())
+    deliveries = render(announcer(), HEAD, [config("w"), config("v", events=("artifact",))], [step], PutOff())
     assert [(each.config_id, each.place) for each in deliveries] == [
         ("w", "7.1"),
         ("v", "7.1"),
@@ -143,7 +149,7 @@ def test_what_is_told_of_one_event_has_an_order() -> None:
 
 def test_a_dialect_that_tells_the_whole_task_tells_it_at_the_event_itself() -> None:
     step = status(TaskState.COMPLETED, MADE, seq=7, whole=("a",))
-    deliveries = announcer(x=whole_form([])).deliveries(HEAD, [config(dialect="x")], [step], PutOff())
+    deliveries = render(announcer(x=whole_form([])), HEAD, [config(dialect="x")], [step], PutOff())
     assert [each.place for each in deliveries] == ["7"]
 
 
@@ -151,7 +157,7 @@ def test_a_chunk_is_told_only_once_its_artifact_is_whole() -> None:
     open_, last = ArtifactChunk(MADE), ArtifactChunk(MADE, append=True, last_chunk=True)
     working = record(TaskState.WORKING, MADE)
     steps = [step_of(open_, working), step_of(last, replace(working, seq=3), ("a",))]
-    deliveries = announcer().deliveries(HEAD, [config()], steps, PutOff())
+    deliveries = render(announcer(), HEAD, [config()], steps, PutOff())
     assert [(each.seq, name) for each, name in zip(deliveries, told(deliveries), strict=True)] == [
         (3, "artifactUpdate")
     ]
@@ -159,7 +165,7 @@ def test_a_chunk_is_told_only_once_its_artifact_is_whole() -> None:
 
 def test_what_the_caller_said_itself_is_not_told() -> None:
     step = step_of(MessageReceived(SAID, TIME), record(TaskState.WORKING))
-    assert announcer().deliveries(HEAD, [config()], [step], PutOff()) == ()
+    assert render(announcer(), HEAD, [config()], [step], PutOff()) == ()
 
 
 def test_the_beginning_of_a_task_and_how_it_stands_are_told_as_the_task() -> None:
@@ -167,7 +173,7 @@ def test_the_beginning_of_a_task_and_how_it_stands_are_told_as_the_task() -> Non
         step_of(Submitted(SAID, TIME), record(TaskState.SUBMITTED, seq=1)),
         step_of(None, record(TaskState.COMPLETED, seq=5)),
     ]
-    deliveries = announcer().deliveries(HEAD, [config()], steps, PutOff())
+    deliveries = render(announcer(), HEAD, [config()], steps, PutOff())
     assert told(deliveries) == ["task TASK_STATE_SUBMITTED", "task TASK_STATE_COMPLETED"]
     assert [each.kept for each in deliveries] == [False, True]
 
@@ -184,14 +190,14 @@ def test_the_beginning_of_a_task_and_how_it_stands_are_told_as_the_task() -> Non
 )
 def test_a_configuration_is_told_what_it_asks_for(events: tuple[str, ...], names: list[str]) -> None:
     steps = [status(TaskState.INPUT_REQUIRED), status(TaskState.COMPLETED, MADE, seq=3, whole=("a",))]
-    assert told(announcer().deliveries(HEAD, [config(events=events)], steps, PutOff())) == names
+    assert told(render(announcer(), HEAD, [config(events=events)], steps, PutOff())) == names
 
 
 def test_a_dialect_that_tells_the_end_alone_tells_what_a_configuration_asks_for() -> None:
     form = replace(FORM, told=lambda told, stands: stands().terminal and not isinstance(told, Artifact))
     configs = [config("w", dialect="x"), config("v", dialect="x", events=("working", "artifact"))]
     steps = [status(TaskState.WORKING), status(TaskState.COMPLETED, MADE, seq=3, whole=("a",))]
-    deliveries = announcer(x=form).deliveries(HEAD, configs, steps, PutOff())
+    deliveries = render(announcer(x=form), HEAD, configs, steps, PutOff())
     assert [(each.config_id, each.seq) for each in deliveries] == [("v", 2), ("v", 3), ("w", 3)]
     assert told(deliveries) == [
         "statusUpdate TASK_STATE_WORKING",
@@ -202,12 +208,12 @@ def test_a_dialect_that_tells_the_end_alone_tells_what_a_configuration_asks_for(
 
 def test_what_a_dialect_does_not_tell_is_not_owed() -> None:
     form = replace(FORM, encode=lambda head, told, record: None)
-    deliveries = announcer(x=form).deliveries(HEAD, [config(dialect="x")], [status(TaskState.WORKING)], PutOff())
+    deliveries = render(announcer(x=form), HEAD, [config(dialect="x")], [status(TaskState.WORKING)], PutOff())
     assert deliveries == ()
 
 
 def test_a_configuration_of_a_dialect_without_webhooks_is_told_nothing() -> None:
-    assert announcer().deliveries(HEAD, [config(dialect="kaos")], [status(TaskState.WORKING)], PutOff()) == ()
+    assert render(announcer(), HEAD, [config(dialect="kaos")], [status(TaskState.WORKING)], PutOff()) == ()
 
 
 async def test_a_registration_names_its_host_and_keeps_the_url() -> None:
@@ -251,11 +257,11 @@ async def test_what_the_operator_allows_may_be_registered(url: str) -> None:
 async def test_evo_ai_wants_https_except_for_hosts_that_the_operator_allows() -> None:
     bare = config(url="http://hooks.example/", dialect="evoai")
     with pytest.raises(InvalidParams, match="must be https"):
-        await announcer().registration(bare, "url")
-    await announcer().registration(replace(bare, url="https://hooks.example/"), "url")
-    await announcer(Guard(("hooks.example",))).registration(bare, "url")
-    await announcer(Guard((), ("10.0.0.0/24",))).registration(replace(bare, url="http://10.0.0.7/"), "url")
-    await announcer().registration(replace(bare, dialect="0.3"), "url")
+        await announcer(evoai=EVOAI).registration(bare, "url")
+    await announcer(evoai=EVOAI).registration(replace(bare, url="https://hooks.example/"), "url")
+    await announcer(Guard(("hooks.example",)), evoai=EVOAI).registration(bare, "url")
+    await announcer(Guard((), ("10.0.0.0/24",)), evoai=EVOAI).registration(replace(bare, url="http://10.0.0.7/"), "url")
+    await announcer(evoai=EVOAI).registration(replace(bare, dialect="0.3"), "url")
 
 
 async def test_headers_that_cannot_be_sent_are_refused() -> None:
@@ -269,7 +275,7 @@ def test_an_artifact_and_the_end_that_say_the_same_are_one_call() -> None:
     assert v03.JSONRPC.push is not None
     ended = status(TaskState.COMPLETED, MADE, whole=("a",))
     configs = [config("w"), config("old", dialect="0.3"), config("asks", dialect="0.3", events=("artifact",))]
-    owed = announcer(None, **{"0.3": v03.JSONRPC.push}).deliveries(HEAD, configs, [ended], PutOff())
+    owed = render(announcer(None, **{"0.3": v03.JSONRPC.push}), HEAD, configs, [ended], PutOff())
     assert [each.config_id for each in owed] == ["w", "old", "asks", "w"]
     assert all(each.kept for each in owed)
 
@@ -314,7 +320,10 @@ def test_a_large_task_that_is_told_whole_is_told_when_its_state_changes_and_else
         reported(9, small, large),
         status(TaskState.COMPLETED, small, large, seq=10),
     ]
-    owed = [each for step in steps for each in it.deliveries(HEAD, configs, [step], put_off)]
+    owed: list[Delivery] = []
+    for step in steps:
+        more, put_off = it.deliveries(HEAD, configs, [step], put_off)
+        owed += more
     assert [each.seq for each in owed if each.config_id == "w"] == [2, 3, 4, 8, 10]
     assert [each.seq for each in owed if each.config_id == "u"] == [2, 3, 4, 5, 6, 7, 8, 9, 10]
     assert rendered == [2, 3, 4, 5, 8, 10]
@@ -327,7 +336,7 @@ def test_a_task_that_has_become_small_is_told_each_time_again() -> None:
         status(TaskState.INPUT_REQUIRED, made_of(1), seq=4),
         reported(5, made_of(1)),
     ]
-    assert [each.seq for each in it.deliveries(HEAD, configs, steps, put_off)] == [4, 5]
+    assert [each.seq for each in render(it, HEAD, configs, steps, put_off)] == [4, 5]
 
 
 def test_a_large_task_is_told_whole_to_one_who_asked_for_artifacts_alone_when_its_state_changes() -> None:
@@ -338,23 +347,23 @@ def test_a_large_task_is_told_whole_to_one_who_asked_for_artifacts_alone_when_it
         one_more(4, large),
         status(TaskState.COMPLETED, large, seq=5),
     ]
-    assert [each.seq for each in announcer(x=whole_form([])).deliveries(HEAD, configs, steps, PutOff())] == [3, 5]
-    assert announcer(x=whole_form([])).deliveries(HEAD, configs, [status(TaskState.COMPLETED)], PutOff()) == ()
+    assert [each.seq for each in render(announcer(x=whole_form([])), HEAD, configs, steps, PutOff())] == [3, 5]
+    assert render(announcer(x=whole_form([])), HEAD, configs, [status(TaskState.COMPLETED)], PutOff()) == ()
 
 
 def test_all_artifacts_that_the_end_closes_are_rendered_once_where_the_task_is_told_whole() -> None:
     rendered: list[int] = []
     ended = status(TaskState.COMPLETED, made_of(1, "a"), made_of(1, "b"), whole=("a", "b"))
     configs = [config(dialect="x"), config("asks", dialect="x", events=("artifact",))]
-    owed = announcer(x=whole_form(rendered)).deliveries(HEAD, configs, [ended], PutOff())
+    owed = render(announcer(x=whole_form(rendered)), HEAD, configs, [ended], PutOff())
     assert [each.config_id for each in owed] == ["w", "asks"]
     assert rendered == [2]
 
 
 def test_how_a_large_task_stands_is_always_told() -> None:
     standing = step_of(None, record(TaskState.WORKING, made_of(EACH_BYTES_MAX + 1)))
-    put_off = PutOff(dialects={"x"})
-    assert len(announcer(x=whole_form([])).deliveries(HEAD, [config(dialect="x")], [standing], put_off)) == 1
+    put_off = PutOff(dialects=frozenset({"x"}))
+    assert len(render(announcer(x=whole_form([])), HEAD, [config(dialect="x")], [standing], put_off)) == 1
 
 
 def test_a_large_artifact_that_goes_on_after_it_was_whole_is_told_when_the_task_settles() -> None:
@@ -372,20 +381,18 @@ def test_a_large_artifact_that_goes_on_after_it_was_whole_is_told_when_the_task_
         again(8, large + 2),
         status(TaskState.COMPLETED, made_of(large + 2), seq=9),
     ]
-    owed = announcer().deliveries(HEAD, [config()], steps, put_off)
+    owed = render(announcer(), HEAD, [config()], steps, put_off)
     assert [(each.seq, len(each.body) > EACH_BYTES_MAX) for each in owed] == [
         (2, False), (3, False), (6, True), (6, False), (7, False), (9, True), (9, False)
     ]  # fmt: skip
 
 
 def test_after_a_restart_large_artifacts_in_pieces_are_told_once_more_and_small_ones_not() -> None:
-    put_off = PutOff(doubtful={"a", "b"})
+    put_off = PutOff(doubtful=frozenset({"a", "b"}))
     large, small = made_of(EACH_BYTES_MAX + 1, "a"), made_of(1, "b")
     ended = status(TaskState.COMPLETED, large, small)
-    assert told(announcer().deliveries(HEAD, [config()], [ended], put_off)) == [
-        "artifactUpdate",
-        "statusUpdate TASK_STATE_COMPLETED",
-    ]
+    owed, put_off = announcer().deliveries(HEAD, [config()], [ended], put_off)
+    assert told(owed) == ["artifactUpdate", "statusUpdate TASK_STATE_COMPLETED"]
     assert put_off == PutOff()
 
 
@@ -410,14 +417,79 @@ def test_a_write_that_fails_is_told_the_same_when_it_is_tried_again() -> None:
 
 
 def test_what_is_told_knows_its_dialect() -> None:
-    (owed,) = announcer().deliveries(HEAD, [config()], [status(TaskState.WORKING)], PutOff())
+    (owed,) = render(announcer(), HEAD, [config()], [status(TaskState.WORKING)], PutOff())
     assert owed.dialect == "1.0"
 
 
 def test_an_artifact_that_nothing_tells_again_is_never_merged() -> None:
     """A receiver that was away for a moment would miss it for good: the end tells of no artifact in 1.0."""
     whole = step_of(ArtifactChunk(MADE, last_chunk=True), record(TaskState.WORKING, MADE), ("a",))
-    (delivery,) = announcer().deliveries(HEAD, [config()], [whole], PutOff())
+    (delivery,) = render(announcer(), HEAD, [config()], [whole], PutOff())
     assert delivery.kept
-    (delivery,) = announcer(old=replace(FORM, whole=True)).deliveries(HEAD, [config(dialect="old")], [whole], PutOff())
+    (delivery,) = render(announcer(old=replace(FORM, whole=True)), HEAD, [config(dialect="old")], [whole], PutOff())
     assert not delivery.kept
+
+
+# The rows of the decision, one by one
+
+
+def form_of(size: int) -> PushForm:
+    """A form whose bodies have this size."""
+    return replace(FORM, encode=lambda head, told, stands: b"x" * size)
+
+
+LARGE, SMALL = EACH_BYTES_MAX + 1, EACH_BYTES_MAX
+WAITING = PutOff(artifacts=frozenset({"a"}))
+DOUBTFUL = PutOff(doubtful=frozenset({"a"}))
+WHOLE = one_more(3, MADE)
+GROWN = replace(WHOLE, again=True)
+END = status(TaskState.COMPLETED, MADE)
+
+
+@pytest.mark.parametrize(
+    ("step", "late", "put_off", "size", "sent", "after"),
+    [
+        (WHOLE, False, PutOff(), LARGE, True, PutOff()),
+        (GROWN, False, PutOff(), SMALL, True, PutOff()),
+        (GROWN, False, PutOff(), LARGE, False, WAITING),
+        (GROWN, False, WAITING, SMALL, False, WAITING),  # not even rendered
+        (END, True, WAITING, SMALL, True, WAITING),
+        (END, True, DOUBTFUL, SMALL, False, DOUBTFUL),  # it was sent when it was whole
+        (END, True, DOUBTFUL, LARGE, True, DOUBTFUL),
+    ],
+)
+def test_an_artifact_is_sent_or_put_off(
+    step: Step, late: bool, put_off: PutOff, size: int, sent: bool, after: PutOff
+) -> None:
+    body, found = render_part(HEAD, step, put_off, form_of(size), News(MADE, "artifact", late))
+    assert (body is not None, found) == (sent, after)
+
+
+@pytest.mark.parametrize(
+    ("step", "put_off", "size", "sent", "after"),
+    [
+        (reported(3), PutOff(), SMALL, True, PutOff()),
+        (reported(3), PutOff(), LARGE, False, PutOff(dialects=frozenset({"x"}))),
+        (reported(3), PutOff(dialects=frozenset({"x"})), SMALL, False, PutOff(dialects=frozenset({"x"}))),
+        (END, PutOff(), LARGE, True, PutOff(dialects=frozenset({"x"}))),
+        (END, PutOff(dialects=frozenset({"x", "y"})), SMALL, True, PutOff(dialects=frozenset({"y"}))),
+    ],
+)
+def test_the_whole_task_is_sent_or_put_off(step: Step, put_off: PutOff, size: int, sent: bool, after: PutOff) -> None:
+    body, found = render_whole(HEAD, step, put_off, "x", form_of(size), News(step.event, "working"))  # type: ignore[arg-type]
+    assert (body is not None, found) == (sent, after)
+
+
+def test_a_step_that_settles_the_task_reports_what_was_put_off_first() -> None:
+    other = replace(MADE, artifact_id="b")
+    step = status(TaskState.COMPLETED, MADE, other, whole=("b",))
+    put_off = PutOff(artifacts=frozenset({"a"}), doubtful=frozenset({"b"}))
+    assert [(each.name, each.late) for each in news_of(step, put_off)] == [
+        ("artifact", True), ("artifact", False), ("completed", False)
+    ]  # fmt: skip
+    assert render_step(HEAD, step, put_off, [config()], {"1.0": FORM})[1] == PutOff()
+
+
+def test_an_artifact_that_is_whole_anew_is_no_longer_put_off() -> None:
+    assert render_step(HEAD, WHOLE, WAITING, [], {})[1] == PutOff()
+    assert render_step(HEAD, GROWN, WAITING, [], {})[1] == WAITING

@@ -12,12 +12,12 @@ import pytest
 
 from dragoman.engine.webhooks import WEBHOOKS_MAX
 from dragoman.model.operations import PushConfig
+from dragoman.push.announcer import EACH_BYTES_MAX
 from dragoman.push.courier import ATTEMPT_S, CONNECT_S, FIRST_S
 from dragoman.push.headers import of_attempt
 from dragoman.push.hosts import WINDOW_MAX
 from dragoman.push.lanes import LARGE_BYTES_MAX
 from dragoman.push.schedule import DELAYS_S, JITTER, RETRY_AFTER_MAX_S
-from dragoman.push.telling import EACH_BYTES_MAX
 from dragoman.store.outbox import SMALL_BYTES_MAX, Due, Lane
 from tests.push.rig import FORM, delivery
 

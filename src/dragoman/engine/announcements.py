@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
-from msgspec import Struct, field
+from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
@@ -37,20 +37,16 @@ class Step(Struct, frozen=True, kw_only=True):
     again: bool = False
 
 
-class PutOff(Struct):
+class PutOff(Struct, frozen=True):
     """The reports that a task holds back, because each would cost as much as the task is large.
 
     `dialects` are those that send the whole task, which is too large to be sent except for a change of its state.
     `artifacts` grew after they were complete, and wait for the task to settle; `doubtful` ones may have grown.
     """
 
-    dialects: set[str] = field(default_factory=set)
-    artifacts: set[str] = field(default_factory=set)
-    doubtful: set[str] = field(default_factory=set)
-
-    def copy(self) -> "PutOff":
-        """Another of the same."""
-        return PutOff(set(self.dialects), set(self.artifacts), set(self.doubtful))
+    dialects: frozenset[str] = frozenset()
+    artifacts: frozenset[str] = frozenset()
+    doubtful: frozenset[str] = frozenset()
 
 
 class Announcer(Protocol):
@@ -65,8 +61,8 @@ class Announcer(Protocol):
 
     def deliveries(
         self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
-    ) -> tuple[Delivery, ...]:
-        """Render the deliveries of `steps` to `configs`, in order. Updates `put_off`, which belongs to the task."""
+    ) -> tuple[tuple[Delivery, ...], PutOff]:
+        """Render the deliveries of `steps` to `configs`, in order. Also returns what is put off after them."""
         ...
 
     def wake(self) -> None:
@@ -86,7 +82,7 @@ class Audience:
         """`joined` are the complete artifacts that came in chunks, of a task with events before this process."""
         self.configs = tuple(configs)
         self._announcer = announcer
-        self._put_off = PutOff(doubtful=set(joined))
+        self._put_off = PutOff(doubtful=frozenset(joined))
         self._put_off_next = self._put_off
         """What is put off once the append under way is committed; one that fails is told again as before."""
 
@@ -104,18 +100,19 @@ class Audience:
 
         A webhook that is registered with the append gets at least the task as it stands then.
         """
-        self._put_off_next = put_off = self._put_off.copy()
+        self._put_off_next = self._put_off
         joins = append.push.config if append.push is not None else None
         configs = self.configs if joins is None else joined(self.configs, joins)
         if not configs:
             return append
         try:
             steps = steps_of(fold, append.events, append.snapshot)
-            if steps or joins is None:
-                deliveries = self._announcer.deliveries(head, configs, steps, put_off) if steps else ()
-            else:
+            if not steps and joins is not None:
                 record = append.snapshot or fold.followed_by(append.events)
-                deliveries = self._announcer.deliveries(head, (joins,), (_standing(record),), put_off)
+                configs, steps = (joins,), [_standing(record)]
+            if not steps:
+                return append
+            deliveries, self._put_off_next = self._announcer.deliveries(head, configs, steps, self._put_off)
         except Exception:  # a webhook must not keep its task from going on
             log.exception("task %s: its webhooks are not told what follows seq %d", head.id, fold.seq)
             return append
@@ -123,11 +120,16 @@ class Audience:
 
     def beginning(self, head: TaskHead, events: Sequence[Event]) -> tuple[Delivery, ...]:
         """The deliveries for the first events of a task."""
-        return self._announcer.deliveries(head, self.configs, steps_of(Fold(head), events, None), self._put_off)
+        steps = steps_of(Fold(head), events, None)
+        deliveries, self._put_off = self._announcer.deliveries(head, self.configs, steps, self._put_off)
+        self._put_off_next = self._put_off
+        return deliveries
 
     def standing(self, head: TaskHead, config: PushConfig, record: Record) -> tuple[Delivery, ...]:
         """The deliveries to a webhook that was registered when the task stood at `record`."""
-        return self._announcer.deliveries(head, (config,), (_standing(record),), self._put_off)
+        steps = (_standing(record),)
+        deliveries, self._put_off = self._announcer.deliveries(head, (config,), steps, self._put_off)
+        return deliveries
 
     def committed(self, append: Append) -> None:
         """Take over the webhook of the last append that `told` saw, and have its deliveries sent."""
