@@ -18,10 +18,10 @@ from dragoman.bindings.callers import Callers
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
-from dragoman.bindings.health import Health
 from dragoman.bindings.home import Home
 from dragoman.bindings.limits import Limits, limits
 from dragoman.bindings.listener import Listener, bound_socket
+from dragoman.bindings.monitoring import Health
 from dragoman.dialects.resolve import MOUNTS
 from dragoman.engine.handler import StreamItem
 from dragoman.model.card import AgentExtension, AgentSkill, Profile

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dragoman import Agent, Context
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.keys import digest_of, make_key
-from dragoman.bindings.callers import Hosts
+from dragoman.bindings.callers import OwnHosts
 from dragoman.cli.serve import banner
 from dragoman.config import AgentEntry, Config
 from dragoman.engine.api import Runner
@@ -65,7 +65,7 @@ def message(text: str = "hi") -> dict[str, Any]:
     ],
 )
 def test_a_server_answers_to_its_own_names_and_to_addresses(host: str) -> None:
-    Hosts.of("127.0.0.1", "https://agents.example.org/a2a").check(host.encode())
+    OwnHosts.of("127.0.0.1", "https://agents.example.org/a2a").check(host.encode())
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_server_answers_to_its_own_names_and_to_addresses(host: str) -> None:
 )
 def test_any_other_name_is_refused_with_what_to_do(host: str) -> None:
     with pytest.raises(Forbidden, match="public_url"):
-        Hosts.of("127.0.0.1", "https://agents.example.org").check(host.encode())
+        OwnHosts.of("127.0.0.1", "https://agents.example.org").check(host.encode())
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 from msgspec.structs import replace
 
-from dragoman.bindings.door import Door
+from dragoman.bindings.app import CurrentApp
 from dragoman.bindings.listener import JOINED_BYTES, SLICE_BYTES, Corked, Listener, bound_socket
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import Call, Result, SendMessage
@@ -504,7 +504,7 @@ CLOSING_TURNS = 10
 
 async def opened() -> tuple[Listener, socket.socket]:
     """A listener, and a client that has connected to it. The loop has had no turn since."""
-    listener, bound = Listener(Door(make_app(ScriptedHandler(), ScriptedStore()))), bound_socket("127.0.0.1", 0)
+    listener, bound = Listener(CurrentApp(make_app(ScriptedHandler(), ScriptedStore()))), bound_socket("127.0.0.1", 0)
     await listener.open(bound)
     client = socket.create_connection(bound.getsockname(), DEADLINE_S)
     return listener, client

@@ -56,7 +56,8 @@ class Authenticator:
     ) -> None:
         self._keys = keys
         self._clock = clock
-        self._agents = frozenset(agent_keys)
+        self.keyed_agents = frozenset(agent_keys)
+        """The agents that have keys of their own, so that their callers must authenticate."""
         self._tokens = tokens
         self._certificates = certificates
         self._fixed = always or shared is not None or tokens is not None or certificates is not None
@@ -66,12 +67,12 @@ class Authenticator:
         self._configured = _configured(None, agent_keys) | self._common
         self._keyed = False
         self._unsure = False
-        self._looked_ms: int | None = None
+        self._looked_ms = -KEY_MS
         self._seen = {name: Seen() for name in (*KEY_HEADERS, AUTHORIZATION)}
 
     def replace_agent_keys(self, agent_keys: Mapping[str, str]) -> None:
         """Replace all keys of agents."""
-        self._agents = frozenset(agent_keys)
+        self.keyed_agents = frozenset(agent_keys)
         self._asks = self._fixed or bool(agent_keys)
         self._configured = _configured(None, agent_keys) | self._common
         self._seen = {name: Seen() for name in self._seen}
@@ -86,13 +87,15 @@ class Authenticator:
 
     def required_for(self, agent: str) -> bool:
         """Whether callers of this agent must authenticate."""
-        return self.required or agent in self._agents
+        return self.required or agent in self.keyed_agents
 
     def known(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal | None:
         """The caller, if that needs no look-up; None means to call `identify`. `peer` is the address of the socket."""
         now_ms = self._clock.now_ms()
-        if not (self._asks or self._keyed) and not self._has_keys(now_ms):
-            return ANONYMOUS
+        if not (self._asks or self._keyed):
+            looked = 0 <= now_ms - self._looked_ms < KEY_MS
+            if not (self._unsure if looked else self._has_keys(now_ms)):
+                return ANONYMOUS
         for name, seen in self._seen.items():
             if sent := headers.get(name):
                 return seen.get(sent, now_ms)
@@ -126,7 +129,7 @@ class Authenticator:
         Any one of them suffices. Their number may grow while the server runs, when the first key is made.
         """
         schemes: dict[str, Any] = {}
-        own = agent in self._agents
+        own = agent in self.keyed_agents
         if not (self.required or own):
             return schemes
         keyed = own or self._takes_keys()
@@ -182,7 +185,7 @@ class Authenticator:
         """Whether the store ever had a key, or cannot say. Asked at most once a second until it had one."""
         if self._keyed or self._keys is None:
             return self._keyed
-        if self._looked_ms is None or not 0 <= now_ms - self._looked_ms < KEY_MS:
+        if not 0 <= now_ms - self._looked_ms < KEY_MS:
             self._looked_ms = now_ms
             try:
                 self._keyed, self._unsure = self._keys.any(), False

@@ -1,28 +1,42 @@
 """The ASGI application: one callable that routes, answers, and lets no error out.
 
-Invariant: every request gets exactly one proper answer, and no answer contains an exception's text.
+Invariant: every request gets exactly one proper answer, and no answer contains an exception's text. One application
+answers a request from its first byte to its last.
 """
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping
+from typing import Any
 
-from dragoman.bindings import http
+from msgspec import Struct
+
+from dragoman.bindings.a2a import A2a
 from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import READS, Cors
 from dragoman.bindings.files import FileDoor
-from dragoman.bindings.health import Health
 from dragoman.bindings.home import Home
-from dragoman.bindings.http import Answer, Gone, Pieces, Receive, Request, Scope, Send, Streaming
-from dragoman.bindings.jsonrpc import JsonRpc
+from dragoman.bindings.http import (
+    EventsResponse,
+    Gone,
+    HttpRequest,
+    HttpResponse,
+    Receive,
+    Scope,
+    Send,
+    StreamingResponse,
+    send_events,
+    send_response,
+    stream_response,
+)
+from dragoman.bindings.limits import SMALL_BYTES
 from dragoman.bindings.mcp import Mcp
-from dragoman.bindings.metrics import Exposition
+from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.openai import OpenAi
-from dragoman.bindings.rest import Rest
-from dragoman.bindings.routes import Routes
-from dragoman.bindings.stream import Streams
-from dragoman.bindings.unread import SMALL_BYTES
+from dragoman.bindings.request import Request
+from dragoman.bindings.routes import NOWHERE, EndpointName, Routes
+from dragoman.bindings.streams import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.resolve import MOUNTS
@@ -32,8 +46,20 @@ from dragoman.model.ids import new_id
 
 log = logging.getLogger(__name__)
 
-ASKED = frozenset({"rpc", "rest", "chat", "models", "mcp", "workers", "metrics"})
-"""Endpoints that authenticate their callers. All others are public."""
+Answer = HttpResponse | StreamingResponse | EventsResponse
+
+
+class Endpoint(Struct, frozen=True):
+    """What answers the requests of some routes, and what encodes their errors.
+
+    `asks`: callers are authenticated, and must be allowed to use the agent in the path. `admit` checks what else this
+    endpoint asks of them. Both raise A2AError.
+    """
+
+    answer: Callable[[HttpRequest], Awaitable[Answer]]
+    refuse: Callable[[HttpRequest, A2AError], HttpResponse]
+    asks: bool = True
+    admit: Callable[[Request], None] | None = None
 
 
 class App:
@@ -55,78 +81,120 @@ class App:
         mounts: Collection[Mount] = MOUNTS,
         openai: OpenAi | None = None,
         mcp: Mcp | None = None,
-        metrics: Exposition | None = None,
+        metrics: Metrics | None = None,
         workers: Workers | None = None,
         streams: Streams | None = None,
         files: FileDoor | None = None,
     ) -> None:
-        self._profiles = reception.profiles
+        self._agents = frozenset(reception.profiles)
         self._callers = reception.callers
         self._unread = reception.limits.unread
-        self._routes = Routes(self._profiles, default, mounts)
-        self._rpc = JsonRpc(handler, reception, cards)
-        self._rest = Rest(handler, reception, cards)
-        self._cards = cards
-        self._health = health
+        self._routes = Routes(self._agents, default, mounts)
         self._home = home
         self._cors = cors
-        self._openai = openai
-        self._mcp = mcp
-        self._metrics = metrics
         self._workers = workers
-        self._files = files
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.streams = Streams() if streams is None else streams
+        self._streams = Streams() if streams is None else streams
+        a2a = A2a(handler, reception, cards, self._streams)
+        self._endpoints = _endpoints(a2a, reception, cards, health, openai, mcp, metrics, workers, files)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI 3.0."""
+        """ASGI 3.0. This is the one place that catches errors: A2AErrors are answered, all others are only logged."""
         if scope["type"] != "http":
             await _refuse_scope(scope, receive, send)
             return
-        loop = self._loop
-        if loop is None:
-            loop = self._loop = asyncio.get_running_loop()
-        request = Request(scope, receive, loop, self._unread)
+        client = scope.get("client")
+        request = HttpRequest(
+            method=scope["method"],
+            path=scope["path"],
+            headers=dict(scope["headers"]),
+            header_list=scope["headers"],
+            peer=client[0] if client else "",
+            query=scope["query_string"],
+            scheme=scope.get("scheme", "http"),
+            server=scope.get("server") or ("127.0.0.1", 80),
+            unread=self._unread,
+            receive=receive,
+        )
+        if self._cors is not None and b"origin" in request.headers:
+            send = self._cors.sending(request, send)
+        answer: Answer
+        found: Endpoint | HttpResponse | None = None
         try:
-            if self._cors is not None and b"origin" in request.headers:
-                send = self._cors.sending(request, send)
-            answer = await self._answer(request)
-            streams, unread, caller, held = self.streams, self._unread, request.principal.id, request.held
-            del self, request  # a stream may stay open for hours, while a reload replaces this application
-            if isinstance(answer, Answer):
+            try:
+                found = self._find(request, scope.get("raw_path") or scope["path"].encode())
+                if isinstance(found, HttpResponse):
+                    answer = found
+                else:
+                    if found.asks:
+                        request.principal = self._callers.known(request) or await self._callers.identify(request)
+                        if request.route.agent and request.route.mount != "/":  # at the root, the tenant names it
+                            self._callers.admit(request, request.route.agent)
+                        if found.admit is not None:
+                            found.admit(request)
+                    answer = await found.answer(request)
+                    if isinstance(answer, HttpResponse) and len(answer.body) > SMALL_BYTES:
+                        self._hold(request, answer)
+            except A2AError as error:
+                answer = self._refuse(request, error)
+            except (Gone, asyncio.CancelledError):
+                raise
+            except Exception:
+                reference = new_id()
+                log.exception("%s %s failed: reference %s", request.method, request.path, reference)
+                answer = self._refuse(request, InternalError(reference))
+            finally:
+                if request.reserved:
+                    request.release()
+            streams, unread, caller, held = self._streams, self._unread, request.principal.id, request.held
+            del self, request, found  # a stream may stay open for hours, while a reload replaces this application
+            if isinstance(answer, HttpResponse):
                 try:
-                    await http.respond(answer, receive, send)
+                    await send_response(answer, receive, send)
                 finally:
                     if held:
                         unread.release(caller, held)
-            elif isinstance(answer, Pieces):
-                await http.respond_in_pieces(answer, receive, send)
+            elif isinstance(answer, StreamingResponse):
+                await stream_response(answer, receive, send)
             else:
-                await streams.respond(answer, receive, send)
+                await send_events(answer, streams, receive, send)
         except Gone:
             return
 
-    async def _answer(self, request: Request) -> Answer | Pieces | Streaming:
-        """The one place that catches errors: A2AErrors are sent to the caller, all others are only logged."""
-        try:
-            answer = await self._dispatch(request)
-            if isinstance(answer, Answer) and len(answer.body) > SMALL_BYTES:
-                request.release()
-                self._take(request, answer)
-            return answer
-        except A2AError as error:
-            return self._refuse(request, error)
-        except (Gone, asyncio.CancelledError):
-            raise
-        except Exception:
-            reference = new_id()
-            log.exception("%s %s failed: reference %s", request.method, request.scope["path"], reference)
-            return self._refuse(request, InternalError(reference))
-        finally:
-            request.release()
+    def _find(self, request: HttpRequest, path: bytes) -> Endpoint | HttpResponse:
+        """Find the endpoint of a request and set its route, or answer what needs none. Raises A2AError."""
+        if self._cors is not None and (preflight := self._cors.preflight(request)) is not None:
+            return preflight
+        method = request.method
+        if method != "POST" and (page := self._home.page(request)) is not None:
+            return page
+        route = request.route = self._routes.find(path)
+        if route.others:
+            route = request.route = route.others.get(method, route)
+        if route.agent and route.agent not in self._agents:
+            if route.endpoint == "workers" and self._workers is not None and self._workers.serves(route.agent):
+                pass  # the agent is no longer served, but its workers may finish their tasks
+            elif route.endpoint != "rpc":
+                raise AgentNotFound(route.agent)
+            if method not in route.methods and route.kind.catches_all:
+                request.route = NOWHERE
+                raise NotFound(self._routes.not_here)  # at a tenant mount, any path looks like an agent's
+            # JSON-RPC raises AgentNotFound itself, so that the error carries the caller's id
+        if method not in route.methods:
+            allowed = [*route.methods, *route.others, "OPTIONS"]
+            if method != "OPTIONS":
+                raise MethodNotAllowed(
+                    allowed, f"POST JSON-RPC; {self._routes.where}" if route.endpoint == "rpc" else ""
+                )
+            return HttpResponse(204, [(b"allow", ", ".join(allowed).encode())], b"")
+        headers = request.headers
+        # MCP 2025-11-25, Transports, Security Warning: check Origin on every request to its endpoint.
+        if (b"origin" in headers or b"sec-fetch-site" in headers) and (method not in READS or route.endpoint == "mcp"):
+            self._callers.admit_page(request)
+        return self._endpoints[route.endpoint]
 
-    def _take(self, request: Request, answer: Answer) -> None:
+    def _hold(self, request: HttpRequest, answer: HttpResponse) -> None:
         """Reserve room for a large answer until its reader has it. Raises TooManyRequests or Unavailable."""
+        request.release()
         size = len(answer.body)
         try:
             self._unread.take(request.principal.id, size)
@@ -137,86 +205,66 @@ class App:
                 answer.refused()
             raise
 
-    async def _dispatch(self, request: Request) -> Answer | Pieces | Streaming:
-        if self._cors is not None and (preflight := self._cors.preflight(request)) is not None:
-            return preflight
-        if request.method != "POST" and (page := self._home.page(request)) is not None:
-            return page
-        scope = request.scope
-        route = request.route = self._routes.find(scope.get("raw_path") or scope["path"].encode())
-        if route.others:
-            route = request.route = route.others.get(request.method, route)
-        if route.agent and route.agent not in self._profiles:
-            if route.endpoint == "workers" and self._workers is not None and self._workers.serves(route.agent):
-                pass  # the agent is no longer served, but its workers may finish their tasks
-            elif route.endpoint != "rpc":
-                raise AgentNotFound(route.agent)
-            if request.method not in route.methods and route.kind.catches_all:
-                request.route = http.NOWHERE
-                raise NotFound(self._routes.not_here)  # at a tenant mount, any path looks like an agent's
-            # JSON-RPC raises AgentNotFound itself, so that the error carries the caller's id
-        if request.method not in route.methods:
-            allowed = [*route.methods, *route.others, "OPTIONS"]
-            if request.method != "OPTIONS":
-                raise MethodNotAllowed(
-                    allowed, f"POST JSON-RPC; {self._routes.where}" if route.endpoint == "rpc" else ""
-                )
-            return Answer(204, [(b"allow", ", ".join(allowed).encode())], b"")
-        headers = request.headers
-        # MCP 2025-11-25, Transports, Security Warning: check Origin on every request to its endpoint.
-        if (b"origin" in headers or b"sec-fetch-site" in headers) and (
-            request.method not in READS or route.endpoint == "mcp"
-        ):
-            self._callers.admit_page(request)
-        if route.endpoint in ASKED:
-            request.principal = self._callers.known(request) or await self._callers.identify(request)
-            if route.agent and route.mount != "/":  # at the root, the tenant may name another
-                self._callers.admit(request, route.agent)
-        match route.endpoint:
-            case "rpc":
-                return await self._rpc.answer(request)
-            case "rest":
-                return await self._rest.answer(request)
-            case "card":
-                return await self._cards.card(request)
-            case "jwks":
-                return await self._cards.jwks()
-            case "agents":
-                return self._cards.directory(request)
-            case "health":
-                return self._health.alive()
-            case "ready":
-                return await self._health.ready()
-            case "chat" if self._openai is not None:
-                return await self._openai.answer(request)
-            case "models" if self._openai is not None:
-                return self._openai.models(request)
-            case "mcp" if self._mcp is not None:
-                return await self._mcp.answer(request)
-            case "metrics" if self._metrics is not None:
-                self._callers.admit_operator(request)
-                return await self._metrics.answer(request, self.streams.open)
-            case "workers" if self._workers is not None:
-                self._callers.admit_worker(request, route.agent)
-                return await self._workers.answer(request)
-            case "files" if self._files is not None:
-                return await self._files.answer(request)
-            case "workers":
-                raise NotFound(f'{request.route.agent} is not served by workers: declare it with run = "worker"')
-            case "chat" | "files" | "models" | "mcp" | "metrics":
-                raise NotFound("no such path here: this server was started without it")
+    def _refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
+        return self._endpoints[request.route.endpoint].refuse(request, error)
 
-    def _refuse(self, request: Request, error: A2AError) -> Answer:
-        binding: JsonRpc | Rest | OpenAi | Mcp | Workers = self._rest
-        if request.route.endpoint == "rpc":
-            binding = self._rpc
-        elif request.route.endpoint in ("chat", "models") and self._openai is not None:
-            binding = self._openai
-        elif request.route.endpoint == "mcp" and self._mcp is not None:
-            binding = self._mcp
-        elif request.route.endpoint == "workers" and self._workers is not None:
-            binding = self._workers
-        return binding.refuse(request, error)
+
+def _endpoints(
+    a2a: A2a,
+    reception: Reception,
+    cards: Cards,
+    health: Health,
+    openai: OpenAi | None,
+    mcp: Mcp | None,
+    metrics: Metrics | None,
+    workers: Workers | None,
+    files: FileDoor | None,
+) -> Mapping[EndpointName, Endpoint]:
+    """All endpoints by the name in their routes."""
+    callers, refuse = reception.callers, a2a.refuse_rest
+
+    def public(answer: Callable[[HttpRequest], Awaitable[Answer]]) -> Endpoint:
+        return Endpoint(answer, refuse, asks=False)
+
+    absent = Endpoint(_answer_absent, refuse)
+    return {
+        "rpc": Endpoint(a2a.answer, a2a.refuse_rpc),
+        "rest": Endpoint(a2a.answer, refuse),
+        "card": public(cards.answer_card),
+        "jwks": public(lambda request: cards.keys()),
+        "agents": public(cards.answer_list),
+        "health": public(lambda request: health.alive()),
+        "ready": public(lambda request: health.ready()),
+        "files": public(_answer_absent if files is None else files.answer),
+        "chat": absent if openai is None else Endpoint(openai.answer, openai.refuse),
+        "models": absent if openai is None else Endpoint(openai.answer_models, openai.refuse),
+        "mcp": absent if mcp is None else Endpoint(mcp.answer, mcp.refuse),
+        "metrics": absent if metrics is None else Endpoint(metrics.answer, refuse, admit=callers.admit_operator),
+        "workers": Endpoint(_answer_no_workers, refuse)
+        if workers is None
+        else Endpoint(workers.answer, workers.refuse, admit=callers.admit_worker),
+    }
+
+
+async def _answer_absent(request: HttpRequest) -> HttpResponse:
+    raise NotFound("no such path here: this server was started without it")
+
+
+async def _answer_no_workers(request: HttpRequest) -> HttpResponse:
+    raise NotFound(f'{request.route.agent} is not served by workers: declare it with run = "worker"')
+
+
+class CurrentApp:
+    """An ASGI application that forwards to `app`, which may be replaced at any time for later requests."""
+
+    __slots__ = ("app",)
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Coroutine[Any, Any, None]:
+        """ASGI 3.0."""
+        return self.app(scope, receive, send)
 
 
 async def _refuse_scope(scope: Scope, receive: Receive, send: Send) -> None:

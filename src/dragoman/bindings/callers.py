@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.cors import Origins
-from dragoman.bindings.http import Request
+from dragoman.bindings.request import Request
 from dragoman.model.errors import A2AError, Forbidden, Unauthorized
 from dragoman.model.principal import ANONYMOUS, Principal, Role
 
@@ -22,7 +22,7 @@ HOST_BYTES_MAX = 300
 SAY = "say who you are: send a key as x-api-key, or as a bearer token"
 
 
-class Hosts:
+class OwnHosts:
     """The values of `Host` that a server without authentication accepts: names of this machine only.
 
     Without this check, a page open in a browser on this machine could reach the server: its own domain could resolve
@@ -31,16 +31,13 @@ class Hosts:
 
     def __init__(self, own: Collection[str]) -> None:
         self._own = frozenset(host.lower() for host in own)
-        self._seen: set[bytes] = set()
+        self.accepted: set[bytes] = set()
+        """Values that were checked before and accepted."""
 
     @classmethod
-    def of(cls, host: str, public_url: str | None) -> "Hosts":
+    def of(cls, host: str, public_url: str | None) -> "OwnHosts":
         """The accepted values for a server that listens on `host`."""
         return cls([host, *([urlsplit(public_url).hostname or ""] if public_url else [])])
-
-    def known(self, host: bytes) -> bool:
-        """Whether this value was checked before and accepted."""
-        return host in self._seen
 
     def check(self, host: bytes) -> None:
         """Raises Forbidden for a name that is not this server's."""
@@ -50,10 +47,10 @@ class Hosts:
                 f"Host {name[:100]!r} is not a name of this server, which asks nobody for a key: use localhost or its "
                 "address, set public_url to the URL under which it is reached, or make a key (dragoman keys create)"
             )
-        if len(self._seen) >= HOSTS_REMEMBERED:
-            self._seen.clear()
+        if len(self.accepted) >= HOSTS_REMEMBERED:
+            self.accepted.clear()
         if len(host) <= HOST_BYTES_MAX:
-            self._seen.add(host)
+            self.accepted.add(host)
 
 
 def _without_port(host: str) -> str:
@@ -80,7 +77,7 @@ class Callers:
     def __init__(
         self,
         authenticator: Authenticator,
-        hosts: Hosts | None = None,
+        hosts: OwnHosts | None = None,
         refused: Callable[[Request, A2AError, str], None] = lambda request, error, agent: None,
         agents: Collection[str] = (),
         origins: Origins | None = None,
@@ -97,19 +94,17 @@ class Callers:
 
     def known(self, request: Request) -> Principal | None:
         """The caller, if it can be identified without waiting; None: `identify` has to decide."""
-        client = request.scope.get("client")
-        principal = self._authenticator.known(request.headers, client[0] if client else None)
-        if principal is ANONYMOUS and not (self._hosts is None or self._hosts.known(request.headers.get(b"host", b""))):
-            return None
+        principal = self._authenticator.known(request.headers, request.peer or None)
+        if principal is ANONYMOUS and self._hosts is not None:
+            return principal if request.headers.get(b"host", b"") in self._hosts.accepted else None
         return principal
 
     async def identify(self, request: Request) -> Principal:
         """The caller. Raises Unauthorized, or Forbidden for a Host that is not ours."""
-        client = request.scope.get("client")
         try:
             if self._hosts is not None and not self._authenticator.required:
                 self._hosts.check(request.headers.get(b"host", b""))
-            return await self._authenticator.identify(request.headers, client[0] if client else None)
+            return await self._authenticator.identify(request.headers, request.peer or None)
         except (Unauthorized, Forbidden) as error:
             self._refused(request, error, request.route.agent)
             raise
@@ -123,7 +118,7 @@ class Callers:
         principal = request.principal
         error: A2AError
         if principal is ANONYMOUS:
-            if not self._authenticator.required_for(agent):
+            if agent not in self._authenticator.keyed_agents:  # all others are open to who was let in without a name
                 return
             error = Unauthorized(SAY, missing=True)
         elif principal.reaches(agent):
@@ -136,7 +131,7 @@ class Callers:
     def admits(self, request: Request, agent: str) -> bool:
         """Whether the caller may use the agent. A refusal is not reported."""
         principal = request.principal
-        return not self._authenticator.required_for(agent) if principal is ANONYMOUS else principal.reaches(agent)
+        return agent not in self._authenticator.keyed_agents if principal is ANONYMOUS else principal.reaches(agent)
 
     def admit_page(self, request: Request) -> None:
         """Raises Forbidden if the request comes from a web page that may not call."""
@@ -153,8 +148,9 @@ class Callers:
             self._refused(request, error, "")
             raise error
 
-    def admit_worker(self, request: Request, agent: str) -> None:
-        """Raises Forbidden unless the caller may do the agent's tasks."""
+    def admit_worker(self, request: Request) -> None:
+        """Raises Forbidden unless the caller may do the tasks of the agent in the path."""
+        agent = request.route.agent
         if not request.principal.works_for(agent):
             error = Forbidden(f"this key or token may not work for {agent}: use one with the role agent or admin")
             self._refused(request, error, agent)

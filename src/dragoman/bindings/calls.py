@@ -1,42 +1,52 @@
-"""The parts of a call besides its operation: the agent, the extensions, the trace. Shared by all bindings.
+"""From a request to a call, and from its result to bytes: the steps that all bindings share.
 
-Invariant: a tenant is an agent id in every binding; below an agent's own mount it is empty or that agent (DESIGN §4).
+Invariant: a tenant is an agent id in every binding; below an agent's own mount it is empty or that agent. A large
+result has room in `Unread` before it is encoded, so that results that nobody reads do not pile up.
 """
 
-import re
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 from msgspec import Struct
 
 from dragoman.bindings.callers import Callers
-from dragoman.bindings.http import Header, Request
-from dragoman.bindings.limits import Limits
-from dragoman.bindings.offload import LARGE_BYTES
-from dragoman.bindings.stream import seen
+from dragoman.bindings.limits import LARGE_BYTES, Limits
+from dragoman.bindings.request import Parameters, Request
 from dragoman.dialects import cards
-from dragoman.dialects.api import Dialect
 from dragoman.dialects.json_bounds import check_sent
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.resolve import mount_of
-from dragoman.engine.handler import Handler
+from dragoman.engine.handler import Answered, Handler
 from dragoman.model.card import VERSIONS, AgentExtension, Profile
 from dragoman.model.errors import AgentNotFound, ExtensionSupportRequired, InvalidParams, VersionNotSupported
-from dragoman.model.operations import Call, Operation, SendMessage, Shown, StreamMessage, Subscribe, task_id_of
+from dragoman.model.events import seq_and_frame
+from dragoman.model.message import Artifact, Message
+from dragoman.model.operations import (
+    Call,
+    Manners,
+    Operation,
+    Result,
+    SendMessage,
+    Shown,
+    StreamMessage,
+    Subscribe,
+    TaskPage,
+    task_id_of,
+)
 from dragoman.model.principal import Principal
+from dragoman.model.task import Record
 
-Op = TypeVar("Op", bound=Operation)
+T = TypeVar("T")
 
-EXTENSION_HEADERS = (b"a2a-extensions", b"x-a2a-extensions")
-"""The header's name in 1.0 (§3.2.6), and its name in 0.3."""
-
-SHOWN = ("authorization", "x-api-key")
+CREDENTIALS = ("authorization", "x-api-key")
 """Headers that are forwarded to upstreams configured to receive them."""
 
-WHOLE = ("/", "/a2a")
+WITHOUT_AGENT = ("/", "/a2a")
 """Mounts whose path names no agent: messages there go to the server as a whole."""
 
-TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]{1,100})?", re.ASCII)
+HEAVY_BYTES = 512 * 1024
+"""Results with at least this many bytes of texts and files are encoded on the thread: it takes 0.5 ms or more."""
 
 
 class Reception(Struct, frozen=True):
@@ -54,61 +64,57 @@ class Reception(Struct, frozen=True):
     base: Callable[[Request], str] | None = None
     extensions: Mapping[Mount, tuple[AgentExtension, ...]] = {}
 
-    def listed(self, mount: str, agent: str) -> tuple[AgentExtension, ...]:
-        """The extensions on the card of that agent at that mount."""
-        return cards.extensions(self.profiles[agent], self.extensions.get(mount_of(mount), ()))
+
+# -- the call --------------------------------------------------------------------------------------------------------
 
 
-def version(request: Request) -> str | None:
-    """The `A2A-Version` the caller names, in the header or the query (A2A 1.0 §3.6.1); None if it names none."""
-    named = request.text(b"a2a-version")
-    if named is None and request.scope["query_string"]:
-        return request.query().get("A2A-Version")
-    return named
-
-
-async def call_of(
-    request: Request, operation: Operation, dialect: Dialect, reception: Reception, handler: Handler
+async def make_call(
+    reception: Reception,
+    handler: Handler,
+    request: Request,
+    parameters: Parameters,
+    operation: Operation,
+    *,
+    dialect: str,
+    manners: Manners,
+    folds: bool = False,
 ) -> Call:
-    """Make a call of the operation.
+    """Make a call of the operation, in a dialect with these manners; `folds` as in `Call`.
 
     Raises Unauthorized or Forbidden for an agent that the caller may not use, AgentNotFound or InvalidParams for a
     tenant that is not this mount's, VersionNotSupported for an agent that is not served in the call's version,
     ExtensionSupportRequired if the agent requires an extension that the caller has not declared (A2A 1.0 §3.3.4),
-    InvalidParams for parts that are too many or too long (`checked` has checked those of a large body), or for a
-    malformed `Last-Event-ID`.
+    InvalidParams for parts that are too many or too long, or for a malformed id of the last event seen.
     """
-    profiles, limits = reception.profiles, reception.limits
-    agent = await _resolve_agent(request, operation, profiles, handler)
+    agent = await _find_agent(reception, handler, request, operation)
     reception.callers.admit(request, agent)
-    if dialect.name in VERSIONS and dialect.name not in profiles[agent].versions:
-        raise VersionNotSupported(dialect.name, profiles[agent].versions)
-    if request.size < LARGE_BYTES and isinstance(operation, SendMessage):
-        check_sent(operation, limits.max_parts, limits.max_text)
-    declared: tuple[str, ...] = ()
-    for name in EXTENSION_HEADERS:
-        declared += request.values(name)
-    after = request.text(b"last-event-id") or None
+    profile = reception.profiles[agent]
+    if dialect in VERSIONS and dialect not in profile.versions:
+        raise VersionNotSupported(dialect, profile.versions)
+    if isinstance(operation, SendMessage) and request.size < LARGE_BYTES:  # `decode_body` checks large bodies
+        check_sent(operation, reception.limits.max_parts, reception.limits.max_text)
+    after = parameters.after
     if isinstance(operation, SendMessage | Subscribe):
-        for extension in profiles[agent].extensions:  # a mount's extensions are never required
-            if extension.required and extension.uri not in declared:
+        for extension in profile.extensions:  # a mount's extensions are never required
+            if extension.required and extension.uri not in parameters.extensions:
                 raise ExtensionSupportRequired(extension.uri)
     if isinstance(operation, StreamMessage | Subscribe):
-        if after is None:
-            after = _last_seen(request, operation)
-        seen(after)
+        if after is None and isinstance(operation, Subscribe):
+            after = operation.after
+        if after is not None:
+            seq_and_frame(after)
     return Call(
         operation=operation,
         principal=request.principal,
         agent=agent,
-        dialect=dialect.name,
+        dialect=dialect,
         mount=request.route.mount,
-        manners=dialect.manners,
-        folds=bool(dialect.folds),
-        extensions=declared,
-        idempotency_key=request.text(b"idempotency-key") or None,
+        manners=manners,
+        folds=folds,
+        extensions=parameters.extensions,
+        idempotency_key=parameters.idempotency_key,
         after=after,
-        traceparent=_traceparent(request),
+        traceparent=parameters.traceparent,
         peer=request.peer,
         shown=_credentials(request) if reception.forwards else None,
         base="" if reception.base is None else reception.base(request),
@@ -117,43 +123,14 @@ async def call_of(
     )
 
 
-def checked(decoding: Callable[[], Op], limits: Limits) -> Op:
-    """Run `decoding`, and check its result against the limits.
-
-    Used for bodies of `LARGE_BYTES` and more, which `call_of` does not check. Raises InvalidParams for parts that are
-    too many or too long.
-    """
-    operation = decoding()
-    if isinstance(operation, SendMessage):
-        check_sent(operation, limits.max_parts, limits.max_text)
-    return operation
-
-
 def _credentials(request: Request) -> Shown | None:
     """The caller's credentials, as request headers."""
-    shown = {name: value for name in SHOWN if (value := request.text(name.encode()))}
+    shown = {name: value for name in CREDENTIALS if (value := request.text(name.encode()))}
     return Shown(shown) if shown else None
 
 
-def _last_seen(request: Request, operation: StreamMessage | Subscribe) -> str | None:
-    """The last event seen, from the query or the params, for clients that cannot set a header."""
-    if request.scope["query_string"]:
-        query = request.query()
-        if (named := query.get("since", query.get("fromSeq"))) is not None:
-            return named
-    return operation.after if isinstance(operation, Subscribe) else None
-
-
-def _traceparent(request: Request) -> str | None:
-    """The trace that the caller continues (W3C Trace Context §3.2); a malformed header is ignored (§4.3)."""
-    sent = request.text(b"traceparent")
-    return sent if sent is not None and TRACEPARENT.fullmatch(sent) else None
-
-
-async def _resolve_agent(
-    request: Request, operation: Operation, profiles: Mapping[str, Profile], handler: Handler
-) -> str:
-    route, tenant = request.route, operation.tenant
+async def _find_agent(reception: Reception, handler: Handler, request: Request, operation: Operation) -> str:
+    route, tenant, profiles = request.route, operation.tenant, reception.profiles
     if tenant == route.agent:
         return route.agent
     if tenant:
@@ -162,28 +139,30 @@ async def _resolve_agent(
         if tenant not in profiles:
             raise AgentNotFound(tenant)
         return tenant
-    if route.mount not in WHOLE or len(profiles) == 1:
+    if route.mount not in WITHOUT_AGENT:
         return route.agent
-    if task_id := task_id_of(operation):
-        return await whose(request, task_id, handler)
-    if isinstance(operation, SendMessage) and operation.skill is not None:
-        return _resolve_skill(operation.skill, route.agent, request.principal, profiles)
+    if isinstance(operation, SendMessage) and not operation.message.task_id:
+        if operation.skill is None or len(profiles) == 1:
+            return route.agent
+        return _find_agent_with(operation.skill, route.agent, request.principal, profiles)
+    if len(profiles) > 1 and (task_id := task_id_of(operation)):
+        return await find_owner(task_id, request, handler)
     return route.agent
 
 
-async def whose(request: Request, task_id: str, handler: Handler) -> str:
+async def find_owner(task_id: str, request: Request, handler: Handler) -> str:
     """The agent for a call about a task, if the call names no tenant.
 
     At a mount whose path names no agent, this is the agent that owns the task, if this caller made the task there. A
     message with a skill may have gone to another agent than the default one, and its caller only knows this URL.
     """
     agent, mount = None, request.route.mount
-    if mount in WHOLE:
+    if mount in WITHOUT_AGENT:
         agent = await handler.agent_of(task_id, request.principal, mount)
     return agent or request.route.agent
 
 
-def _resolve_skill(skill: str, default: str, principal: Principal, profiles: Mapping[str, Profile]) -> str:
+def _find_agent_with(skill: str, default: str, principal: Principal, profiles: Mapping[str, Profile]) -> str:
     """The agent for a message with a skill, sent to the server as a whole: the default, unless only another has it.
 
     Raises InvalidParams if the default agent lacks the skill and several others have it.
@@ -201,13 +180,77 @@ def _resolve_skill(skill: str, default: str, principal: Principal, profiles: Map
     return able[0] if able else default
 
 
-def activated(request: Request, call: Call, dialect: Dialect, reception: Reception) -> list[Header]:
-    """The header with the active extensions: the requested ones that the card lists (A2A 1.0 §3.2.6).
+def active_extensions(reception: Reception, call: Call) -> str:
+    """The requested extensions that are active: those on the card of the call's agent at its mount (A2A 1.0 §3.2.6).
 
-    The card is the one of the call's agent at the request's mount. The dialect determines the header's name.
+    They are URIs, separated by commas; empty if none is active.
     """
-    if not call.extensions:
-        return []
-    listed = (each.uri for each in reception.listed(request.route.mount, call.agent))
-    active = ", ".join(uri for uri in listed if uri in call.extensions)
-    return [(dialect.extensions_header, active.encode())] if active else []
+    own = reception.extensions.get(mount_of(call.mount), ())
+    listed = cards.extensions(reception.profiles[call.agent], own)
+    return ", ".join(each.uri for each in listed if each.uri in call.extensions)
+
+
+# -- large bodies and results ----------------------------------------------------------------------------------------
+
+
+async def decode_body(request: Request, limits: Limits, decode: Callable[[], T]) -> T:
+    """Run `decode` on the request's body, and check the parts of a message that it returns.
+
+    A large body is decoded on the thread and counts as arriving until that is done. Raises Unavailable if too many
+    bodies are arriving, InvalidParams for parts that are too many or too long, and whatever `decode` raises.
+    """
+    if request.size < LARGE_BYTES:
+        return decode()
+    limits.arriving.take(request.size)
+    try:
+        return await limits.offload.run(partial(_decode_and_check, decode, limits))
+    finally:
+        limits.arriving.release(request.size)
+
+
+def _decode_and_check(decode: Callable[[], T], limits: Limits) -> T:
+    decoded = decode()
+    if isinstance(decoded, SendMessage):
+        check_sent(decoded, limits.max_parts, limits.max_text)
+    return decoded
+
+
+async def encode_result(
+    request: Request,
+    limits: Limits,
+    result: Answered | Result,
+    encode: Callable[[], bytes],
+    around: tuple[bytes, bytes] = (b"", b""),
+) -> bytes:
+    """Return `encode()` in its envelope; a large result is encoded on the thread.
+
+    Raises TooManyRequests or Unavailable if there is no room for it.
+    """
+    weight = weigh(result)
+    before, after = around
+    if weight < HEAVY_BYTES:
+        return b"".join((before, encode(), after))
+    if not request.reserved and not isinstance(result, TaskPage):  # a page has its room: see `Unread.listing`
+        request.reserve(weight)
+    return await limits.offload.run(lambda: b"".join((before, encode(), after)))
+
+
+def weigh(result: Answered | Result) -> int:
+    """Estimate the bytes of texts and files in a result; data parts are not counted."""
+    records: tuple[Record, ...] = ()
+    if isinstance(result, Record):
+        records = (result,)
+    elif isinstance(result, TaskPage):
+        records = result.records
+    weight = 0
+    for record in records:
+        holders: list[Artifact | Message] = [*record.artifacts, *record.history]
+        if record.status.message is not None:
+            holders.append(record.status.message)
+        for holder in holders:
+            for part in holder.parts:
+                if part.text is not None:
+                    weight += len(part.text)
+                elif part.raw is not None:
+                    weight += len(part.raw) * 4 // 3  # base64
+    return weight

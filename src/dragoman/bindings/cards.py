@@ -1,10 +1,11 @@
-"""Cards at their well-known paths (A2A 1.0 §8.2), and the list of agents.
+"""Cards at their well-known paths (A2A 1.0 §8.2), and the list of agents, which can be searched.
 
 Invariant: a card keeps the same bytes, and so the same ETag, as long as the agent, the base URL, the `A2A-Version` and
-the authentication schemes are the same. It names only endpoints of the mount at which it is served.
+the authentication schemes are the same. It names only endpoints of the mount at which it is served. The list shows
+and searches only what the public cards show.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
@@ -14,15 +15,13 @@ from msgspec.structs import replace
 
 from dragoman.auth.authenticator import Authenticator
 from dragoman.auth.signatures import Signer, SigningRoom
-from dragoman.bindings.calls import version
-from dragoman.bindings.catalogue import entry, matching, search_of
-from dragoman.bindings.http import JSON, Answer, Header, Request
-from dragoman.bindings.reached import reached
+from dragoman.bindings.http import JSON, HttpRequest, HttpResponse
+from dragoman.bindings.request import Header, read_parameters
 from dragoman.dialects import cards
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.resolve import mount_of
-from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, Profile
-from dragoman.model.errors import AgentNotFound, NotFound
+from dragoman.model.card import VERSIONS, AgentCard, AgentExtension, AgentInterface, AgentSkill, Profile
+from dragoman.model.errors import AgentNotFound, InvalidParams, NotFound
 
 JWKS_PATH = "/.well-known/jwks.json"
 """Path of the server's public keys."""
@@ -33,8 +32,15 @@ VARY = (b"vary", b"A2A-Version")
 KEPT = 256
 """How many documents are kept encoded. A flood of new Host headers only makes them be encoded again."""
 
+LIST_LIMIT = 100
+"""How many agents a page of the list has by default."""
 
-class Document(Struct, frozen=True):
+LIST_LIMIT_MAX = 1000
+WORDS_MAX = 32
+"""How many words a search may have; nobody types more than that."""
+
+
+class CardDocument(Struct, frozen=True):
     """A body with its headers: `headers` for a 200, `unchanged` for a 304.
 
     `asks` are the authentication schemes, and `of` the profile, from which it was made.
@@ -88,20 +94,22 @@ class Cards:
         self._extensions = extensions or {}
         self._public_url = public_url
         self._max_age_s = max_age_s
-        self._documents: dict[tuple[str, str, str], Document] = {}
+        self._documents: dict[tuple[str, str, str], CardDocument] = {}
 
-    async def card(self, request: Request) -> Answer:
+    async def answer_card(self, request: HttpRequest) -> HttpResponse:
         """The card of the mount, in the form for the caller's `A2A-Version`."""
-        base, mount, agent = reached(request, self._public_url), request.route.mount, request.route.agent
+        base, mount, agent = request.base_url(self._public_url), request.route.mount, request.route.agent
         if mount == "/":
             mount = self._root.replace("{id}", agent)
-            if self._tenants and (named := request.query().get("id")) is not None:  # as BeeOS's first clients ask
+            if (
+                self._tenants and (named := request.query_fields().get("id")) is not None
+            ):  # as BeeOS's first clients ask
                 mount, agent = f"/{named}", named
                 if agent not in self._profiles:
                     raise AgentNotFound(agent)
         signer = None if self._signing is None else await self._signing.signer()
         # Nothing awaits from here on, so that concurrent first requests all get the same signatures.
-        place = (mount, base, cards.form_of(version(request)))
+        place = (mount, base, cards.form_of(read_parameters(request).version))
         document = self._documents.get(place)
         asks, profile = tuple(self._authenticator.schemes(agent)), self._profiles[agent]
         if document is None or document.asks != asks or document.of is not profile:  # a first key or a new card
@@ -110,9 +118,9 @@ class Cards:
             self._keep(place, document)
         return _answer(request, document)
 
-    async def extended(self, request: Request, profile: Profile) -> AgentCard:
+    async def extended(self, request: HttpRequest, profile: Profile) -> AgentCard:
         """The card for authenticated callers (A2A 1.0 §3.1.11), for the mount of the request."""
-        base, mount = reached(request, self._public_url), request.route.mount
+        base, mount = request.base_url(self._public_url), request.route.mount
         if profile.id != request.route.agent:  # the tenant names another agent than the one at the root
             mount = f"/agents/{profile.id}"
         offer = self._offer(mount, profile.id)
@@ -122,13 +130,13 @@ class Cards:
         signer = await self._signing.signer()
         return replace(card, signatures=_signatures(signer, cards.signed_extended_forms(card), base))
 
-    async def jwks(self) -> Answer:
+    async def keys(self) -> HttpResponse:
         """The keys that verify what this server signs (RFC 7517). Raises NotFound if it signs nothing."""
         if self._keys is None:
             raise NotFound("this server signs nothing: sign_cards and push_jwt are off")
         body = (await self._keys.signer()).jwks()
         cached = (b"cache-control", b"public, max-age=%d" % self._max_age_s)
-        return Answer(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
+        return HttpResponse(200, [JSON, (b"content-length", b"%d" % len(body)), cached], body)
 
     def _encode(self, mount: str, base: str, form: str, profile: Profile, signer: Signer | None) -> tuple[bytes, bytes]:
         """The card without signatures, and the card as served: signed for every verifier of this form."""
@@ -152,30 +160,30 @@ class Cards:
             pushes=self._pushes,
         )
 
-    def directory(self, request: Request) -> Answer:
+    async def answer_list(self, request: HttpRequest) -> HttpResponse:
         """Answer `GET /agents`: a page of the agents that match the query, with their cards' URLs.
 
         Raises InvalidParams.
         """
-        base, search = reached(request, self._public_url), search_of(request.query())
-        found = matching(self._profiles.values(), search)
-        page = [entry(base, profile) for profile in found[search.offset :][: search.limit]]
+        base, search = request.base_url(self._public_url), _read_search(request.query_fields())
+        found = _matching(self._profiles.values(), search)
+        page = [_list_entry(base, profile) for profile in found[search.offset :][: search.limit]]
         listed = {"agents": page, "total": len(found), "limit": search.limit, "offset": search.offset}
         body = msgspec.json.encode(listed)
         return _answer(request, self._document(body, body))
 
     def _document(
         self, body: bytes, served: bytes, asks: tuple[str, ...] = (), of: Profile | None = None, *, vary: bool = False
-    ) -> Document:
+    ) -> CardDocument:
         # A signed card has a weak ETag over the unsigned bytes, because each signing gives another signature.
         etag = (b'"' if served is body else b'W/"') + sha256(body).hexdigest()[:32].encode() + b'"'
         unchanged = [(b"etag", etag), (b"cache-control", b"public, max-age=%d" % self._max_age_s)]
         if vary:
             unchanged.append(VARY)
         headers = [JSON, (b"content-length", b"%d" % len(served)), *unchanged]
-        return Document(served, etag, headers, unchanged, asks, of)
+        return CardDocument(served, etag, headers, unchanged, asks, of)
 
-    def _keep(self, place: tuple[str, str, str], document: Document) -> None:
+    def _keep(self, place: tuple[str, str, str], document: CardDocument) -> None:
         if len(self._documents) >= KEPT:
             self._documents.clear()
         self._documents[place] = document
@@ -199,13 +207,85 @@ def _signatures(signer: Signer, forms: Sequence[dict[str, Any]], base: str) -> t
     return tuple(signer.sign(form, base + JWKS_PATH) for form in forms)
 
 
-def _answer(request: Request, document: Document) -> Answer:
+def _answer(request: HttpRequest, document: CardDocument) -> HttpResponse:
     known = request.headers.get(b"if-none-match")
     if known is not None and _matches(known, document.etag):
-        return Answer(304, document.unchanged, b"")
-    return Answer(200, document.headers, document.body)
+        return HttpResponse(304, document.unchanged, b"")
+    return HttpResponse(200, document.headers, document.body)
 
 
 def _matches(known: bytes, etag: bytes) -> bool:
     """Weak comparison, as If-None-Match asks for (RFC 9110 §13.1.2)."""
     return any(each.strip().removeprefix(b"W/") in (etag.removeprefix(b"W/"), b"*") for each in known.split(b","))
+
+
+# -- the list of agents -----------------------------------------------------------------------------------------------
+
+
+class _Search(Struct, frozen=True):
+    """A search: one skill must have all of `skill`, the agent and its skills all of `words`; then the page."""
+
+    skill: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    limit: int = LIST_LIMIT
+    offset: int = 0
+
+
+def _read_search(query: Mapping[str, str]) -> _Search:
+    """Parse the query of `GET /agents`. Raises InvalidParams."""
+    return _Search(
+        _words(query, "skill"),
+        _words(query, "q"),
+        _number(query, "limit", LIST_LIMIT, 1),
+        _number(query, "offset", 0, 0),
+    )
+
+
+def _matching(profiles: Iterable[Profile], search: _Search) -> list[Profile]:
+    """The agents that match the search, in their original order."""
+    return [profile for profile in profiles if _fits(profile, search)]
+
+
+def _list_entry(base: str, profile: Profile) -> dict[str, object]:
+    """An agent's entry in the catalogue."""
+    url = f"{base}/agents/{profile.id}"
+    return {
+        "id": profile.id,
+        "name": profile.name,
+        "description": profile.description,
+        "version": profile.version,
+        "url": url,
+        "cardUrl": url + cards.WELL_KNOWN[0],
+        "cardUrls": [url + path for path in cards.WELL_KNOWN],
+        "skills": [{"id": skill.id, "name": skill.name, "tags": skill.tags} for skill in profile.skills],
+    }
+
+
+def _fits(profile: Profile, search: _Search) -> bool:
+    skills = [_search_text(skill) for skill in profile.skills]
+    if search.skill and not any(all(word in said for word in search.skill) for said in skills):
+        return False
+    said = "\n".join((profile.id, profile.name, profile.description)).casefold()
+    return all(word in said or any(word in skill for skill in skills) for word in search.words)
+
+
+def _search_text(skill: AgentSkill) -> str:
+    return "\n".join((skill.id, skill.name, skill.description, *skill.tags)).casefold()
+
+
+def _words(query: Mapping[str, str], field: str) -> tuple[str, ...]:
+    words = tuple(query.get(field, "").casefold().split())
+    if len(words) > WORDS_MAX:
+        raise InvalidParams(field, f"at most {WORDS_MAX} words")
+    return words
+
+
+def _number(query: Mapping[str, str], field: str, default: int, least: int) -> int:
+    given = query.get(field)
+    if given is None:
+        return default
+    most = LIST_LIMIT_MAX if field == "limit" else 1_000_000
+    number = int(given) if given.isascii() and given.isdecimal() and len(given) < 8 else -1
+    if not least <= number <= most:
+        raise InvalidParams(field, f"must be a number from {least} to {most}")
+    return number

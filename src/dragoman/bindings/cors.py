@@ -9,7 +9,8 @@ Invariant: no answer names an origin that is not configured, and credentials are
 from collections.abc import Sequence
 from urllib.parse import urlsplit
 
-from dragoman.bindings.http import Answer, Header, Message, Request, Send
+from dragoman.bindings.http import HttpRequest, HttpResponse, Message, Send
+from dragoman.bindings.request import Header, Request
 from dragoman.model.errors import Forbidden
 
 ALLOWED_METHODS = b"GET, POST, DELETE, HEAD, OPTIONS"
@@ -50,7 +51,7 @@ class Cors:
             return [(b"access-control-allow-origin", origin), (b"vary", b"Origin")]
         return [(b"vary", b"Origin")]
 
-    def preflight(self, request: Request) -> Answer | None:
+    def preflight(self, request: HttpRequest) -> HttpResponse | None:
         """The answer to a preflight; None if the request is not one."""
         origin = request.headers.get(b"origin")
         if request.method != "OPTIONS" or origin is None or b"access-control-request-method" not in request.headers:
@@ -62,9 +63,9 @@ class Cors:
                 (b"access-control-allow-headers", ALLOWED_HEADERS),
                 (b"access-control-max-age", PREFLIGHT_MAX_AGE_S),
             ]
-        return Answer(204, headers, b"")
+        return HttpResponse(204, headers, b"")
 
-    def sending(self, request: Request, send: Send) -> Send:
+    def sending(self, request: HttpRequest, send: Send) -> Send:
         """Wrap `send` so that it adds the CORS headers to the answer."""
         headers = [*self._headers(request.headers.get(b"origin")), (b"access-control-expose-headers", EXPOSED_HEADERS)]
 

@@ -10,7 +10,8 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from urllib.parse import quote
 
-from dragoman.bindings.http import Answer, Gone, Header, Pieces, Request
+from dragoman.bindings.http import Gone, HttpRequest, HttpResponse, StreamingResponse
+from dragoman.bindings.request import Header
 from dragoman.engine.files import Claim, Links
 from dragoman.model.errors import NotFound, Unavailable
 from dragoman.store.api import StoreError
@@ -43,10 +44,10 @@ class FileDoor:
         self._links = links
         self._redirects = redirects
 
-    async def answer(self, request: Request) -> Answer | Pieces:
+    async def answer(self, request: HttpRequest) -> HttpResponse | StreamingResponse:
         """Answer GET or HEAD. Raises A2AError."""
         ids = request.route.ids
-        claim = self._links.claim(ids["task_id"], ids["digest"], request.query())
+        claim = self._links.claim(ids["task_id"], ids["digest"], request.query_fields())
         try:
             if (
                 self._redirects
@@ -54,7 +55,7 @@ class FileDoor:
                 and (url := await self._blobs.elsewhere(claim.place, REDIRECT_S)) is not None
             ):
                 headers: list[Header] = [(b"location", url.encode()), (b"cache-control", b"no-store"), *SAFE]
-                return Answer(307, [*headers, (b"content-length", b"0")], b"")
+                return HttpResponse(307, [*headers, (b"content-length", b"0")], b"")
             size = await self._blobs.size(claim.place)
         except BlobMissing as error:
             raise NotFound("the file is gone: it is kept as long as its task") from error
@@ -62,7 +63,7 @@ class FileDoor:
             raise Unavailable("the files cannot be read now: try again", 5) from error
         return self._respond(request, claim, size)
 
-    def _respond(self, request: Request, claim: Claim, size: int) -> Answer | Pieces:
+    def _respond(self, request: HttpRequest, claim: Claim, size: int) -> HttpResponse | StreamingResponse:
         etag = b'"%b"' % claim.place.digest.encode()
         headers: list[Header] = [
             (b"etag", etag),
@@ -71,13 +72,13 @@ class FileDoor:
             *SAFE,
         ]
         if _matches(request.headers.get(b"if-none-match"), etag):
-            return Answer(304, headers, b"")
+            return HttpResponse(304, headers, b"")
         start, stop, status = 0, size, 200
         if (found := _requested_range(request, etag, size)) is not None:
             start, stop = found
             if start >= stop:
                 refused: list[Header] = [(b"content-range", b"bytes */%d" % size), (b"content-length", b"0")]
-                return Answer(416, [*refused, (b"cache-control", b"no-store"), *SAFE], b"")
+                return HttpResponse(416, [*refused, (b"cache-control", b"no-store"), *SAFE], b"")
             status = 206
             headers.append((b"content-range", b"bytes %d-%d/%d" % (start, stop - 1, size)))
         headers += [
@@ -86,8 +87,8 @@ class FileDoor:
             (b"content-disposition", _disposition(claim.name)),
         ]
         if request.method == "HEAD" or not size:
-            return Answer(status, headers, b"")
-        return Pieces(status, headers, self._read(claim, start, stop))
+            return HttpResponse(status, headers, b"")
+        return StreamingResponse(status, headers, self._read(claim, start, stop))
 
     async def _read(self, claim: Claim, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """Read the bytes. If that fails midway, the answer breaks off; Content-Length tells the reader."""
@@ -100,7 +101,7 @@ class FileDoor:
                 raise Gone from error
 
 
-def _requested_range(request: Request, etag: bytes, size: int) -> tuple[int, int] | None:
+def _requested_range(request: HttpRequest, etag: bytes, size: int) -> tuple[int, int] | None:
     """The range that the reader asks for, as start and stop (RFC 9110 §14.1.2). None: the whole file.
 
     A range outside of the file has a start that is not below its stop.

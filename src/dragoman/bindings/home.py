@@ -11,8 +11,8 @@ from html import escape
 from urllib.parse import quote
 
 from dragoman import __version__
-from dragoman.bindings.http import NOT_SNIFFED, Answer, Header, Request
-from dragoman.bindings.reached import reached
+from dragoman.bindings.http import NOT_SNIFFED, HttpRequest, HttpResponse
+from dragoman.bindings.request import Header
 from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.mounts import AGENT, Mount
 from dragoman.model.card import Profile
@@ -62,12 +62,12 @@ class Home:
             NOT_SNIFFED,
         ]
 
-    def page(self, request: Request) -> Answer | None:
+    def page(self, request: HttpRequest) -> HttpResponse | None:
         """The page, if the request is for `/` and accepts HTML, as browsers do; else None."""
-        if request.scope["path"] != "/" or request.method not in ("GET", "HEAD") or not _takes_html(request):
+        if request.path != "/" or request.method not in ("GET", "HEAD") or not _takes_html(request):
             return None
-        body = self._html(reached(request, self._public_url)).encode()
-        return Answer(200, [*self._headers, (b"content-length", b"%d" % len(body))], body)
+        body = self._html(request.base_url(self._public_url)).encode()
+        return HttpResponse(200, [*self._headers, (b"content-length", b"%d" % len(body))], body)
 
     def _html(self, base: str) -> str:
         shown = list(self._profiles.values()) if self._mount.names_agents else [self._profiles[self._default]]
@@ -126,9 +126,9 @@ def _link(url: str, text: str) -> str:
     return f'<a href="{escape(url)}">{escape(text)}</a>'
 
 
-def _takes_html(request: Request) -> bool:
+def _takes_html(request: HttpRequest) -> bool:
     """Whether the caller names HTML in Accept; curl's `*/*` does not count."""
-    for item in request.values(b"accept"):
+    for item in request.items(b"accept"):
         kind, *parameters = (part.strip().lower() for part in item.split(";"))
         if kind == "text/html":
             return not any(_is_zero(parameter) for parameter in parameters)

@@ -1,60 +1,86 @@
-"""ASGI types, the request as the bindings pass it on, and the sending of answers.
+"""HTTP: the request and its body, and the sending of answers over ASGI.
 
-Invariant: an answer is sent as one start message and body messages of at most `SLICE_BYTES`, so that flow control
-works.
+Invariant: at most `max_body_bytes` and one piece of a body are held. An answer is sent as one start message and body
+messages of at most `SLICE_BYTES`, so that flow control works.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
-from urllib.parse import parse_qsl
 
 from msgspec import Struct
 
-from dragoman.bindings.routes import Route
-from dragoman.bindings.unread import SMALL_BYTES, Unread
-from dragoman.dialects.api import Dialect
-from dragoman.engine.handler import Stream
+from dragoman.bindings.limits import SLOWEST_BYTES_PER_S, SMALL_BYTES, Limits
+from dragoman.bindings.request import Header, Request
+from dragoman.bindings.streams import Batches, Streams
+from dragoman.dialects import sse
+from dragoman.dialects.api import STREAM_HEADERS, Dialect
 from dragoman.model.errors import (
     A2AError,
-    InvalidParams,
     MethodNotAllowed,
     PayloadTooLarge,
     RequestTimeout,
     TooManyRequests,
     Unauthorized,
     Unavailable,
+    UnsupportedMediaType,
 )
-from dragoman.model.principal import ANONYMOUS
 
 Scope = Mapping[str, Any]
 Message = dict[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-Header = tuple[bytes, bytes]
+Asgi = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
 
-NOWHERE = Route("rest", {})
 JSON: Header = (b"content-type", b"application/json")
 CLOSE: Header = (b"connection", b"close")
 NOT_SNIFFED: Header = (b"x-content-type-options", b"nosniff")
 
-SLICE_BYTES = 128 * 1024
+PLAIN_JSON = frozenset({b"application/json", b"application/a2a+json", b"application/json; charset=utf-8"})
+
+SLICE_BYTES = sse.PIECE_BYTES
 """Twice uvicorn's high-water mark: after a slice `send` waits until the buffer drains, and slices stay few."""
 
 LINGER_BYTES = 8 * 1024 * 1024
 LINGER_S = 2.0
 """How much is read and discarded after a refusal, and for how long, so that the caller can read the answer first."""
 
-QUERY_FIELDS = 100
-"""Most fields that a query may have; ListTasks has nine."""
+STALLED = "the body stalled"
+
+KEEPALIVE = (sse.comment("keepalive"),)
+RETRY_MS = 1000
+"""When the reader of a stream that a stopping server cut should reconnect: a restart takes about that long."""
+
+TURNS = 16
+"""Pieces sent in a row before the loop gets a turn: uvicorn's `send` to a client that left returns at once."""
 
 
 class Gone(Exception):
     """The client left before it was answered."""
 
 
-class Answer(Struct, frozen=True):
+class HttpRequest(Request, eq=False, kw_only=True):
+    """A request over HTTP. Errors are encoded with `dialect` and `id` (the JSON-RPC id as received), once known.
+
+    `held` is how many bytes of the answer are counted as unread. `done`: the operation was carried out, and only its
+    answer is refused.
+    """
+
+    path: str
+    receive: Receive
+    dialect: Dialect | None = None
+    id: bytes = b"null"
+    held: int = 0
+    done: bool = False
+
+    async def wait_until_left(self) -> None:
+        """Wait until the client leaves. The rest of the body is discarded."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass
+
+
+class HttpResponse(Struct, frozen=True):
     """A plain answer. With `lingers` the rest of the request's body is read and discarded while the answer is sent.
 
     `refused` is called if the answer cannot be sent because `Unread` has no room for it.
@@ -67,7 +93,7 @@ class Answer(Struct, frozen=True):
     refused: Callable[[], None] | None = None
 
 
-class Pieces(Struct, frozen=True):
+class StreamingResponse(Struct, frozen=True):
     """An answer whose body is read while it is sent. Its headers include the Content-Length."""
 
     status: int
@@ -75,111 +101,108 @@ class Pieces(Struct, frozen=True):
     body: AsyncGenerator[bytes, None]
 
 
-class Streaming(Struct, frozen=True):
-    """An answer that is a stream: the stream, how its items are encoded, and what the caller has already seen.
+class EventsResponse(Struct, frozen=True):
+    """An answer of Server-Sent Events: `encode` turns each batch of the stream into bytes that are ready to be sent."""
 
-    `seen` is (seq, frame): the caller has seen the frames of the event `seq` up to that number.
+    stream: Batches
+    encode: Callable[[Sequence[Any]], Iterable[bytes]]
+    headers: Sequence[Header] = STREAM_HEADERS
+
+
+Answer = HttpResponse | StreamingResponse | EventsResponse
+
+
+# -- the request's body ----------------------------------------------------------------------------------------------
+
+
+async def read_json(request: HttpRequest, limits: Limits, *, empty_allowed: bool = False) -> bytes:
+    """Read the body of a POST. With `empty_allowed` the body may be empty; then any type except a form's is accepted.
+
+    Raises UnsupportedMediaType unless its Content-Type is JSON. So no web form can post: a page of another origin can
+    send a JSON type only after a CORS preflight. Raises PayloadTooLarge if the body exceeds `max_body_bytes`,
+    Unavailable if too many bodies are arriving, RequestTimeout if nothing arrives for `body_pause_s`, or if the body
+    takes longer than that and arrives at less than `SLOWEST_BYTES_PER_S` on average, Gone if the client leaves.
     """
-
-    stream: Stream
-    dialect: Dialect
-    prefix: bytes
-    suffix: bytes
-    headers: list[Header]
-    seen: tuple[int, int] = (0, 0)
-
-
-class Request:
-    """A request. `dialect` and `id` (the JSON-RPC id as received) are set once they are known; errors are encoded with
-    them.
-
-    `principal` is set by authentication. `size` is the body's size in bytes, once it was read. `held` is how many bytes
-    of the answer are counted as unread. `done`: the operation was carried out, and only its answer is refused.
-    """
-
-    __slots__ = (
-        "dialect",
-        "done",
-        "headers",
-        "held",
-        "id",
-        "loop",
-        "method",
-        "principal",
-        "receive",
-        "reserved",
-        "route",
-        "scope",
-        "size",
-        "unread",
-    )
-
-    def __init__(
-        self, scope: Scope, receive: Receive, loop: asyncio.AbstractEventLoop, unread: Unread | None = None
-    ) -> None:
-        self.loop = loop
-        self.scope = scope
-        self.method: str = scope["method"]
-        self.headers: dict[bytes, bytes] = dict(scope["headers"])
-        self.receive = receive
-        self.route = NOWHERE
-        self.dialect: Dialect | None = None
-        self.id = b"null"
-        self.principal = ANONYMOUS
-        self.size = 0
-        self.held = 0
-        self.reserved = 0
-        self.unread = unread
-        self.done = False
-
-    def reserve(self, size: int) -> None:
-        """Reserve room for an answer of `size` bytes until it is made. Raises TooManyRequests or Unavailable."""
-        if self.unread is not None:
-            self.unread.take(self.principal.id, size)
-            self.reserved += size
-
-    def release(self) -> None:
-        """Release what `reserve` took."""
-        if self.reserved and self.unread is not None:
-            self.unread.release(self.principal.id, self.reserved)
-            self.reserved = 0
-
-    @property
-    def peer(self) -> str:
-        """The client's address, without port; empty if it is unknown."""
-        client = self.scope.get("client")
-        return client[0] if client else ""
-
-    def text(self, name: bytes) -> str | None:
-        """A header's value; the last one, if the header was sent twice."""
-        value = self.headers.get(name)
-        return None if value is None else value.decode("latin-1").strip()
-
-    def values(self, name: bytes) -> tuple[str, ...]:
-        """The distinct items of a comma-separated list, from all headers of that name (RFC 9110 §5.3)."""
-        if name not in self.headers:
-            return ()
-        joined = b",".join(value for key, value in self.scope["headers"] if key == name)
-        return tuple(dict.fromkeys(item for part in joined.decode("latin-1").split(",") if (item := part.strip())))
-
-    def query(self) -> dict[str, str]:
-        """The fields of the query; the last value, if a field is repeated. Raises InvalidParams for too many fields."""
-        raw = self.scope["query_string"]
-        if not raw:
-            return {}
-        try:
-            pairs = parse_qsl(raw.decode("latin-1"), keep_blank_values=True, max_num_fields=QUERY_FIELDS)
-        except ValueError as error:
-            raise InvalidParams("query", f"has more than {QUERY_FIELDS} fields: send fewer") from error
-        return dict(pairs)
+    content_type = request.headers.get(b"content-type", b"")
+    json = content_type in PLAIN_JSON or is_json(content_type)
+    if not json and (not empty_allowed or _is_form_type(content_type)):
+        raise UnsupportedMediaType(content_type.decode("latin-1"))
+    declared = request.headers.get(b"content-length")
+    if declared is not None and int(declared) > limits.max_body_bytes:
+        raise PayloadTooLarge(limits.max_body_bytes)
+    # The timer does by hand what `asyncio.timeout` does, because that costs a sixth of a short request.
+    loop, pause_s = asyncio.get_running_loop(), limits.body_pause_s
+    task = asyncio.current_task(loop)
+    assert task is not None
+    timer = loop.call_later(pause_s, task.cancel, STALLED)
+    pieces: list[bytes] = []
+    size = counted = 0
+    began_s = 0.0
+    try:
+        while True:
+            message = await request.receive()
+            if message["type"] != "http.request":
+                raise Gone
+            piece: bytes = message.get("body", b"")
+            size += len(piece)
+            if size > limits.max_body_bytes:
+                raise PayloadTooLarge(limits.max_body_bytes)
+            pieces.append(piece)
+            if not message.get("more_body"):
+                break
+            if len(pieces) == 1:
+                began_s = loop.time()
+            limits.arriving.take(size - counted)
+            counted = size
+            wait_s = began_s + pause_s + size / SLOWEST_BYTES_PER_S - loop.time()
+            timer.cancel()
+            timer = loop.call_later(max(0.0, min(pause_s, wait_s)), task.cancel, STALLED)
+    except asyncio.CancelledError as error:
+        if error.args != (STALLED,) or task.uncancel() > 0:
+            raise  # the cancellation came from elsewhere
+        raise RequestTimeout(
+            f"the body stopped arriving for {pause_s:g} s, or came at less than {SLOWEST_BYTES_PER_S} bytes a second: "
+            "send it again"
+        ) from error
+    finally:
+        timer.cancel()
+        if counted:
+            limits.arriving.release(counted)
+    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    if body and not json:
+        raise UnsupportedMediaType(content_type.decode("latin-1"))
+    request.size = size
+    return body
 
 
-def plain(status: int, body: bytes, *headers: Header) -> Answer:
+def is_json(content_type: bytes) -> bool:
+    """Whether the media type is JSON in UTF-8: `application/json` or any `+json`, with parameters or without."""
+    kind, *parameters = content_type.decode("latin-1").lower().split(";")
+    kind = kind.strip()
+    if kind != "application/json" and not (kind.startswith("application/") and kind.endswith("+json")):
+        return False
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "charset" and value.strip().strip('"') not in ("utf-8", "utf8"):
+            return False
+    return True
+
+
+def _is_form_type(content_type: bytes) -> bool:
+    """Whether a page of another origin can send the type without a preflight (Fetch standard, CORS-safelisted)."""
+    kind = content_type.partition(b";")[0].strip().lower()
+    return kind in (b"application/x-www-form-urlencoded", b"multipart/form-data", b"text/plain")
+
+
+# -- answers ---------------------------------------------------------------------------------------------------------
+
+
+def json_response(status: int, body: bytes, *headers: Header) -> HttpResponse:
     """Make an answer of JSON with its Content-Length."""
-    return Answer(status, [JSON, (b"content-length", b"%d" % len(body)), *headers], body)
+    return HttpResponse(status, [JSON, (b"content-length", b"%d" % len(body)), *headers], body)
 
 
-def refusal(error: A2AError, status: int, content_type: bytes, body: bytes) -> Answer:
+def error_response(error: A2AError, status: int, content_type: bytes, body: bytes) -> HttpResponse:
     """Make the answer for an error: `body` is encoded by a dialect; HTTP's headers for the error are added here."""
     headers = [(b"content-type", content_type), (b"content-length", b"%d" % len(body)), NOT_SNIFFED]
     match error:
@@ -194,17 +217,17 @@ def refusal(error: A2AError, status: int, content_type: bytes, body: bytes) -> A
             headers.append(CLOSE)  # the rest of this request may still arrive and must not be read as the next one
         case PayloadTooLarge():
             headers.append(CLOSE)
-            return Answer(status, headers, body, lingers=True)
+            return HttpResponse(status, headers, body, lingers=True)
         case _:
             pass
-    return Answer(status, headers, body)
+    return HttpResponse(status, headers, body)
 
 
-async def respond(answer: Answer, receive: Receive, send: Send) -> None:
+async def send_response(response: HttpResponse, receive: Receive, send: Send) -> None:
     """Send a plain answer."""
-    body = answer.body
-    await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-    if answer.lingers:
+    body = response.body
+    await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+    if response.lingers:
         await send({"type": "http.response.body", "body": body, "more_body": True})
         await _linger(receive)
         body = b""
@@ -215,12 +238,12 @@ async def respond(answer: Answer, receive: Receive, send: Send) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def respond_in_pieces(answer: Pieces, receive: Receive, send: Send) -> None:
+async def stream_response(response: StreamingResponse, receive: Receive, send: Send) -> None:
     """Send an answer piece by piece, as fast as its reader takes it. It stops when the reader leaves."""
     gone = asyncio.ensure_future(_wait_until_gone(receive))
     try:
-        await send({"type": "http.response.start", "status": answer.status, "headers": answer.headers})
-        async with aclosing(answer.body) as pieces:
+        await send({"type": "http.response.start", "status": response.status, "headers": response.headers})
+        async with aclosing(response.body) as pieces:
             async for piece in pieces:
                 if gone.done():
                     return
@@ -230,9 +253,37 @@ async def respond_in_pieces(answer: Pieces, receive: Receive, send: Send) -> Non
         gone.cancel()
 
 
+async def send_events(response: EventsResponse, streams: Streams, receive: Receive, send: Send) -> None:
+    """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave."""
+    stream, encode = response.stream, response.encode
+    watcher = asyncio.create_task(_close_when_gone(stream, receive))
+    streams.open += 1
+    try:
+        await send({"type": "http.response.start", "status": 200, "headers": response.headers})
+        turns = 0
+        while (batch := await stream.next()) is not None:
+            for piece in encode(batch) if batch else KEEPALIVE:
+                await send({"type": "http.response.body", "body": piece, "more_body": True})
+                turns += 1
+                if turns >= TURNS:
+                    turns = 0
+                    await asyncio.sleep(0)
+            batch, piece = (), b""  # hold no bytes while the stream is silent
+        await send({"type": "http.response.body", "body": sse.retry(RETRY_MS) if stream.retry else b""})
+    finally:
+        streams.open -= 1
+        watcher.cancel()
+        stream.close()
+
+
+async def _close_when_gone(stream: Batches, receive: Receive) -> None:
+    await _wait_until_gone(receive)
+    stream.close()
+
+
 async def _wait_until_gone(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
-        pass
+        pass  # discard the rest of the request's body
 
 
 async def _linger(receive: Receive) -> None:

@@ -1,17 +1,33 @@
-"""Limits on requests, for each one and for all together.
+"""Limits on requests: for each one, and for all of them together.
 
-Invariant: the memory for bodies that are still arriving is bounded, however many connections there are.
+Invariant: the memory for bodies that are still arriving and for large answers that nobody reads is bounded, however
+many connections there are. Large JSON is decoded and encoded on a thread, so the loop still gets its turns.
 """
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from msgspec import Struct
 
-from dragoman.bindings.offload import Offload
-from dragoman.bindings.unread import Unread
 from dragoman.dialects.json_bounds import MAX_VALUES
-from dragoman.model.errors import Unavailable
+from dragoman.model.errors import TooManyRequests, Unavailable
 
-AT_ONCE = 8
+T = TypeVar("T")
+
+LARGE_BYTES = 64 * 1024
+"""JSON of at least this size is handled on the thread: that takes a millisecond, the switch there and back 0.1 ms."""
+
+SMALL_BYTES = 64 * 1024
+"""uvloop's high-water mark: an answer of up to this size is handed to the connection at once, and is not counted."""
+
+BODIES_AT_ONCE = 8
 """Bodies of the largest size that may arrive at once: 256 MB with the default of 32."""
+
+UNREAD_SHARE = 2
+"""All callers together may have this many times as much waiting as one caller."""
 
 RETRY_S = 5
 
@@ -38,6 +54,92 @@ class Arriving:
     def release(self, size: int) -> None:
         """Stop counting `size` bytes: the body is complete, or was given up."""
         self.bytes -= size
+
+
+class Unread:
+    """Counts the bytes of large answers that wait for their readers, by caller. A single answer may have any size.
+
+    `max_bytes` is the limit of one caller, `page_bytes` the largest size of a page of tasks.
+    """
+
+    __slots__ = ("_held", "_listings", "_max_bytes", "_page_bytes", "bytes")
+
+    def __init__(self, max_bytes: int, page_bytes: int) -> None:
+        self.bytes = 0
+        self._max_bytes = max_bytes
+        self._page_bytes = page_bytes
+        self._held: dict[str, int] = {}
+        self._listings: dict[str, tuple[asyncio.Lock, int]] = {}
+
+    def take(self, caller: str, size: int) -> None:
+        """Count an answer of `size` bytes that waits for `caller` to read it, until `release`.
+
+        Raises TooManyRequests if the caller's unread answers exceed its limit, Unavailable if those of all callers
+        exceed theirs. Nothing is counted then.
+        """
+        held = self._held.get(caller, 0)
+        if held and held + size > self._max_bytes:
+            raise TooManyRequests(
+                "max_unread_bytes",
+                f"{held} bytes of earlier answers wait for you to read them: read those, then ask again; a task that "
+                "was sent goes on, get it by its id",
+                RETRY_S,
+            )
+        if self.bytes and self.bytes + size > UNREAD_SHARE * self._max_bytes:
+            raise Unavailable(
+                "too many large answers wait to be read: ask again; a task that was sent goes on, get it by its id",
+                RETRY_S,
+            )
+        self._held[caller] = held + size
+        self.bytes += size
+
+    def release(self, caller: str, size: int) -> None:
+        """Stop counting an answer of `size` bytes: it was read, or given up."""
+        self.bytes -= size
+        left = self._held[caller] - size
+        if left:
+            self._held[caller] = left
+        else:
+            del self._held[caller]
+
+    @asynccontextmanager
+    async def listing(self, caller: str) -> AsyncIterator[None]:
+        """Hold room for a page of tasks while it is read and encoded, for one page of each caller at a time.
+
+        Raises as `take` does, before anything is read, if there is no room for a page.
+        """
+        turn, waiting = self._listings.get(caller) or (asyncio.Lock(), 0)
+        self._listings[caller] = turn, waiting + 1
+        try:
+            async with turn:
+                self.take(caller, self._page_bytes)
+                try:
+                    yield
+                finally:
+                    self.release(caller, self._page_bytes)
+        finally:
+            turn, waiting = self._listings[caller]
+            if waiting > 1:
+                self._listings[caller] = turn, waiting - 1
+            else:
+                del self._listings[caller]
+
+
+class Offload:
+    """The thread for large JSON: it runs one job at a time. It starts with the first job and ends with this object.
+
+    `max_body_bytes` and `max_values` bound each call of the decoder or encoder, and between two calls the interpreter
+    lock is released.
+    """
+
+    __slots__ = ("_pool",)
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="json")
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run `job` on the thread and return its result. The job goes on even if the caller is canceled."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
 
 
 class Limits(Struct, frozen=True):
@@ -70,6 +172,6 @@ def limits(
     max_page_bytes: int = 4 * 1024 * 1024,
 ) -> Limits:
     """Make the limits of one server."""
-    arriving = Arriving(AT_ONCE * max_body_bytes)
+    arriving = Arriving(BODIES_AT_ONCE * max_body_bytes)
     unread = Unread(max_unread_bytes, max_page_bytes)
     return Limits(max_body_bytes, max_depth, max_parts, arriving, unread, Offload(), body_pause_s, max_text, max_values)

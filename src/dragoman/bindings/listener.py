@@ -21,7 +21,7 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
-from dragoman.bindings.door import Door
+from dragoman.bindings.http import Asgi
 from dragoman.bindings.limits import SLOWEST_BYTES_PER_S
 
 BACKLOG = 2048
@@ -478,7 +478,7 @@ class Listener:
     """
 
     def __init__(
-        self, app: Door, *, reader_pause_s: float = READER_PAUSE_S, keep_alive_s: float = KEEP_ALIVE_S
+        self, app: Asgi, *, reader_pause_s: float = READER_PAUSE_S, keep_alive_s: float = KEEP_ALIVE_S
     ) -> None:
         self._config = ListenerConfig(
             app,

@@ -12,20 +12,26 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.bindings.body import decode_body, read_json
-from dragoman.bindings.calls import Reception, call_of
-from dragoman.bindings.composing import compose
-from dragoman.bindings.http import Answer, Header, Request, Streaming, plain, refusal
-from dragoman.bindings.limits import Limits
-from dragoman.bindings.offload import LARGE_BYTES
+from dragoman.bindings.calls import Reception, decode_body, encode_result, make_call
+from dragoman.bindings.http import (
+    EventsResponse,
+    HttpRequest,
+    HttpResponse,
+    error_response,
+    json_response,
+    read_json,
+)
+from dragoman.bindings.limits import LARGE_BYTES, Limits
+from dragoman.bindings.request import IDEMPOTENCY_KEY, Header, read_parameters
+from dragoman.bindings.streams import encode_frames
 from dragoman.dialects import json_bounds
-from dragoman.dialects.api import STREAM_HEADERS, Dialect
+from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.openai import encode
 from dragoman.dialects.openai.decode import Chat, decode
 from dragoman.dialects.openai.errors import encode_error, error_status, row, task_of
 from dragoman.engine.handler import Direct, Handler, Snapshot, Stream, StreamItem
 from dragoman.model.card import Profile
-from dragoman.model.errors import A2AError, AgentNotFound, MethodNotFound, TaskTimeout, Unavailable
+from dragoman.model.errors import A2AError, AgentNotFound, TaskTimeout, Unavailable
 from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
 from dragoman.model.ids import Clock, new_id, timestamp, timestamp_ms
 from dragoman.model.message import Artifact, Message
@@ -40,30 +46,10 @@ NO_RETRY: Header = (b"x-should-retry", b"false")
 """OpenAI's official clients obey it. Without it they retry after a 5xx, and the agent would work twice."""
 
 
-def _nothing(*_: object) -> Any:
-    raise MethodNotFound("chat completions are not JSON-RPC")
+DIALECT = "openai"
+"""The dialect that is stored with the tasks made here."""
 
-
-def _frames(head: TaskHead, event: Event, record: Record | None) -> tuple[bytes, ...]:
-    return ()  # events bring their frames: see Completion
-
-
-DIALECT = Dialect(
-    name="openai",
-    key="openai",
-    content_type="application/json",
-    decode=_nothing,
-    decode_rest=None,
-    encode_result=_nothing,
-    encode_snapshot=_nothing,
-    encode_message=_nothing,
-    encode_event=_frames,
-    encode_error=encode_error,
-    error_status=error_status,
-    manners=Manners(late_is_error=True),
-)
-"""The dialect that is stored with the tasks made here, and that encodes errors. A frame depends on the chunks before
-it, so `Completion` makes the frames."""
+MANNERS = Manners(late_is_error=True)
 
 
 class OpenAi:
@@ -77,47 +63,48 @@ class OpenAi:
         self._clock = clock
         self._since_s = clock.now_ms() // 1000
 
-    async def answer(self, request: Request) -> Answer | Streaming:
+    async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
         """Answer `POST /v1/chat/completions`. Raises A2AError."""
         limits = self._reception.limits
-        request.dialect = DIALECT
-        body = await read_json(request, limits, empty_allowed=False)
+        body = await read_json(request, limits)
         decoding = partial(_decode, request, body, limits)
         del body
         chat = await decode_body(request, limits, decoding)
         del decoding
         send = chat.send if chat.send.tenant else replace(chat.send, tenant=self._default)
-        call = replace(await call_of(request, send, DIALECT, self._reception, self._handler), after=None)
+        parameters = replace(read_parameters(request), after=None)  # completions cannot be resumed
+        call = await make_call(
+            self._reception, self._handler, request, parameters, send, dialect=DIALECT, manners=MANNERS
+        )
         if chat.streams:
             stream = await self._handler.stream(call)
-            completion = Completion(stream, call.agent, self._clock, tells_usage=chat.tells_usage)
-            return Streaming(completion, DIALECT, b"", b"", [*STREAM_HEADERS, *_task_headers(stream.head)])
+            completion = CompletionStream(stream, call.agent, self._clock, tells_usage=chat.tells_usage)
+            return EventsResponse(completion, encode_frames, [*STREAM_HEADERS, *_task_headers(stream.head)])
         result = await self._handler.call(call)
         if isinstance(result, Message):
-            return plain(200, encode.encode_message(result, call.agent, self._clock.now_ms() // 1000))
+            return json_response(200, encode.encode_message(result, call.agent, self._clock.now_ms() // 1000))
         assert isinstance(result, Record)  # nothing else answers a SendMessage
         if not (result.terminal or result.state in INTERRUPTED):
             waited_ms = self._clock.now_ms() - timestamp_ms(result.head.created_at)
             raise TaskTimeout(result.head.id, round(waited_ms / 1000))
-        encoded = await compose(request, limits, result, partial(encode.encode_record, result))
-        return plain(200, encoded, *_task_headers(result.head))
+        encoded = await encode_result(request, limits, result, partial(encode.encode_record, result))
+        return json_response(200, encoded, *_task_headers(result.head))
 
-    def models(self, request: Request) -> Answer:
+    async def answer_models(self, request: HttpRequest) -> HttpResponse:
         """Answer `GET /v1/models` with the agents that the caller may use, and `GET /v1/models/{id}` with one agent.
 
         Raises AgentNotFound, Unauthorized or Forbidden.
         """
-        request.dialect = DIALECT
         agent, callers = request.route.ids.get("id"), self._reception.callers
         if agent is None:
             callers.admit_any(request)
             usable = [each for each in self._profiles.values() if callers.admits(request, each.id)]
             listed = [self._model(profile) for profile in usable]
-            return plain(200, msgspec.json.encode({"object": "list", "data": listed}))
+            return json_response(200, msgspec.json.encode({"object": "list", "data": listed}))
         if agent not in self._profiles:
             raise AgentNotFound(agent)
         callers.admit(request, agent)
-        return plain(200, msgspec.json.encode(self._model(self._profiles[agent])))
+        return json_response(200, msgspec.json.encode(self._model(self._profiles[agent])))
 
     def _model(self, profile: Profile) -> dict[str, Any]:
         return {
@@ -129,9 +116,9 @@ class OpenAi:
             "description": profile.description,
         }
 
-    def refuse(self, request: Request, error: A2AError) -> Answer:
+    def refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         """Encode an error, and tell OpenAI's clients whether to retry."""
-        answer = refusal(error, error_status(error), b"application/json", encode_error(error))
+        answer = error_response(error, error_status(error), b"application/json", encode_error(error))
         if (task_id := task_of(error)) is not None:
             answer.headers.append((TASK_ID, task_id.encode()))
         if request.done or not row(error).again:
@@ -139,19 +126,16 @@ class OpenAi:
         return answer
 
 
-class Completion:
-    """A task's stream, with each batch encoded as completion chunks: see `engine.handler.Stream`.
+class CompletionStream:
+    """A task's stream as completion chunks: see `bindings.streams.Batches`.
 
-    Its events have no seq, because OpenAI's streams cannot be resumed and have no `id:` lines. The first event of a
-    batch carries all frames of the batch.
+    A chunk depends on the chunks before it, so they are not shared with other readers of the task.
     """
 
-    base: Record | None = None
     retry = False
     """A stream that a stopping server cuts ends with an error, and cannot be resumed."""
 
     def __init__(self, stream: Stream, agent: str, clock: Clock, *, tells_usage: bool) -> None:
-        self.head = stream.head
         self._stream = stream
         self._agent = agent
         self._clock = clock
@@ -160,8 +144,8 @@ class Completion:
         if stream.head is not None:
             self._chunks = self._start_chunks(stream.head.id, encode.created_s(stream.head))
 
-    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """Return what happened since, as frames; see `engine.handler.Stream.next`."""
+    async def next(self, wait_s: float | None = None) -> Sequence[bytes] | None:
+        """Return the chunks since the last call: see `bindings.streams.Batches.next`."""
         while self._chunks is None or not self._chunks.over:
             batch = await self._stream.next(wait_s)
             if batch is None:
@@ -172,23 +156,21 @@ class Completion:
             assert self._chunks is not None  # a direct answer has made them at the latest
             frames = [frame for event in events for frame in self._chunks.of(event)]
             if frames:
-                return (Logged(0, events[0], 0, {DIALECT.key: tuple(frames)}),)
+                return frames
         return None
 
     def close(self) -> None:
-        """End the stream because the caller has left: see `engine.handler.Stream.close`."""
+        """End the stream because the caller has left: see `bindings.streams.Batches.close`."""
         self._stream.close()
 
     def _start_chunks(self, source: str, created: int) -> encode.Chunks:
         return encode.Chunks(source, created, self._agent, tells_usage=self._tells_usage)
 
-    def _end_early(self) -> Sequence[StreamItem] | None:
+    def _end_early(self) -> Sequence[bytes] | None:
         """The last frames of a stream that ended before its task: the caller left, or the server is stopping."""
         if self._chunks is None or not self._stream.retry:
             return None
-        frames = self._chunks.failed(Unavailable("the server is stopping: the task goes on, ask for it by its id", 1))
-        event = StatusChanged(TaskState.WORKING, timestamp(self._clock.now_ms()))
-        return (Logged(0, event, 0, {DIALECT.key: tuple(frames)}),)
+        return self._chunks.failed(Unavailable("the server is stopping: the task goes on, ask for it by its id", 1))
 
     def _events(self, item: StreamItem) -> list[Event]:
         match item:
@@ -210,7 +192,7 @@ def _replay(record: Record) -> list[Event]:
     return [*chunks, StatusChanged(status.state, status.timestamp, status.message, usage=record.usage)]
 
 
-def _decode(request: Request, body: bytes, limits: Limits) -> Chat:
+def _decode(request: HttpRequest, body: bytes, limits: Limits) -> Chat:
     json_bounds.check(body, limits.max_depth, limits.max_values)
     chat = decode(body, _message_id(request, body), request.text(CONTEXT_ID), request.text(TASK_ID))
     if request.size >= LARGE_BYTES:
@@ -218,9 +200,9 @@ def _decode(request: Request, body: bytes, limits: Limits) -> Chat:
     return chat
 
 
-def _message_id(request: Request, body: bytes) -> str:
+def _message_id(request: HttpRequest, body: bytes) -> str:
     """A new id, or with an Idempotency-Key a digest of the body: the same body is then the same message."""
-    return blake2b(body, digest_size=16).hexdigest() if b"idempotency-key" in request.headers else new_id()
+    return blake2b(body, digest_size=16).hexdigest() if IDEMPOTENCY_KEY in request.headers else new_id()
 
 
 def _task_headers(head: TaskHead | None) -> list[Header]:

@@ -60,6 +60,9 @@ class Route(Struct, frozen=True):
     others: Mapping[str, "Route"] = NOTHING_ELSE
 
 
+NOWHERE = Route("rest", NOTHING)
+"""The route of a request before it is found."""
+
 READ: Methods = MappingProxyType({"GET": "", "HEAD": ""})
 CALL: Methods = MappingProxyType({"POST": ""})
 # MCP 2025-11-25, Transports: GET opens a stream for messages outside of calls.

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from dragoman.agents.worker import wire
 from dragoman.agents.worker.agent import WorkerAgent, artifacts_of, sound_parts
 from dragoman.agents.worker.leases import Ask, Give, Say
-from dragoman.bindings.body import decode_body, read_json
-from dragoman.bindings.http import Answer, Gone, Request, plain, refusal
+from dragoman.bindings.calls import decode_body
+from dragoman.bindings.http import Gone, HttpRequest, HttpResponse, error_response, json_response, read_json
 from dragoman.bindings.limits import Limits
 from dragoman.dialects import json_bounds, json_fields
 from dragoman.dialects.v1.errors import encode_http_error, http_status
@@ -33,7 +33,7 @@ W = TypeVar("W", bound=Struct)
 DIALECT = "worker"
 """The dialect of the calls made here. No task is ever made here."""
 
-NO_CONTENT = Answer(204, [], b"")
+NO_CONTENT = HttpResponse(204, [], b"")
 
 
 class Workers:
@@ -43,7 +43,7 @@ class Workers:
         self._handler = handler
         self._agents = agents
         self._limits = limits
-        self._actions: Mapping[str, Callable[[WorkerAgent, Request, bytes], Awaitable[Answer]]] = {
+        self._actions: Mapping[str, Callable[[WorkerAgent, HttpRequest, bytes], Awaitable[HttpResponse]]] = {
             "lease": self._lease,
             "heartbeat": self._heartbeat,
             "update": self._update,
@@ -61,7 +61,7 @@ class Workers:
         """Whether workers may do that agent's tasks here."""
         return agent in self._agents
 
-    async def answer(self, request: Request) -> Answer:
+    async def answer(self, request: HttpRequest) -> HttpResponse:
         """Answer one call. The caller must have been admitted as a worker; the route's `ids` name the action.
 
         Raises A2AError.
@@ -73,17 +73,17 @@ class Workers:
         action = self._actions.get(request.route.ids["action"])
         if action is None:
             raise NotFound(f"no such action: there are {', '.join(self._actions)}")
-        body = await read_json(request, limits, empty_allowed=False)
+        body = await read_json(request, limits)
         await decode_body(request, limits, partial(json_bounds.check, body, limits.max_depth, limits.max_values))
         return await action(agent, request, body)
 
-    def refuse(self, request: Request, error: A2AError) -> Answer:
+    def refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         """Encode an error, as A2A 1.0 does over HTTP+JSON (§11.6)."""
-        return refusal(error, http_status(error), b"application/json", encode_http_error(error))
+        return error_response(error, http_status(error), b"application/json", encode_http_error(error))
 
     # -- tasks -------------------------------------------------------------------------------------------------------
 
-    async def _lease(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _lease(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.TakeRequest)
         taking = agent.leases.take(asked.worker, asked.wait_s, replays=asked.replays)
         offer = await _unless_gone(taking, request) if asked.wait_s else await taking
@@ -110,27 +110,27 @@ class Workers:
         )
         return replace(delivered, refused=partial(agent.leases.release, token))
 
-    async def _heartbeat(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _heartbeat(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.Heartbeat)
         beat = await agent.leases.beat(asked.lease, asked.wait_s, asked.answers)
         return _json(wire.Pulse(beat.cancel, agent.leases.lease_s, beat.answers))
 
-    async def _release(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _release(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         agent.leases.release((await self._read(request, body, wire.Release)).lease)
         return NO_CONTENT
 
-    async def _history(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _history(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
         return _json(wire.Messages(await agent.leases.held(asked.lease).run.history(asked.limit)))
 
-    async def _references(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _references(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
         records = await agent.leases.held(asked.lease).run.references()
         return _json(wire.Tasks(tuple(_task(record) for record in records)))
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
-    async def _update(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _update(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         said = await self._read(request, body, wire.Update)
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
@@ -146,7 +146,7 @@ class Workers:
         task_id = agent.leases.task_of(said.lease)
         return await self._send_report(request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease))
 
-    async def _artifact(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _artifact(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         said = await self._read(request, body, wire.Chunk)
         offer = agent.leases.held(said.lease)
         if not said.artifact.artifact_id and said.append:
@@ -157,7 +157,7 @@ class Workers:
         await agent.tell(offer, word, usage=_usage(said.usage), number=said.number)
         return _json({"artifact_id": artifact.artifact_id})
 
-    async def _ask(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _ask(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.Question)
         parts = sound_parts(wire.parts_in(asked.message), "message")
         if not parts:
@@ -165,7 +165,7 @@ class Workers:
         answer = await agent.ask(asked.lease, Ask(parts, asked.auth, note=asked.note), asked.question, asked.wait_s)
         return _json(wire.Reply(answer, agent.leases.lease_s))
 
-    async def _delegate(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _delegate(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.Order)
         order = Delegation(
             agent=asked.agent,
@@ -182,14 +182,14 @@ class Workers:
         outcome = None if delegated is None else _outcome(delegated)
         return _json(wire.Handed(outcome, agent.leases.lease_s))
 
-    async def _complete(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _complete(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         said = await self._read(request, body, wire.Completion)
         await _count_tokens(agent, said.lease, said.usage)
         artifacts = tuple(given.artifact() for given in said.artifacts)
         report = CompleteTask(id=agent.leases.task_of(said.lease), artifacts=artifacts, lease=said.lease)
         return await self._send_report(request, report)
 
-    async def _fail(self, agent: WorkerAgent, request: Request, body: bytes) -> Answer:
+    async def _fail(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         said = await self._read(request, body, wire.Failure)
         await _count_tokens(agent, said.lease, said.usage)
         parts = sound_parts(wire.parts_in(said.message), "message")
@@ -197,11 +197,11 @@ class Workers:
         report = UpdateStatus(id=task_id, state=TaskState.FAILED, parts=parts, lease=said.lease)
         return await self._send_report(request, report)
 
-    async def _read(self, request: Request, body: bytes, into: type[W]) -> W:
+    async def _read(self, request: HttpRequest, body: bytes, into: type[W]) -> W:
         """Decode the body into a wire struct. Raises A2AError."""
         return await decode_body(request, self._limits, partial(json_fields.read, msgspec.json.Decoder(into), body))
 
-    async def _send_report(self, request: Request, report: CompleteTask | UpdateStatus) -> Answer:
+    async def _send_report(self, request: HttpRequest, report: CompleteTask | UpdateStatus) -> HttpResponse:
         """Send a report through the handler, as BeeOS' methods do. It returns once the report is committed."""
         agent = request.route.agent
         call = Call(
@@ -252,14 +252,14 @@ def _task(record: Record) -> Task:
     )
 
 
-def _json(value: Any) -> Answer:
-    return plain(200, msgspec.json.encode(value))
+def _json(value: Any) -> HttpResponse:
+    return json_response(200, msgspec.json.encode(value))
 
 
-async def _unless_gone(work: Awaitable[T], request: Request) -> T:
+async def _unless_gone(work: Awaitable[T], request: HttpRequest) -> T:
     """Await `work`, but cancel it if the client leaves meanwhile. Raises Gone."""
     working = asyncio.ensure_future(work)
-    leaving = asyncio.ensure_future(_wait_until_gone(request))
+    leaving = asyncio.ensure_future(request.wait_until_left())
     try:
         await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
@@ -268,8 +268,3 @@ async def _unless_gone(work: Awaitable[T], request: Request) -> T:
     finally:
         leaving.cancel()
         working.cancel()
-
-
-async def _wait_until_gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass

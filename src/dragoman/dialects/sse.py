@@ -5,13 +5,19 @@ pieces.
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
 from dragoman.model.errors import InvalidAgentResponse
 
 CONTENT_TYPE = "text/event-stream"
+
+PIECE_BYTES = 128 * 1024
+"""How much of a stream is encoded for one write."""
+
+_FRAME_BYTES = 64
+"""Roughly the bytes of a frame beside its data."""
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
 """Most bytes that a parser holds for one event: a sender above that is broken or malicious."""
@@ -41,6 +47,38 @@ def frames(events: Iterable[tuple[str | None, bytes]], prefix: bytes = b"", suff
             pieces += (b"id: ", event_id.encode(), b"\n")
         pieces += (b"data: ", prefix, data, suffix, b"\n\n")
     return b"".join(pieces)
+
+
+def pieces(events: Sequence[tuple[str | None, bytes]], prefix: bytes = b"", suffix: bytes = b"") -> Iterable[bytes]:
+    """Encode several events as `frames` does, in pieces of at most about `PIECE_BYTES`, each made when it is taken.
+
+    A large event is cut without ever being copied as a whole, so that all its readers share `data`.
+    """
+    size = len(events) * (len(prefix) + _FRAME_BYTES)
+    for _, data in events:
+        size += len(data)
+    return (frames(events, prefix, suffix),) if size <= PIECE_BYTES else _cut(events, prefix, suffix)
+
+
+def _cut(events: Sequence[tuple[str | None, bytes]], prefix: bytes, suffix: bytes) -> Iterator[bytes]:
+    ready: list[tuple[str | None, bytes]] = []
+    size = 0
+    for event_id, data in events:
+        if len(data) <= PIECE_BYTES:
+            ready.append((event_id, data))
+            size += len(data) + len(prefix) + _FRAME_BYTES
+        if ready and (size >= PIECE_BYTES or len(data) > PIECE_BYTES):
+            yield frames(ready, prefix, suffix)
+            ready, size = [], 0
+        if len(data) > PIECE_BYTES:
+            around = frames(((event_id, b""),), prefix, suffix)
+            end = len(around) - len(suffix) - len(b"\n\n")
+            yield around[:end]
+            for start in range(0, len(data), PIECE_BYTES):
+                yield data[start : start + PIECE_BYTES]
+            yield around[end:]
+    if ready:
+        yield frames(ready, prefix, suffix)
 
 
 def comment(text: str = "") -> bytes:

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 
 from dragoman.auth.authenticator import Authenticator
-from dragoman.bindings.callers import Hosts
+from dragoman.bindings.callers import OwnHosts
 from dragoman.config import Config, loopback
 from dragoman.dialects.systems import load_profile
 from dragoman.model.ids import Clock
@@ -163,6 +163,6 @@ def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Co
         )
 
 
-def hosts_of(config: Config) -> Hosts | None:
+def hosts_of(config: Config) -> OwnHosts | None:
     """The accepted `Host` names of a server without authentication; None: any, because the port is open to all."""
-    return Hosts.of(config.host, config.public_url) if loopback(config.host) else None
+    return OwnHosts.of(config.host, config.public_url) if loopback(config.host) else None

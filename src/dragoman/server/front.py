@@ -18,16 +18,13 @@ from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.files import FileDoor
-from dragoman.bindings.health import Health
 from dragoman.bindings.home import Home
-from dragoman.bindings.http import Request
 from dragoman.bindings.limits import limits
-from dragoman.bindings.mcp import Mcp
-from dragoman.bindings.mcp_underway import Underway
-from dragoman.bindings.metrics import Exposition
+from dragoman.bindings.mcp import Mcp, Sessions
+from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.openai import OpenAi
-from dragoman.bindings.reached import reached
-from dragoman.bindings.stream import Streams
+from dragoman.bindings.request import Request
+from dragoman.bindings.streams import Streams
 from dragoman.bindings.workers import Workers
 from dragoman.config import Config
 from dragoman.dialects.extensions import DEDUPES
@@ -54,16 +51,16 @@ def app_of(
     signing: SigningRoom,
     trail: Trail,
     health: Health,
-    metrics: Exposition | None,
+    metrics: Metrics | None,
     clock: Clock,
     leaving: dict[str, WorkerAgent],
     streams: Streams,
-    underway: Underway,
+    sessions: Sessions,
     files: FileDoor | None,
 ) -> App:
     """Make the application. `a2a` answers A2A calls; `handler` answers chat completions, MCP and workers.
 
-    Workers may finish the tasks of agents that are `leaving`. `streams` and `underway` are shared by all applications
+    Workers may finish the tasks of agents that are `leaving`. `streams` and `sessions` are shared by all applications
     of the server.
     """
     profiles = Profiles(runners)
@@ -85,7 +82,7 @@ def app_of(
     origins = Origins(config.cors_origins, config.public_url)
     callers = Callers(authenticator, hosts_of(config), _refusal_recorder(trail, clock, profiles), profiles, origins)
     forwards = any(map(_forwards, runners.values()))
-    base = None if files is None else partial(reached, public_url=config.public_url)
+    base = None if files is None else partial(Request.base_url, public_url=config.public_url)
     extensions = _extensions(config)
     reception = Reception(profiles, callers, bounds, forwards, base, extensions)
     cards = Cards(
@@ -113,7 +110,7 @@ def app_of(
         cors=Cors(config.cors_origins) if config.cors_origins else None,
         mounts=mounts,
         openai=OpenAi(handler, reception, default, clock) if ROOT in mounts else None,
-        mcp=_mcp(config, handler, reception, clock, underway) if config.profile is None else None,
+        mcp=_mcp(config, handler, reception, clock, sessions) if config.profile is None else None,
         metrics=metrics,
         workers=Workers(handler, ChainMap(workers, leaving), bounds) if workers or leaving else None,
         streams=streams,
@@ -142,12 +139,12 @@ def _extensions(config: Config) -> Mapping[Mount, tuple[AgentExtension, ...]]:
     return listed
 
 
-def _mcp(config: Config, handler: Handler, reception: Reception, clock: Clock, underway: Underway) -> Mcp:
+def _mcp(config: Config, handler: Handler, reception: Reception, clock: Clock, sessions: Sessions) -> Mcp:
     return Mcp(
         handler,
         reception,
         clock,
-        underway,
+        sessions,
         version=__version__,
         wait_s=config.blocking_timeout_s,
     )

@@ -15,8 +15,7 @@ from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
-from dragoman.bindings.app import App
-from dragoman.bindings.door import Door
+from dragoman.bindings.app import App, CurrentApp
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
@@ -69,7 +68,7 @@ class Reloading:
         agents: Sequence[Runner],
         again: Again | None,
         *,
-        door: Door,
+        current: CurrentApp,
         app_for: Callable[[Config, Mapping[str, Runner]], App],
         engine: Engine,
         authenticator: Authenticator,
@@ -80,7 +79,7 @@ class Reloading:
         self._config = config
         self._agents = tuple(agents)
         self._again = again
-        self._door = door
+        self._current = current
         self._app_for = app_for
         self._engine = engine
         self._authenticator = authenticator
@@ -188,7 +187,7 @@ class Reloading:
         self._config, self._agents = config, tuple(now.values())
         self._rekey()
         self._lifetimes.serve(self._agents)
-        self._door.app = app
+        self._current.app = app
         if left:
             formers = [agent for agent in self._formers if any(agent.leases is last.leases for last in gone.values())]
             self._add(group.create_task(self._let_go(old, [*left, *formers]), name="agents that left"))

@@ -18,14 +18,11 @@ from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.signatures import SigningRoom
-from dragoman.bindings.app import App
-from dragoman.bindings.door import Door
-from dragoman.bindings.health import Health
+from dragoman.bindings.app import App, CurrentApp
 from dragoman.bindings.listener import Listener, bound_socket
-from dragoman.bindings.mcp_listening import Listeners
-from dragoman.bindings.mcp_underway import Underway
-from dragoman.bindings.metrics import Exposition
-from dragoman.bindings.stream import Streams
+from dragoman.bindings.mcp import Notifications, Sessions
+from dragoman.bindings.monitoring import Health, Metrics
+from dragoman.bindings.streams import Streams
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
@@ -115,25 +112,26 @@ async def running(
         stopping = asyncio.Event()
         lifetimes = Lifetimes(counts)
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)
+        streams = Streams()
         metrics = None
         if counts is not None:
-            metrics = Exposition(counts, config.telemetry_prefix, __version__, lambda: _writes(store))
+            metrics = Metrics(counts, config.telemetry_prefix, __version__, lambda: _writes(store), streams)
         leaving: dict[str, WorkerAgent] = {}
-        listeners = Listeners(config.max_streams, config.keepalive_s)
-        streams, underway = Streams(), Underway(listeners)
+        notifications = Notifications(config.max_streams, config.keepalive_s)
+        sessions = Sessions(notifications)
 
         def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
-            listeners.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
-            watching = health, metrics, clock, leaving, streams, underway, files.door
+            notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
+            watching = health, metrics, clock, leaving, streams, sessions, files.door
             return app_of(config, a2a, handler, runners, authenticator, signing, trail, *watching)
 
-        door = Door(app_for(config, runners))
-        listener = Listener(door, reader_pause_s=config.reader_pause_s)
+        current = CurrentApp(app_for(config, runners))
+        listener = Listener(current, reader_pause_s=config.reader_pause_s)
         reloading = Reloading(
             config,
             agents,
             again,
-            door=door,
+            current=current,
             app_for=app_for,
             engine=engine,
             authenticator=authenticator,
@@ -163,7 +161,7 @@ async def running(
                     stopping.set()  # makes /ready answer 503
                     await reloading.stop()
                     lifetimes.stop_work()
-                    listeners.stop()
+                    notifications.stop()
                     await engine.drain(shutdown.runs_s)  # no new work, streams end, runs get their time
                     await asyncio.gather(
                         listener.close(shutdown.answers_s),

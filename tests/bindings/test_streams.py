@@ -8,12 +8,13 @@ from collections.abc import AsyncIterator
 import pytest
 from msgspec.structs import replace
 
-from dragoman.bindings.http import SLICE_BYTES, Streaming
-from dragoman.bindings.stream import Streams, seen
+from dragoman.bindings.http import SLICE_BYTES, EventsResponse, send_events
+from dragoman.bindings.streams import EventEncoder, Streams
 from dragoman.dialects import v1
 from dragoman.dialects.sse import Parser, ServerSentEvent
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.model.errors import InvalidParams, TaskNotFound
+from dragoman.model.events import seq_and_frame
 from dragoman.model.operations import Call
 from tests.bindings.conftest import (
     DEADLINE_S,
@@ -164,7 +165,7 @@ async def test_an_id_that_is_none_of_ours_is_refused(served: Site, after: str) -
     async with served.http.get("/tasks/t1:subscribe", params={"since": after}, headers=V1) as answer:
         assert answer.status == 400
     with pytest.raises(InvalidParams):
-        seen(after)
+        seq_and_frame(after)
 
 
 SEVERAL = replace(v1.REST, key="several", encode_event=lambda head, event, record: (b"1", b"2", b"3"))
@@ -183,7 +184,9 @@ async def frames(stream: ScriptedStream, after: str | None) -> list[str]:
         if event["type"] == "http.response.body":
             sent.append(event["body"])  # type: ignore[arg-type]
 
-    await Streams().respond(Streaming(stream, SEVERAL, b"<", b">", [], seen(after)), receive, send)
+    streams, seen = Streams(), (0, 0) if after is None else seq_and_frame(after)
+    encoder = EventEncoder(stream.head, SEVERAL, streams, (b"<", b">"), seen)
+    await send_events(EventsResponse(stream, encoder.encode), streams, receive, send)
     return [f"{event.id}={event.data}" for event in Parser().feed(b"".join(sent))]
 
 
@@ -246,12 +249,13 @@ async def test_readers_of_the_same_snapshot_share_its_bytes() -> None:
             await stopped.wait()
 
     streams = Streams()
-    readers = [
-        asyncio.create_task(
-            streams.respond(Streaming(ScriptedStream([Snapshot(RECORD)], None), dialect, b"", b"", []), receive, send)
-        )
-        for _ in range(5)
-    ]
+
+    async def read() -> None:
+        stream = ScriptedStream([Snapshot(RECORD)], None)
+        encoder = EventEncoder(stream.head, dialect, streams)
+        await send_events(EventsResponse(stream, encoder.encode), streams, receive, send)
+
+    readers = [asyncio.create_task(read()) for _ in range(5)]
     await asyncio.sleep(0)
     await asyncio.sleep(0)
     assert len(encoded) == 1
@@ -274,6 +278,7 @@ async def test_splicing_is_cheap() -> None:
     streams = Streams()
     start = time.process_time()
     for _ in range(100):
-        answer = Streaming(ScriptedStream(log, None), v1.JSONRPC, prefix, b"}", [])
-        await streams.respond(answer, receive, send)
+        stream = ScriptedStream(log, None)
+        encoder = EventEncoder(stream.head, v1.JSONRPC, streams, (prefix, b"}"))
+        await send_events(EventsResponse(stream, encoder.encode), streams, receive, send)
     assert 20_000 / (time.process_time() - start) > 30_000

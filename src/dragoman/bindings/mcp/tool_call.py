@@ -11,22 +11,20 @@ from dragoman.dialects.mcp import serve_results, serve_telling
 from dragoman.dialects.mcp.serve_telling import Growing
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
 from dragoman.model.errors import A2AError
-from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
+from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
 from dragoman.model.ids import Clock
 from dragoman.model.lifecycle import Fold
-from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
-
-KEY = "mcp"
-"""The dialect's key, under which events carry their frames."""
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
 
 QUIET_MS = 5000
 """After this long without a report, new output of the agent is reported as progress."""
 
 
-class Told(Struct, frozen=True):
-    """What the caller wants to receive. `request_id` and `token` are raw JSON; without a token there is no progress.
+class Wanted(Struct, frozen=True):
+    """The messages that a caller asked for.
 
-    `logs`: the agent's status messages are sent as log messages. `version` is the protocol's version.
+    `request_id` and `token` are raw JSON; without a token it wants no progress. `logs`: it wants the agent's status
+    messages as log messages. `version` is the protocol's version.
     """
 
     request_id: bytes
@@ -35,48 +33,46 @@ class Told(Struct, frozen=True):
     logs: bool = False
 
 
-class Following:
-    """A stream of events without a seq, whose frames are MCP messages: see `engine.handler.Stream`.
+class ToolCallStream:
+    """The messages of one call, as bytes: see `bindings.streams.Batches`.
 
-    `asks` reopens the task's stream after an event, until the task ends. It is used when the agent asks a question: the
+    `reopen` opens the task's stream after an event, until the task ends. It is used when the agent asks a question: the
     caller's user gets the question, and the answer arrives in another request. None: a question ends the call.
     """
 
-    base: Record | None = None
     retry = False
     """A call that a stopping server cuts ends with a result that says how to continue, so no retry is needed."""
 
     def __init__(
         self,
         stream: Stream,
-        told: Told,
+        wanted: Wanted,
         clock: Clock,
         *,
-        asks: Callable[[str, int], Awaitable[Stream]] | None,
-        ended: Callable[["Following"], None],
+        reopen: Callable[[str, int], Awaitable[Stream]] | None,
+        on_end: Callable[["ToolCallStream"], None],
         until_terminal: bool,
     ) -> None:
-        """`ended` is called once, when the call ends. `until_terminal`: the stream goes on when the agent asks."""
+        """`on_end` is called once, when the call ends. `until_terminal`: the stream goes on when the agent asks."""
         assert stream.head is not None  # without Manners.answers_with_message there is always a task
-        self.head: TaskHead | None = stream.head
         self.task_id = stream.head.id
         self.agent = stream.head.agent
         self.canceled = False
         """The caller has canceled the call and expects no result."""
         self._stream = stream
-        self._told = told
+        self._wanted = wanted
         self._clock = clock
-        self._asks = asks
-        self._ended = ended
+        self._reopen = reopen
+        self._on_end = on_end
         self._until_terminal = until_terminal
-        self._progress = None if told.token is None else Growing(told.token)
+        self._progress = None if wanted.token is None else Growing(wanted.token)
         self._fold: Fold | None = None
         self._over = False
         self._left = False
         self._quiet_until_ms = 0
 
-    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
-        """Return what happened since, as frames; see `engine.handler.Stream.next`."""
+    async def next(self, wait_s: float | None = None) -> Sequence[bytes] | None:
+        """Return the messages since the last call: see `bindings.streams.Batches.next`."""
         while not self._over:
             batch = await self._stream.next(wait_s)
             if batch is None:
@@ -91,31 +87,31 @@ class Following:
                 for item in batch:
                     frames += await self._translate(item)
             if frames:
-                return (Logged(0, _carrier_event(batch), 0, {KEY: tuple(frames)}),)
+                return frames
         return None
 
     def close(self) -> None:
-        """End the call because the caller has left: see `engine.handler.Stream.close`. The task goes on."""
+        """End the call because the caller has left: see `bindings.streams.Batches.close`. The task goes on."""
         self._left = True
         self._end()
 
-    def declined(self) -> None:
+    def decline(self) -> None:
         """End the call because the user declined the question. The task still waits."""
-        self._asks = None
+        self._reopen = None
         self._stream.close()
 
     def result(self) -> bytes | None:
         """The response with the task in its current state; None if no event has arrived yet."""
         if self._fold is None:
             return None
-        encoded = serve_results.encode_task(self._fold.record(), self._told.version)
-        return serve_telling.result(self._told.request_id, encoded)
+        encoded = serve_results.encode_task(self._fold.record(), self._wanted.version)
+        return serve_telling.result(self._wanted.request_id, encoded)
 
     def _end(self) -> None:
         if not self._over:
             self._over = True
             self._stream.close()
-            self._ended(self)
+            self._on_end(self)
 
     def _finish(self) -> list[bytes]:
         self._end()
@@ -152,13 +148,13 @@ class Following:
 
     async def _ask_user(self, state: TaskState) -> list[bytes]:
         """Ask the user, or end the call if that is impossible. `auth-required` ends it: a form is not for secrets."""
-        asks, fold = self._asks, self._fold
+        reopen, fold = self._reopen, self._fold
         assert fold is not None
-        if asks is None or state is TaskState.AUTH_REQUIRED:
+        if reopen is None or state is TaskState.AUTH_REQUIRED:
             return self._finish()
         if not self._until_terminal:
             try:
-                further = await asks(self.task_id, fold.seq)
+                further = await reopen(self.task_id, fold.seq)
             except A2AError:
                 return self._finish()  # the caller may not follow the task, or the server is stopping
             self._stream.close()
@@ -180,7 +176,7 @@ class Following:
         if self._progress is not None:
             self._quiet_until_ms = self._clock.now_ms() + QUIET_MS
             frames.append(self._progress.told(event.progress, text))
-        if self._told.logs and text:
+        if self._wanted.logs and text:
             frames.append(serve_telling.log(self.agent, text))
         return frames
 
@@ -191,11 +187,3 @@ class Following:
             return []
         self._quiet_until_ms = now_ms + QUIET_MS
         return [self._progress.told(None)]
-
-
-def _carrier_event(batch: Sequence[StreamItem] | None) -> Event:
-    """An event to carry the frames; its content is not used."""
-    for item in batch or ():
-        if isinstance(item, Logged):
-            return item.event
-    return StatusChanged(TaskState.WORKING, "")

@@ -1,18 +1,25 @@
-"""`/health`: the process answers. `/ready`: the server can take work: its store can write, and it is not stopping.
+"""What watches the server asks: `/health`, `/ready`, and `/metrics` in Prometheus' format.
 
-Invariant: neither waits longer than `PROBE_TIMEOUT_S`, and the store is probed at most once per `FRESH_MS`.
+`/health`: the process answers. `/ready`: the server can take work: its store can write, and it is not stopping.
+
+Invariant: neither waits longer than `PROBE_TIMEOUT_S`, and the store is probed at most once per `FRESH_MS`. Nothing is
+imported or built for metrics before the first scrape.
 """
 
 import asyncio
+import importlib
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
-from dragoman.bindings.http import Answer, Header, plain
+from dragoman.bindings.http import HttpRequest, HttpResponse, json_response
+from dragoman.bindings.request import Header
+from dragoman.bindings.streams import Streams
 from dragoman.model.ids import Clock, timestamp
 from dragoman.store.api import StoreError
 from dragoman.store.outage import Outage
+from dragoman.telemetry.counts import Counts
 
 FRESH_MS = 5_000
 PROBE_TIMEOUT_S = 2.0
@@ -53,19 +60,19 @@ class Health:
         self._fault: str | None = None
         self._probing = asyncio.Lock()
 
-    def alive(self) -> Answer:
+    async def alive(self) -> HttpResponse:
         """Answer `/health`."""
-        return plain(200, b'{"status":"ok"}', NO_STORE)
+        return json_response(200, b'{"status":"ok"}', NO_STORE)
 
-    async def ready(self) -> Answer:
+    async def ready(self) -> HttpResponse:
         """Answer `/ready`: 200, or 503 with the reason."""
         reason = self._unready() or await self._store_fault()
         if reason is None and not (degraded := self._degraded()):
-            return plain(200, b'{"status":"ready"}', NO_STORE)
+            return json_response(200, b'{"status":"ready"}', NO_STORE)
         if reason is None:
-            return plain(200, msgspec.json.encode({"status": "ready", "degraded": degraded}), NO_STORE)
+            return json_response(200, msgspec.json.encode({"status": "ready", "degraded": degraded}), NO_STORE)
         body = msgspec.json.encode({"status": "unavailable", "reason": reason})
-        return plain(503, body, NO_STORE, (b"retry-after", b"5"))
+        return json_response(503, body, NO_STORE, (b"retry-after", b"5"))
 
     async def _store_fault(self) -> str | None:
         if self._store.outage is None and self._fresh(self._store.written_ms):
@@ -75,7 +82,7 @@ class Health:
                 self._fault = await self._probe(self._store.probe())
                 self._probed_ms = self._clock.now_ms()
         outage = self._store.outage
-        return self._fault if outage is None else _words(outage)
+        return self._fault if outage is None else _describe(outage)
 
     def _fresh(self, at_ms: int) -> bool:
         """Whether a time is at most `FRESH_MS` ago. A time in the future, after the clock was set back, is not."""
@@ -91,7 +98,34 @@ class Health:
         return None
 
 
-def _words(outage: Outage) -> str:
+def _describe(outage: Outage) -> str:
     """Describe an outage for operators."""
     failed = "1 write" if outage.writes == 1 else f"{outage.writes} writes"
     return f"the store cannot be written: {outage.reason}; {failed} failed since {timestamp(outage.since_ms)}"
+
+
+class Metrics:
+    """The metrics page.
+
+    `writes` returns how many writes the store was given, and how many of them failed; `streams` counts the open ones.
+    """
+
+    def __init__(
+        self, counts: Counts, prefix: str, version: str, writes: Callable[[], tuple[int, int]], streams: Streams
+    ) -> None:
+        self._counts = counts
+        self._prefix = prefix
+        self._version = version
+        self._writes = writes
+        self._streams = streams
+        self._page: Any = None
+
+    async def answer(self, request: HttpRequest) -> HttpResponse:
+        """Answer a scrape."""
+        if self._page is None:  # the import takes a while, so it runs beside the loop
+            module = await asyncio.to_thread(importlib.import_module, "dragoman.telemetry.prometheus")
+            self._page = module.Page(self._counts, self._prefix, self._version)
+        accept = request.text(b"accept") or ""
+        content_type, body = self._page.text(accept, streams=self._streams.open, writes=self._writes())
+        headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
+        return HttpResponse(200, [*headers, (b"cache-control", b"no-store")], body)

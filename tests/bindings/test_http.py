@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from dragoman.bindings.body import is_json
-from dragoman.bindings.limits import AT_ONCE
+from dragoman.bindings.http import is_json
+from dragoman.bindings.limits import BODIES_AT_ONCE
 from tests.bindings.conftest import DEADLINE_S, V1, Site, message, site
 
 V1_JSON = {**V1, "Content-Type": "application/json"}
@@ -188,7 +188,7 @@ async def test_bodies_on_their_way_are_bounded_all_together_and_let_go_of_when_g
     async with site(max_body_bytes=10_000) as running, contextlib.AsyncExitStack() as held:
         head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 10000\r\n\r\n"
         writers = []
-        for _ in range(AT_ONCE):
+        for _ in range(BODIES_AT_ONCE):
             _, writer = await asyncio.open_connection("127.0.0.1", running.port)
             held.callback(writer.close)
             writers.append(writer)

@@ -5,7 +5,7 @@ import time
 
 import msgspec
 
-from dragoman.bindings.health import FRESH_MS, Health
+from dragoman.bindings.monitoring import FRESH_MS, Health
 from dragoman.store.api import StoreError
 from dragoman.store.outage import Outage
 from tests.bindings.conftest import ScriptedStore, Site
@@ -107,6 +107,6 @@ async def test_both_are_cheap() -> None:
     health = Health(store, clock, lambda: None)
     start = time.process_time()  # of this process: how busy the machine is does not matter
     for _ in range(100):
-        health.alive()
+        await health.alive()
         await health.ready()
     assert (time.process_time() - start) / 200 < 0.001

@@ -1,0 +1,233 @@
+"""Streams of a task's events as Server-Sent Events, and the streams that are open.
+
+Invariant: each event is encoded once per dialect and spliced into each subscriber's envelope. The memory for one reader
+is bounded by one piece and the transport's buffer, however slowly it reads: all readers share the encoded bytes.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol
+from weakref import WeakValueDictionary
+
+from dragoman.dialects import sse
+from dragoman.dialects.api import Dialect
+from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
+from dragoman.model.events import ArtifactChunk, Event, Logged, StatusChanged
+from dragoman.model.lifecycle import SETTLED, Fold
+from dragoman.model.task import TaskHead
+
+
+class Batches(Protocol):
+    """A stream for a transport to send, of events or of frames: see `engine.handler.Stream`."""
+
+    @property
+    def retry(self) -> bool:
+        """Whether the stream ended because the server is stopping, so that its reader should come back."""
+        ...
+
+    async def next(self, wait_s: float | None = None) -> Sequence[Any] | None:
+        """The items since the last call; empty if nothing came for the keep-alive interval; None at the end."""
+        ...
+
+    def close(self) -> None:
+        """End the stream because its reader has left."""
+        ...
+
+
+class EncodedSnapshot:
+    """The JSON of a snapshot's frames. It lives as long as some stream is sending it."""
+
+    __slots__ = ("__weakref__", "frames")
+
+    def __init__(self, *frames: bytes) -> None:
+        self.frames = frames
+
+
+class Streams:
+    """The streams of one server. `open` is their number. Readers of the same snapshot at one time share its bytes."""
+
+    def __init__(self) -> None:
+        self.open = 0
+        self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None, bool], EncodedSnapshot] = (
+            WeakValueDictionary()
+        )
+
+    def encode_whole(self, dialect: Dialect, item: Snapshot | Direct) -> tuple[int, EncodedSnapshot]:
+        """Encode an item that is no event. Returns the seq at which it stands, or 0, and its frames."""
+        if isinstance(item, Direct):
+            return 0, EncodedSnapshot(dialect.encode_message(item.message))
+        record = item.record
+        subscribed = item.subscribed and dialect.encode_subscription is not None
+        key = (record.head.id, record.seq, dialect.key, item.history_length, subscribed)
+        encoded = None if item.own else self._snapshots.get(key)
+        if encoded is None:
+            if subscribed and dialect.encode_subscription is not None:
+                encoded = EncodedSnapshot(*dialect.encode_subscription(record))
+            else:
+                encoded = EncodedSnapshot(dialect.encode_snapshot(record, item.history_length))
+            if not item.own:
+                self._snapshots[key] = encoded
+        return record.seq, encoded
+
+
+class EventEncoder:
+    """Encodes the batches of a task's stream for one reader, in its dialect.
+
+    `around` is the envelope of each frame. `seen` is (seq, frame): the reader has the frames of the event `seq` up to
+    that number, and the stream begins with the rest of them.
+    """
+
+    __slots__ = ("_dialect", "_head", "_prefix", "_seen", "_streams", "_suffix")
+
+    def __init__(
+        self,
+        head: TaskHead | None,
+        dialect: Dialect,
+        streams: Streams,
+        around: tuple[bytes, bytes] = (b"", b""),
+        seen: tuple[int, int] = (0, 0),
+    ) -> None:
+        self._head = head
+        self._dialect = dialect
+        self._streams = streams
+        self._prefix, self._suffix = around
+        self._seen = seen
+
+    def encode(self, batch: Sequence[StreamItem]) -> Iterable[bytes]:
+        """Encode a batch as SSE. The `id:` of a frame is the event's seq; of several frames all but the last add theirs
+        (`7.1`, `7.2`, `7`).
+        """
+        dialect, head = self._dialect, self._head
+        events: list[tuple[str | None, bytes]] = []
+        shared: EncodedSnapshot | None = None
+        for item in batch:
+            seen = 0
+            if isinstance(item, Logged):
+                seq, frames = item.seq, item.frames.get(dialect.key)
+                if frames is None:
+                    assert head is not None  # a stream of events has a task
+                    frames = item.frames[dialect.key] = dialect.encode_event(head, item.event, None)
+                if seq == self._seen[0] and item is batch[0]:
+                    seen = self._seen[1]
+            else:
+                seq, shared = self._streams.encode_whole(dialect, item)
+                frames = shared.frames
+            if len(frames) == 1:
+                events.append((str(seq) if seq else None, frames[0]))
+                continue
+            for number, frame in enumerate(frames, 1):
+                if number == len(frames):
+                    events.append((str(seq), frame))
+                elif number > seen:
+                    events.append((f"{seq}.{number}", frame))
+        self._seen = (0, 0)  # only the first event can have frames that the reader has seen
+        pieces = sse.pieces(events, self._prefix, self._suffix)
+        return pieces if shared is None else _holding(shared, pieces)
+
+
+def encode_frames(batch: Sequence[bytes]) -> Iterable[bytes]:
+    """Encode frames that a stream brings with it as SSE, without ids: such a stream cannot be resumed."""
+    return sse.pieces([(None, frame) for frame in batch])
+
+
+def _holding(shared: EncodedSnapshot, pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the pieces, and keep `shared` alive until they have been sent."""
+    yield from pieces
+
+
+class FoldedStream:
+    """A stream whose events are encoded with the task folded up to them, as `dialect.folds` asks for.
+
+    With `dialect.coalesce_s` artifact chunks are sent at most that often, the first one at once. A chunk still held
+    back when the task ends is not sent, because the final event includes it.
+    """
+
+    __slots__ = ("_dialect", "_due", "_fold", "_held", "_loop", "_stream", "base", "head")
+
+    def __init__(self, stream: Stream, dialect: Dialect) -> None:
+        self.head = stream.head
+        self.base = stream.base
+        self._stream = stream
+        self._dialect = dialect
+        self._loop = asyncio.get_running_loop()
+        self._fold = None if stream.head is None else Fold(stream.head, stream.base)
+        self._held: Logged | None = None
+        self._due = 0.0
+
+    @property
+    def retry(self) -> bool:
+        """See `engine.handler.Stream.retry`."""
+        return self._stream.retry
+
+    def close(self) -> None:
+        """End the stream because the caller has left."""
+        self._stream.close()
+
+    async def next(self, wait_s: float | None = None) -> Sequence[StreamItem] | None:
+        """Return the next batch, with its events encoded. `wait_s` is ignored."""
+        while True:
+            left = None if self._held is None else self._due - self._loop.time()
+            if left is not None and left <= 0:
+                return [self._release()]
+            batch = await self._stream.next(left)
+            if batch is None:
+                return None if self._held is None else [self._release()]
+            if not batch and self._held is None:
+                return ()  # no event during the keep-alive interval
+            told: list[StreamItem] = []
+            for item in batch:
+                self._tell(item, told)
+            if told:
+                return told
+
+    def _tell(self, item: StreamItem, told: list[StreamItem]) -> None:
+        if isinstance(item, Direct):
+            told.append(item)
+            return
+        if isinstance(item, Snapshot):
+            self._fold = Fold(item.record.head, item.record)
+            told.append(item)
+            return
+        chunk = isinstance(item.event, ArtifactChunk)
+        if self._held is not None and not chunk:
+            if item.terminal:
+                self._held = None
+            else:
+                told.append(self._release())
+        assert self._fold is not None  # a stream of events has a task
+        anew = self._replaces(item.event)
+        self._fold.add(item.seq, item.event)
+        if not (chunk and self._dialect.coalesce_s):
+            told.append(self._encode_item(item, anew=anew))
+            return
+        self._held = item
+        if self._loop.time() >= self._due:
+            told.append(self._release())
+
+    def _release(self) -> Logged:
+        """Encode the chunk that was held back. The fold stands exactly there."""
+        item, self._held = self._held, None
+        assert item is not None
+        self._due = self._loop.time() + self._dialect.coalesce_s
+        return self._encode_item(item)
+
+    def _wants_record(self, item: Logged) -> bool:
+        """Whether to encode an event with the whole task. That costs as much as the task, so `working` does without."""
+        event = item.event
+        if isinstance(event, StatusChanged) and event.state not in SETTLED:
+            return False
+        return type(event) in self._dialect.folds
+
+    def _replaces(self, event: Event) -> bool:
+        """Whether an event starts an existing artifact anew, which not every dialect can express in chunks."""
+        assert self._fold is not None
+        return isinstance(event, ArtifactChunk) and not event.append and self._fold.holds(event.artifact.artifact_id)
+
+    def _encode_item(self, item: Logged, *, anew: bool = False) -> Logged:
+        dialect, fold = self._dialect, self._fold
+        assert fold is not None
+        assert self.head is not None
+        if dialect.key not in item.frames:
+            record = fold.record() if anew or self._wants_record(item) else None
+            item.frames[dialect.key] = dialect.encode_event(self.head, item.event, record)
+        return item
