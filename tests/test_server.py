@@ -26,6 +26,7 @@ from dragoman.model.ids import SystemClock
 from dragoman.server import StartError, running, serving
 from dragoman.server.retention import sweep
 from dragoman.store.api import StoreError
+from tests.processes import ENDS_WITH_US
 
 DEADLINE_S = 60.0
 V1 = {"A2A-Version": "1.0"}
@@ -325,7 +326,14 @@ async def process(directory: Path, grace_s: float) -> AsyncIterator[tuple[asynci
     """A server of its own, and its base URL."""
     (directory / "waiting.py").write_text(WAITING)
     server = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", PROGRAM, str(grace_s), cwd=directory, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        *ENDS_WITH_US,
+        sys.executable,
+        "-c",
+        PROGRAM,
+        str(grace_s),
+        cwd=directory,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
     try:
         assert server.stdout is not None

@@ -7,7 +7,6 @@ import select
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from dragoman.store.sqlite.check import check
+from tests.ports import kept_port
+from tests.processes import ENDS_WITH_US
 
 ROOT = Path(__file__).parent.parent.parent
 DEADLINE_S = 60.0
@@ -32,7 +33,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
 
     def start(*arguments: str) -> "subprocess.Popen[str]":
         process = subprocess.Popen(
-            [Path(sys.executable).parent / "dragoman", "serve", *arguments],
+            [*ENDS_WITH_US, Path(sys.executable).parent / "dragoman", "serve", *arguments],
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -72,8 +73,7 @@ def pasted(banner: str, which: str) -> str:
 
 
 def test_a_server_whose_output_nobody_reads_serves_and_ends_as_any(serve: Serve) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = kept_port()
     process = serve(f"{ROOT}/examples/agents.py", "--port", str(port), "--store", "memory:")
     assert process.stdout is not None
     process.stdout.close()

@@ -17,6 +17,8 @@ from click.testing import CliRunner
 
 from dragoman.cli import main
 from dragoman.cli.worker import CLOSING_S
+from tests.ports import kept_port
+from tests.processes import ENDS_WITH_US
 
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
 ROOT = Path(__file__).parent.parent.parent
@@ -160,19 +162,19 @@ class Site:
     def __init__(self, directory: Path, http: aiohttp.ClientSession) -> None:
         self.directory = directory
         self.http = http
+        self.port = kept_port()
         self.url = ""
         self.started: list[asyncio.subprocess.Process] = []
 
     async def _start(self, *arguments: str) -> asyncio.subprocess.Process:
         process = await asyncio.create_subprocess_exec(
-            DRAGOMAN, *arguments, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+            *ENDS_WITH_US, DRAGOMAN, *arguments, cwd=self.directory, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
         self.started.append(process)
         return process
 
     async def serve(self) -> asyncio.subprocess.Process:
-        port = self.url.rpartition(":")[2] or "0"
-        process = await self._start("serve", "--port", port)
+        process = await self._start("serve", "--port", str(self.port))
         banner = await said(process, "listens on")
         found = re.search(r"listens on (\S+)/ ", banner)
         assert found is not None
@@ -415,7 +417,7 @@ async def test_the_bare_calls_of_beeos_drive_a_task(site: Site) -> None:
 def test_an_agent_that_is_no_worker_of_the_server_ends_the_worker(tmp_path: Path, reference: str, says: str) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     server = subprocess.Popen(
-        [DRAGOMAN, "serve", f"{ROOT}/examples/agents.py:echo", "--port", "0", "--store", "memory:"],
+        [*ENDS_WITH_US, DRAGOMAN, "serve", f"{ROOT}/examples/agents.py:echo", "--port", "0", "--store", "memory:"],
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,

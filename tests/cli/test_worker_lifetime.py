@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import ENDS_WITH_US
+
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
 
 LIVING = """
@@ -35,7 +37,15 @@ async def say(ctx):
 @pytest.mark.slow
 def test_they_are_opened_before_its_first_task_and_closed_at_its_end(tmp_path: Path) -> None:
     (tmp_path / "living.py").write_text(LIVING)
-    command = [str(DRAGOMAN), "worker", "--agents", "elsewhere=living.py:agent", "--server", "http://127.0.0.1:9"]
+    command = [
+        *ENDS_WITH_US,
+        str(DRAGOMAN),
+        "worker",
+        "--agents",
+        "elsewhere=living.py:agent",
+        "--server",
+        "http://127.0.0.1:9",
+    ]
     worker = subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
     try:
         assert worker.stdout is not None

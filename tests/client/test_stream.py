@@ -26,6 +26,7 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 from dragoman.server import serving
 from tests.client.proxy import Fault, Proxy, before, twice, unnumbered
 from tests.net.peer import DEADLINE_S, Peer, hangs, listening, raw, says
+from tests.ports import kept_port
 from tests.spec.agents import Gates, house
 
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.3)
@@ -273,7 +274,7 @@ async def test_a_subscription_goes_on_where_it_broke(agent: Connection, proxy: P
 
 
 async def test_a_stream_outlives_a_restart_of_the_server(tmp_path: Path, gates: Gates) -> None:
-    config = replace(CONFIG, store=f"sqlite:///{tmp_path}/tasks.db")
+    config = replace(CONFIG, port=kept_port(), store=f"sqlite:///{tmp_path}/tasks.db")
     again = Again(Retries(first_s=0.05, longest_s=0.2))
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
         async with serving(config, house(gates)) as url:
@@ -282,7 +283,7 @@ async def test_a_stream_outlives_a_restart_of_the_server(tmp_path: Path, gates: 
             updates = await stack.enter_async_context(aclosing(following.updates()))
             got = [await anext(updates)]
             await gates.reached["restart"].wait()
-        async with serving(replace(config, port=int(url.rpartition(":")[2])), house(gates)):
+        async with serving(config, house(gates)):
             got += [update async for update in updates]
     assert outcome(got)[0] is TaskState.FAILED
     assert [type(each) for each in got].count(Task) == 1

@@ -22,6 +22,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import ENDS_WITH_US
+
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 60.0
 MARKDOWN = sorted(str(page.relative_to(ROOT)) for page in (*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")))
@@ -82,7 +84,7 @@ def steady(text: str) -> str:
 @contextmanager
 def serving(*words: str, folder: Path) -> Iterator[str]:
     """`dragoman serve …` on a free port; gives its base URL. It must end cleanly."""
-    command = [str(Path(sys.executable).parent / "dragoman"), *words, "--port", "0"]
+    command = [*ENDS_WITH_US, str(Path(sys.executable).parent / "dragoman"), *words, "--port", "0"]
     errors = folder / "stderr"
     with errors.open("wb") as stderr:
         server = subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=stderr)

@@ -12,6 +12,7 @@ import pytest
 
 from dragoman.store.sqlite.check import check
 from tests.durability.caller import Caller
+from tests.processes import ENDS_WITH_US
 
 HERE = Path(__file__).parent
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
@@ -43,9 +44,13 @@ class Server:
 
     async def killed(self) -> None:
         """SIGKILL: no time for anything."""
+        self.kill()
+        await self.ended()
+
+    def kill(self) -> None:
+        """The same, without waiting for its end."""
         if self.process.returncode is None:
             self.process.kill()
-        await self.ended()
 
     def signalled(self, number: signal.Signals = signal.SIGTERM) -> None:
         """Ask it to stop."""
@@ -84,7 +89,15 @@ async def serve(tmp_path: Path, store: Path) -> AsyncIterator[Serve]:
 
     async def start(*flags: str, prefix: tuple[str, ...] = (), wait: bool = True, port: int = 0) -> Server:
         error = tmp_path / f"server-{len(servers)}.log"
-        command = [*prefix, str(DRAGOMAN), "serve", str(HERE / "agents.py"), "--store", f"sqlite:///{store}"]
+        command = [
+            *ENDS_WITH_US,
+            *prefix,
+            str(DRAGOMAN),
+            "serve",
+            str(HERE / "agents.py"),
+            "--store",
+            f"sqlite:///{store}",
+        ]
         with error.open("wb") as log:
             process = await asyncio.create_subprocess_exec(
                 *command, "--port", str(port), *flags, cwd=tmp_path, stdout=asyncio.subprocess.PIPE, stderr=log
@@ -95,9 +108,13 @@ async def serve(tmp_path: Path, store: Path) -> AsyncIterator[Serve]:
             await server.listening()
         return server
 
-    yield start
+    try:
+        yield start
+    finally:
+        for server in servers:  # each, also if one of them does not end
+            server.kill()
     for server in servers:
-        await server.killed()
+        await server.ended()
     assert not store.is_file() or check(store) == []
     for server in servers:
         assert "Traceback" not in server.said()

@@ -1,7 +1,6 @@
 """Who may open a store file, and what happens before the port is open."""
 
 import asyncio
-import socket
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from dragoman.store.sqlite.migrate import migrations
 from tests.durability.caller import Caller, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
+from tests.ports import kept_port
 
 pytestmark = pytest.mark.slow
 
@@ -66,9 +66,7 @@ async def test_migrations_are_done_before_the_port_is_open(serve: Serve, store: 
     held = apsw.Connection(str(store))
     held.pragma("journal_mode", "wal")
     held.execute("BEGIN IMMEDIATE")  # nobody can migrate
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = kept_port()
     server = await serve(wait=False, port=port)
     async with asyncio.timeout(DEADLINE_S):
         while not (lock := store.with_name(store.name + ".lock")).exists() or str(server.pid) not in lock.read_text():

@@ -8,6 +8,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from tests.ports import kept_port
+
 DEADLINE_S = 60.0
 """Nothing here takes so long, unless it hangs."""
 
@@ -125,8 +127,4 @@ async def listening() -> AsyncIterator[Peer]:
 
 async def nobody() -> str:
     """A URL on loopback where nobody listens."""
-    server = await asyncio.start_server(lambda reader, writer: None, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    server.close()
-    await server.wait_closed()
-    return f"http://127.0.0.1:{port}"
+    return f"http://127.0.0.1:{kept_port()}"

@@ -2,7 +2,6 @@
 
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -17,6 +16,8 @@ from dragoman.model.errors import Unauthorized
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import Principal, Role, Scope
 from dragoman.net.egress import Egress
+from tests.ports import kept_port
+from tests.processes import ENDS_WITH_US
 
 JS = Path(__file__).parent / "js"
 NEEDS = JS / "node_modules" / "oidc-provider"
@@ -32,9 +33,7 @@ class Provider:
     """The provider's process, which can be ended and started anew on its port."""
 
     def __init__(self, log: Path) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        self.port = kept_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = log
         self._process: subprocess.Popen[str] | None = None
@@ -43,7 +42,11 @@ class Provider:
         """Start it with fresh keys of that name; returns when it listens."""
         with self._log.open("a") as errors:
             self._process = subprocess.Popen(
-                [NODE, "issuer.mjs", str(self.port), keys], cwd=JS, stdout=subprocess.PIPE, stderr=errors, text=True
+                [*ENDS_WITH_US, NODE, "issuer.mjs", str(self.port), keys],
+                cwd=JS,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
             )
         assert self._process.stdout is not None
         for line in self._process.stdout:

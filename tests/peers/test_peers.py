@@ -9,7 +9,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -20,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.ports import kept_port
+from tests.processes import ENDS_WITH_US
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -115,12 +117,10 @@ def server_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     if "DRAGOMAN_PEERS_URL" in os.environ:
         yield os.environ["DRAGOMAN_PEERS_URL"]
         return
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    port = kept_port()
     url, log = f"http://127.0.0.1:{port}", tmp_path_factory.mktemp("server") / "log"
     dragoman = Path(sys.executable).with_name("dragoman")
-    command = [dragoman, "serve", "examples/agents.py", "--port", str(port), "--store", "memory:"]
+    command = [*ENDS_WITH_US, dragoman, "serve", "examples/agents.py", "--port", str(port), "--store", "memory:"]
     command += ["--push-allowed-hosts", "127.0.0.1"]
     with log.open("wb") as output:
         server = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
@@ -156,7 +156,9 @@ def runs(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
                 continue
             lines, errors = folder / f"{name}.jsonl", folder / f"{name}.err"
             with lines.open("wb") as stdout, errors.open("wb") as stderr:
-                process = subprocess.Popen([peer.runtime, peer.script, server_url], stdout=stdout, stderr=stderr)
+                process = subprocess.Popen(
+                    [*ENDS_WITH_US, peer.runtime, peer.script, server_url], stdout=stdout, stderr=stderr
+                )
             started[name] = Run(process, lines, errors)
         yield started
     finally:

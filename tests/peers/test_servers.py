@@ -35,6 +35,7 @@ from dragoman.model.operations import Operation
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
 from tests.peers.test_peers import FASTA2A, MODULES, NODE, SDK03, SDK1
+from tests.processes import ENDS_WITH_US
 from tests.systems.test_upstream import fronted, partner
 
 HERE = Path(__file__).parent
@@ -103,7 +104,10 @@ def started(names: Iterable[str], folder: Path) -> Iterator[dict[str, str]]:
             if server.needs.exists():
                 with (folder / name).open("wb") as log:
                     running[name] = subprocess.Popen(
-                        [server.runtime, server.script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
+                        [*ENDS_WITH_US, server.runtime, server.script],
+                        stdin=subprocess.PIPE,
+                        stdout=subprocess.PIPE,
+                        stderr=log,
                     )
         deadline = monotonic() + START_TIMEOUT_S
         yield {name: _url(process, folder / name, deadline) for name, process in running.items()}

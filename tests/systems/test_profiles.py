@@ -18,6 +18,7 @@ import pytest
 
 from dragoman.config import ConfigError, load
 from tests.dialects.shown import holds
+from tests.processes import ENDS_WITH_US
 from tests.systems.speakers import BEEOS, EVOAI, KAOS, PROTOAGENT, Speaker
 
 pytestmark = pytest.mark.slow
@@ -36,7 +37,7 @@ class Server:
     def __init__(self, folder: Path, arguments: tuple[str, ...], environ: Mapping[str, str]) -> None:
         clean = {name: value for name, value in os.environ.items() if not name.startswith("DRAGOMAN_")}
         self.process = subprocess.Popen(
-            [Path(sys.executable).with_name("dragoman"), "serve", *arguments],
+            [*ENDS_WITH_US, Path(sys.executable).with_name("dragoman"), "serve", *arguments],
             cwd=folder,
             env={**clean, **environ},
             stdout=subprocess.PIPE,

@@ -24,6 +24,7 @@ from dragoman.model.message import Part
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate
 from dragoman.server import serving
+from tests.processes import ENDS_WITH_US
 
 ROOT = Path(__file__).parents[2]
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
@@ -265,7 +266,7 @@ async def test_a_waiting_program_is_killed_when_its_server_stops(tmp_path: Path)
 @asynccontextmanager
 async def process(folder: Path) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     """`dragoman serve` in a process of its own; it is killed in the end."""
-    command = [str(DRAGOMAN), "serve", "--store", f"sqlite:///{folder / 'tasks.db'}", "--port", "0"]
+    command = [*ENDS_WITH_US, str(DRAGOMAN), "serve", "--store", f"sqlite:///{folder / 'tasks.db'}", "--port", "0"]
     with (folder / "log").open("ab") as log:
         server = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=log)
     assert server.stdout is not None

@@ -22,6 +22,7 @@ from dragoman.config import Config
 from dragoman.engine.api import Run
 from dragoman.server import Loaded, reloading, running
 from tests.engine.house import Scripted
+from tests.processes import ENDS_WITH_US
 
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
 DEADLINE_S = 60.0
@@ -117,7 +118,13 @@ class House:
         """Serve."""
         with (self.directory / "log").open("wb") as error:
             self.process = await asyncio.create_subprocess_exec(
-                DRAGOMAN, "serve", *arguments, cwd=self.directory, stdout=asyncio.subprocess.PIPE, stderr=error
+                *ENDS_WITH_US,
+                DRAGOMAN,
+                "serve",
+                *arguments,
+                cwd=self.directory,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=error,
             )
         assert self.process.stdout is not None
         async with asyncio.timeout(DEADLINE_S):
@@ -630,7 +637,7 @@ It sets what SIGHUP does, because a signal that is ignored stays ignored in chil
 async def serve_at_terminal(house: House, disposition: str, log: IO[bytes] | None = None) -> int:
     """Have a server listen at a terminal, where it also logs if there is no `log`; return the other end."""
     terminal, its_end = pty.openpty()
-    command = [sys.executable, "-c", AT_TERMINAL.format(disposition=disposition), str(DRAGOMAN), "serve"]
+    command = [*ENDS_WITH_US, sys.executable, "-c", AT_TERMINAL.format(disposition=disposition), str(DRAGOMAN), "serve"]
     house.process = await asyncio.create_subprocess_exec(
         *[*command, "--log-level", "info"],  # it has something to say as it stops
         cwd=house.directory,

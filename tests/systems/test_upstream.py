@@ -24,6 +24,7 @@ from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate
 from dragoman.server import serving
 from tests.client.proxy import Fault, before
+from tests.ports import kept_port
 from tests.spec.agents import OPTIONAL, Gates, house
 
 DEADLINE_S = 60.0
@@ -262,8 +263,7 @@ async def test_the_file_has_the_last_word_on_the_card(upstream: str) -> None:
 
 
 async def test_without_its_card_the_server_starts_and_the_card_comes_later(gates: Gates) -> None:
-    async with serving(CONFIG, house(gates)) as first:
-        port = int(first.rpartition(":")[2])
+    port = kept_port()
     agent = partner(f"http://127.0.0.1:{port}/agents/script")
     async with serving(CONFIG, [agent]) as url, aiohttp.ClientSession() as http:
         async with http.get(f"{url}/ready") as answer:
@@ -350,8 +350,7 @@ async def test_an_upstream_that_is_not_there_fails_the_task_in_words_without_its
 
 
 async def test_after_failures_sends_are_refused_with_a_time_until_one_gets_through(gates: Gates) -> None:
-    async with serving(CONFIG, house(gates)) as first:
-        port = int(first.rpartition(":")[2])
+    port = kept_port()
     now = [0.0]
     agent = partner(f"http://127.0.0.1:{port}/agents/script", failures=2, pause_s=60.0, clock=lambda: now[0])
     async with fronted(agent) as connection:
@@ -372,8 +371,7 @@ async def test_after_failures_sends_are_refused_with_a_time_until_one_gets_throu
 
 
 async def test_with_a_queue_a_task_waits_for_its_upstream(gates: Gates) -> None:
-    async with serving(CONFIG, house(gates)) as first:
-        port = int(first.rpartition(":")[2])
+    port = kept_port()
     agent = partner(f"http://127.0.0.1:{port}/agents/script", failures=1, pause_s=0.2, queues=True)
     async with fronted(agent) as connection:
         task = await asked(connection, "hello", return_immediately=True)
@@ -428,8 +426,7 @@ async def test_an_agent_whose_card_never_says_the_same_twice_is_not_followed_for
 
 
 async def test_a_loop_of_servers_is_cut_and_shows_the_way() -> None:
-    async with serving(CONFIG, [Agent("none")]) as free:
-        port = int(free.rpartition(":")[2])
+    port = kept_port()
     there = partner(f"http://127.0.0.1:{port}/agents/partner")
     async with serving(CONFIG, [there]) as url:
         back = partner(f"{url}/agents/partner", dialect="1.0")

@@ -1,7 +1,6 @@
 """Either server is killed in the middle of a stream, or both are: whoever reads the text reads each word once."""
 
 import asyncio
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -11,6 +10,8 @@ import pytest
 from dragoman.client import Connection, connect
 from dragoman.model.task import TaskState
 from dragoman.model.updates import ArtifactUpdate
+from tests.ports import kept_port
+from tests.processes import ENDS_WITH_US
 from tests.systems.test_upstream import DEADLINE_S, asked, said, text_of
 from tests.systems.test_upstream_restarts import DRAGOMAN, listening
 
@@ -56,11 +57,9 @@ class Served:
 
     def __init__(self, folder: Path, *command: str) -> None:
         self.folder = folder
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = kept_port()
         store = f"sqlite:///{folder / 'tasks.db'}"
-        self._command = [str(DRAGOMAN), "serve", *command, "--store", store, "--port", str(self.port)]
+        self._command = [*ENDS_WITH_US, str(DRAGOMAN), "serve", *command, "--store", store, "--port", str(self.port)]
         self._process: asyncio.subprocess.Process | None = None
         self.url = f"http://127.0.0.1:{self.port}"
 

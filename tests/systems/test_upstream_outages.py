@@ -12,6 +12,7 @@ from dragoman.model.errors import Unavailable
 from dragoman.model.task import TaskState
 from dragoman.model.updates import StatusUpdate
 from dragoman.server import serving
+from tests.ports import kept_port
 from tests.spec.agents import Gates, house
 from tests.systems.test_upstream import CONFIG, DEADLINE_S, asked, fronted, partner, said, site, text_of, until
 
@@ -21,18 +22,13 @@ def gates() -> Gates:
     return Gates()
 
 
-async def free_port(gates: Gates) -> int:
-    async with serving(CONFIG, house(gates)) as url:
-        return int(url.rpartition(":")[2])
-
-
 # -- it comes back -----------------------------------------------------------------------------------------------------
 
 
 async def test_tasks_that_wait_go_on_once_the_card_can_be_read_again_long_before_the_pause_is_over(
     gates: Gates,
 ) -> None:
-    port = await free_port(gates)
+    port = kept_port()
     now = [0.0]
     agent = partner(
         f"http://127.0.0.1:{port}/agents/script", failures=1, pause_s=300.0, queues=True, clock=lambda: now[0]
@@ -57,7 +53,7 @@ async def test_tasks_that_wait_go_on_once_the_card_can_be_read_again_long_before
 async def test_a_task_that_waits_is_submitted_until_it_is_taken_also_after_our_restart(
     gates: Gates, tmp_path: Path
 ) -> None:
-    port = await free_port(gates)
+    port = kept_port()
     kept = replace(CONFIG, store=f"sqlite:///{tmp_path / 'front.db'}")
     url = f"http://127.0.0.1:{port}/agents/script"
     async with fronted(partner(url, queues=True, pause_s=0.2), kept) as connection:
@@ -80,7 +76,7 @@ async def test_a_task_that_waits_is_submitted_until_it_is_taken_also_after_our_r
 
 
 async def test_sends_are_taken_again_once_the_card_can_be_read_again(gates: Gates) -> None:
-    port = await free_port(gates)
+    port = kept_port()
     now = [0.0]
     url = f"http://127.0.0.1:{port}/agents/script"
     agent = partner(url, failures=1, pause_s=300.0, clock=lambda: now[0])

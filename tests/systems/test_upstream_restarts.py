@@ -14,6 +14,8 @@ from dragoman.client import Connection, connect
 from dragoman.config import Config
 from dragoman.model.task import TaskState
 from dragoman.server import serving
+from tests.ports import kept_port
+from tests.processes import ENDS_WITH_US
 from tests.spec.agents import Gates, house
 from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, asked, partner, said, text_of, until
 
@@ -116,9 +118,8 @@ async def test_a_conversation_goes_on_after_our_restart(kept: Config) -> None:
 
 
 async def test_an_upstream_that_restarts_goes_on_with_the_question_it_asked(gates: Gates, tmp_path: Path) -> None:
-    behind = replace(CONFIG, store=f"sqlite:///{tmp_path / 'behind.db'}")
+    behind = replace(CONFIG, port=kept_port(), store=f"sqlite:///{tmp_path / 'behind.db'}")
     async with serving(behind, house(gates)) as url:
-        port = int(url.rpartition(":")[2])
         agent = partner(f"{url}/agents/script")
         front = serving(CONFIG, [agent])
         own = await front.__aenter__()
@@ -126,7 +127,7 @@ async def test_an_upstream_that_restarts_goes_on_with_the_question_it_asked(gate
         connection = await opened.__aenter__()
         task = await asked(connection, "ask")
     try:
-        async with serving(replace(behind, port=port), house(gates)):
+        async with serving(behind, house(gates)):
             task = await asked(connection, "blue", task_id=task.id)
             assert (task.status.state, text_of(task)) == (TaskState.COMPLETED, "blue")
     finally:
@@ -135,8 +136,8 @@ async def test_an_upstream_that_restarts_goes_on_with_the_question_it_asked(gate
 
 
 async def test_a_task_whose_upstream_has_forgotten_it_says_so(gates: Gates) -> None:
-    async with serving(CONFIG, house(gates)) as url:
-        port = int(url.rpartition(":")[2])
+    behind = replace(CONFIG, port=kept_port())
+    async with serving(behind, house(gates)) as url:
         front = serving(CONFIG, [partner(f"{url}/agents/script")])
         own = await front.__aenter__()
         opened = connect(f"{own}/agents/partner")
@@ -144,7 +145,7 @@ async def test_a_task_whose_upstream_has_forgotten_it_says_so(gates: Gates) -> N
         task = await asked(connection, "wait forever", return_immediately=True)
         await asyncio.wait_for(gates.reached["forever"].wait(), DEADLINE_S)
     try:
-        async with serving(replace(CONFIG, port=port), house(gates)), asyncio.timeout(DEADLINE_S):
+        async with serving(behind, house(gates)), asyncio.timeout(DEADLINE_S):
             while (found := await connection.get(task.id)).status.state is TaskState.WORKING:
                 await asyncio.sleep(0.02)
             assert found.status.state is TaskState.FAILED
@@ -176,7 +177,7 @@ async def listening(server: asyncio.subprocess.Process, log: Path) -> str:
 @asynccontextmanager
 async def process(folder: Path) -> AsyncIterator[tuple[str, asyncio.subprocess.Process]]:
     """`dragoman serve` in a process of its own; it is killed in the end."""
-    command = [str(DRAGOMAN), "serve", "--store", f"sqlite:///{folder / 'tasks.db'}", "--port", "0"]
+    command = [*ENDS_WITH_US, str(DRAGOMAN), "serve", "--store", f"sqlite:///{folder / 'tasks.db'}", "--port", "0"]
     with (folder / "log").open("ab") as log:
         server = await asyncio.create_subprocess_exec(*command, cwd=folder, stdout=asyncio.subprocess.PIPE, stderr=log)
     try:
