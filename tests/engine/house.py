@@ -34,6 +34,7 @@ from dragoman.model.principal import Role as Standing
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
+from dragoman.testing.store_cases.repeating import Unacknowledged
 
 DEADLINE_S = 60.0
 """Nothing here takes so long, unless it hangs."""
@@ -77,11 +78,12 @@ class Scripted:
 
 
 class Fragile:
-    """The store with a seam: it can be full for some writes, held back, or cut off as by a crash."""
+    """The store with a seam: it can be full, lose acknowledgements, be held back, or cut off as by a crash."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.full = 0
+        self.lost = 0
         self.cut = False
         self.appends: list[Append] = []
         self.loaded: list[str] = []
@@ -93,7 +95,7 @@ class Fragile:
         return getattr(self._store, name)
 
     def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
-        written = self._failing() or self._store.create(new)
+        written = self._failing() or self._losing().create(new)
         if self.held is None:
             return written
         return asyncio.ensure_future(self._late(written, self.held))
@@ -110,7 +112,7 @@ class Fragile:
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         self.appends.append(append)
-        written = self._failing() or self._store.append(append)
+        written = self._failing() or self._losing().append(append)
         return written if self.held_appends is None else asyncio.ensure_future(self._late(written, self.held_appends))
 
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
@@ -123,6 +125,12 @@ class Fragile:
         if self.full:
             raise StoreFull("no space")
         await self._store.request_cancel(task_id)
+
+    def _losing(self) -> Any:
+        if not self.lost:
+            return self._store
+        self.lost -= 1
+        return Unacknowledged(self._store, lost=1)
 
     def _failing(self) -> "asyncio.Future[Appended | Repeat] | None":
         future: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()

@@ -44,19 +44,19 @@ def with_store(test: Callable[[Store], Awaitable[None]]) -> None:
 @given(structs(TaskHead), LOGS)
 def test_a_task_is_read_as_it_was_written(head: TaskHead, events: tuple[Event, ...]) -> None:
     async def test(store: Store) -> None:
-        new = NewTask(head=head, events=events, state=WORKING, status_ms=START_MS, holder="h1")
+        new = NewTask(head=head, events=events, state=WORKING, status_ms=START_MS, holder="dead")
         await store.create(new)
         stored = await store.load(head.id)
         assert stored is not None
         assert (stored.head, tuple(logged.event for logged in stored.events)) == (head, events)
         assert [logged.seq for logged in stored.events] == list(range(1, len(events) + 1))
         told = stored.seq, stored.epoch, stored.state, stored.status_ms, stored.holder
-        assert told == (len(events), 1, WORKING, START_MS, "h1")
+        assert told == (len(events), 1, WORKING, START_MS, "dead")
         read = await store.read(head.id, 0, 1 << 20)
         assert tuple(logged.event for logged in read) == events
         assert await store.head(head.id) == (head, len(events), WORKING)
-        (unfinished,) = await store.unfinished()
-        assert unfinished.head == head
+        (claimed,) = await store.claim("h1", 1)
+        assert claimed.head == head
 
     with_store(test)
 

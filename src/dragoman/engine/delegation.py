@@ -27,7 +27,7 @@ from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Call, Manners, SendMessage
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
-from dragoman.store.api import Store, StoreError
+from dragoman.store.api import Exists, Store, StoreError
 from dragoman.store.audit import AuditEntry
 
 ACTION = "Delegate"
@@ -131,6 +131,10 @@ class Delegations:
                 taken = await self._send_as_caller(run, order.agent, send, origin)
             except StoreError:
                 await asyncio.sleep(self._retry_s)
+                continue
+            except Exists:  # a run that has lost its lease made it a moment ago
+                if (child := await self._pin_child(child_id)) is not None:
+                    return child
                 continue
             self._note(head, order.agent, child_id, "")
             return taken.task

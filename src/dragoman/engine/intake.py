@@ -26,7 +26,7 @@ from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import Webhooks, check_room
 from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
-from dragoman.model.ids import Clock, new_id, timestamp
+from dragoman.model.ids import Clock, new_id, new_write, timestamp
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, SendMessage
 from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
@@ -174,6 +174,7 @@ class Intake:
             holder=self._supervisor.holder,
             dedupe=dedupe,
             quota=policy.quota(self._settings, now_ms) if origin is None else None,
+            write=new_write(),
         )
         if send.push_config is not None and self._webhooks is not None:
             if dedupe is not None and (repeat := await self._store.recall(dedupe.key)) is not None:

@@ -9,6 +9,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import partial
 
+from msgspec.structs import replace
+
 from dragoman.engine.api import Outreaching, Runner
 from dragoman.engine.files import Files
 from dragoman.engine.history import History
@@ -31,6 +33,9 @@ log = logging.getLogger("dragoman.runs")
 LEAVE_S = 1.0
 """How long the end of a drain waits for canceled agents, and tries to write the ends of their tasks. It is half of the
 time that the server keeps of its grace period for closing (`server.shutdown`)."""
+
+CLAIMED_MAX = 500
+"""How many tasks of dead holders are claimed at once, so that few are in memory and others can claim some too."""
 
 CANCEL_S = 0.1
 """The least time that a canceled agent has before it counts as one that does not stop."""
@@ -247,6 +252,10 @@ class Supervisor:
         state = leased_as(self.runners.get(task.head.agent), task.state)
         return Decision(events=(StatusChanged(state, timestamp(now_ms)),), now_ms=now_ms, holder=self.holder)
 
+    def _resume_claimed(self, log: TaskLog) -> Decision | None:
+        """Decide on the status with which a task goes on that this process has claimed, under its lease."""
+        return None if log.terminal else replace(self._lease(log), holder=None, epoch=log.epoch)
+
     def _take_up(self, task: TaskLog, *, crashed: bool) -> None:
         self.errand(task, lambda: self._replay(task, crashed=crashed))
 
@@ -433,13 +442,14 @@ class Supervisor:
 
     # -- start and stop of the process -------------------------------------------------------------------------------
 
-    async def recover(self, unfinished: Iterable[Stored]) -> None:
-        """Settle the tasks that a previous process left unfinished, so that none is `working` for ever.
+    async def recover(self) -> None:
+        """Settle the tasks that dead holders left unfinished, so that none is `working` for ever.
 
         Tasks of a restartable agent run again; others fail with reason `interrupted`. A requested cancel takes
         precedence.
         """
-        await asyncio.gather(*(self._recover(stored) for stored in unfinished))  # in as few commits as possible
+        while claimed := await self._store.claim(self.holder, CLAIMED_MAX):
+            await asyncio.gather(*(self._recover(stored) for stored in claimed))  # in as few commits as possible
 
     async def _recover(self, stored: Stored) -> None:
         task = await self._tasks.pin_stored(stored)
@@ -448,9 +458,9 @@ class Supervisor:
             if stored.cancel_requested or await self._tasks.orphaned(stored.head):
                 await self.end(task, TaskState.CANCELED)
                 self._tell_runner(task)
-            elif runner is not None and (runner.restartable or stored.epoch == 0):
-                await task.append(self._lease)
-                self._take_up(task, crashed=True)
+            elif runner is not None and (runner.restartable or stored.epoch == 1):
+                if await task.append(self._resume_claimed) is not None:
+                    self._take_up(task, crashed=True)
             else:
                 await self.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
         except StoreError:

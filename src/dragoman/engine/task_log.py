@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from dragoman.engine.announcements import Audience
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
+from dragoman.model.ids import new_write
 from dragoman.model.lifecycle import SETTLED, Fold
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import Shown
@@ -26,6 +27,7 @@ from dragoman.store.api import (
     Ended,
     Moved,
     NewTask,
+    OutcomeUnknown,
     Refused,
     Repeat,
     Store,
@@ -46,6 +48,9 @@ outage of the store goes unnoticed."""
 
 RECENT_BYTES_MAX = 1_000_000
 """How much of a followed log stays in memory. Beyond it the older half is dropped; slow readers read the store."""
+
+REPEAT_S = 0.25
+"""How long to wait before a write whose outcome is unknown is repeated: a connection takes as long to come back."""
 
 WHOLE_LOG_BYTES = 1 << 40
 """A limit that no log reaches, to read a whole log."""
@@ -80,6 +85,9 @@ Outcome = Appended | Repeat | BaseException | None
 """The result of a write; None if its decision wrote nothing."""
 
 Landed = Callable[[Outcome], None]
+
+Write = Callable[[], "Future[Appended | Repeat]"]
+Heard = Callable[["Future[Appended | Repeat]"], None]
 
 
 class Stopping:
@@ -238,6 +246,9 @@ class TaskLog:
 
     def _created(self, new: NewTask, landed: Landed, done: "Future[Appended | Repeat]") -> None:
         outcome: Outcome = done.exception() or done.result()
+        if isinstance(outcome, OutcomeUnknown):
+            self._doubt(outcome, partial(self._store.create, new), partial(self._created, new, landed))
+            return
         if isinstance(outcome, Appended):
             if self.audience is not None and new.deliveries:
                 self.audience.wake()
@@ -327,6 +338,8 @@ class TaskLog:
             snapshot=snapshot,
             dedupe=decision.dedupe,
             push=decision.push,
+            write=new_write(),
+            read_seq=self.seq,
         )
         audience = self.audience
         return append if audience is None else audience.told(self.head, self._fold, append)
@@ -347,6 +360,10 @@ class TaskLog:
             except Exception:
                 logger.exception("task %s: what was written cannot be taken in", self.head.id)
                 self.wake()
+        elif isinstance(outcome, OutcomeUnknown):
+            heard = partial(self._committed, append, seq, decide, landed)
+            self._doubt(outcome, partial(self._store.append, append), heard)
+            return
         elif isinstance(outcome, Moved | Ended):
             self._read(self._decide_again(outcome, seq, decide, landed))
             return
@@ -355,6 +372,24 @@ class TaskLog:
         self._land(outcome, landed)
         if self._writes or self.pins <= 0:
             self._next()
+
+    def _doubt(self, unknown: OutcomeUnknown, write: Write, heard: Heard) -> None:
+        """Repeat a write whose outcome is unknown, with its id, until it is known. The write keeps its turn."""
+        loop = get_running_loop()
+        self.failed(StoreError(f"the outcome of a write is unknown: {unknown}"), loop)
+        self.wake()
+        loop.call_later(REPEAT_S, self._repeat, write, heard)
+
+    def _repeat(self, write: Write, heard: Heard) -> None:
+        def repeated(done: "Future[Appended | Repeat]") -> None:
+            error = done.exception()
+            if isinstance(error, StoreError | OutcomeUnknown):  # nothing was written now, but perhaps before
+                self._doubt(OutcomeUnknown(str(error)), write, heard)
+            else:
+                self.failure = None
+                heard(done)
+
+        write().add_done_callback(repeated)
 
     def _read(self, reading: Coroutine[None, None, None]) -> None:
         """Read what others wrote, as a step of the write under way, which keeps its turn."""

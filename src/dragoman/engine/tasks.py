@@ -107,6 +107,8 @@ class Tasks:
                 task.audience = Audience(announcer, configs, task.joined_artifacts)
         elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
             task.created(stored)
+        else:
+            task.epoch = max(task.epoch, stored.epoch)  # a claim changes nothing else
         return task
 
     async def read_record(self, call: Call, task_id: str) -> Record:

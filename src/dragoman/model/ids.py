@@ -7,6 +7,7 @@ milliseconds (A2A 1.0 §5.6.1).
 import time
 from datetime import UTC, datetime
 from functools import lru_cache
+from random import getrandbits
 from typing import Protocol
 
 from uuid_utils import uuid7
@@ -15,6 +16,11 @@ from uuid_utils import uuid7
 def new_id() -> str:
     """A fresh id for a task, context, message or artifact."""
     return str(uuid7())
+
+
+def new_write() -> int:
+    """A fresh id for a write to a task's log: a positive number below 2^63."""
+    return getrandbits(62) + 1
 
 
 class Clock(Protocol):

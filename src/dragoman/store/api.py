@@ -39,12 +39,26 @@ class StoreReadOnly(StoreError):
     reason = "its file may not be written"
 
 
+class OutcomeUnknown(Exception):
+    """The store was lost during a commit, so that the write may have been made or not.
+
+    Whoever repeats the same write, with the same id, learns what became of it and does not make it twice.
+    """
+
+    reason = StoreError.reason
+    """As in StoreError."""
+
+
 class Refused(Exception):
     """The base of the errors that refuse a write. None of it was written; other writes in its batch are unaffected."""
 
 
 class Unknown(Refused):
     """There is no such task."""
+
+
+class Exists(Refused):
+    """There is a task with this id already, written by somebody else."""
 
 
 class Ended(Refused):
@@ -101,7 +115,8 @@ class NewTask(Struct, frozen=True, kw_only=True):
     """A task to write. `events` starts with Submitted.
 
     With `holder` its first run is leased at once (epoch 1); without, it waits in the queue (epoch 0). `push` and the
-    first `deliveries` are stored with it. If the `quota` is used up, the future raises OverQuota.
+    first `deliveries` are stored with it. If the `quota` is used up, the future raises OverQuota. `write` is as in
+    Append.
     """
 
     head: TaskHead
@@ -113,16 +128,21 @@ class NewTask(Struct, frozen=True, kw_only=True):
     push: Registration | None = None
     deliveries: tuple[Delivery, ...] = ()
     quota: Quota | None = None
+    write: int | None = None
 
 
 class Append(Struct, frozen=True, kw_only=True):
     """Events to add to a task's log, and the changes to its row that go with them.
 
     A run gives its `epoch`. A caller gives `expected_seq`, the seq on which it decided. `state` and `status_ms` are the
-    values after the events. `holder` starts a new lease (the epoch grows by one); `release` or a terminal state ends
-    the present one. `snapshot` is the record folded up to and including these events; the store's caller sets its
-    `seq`. A terminal append carries one. `push` is a webhook to register for the task. `deliveries` report the events
-    to webhooks; one whose configuration has been deleted is not written.
+    values after the events. `holder` starts a new lease, `(holder, epoch)`: the epoch grows by one. `release` or a
+    terminal state ends the present one. `snapshot` is the record folded up to and including these events; the store's
+    caller sets its `seq`. A terminal append carries one. `push` is a webhook to register for the task. `deliveries`
+    report the events to webhooks; one whose configuration has been deleted is not written.
+
+    `write` is the id of this write, a positive number below 2^63 that no other write of the task has. It is stored with
+    the events. An append that is repeated with its id changes nothing and returns its first result, whatever was
+    written in between. `read_seq` is the seq up to which the writer had read the log: the id is looked for behind it.
     """
 
     task_id: str
@@ -137,6 +157,8 @@ class Append(Struct, frozen=True, kw_only=True):
     dedupe: Dedupe | None = None
     push: Registration | None = None
     deliveries: tuple[Delivery, ...] = ()
+    write: int | None = None
+    read_seq: int = 0
 
 
 class Appended(Struct, frozen=True):
@@ -218,7 +240,7 @@ class Store(Protocol):
     audit: AuditTrail
 
     async def open(self, holder: str | None) -> None:
-        """Migrate forward, then take the store for `holder`, a name that no other process has.
+        """Migrate forward, then open the store for `holder`, who has joined it from then on.
 
         With None it is opened beside a server that may be running, for keys, outbox and audit only.
 
@@ -228,11 +250,36 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish the writes under way, then release the store."""
+        """Finish the writes under way, then release the store. Everybody who joined it here is dead then."""
+        ...
+
+    async def join(self, holder: str) -> None:
+        """Let `holder` lease tasks: a name that nobody else has, or ever had. It is alive until it leaves or dies.
+
+        In SQLite a holder lives as long as the store is open in its process, for nobody else can have it open.
+        """
+        ...
+
+    async def leave(self, holder: str) -> None:
+        """Declare a holder dead: others may claim what it has leased. It may not join again."""
+        ...
+
+    async def alive(self, holder: str) -> bool:
+        """Whether a holder is alive. Nobody claims its tasks then."""
+        ...
+
+    async def claim(self, holder: str, limit: int) -> tuple[Stored, ...]:
+        """Lease tasks that are queued or of dead holders to `holder`, at most `limit`: oldest first, under epoch + 1.
+
+        So the old holder's writes are refused from now on. Two who claim at once get different tasks. A task whose
+        epoch is 1 afterwards has never been worked on. Raises StoreError if `holder` is dead itself.
+        """
         ...
 
     def create(self, new: NewTask) -> Future[Appended | Repeat]:
         """Write a task. If its dedupe key is known and has not expired, write nothing and return the earlier call.
+
+        The future raises Exists if the id is taken, OverQuota, StoreError or OutcomeUnknown.
 
         Not a coroutine: the write is under way when this returns. Writes commit, and their futures finish, in the order
         of the calls. Cancelling the future does not undo the write.
@@ -242,8 +289,8 @@ class Store(Protocol):
     def append(self, append: Append) -> Future[Appended | Repeat]:
         """Add to a task's log (compare-and-append); under way when this returns, as with `create`.
 
-        The future raises Unknown, Ended, Fenced or Moved. If the dedupe key is known, nothing is written and the
-        earlier call is returned.
+        If the dedupe key is known, nothing is written and the earlier call is returned. The future raises Unknown,
+        Ended, Fenced or Moved, StoreError or OutcomeUnknown.
         """
         ...
 
@@ -292,10 +339,6 @@ class Store(Protocol):
 
     async def list(self, query: ListQuery) -> Listed:
         """A page of tasks, with the total of all pages."""
-        ...
-
-    async def unfinished(self) -> tuple[Stored, ...]:
-        """Every task that is leased or queued, oldest first: after `open`, those a previous process left behind."""
         ...
 
     async def children(self, parent_id: str) -> tuple[TaskHead, ...]:

@@ -10,7 +10,7 @@ from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.codec import Codec
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.migrate import migrate, migrations
-from dragoman.testing.store_cases.bench import message, new_task
+from dragoman.testing.store_cases.bench import by_run, chunk, message, new_task
 
 HUGE = {"parent": 10**30}
 """MessagePack cannot encode it, so that the head is spelled in JSON; and its key looks like a field of the head."""
@@ -56,6 +56,8 @@ async def test_delegations_of_an_old_file_are_found_by_their_parent(tmp_path: Pa
     stored = await store.load("odd")
     assert stored is not None
     assert stored.head == tasks[2][0]
+    write = replace(by_run("plain", chunk("more")), write=1)
+    assert await store.append(write) == await store.append(write), "pages of old files have no id"
     await store.close()
     columns = connect(locate(f"sqlite:///{path}")).execute("SELECT id, parent, deadline_ms FROM tasks ORDER BY task")
     assert list(columns) == [

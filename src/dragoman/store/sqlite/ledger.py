@@ -4,7 +4,12 @@ Invariant: an append first makes the guarded update of its task's row. If that m
 append is written. Everything here runs inside a writer's transaction.
 """
 
-from dragoman.store.api import Appended, Dedupe, Refused, Repeat, Unknown
+from typing import Any
+
+import apsw
+import msgspec
+
+from dragoman.store.api import Appended, Dedupe, Exists, Refused, Repeat, Unknown
 from dragoman.store.sqlite.codec import Codec
 from dragoman.store.sqlite.guard import refusal
 from dragoman.store.sqlite.owed import keep_webhook, owe, register, remove, remove_all, settle
@@ -23,6 +28,7 @@ from dragoman.store.sqlite.writes import (
     Settlement,
     Stop,
     Sweep,
+    TaskClaim,
     Write,
 )
 
@@ -62,6 +68,8 @@ class Ledger:
             case Probe():
                 self.tables.cursor.execute(self.tables.sql["probe"], (now_ms,))
                 return None
+            case TaskClaim():
+                return self._claim(write)
             case Sweep():
                 return self._sweep(write)
             case Act(run=run):
@@ -71,17 +79,23 @@ class Ledger:
         if new.dedupe is not None:
             known = self._known(new.dedupe, now_ms)
             if known is not None:
-                return known
+                return self._earlier(new) or known
         room = Room(self.tables)
         refused = room.refusal(new.owner, new.quota)
         if refused is not None:
             return refused
-        room.take(new.owner, new.quota, new.state)
         scope = self.tables.scope(new.owner, new.agent)
         self.tables.last_task += 1
         task, epoch = self.tables.last_task, int(new.holder is not None)
-        self.tables.cursor.execute(self.tables.one_row["add_tasks"], task_row(new, task, scope))
-        self.tables.cursor.execute(self.tables.one_row["add_pages"], (task, 1, new.events, new.page))
+        try:
+            self.tables.cursor.execute(self.tables.one_row["add_tasks"], task_row(new, task, scope))
+        except apsw.ConstraintError:
+            if self.tables.cursor.execute(self.tables.sql["standing"], (new.id,)).get is None:
+                raise
+            return self._earlier(new) or Exists(new.id)
+        room.take(new.owner, new.quota, new.state)
+        page = (task, 1, new.events, new.page, new.write, epoch)
+        self.tables.cursor.execute(self.tables.one_row["add_pages"], page)
         self.tables.add_files(task, new.files)
         if new.dedupe is not None:
             self._remember(new.dedupe, new.id, new.events, None, now_ms)
@@ -94,7 +108,7 @@ class Ledger:
         if add.dedupe is not None:
             known = self._known(add.dedupe, now_ms)
             if known is not None:
-                return known
+                return self._earlier(add) or known
         self.tables.standings.pop(add.id, None)
         standing: Standing | None = self.tables.cursor.execute(self.tables.sql["standing"], (add.id,)).get
         if standing is None:
@@ -102,10 +116,11 @@ class Ledger:
         row = (add.id, *addition_row(add))
         hit: tuple[int, int, int] | None = self.tables.cursor.execute(self.tables.sql["append"], row).get
         if hit is None:
-            return refusal(add, standing)
+            return self._earlier(add) or refusal(add, standing)
         task, last, epoch = hit
         if add.events:
-            self.tables.cursor.execute(self.tables.one_row["add_pages"], (task, last - add.events + 1, last, add.page))
+            page = (task, last - add.events + 1, last, add.page, add.write, epoch)
+            self.tables.cursor.execute(self.tables.one_row["add_pages"], page)
         self.tables.add_files(task, add.files)
         if add.snapshot is not None:
             self.tables.put_snapshot(task, last, add.snapshot)
@@ -116,6 +131,21 @@ class Ledger:
         owe(self.tables, [(task, delivery) for delivery in add.deliveries], now_ms)
         self.tables.tally.move(standing[1], standing[2], standing[3], add.state)
         return Appended(last, epoch, len(add.page))
+
+    def _earlier(self, write: Creation | Addition) -> Appended | None:
+        """The first result of a write that is repeated, because its outcome was unknown; None if it was never made."""
+        if write.write is None:
+            return None
+        read_seq = write.read_seq if isinstance(write, Addition) else 0
+        values = (write.id, read_seq, write.write)
+        found: tuple[int, int] | None = self.tables.cursor.execute(self.tables.sql["earlier_write"], values).get
+        return None if found is None else Appended(*found, len(write.page))
+
+    def _claim(self, claim: TaskClaim) -> list[int]:
+        self.tables.standings.clear()
+        values = (claim.holder, msgspec.json.encode(claim.alive).decode(), claim.limit)
+        rows: list[Any] = self.tables.cursor.execute(self.tables.sql["claim"], values).fetchall()
+        return sorted(task for (task,) in rows)
 
     def _sweep(self, sweep: Sweep) -> int:
         tables = self.tables

@@ -36,7 +36,11 @@ INSERT INTO tasks (task, id, scope, context, state, status_ms, seq, epoch, holde
 
 -- name: add_pages
 -- The pages that this commit adds to logs.
-INSERT INTO pages (task, first_seq, last_seq, events) VALUES ROWS(4);
+INSERT INTO pages (task, first_seq, last_seq, events, write, epoch) VALUES ROWS(6);
+
+-- name: earlier_write
+-- The last seq and the epoch of the write with id ?3 to a task, looked for behind seq ?2.
+SELECT last_seq, epoch FROM pages WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND first_seq > ?2 AND write = ?3;
 
 -- name: put_snapshots
 -- The newest record of tasks.
@@ -47,13 +51,15 @@ INSERT OR REPLACE INTO snapshots (task, seq, record) VALUES ROWS(3);
 INSERT OR IGNORE INTO files (file, task, digest, bytes) VALUES (?1, ?2, ?3, ?4);
 
 -- name: append
--- The guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq on which the caller decided.
--- ?1 id, ?2 events, ?3 state, ?4 status_ms, ?5 leases (0 or 1), ?6 holder, ?7 lease ends, ?8 bytes, ?9 snapshot follows,
--- ?10 files follow, ?11 epoch or null, ?12 expected seq or null.
+-- The guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq on which the caller decided, and
+-- not made before. ?1 id, ?2 events, ?3 state, ?4 status_ms, ?5 leases (0 or 1), ?6 holder, ?7 lease ends, ?8 bytes,
+-- ?9 snapshot follows, ?10 files follow, ?11 epoch or null, ?12 expected seq or null, ?13 seq read, ?14 id of the write or null.
 UPDATE tasks SET seq = seq + ?2, state = ?3, status_ms = ?4, epoch = epoch + ?5,
     holder = CASE WHEN ?7 THEN NULL ELSE coalesce(?6, holder) END,
     log_bytes = CASE WHEN ?9 THEN 0 ELSE log_bytes + ?8 END, files = files | ?10
 WHERE id = ?1 AND state < 4 AND (?11 IS NULL OR (epoch = ?11 AND holder IS NOT NULL)) AND (?12 IS NULL OR seq = ?12)
+    AND (?14 IS NULL OR NOT EXISTS
+        (SELECT 1 FROM pages p WHERE p.task = tasks.task AND p.first_seq > ?13 AND p.write = ?14))
 RETURNING task, seq, epoch;
 
 -- name: append_together
@@ -61,20 +67,24 @@ RETURNING task, seq, epoch;
 UPDATE tasks SET seq = tasks.seq + v.column2, state = v.column3, status_ms = v.column4, epoch = tasks.epoch + v.column5,
     holder = CASE WHEN v.column7 THEN NULL ELSE coalesce(v.column6, tasks.holder) END,
     log_bytes = CASE WHEN v.column9 THEN 0 ELSE tasks.log_bytes + v.column8 END, files = tasks.files | v.column10
-FROM (VALUES ROWS(12)) v
+FROM (VALUES ROWS(14)) v
 WHERE tasks.task = v.column1 AND tasks.state < 4
     AND (v.column11 IS NULL OR (tasks.epoch = v.column11 AND tasks.holder IS NOT NULL))
-    AND (v.column12 IS NULL OR tasks.seq = v.column12);
+    AND (v.column12 IS NULL OR tasks.seq = v.column12)
+    AND (v.column14 IS NULL OR NOT EXISTS
+        (SELECT 1 FROM pages p WHERE p.task = v.column1 AND p.first_seq > v.column13 AND p.write = v.column14));
 
 -- name: extend_together
 -- The same for appends that change neither the state, nor its time, nor the lease, such as those of chunks. Indexed columns
 -- are left out, because SQLite rewrites the index entries of an assigned column even if its value stays the same.
 UPDATE tasks SET seq = tasks.seq + v.column2,
     log_bytes = CASE WHEN v.column4 THEN 0 ELSE tasks.log_bytes + v.column3 END, files = tasks.files | v.column5
-FROM (VALUES ROWS(7)) v
+FROM (VALUES ROWS(9)) v
 WHERE tasks.task = v.column1 AND tasks.state < 4
     AND (v.column6 IS NULL OR (tasks.epoch = v.column6 AND tasks.holder IS NOT NULL))
-    AND (v.column7 IS NULL OR tasks.seq = v.column7);
+    AND (v.column7 IS NULL OR tasks.seq = v.column7)
+    AND (v.column9 IS NULL OR NOT EXISTS
+        (SELECT 1 FROM pages p WHERE p.task = v.column1 AND p.first_seq > v.column8 AND p.write = v.column9));
 
 -- name: standings
 -- The standings of many tasks, as one JSON array of [id, standing].
@@ -248,11 +258,15 @@ SELECT count(*) FROM tasks INDEXED BY tasks_by_scope WHERE scope = :scope AND st
 SELECT count(*) FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= :after_ms;
 
--- name: unfinished
--- Tasks that are queued, running or held, oldest first. Read once, at the start. The counters tell which scopes have any;
--- a separate index would cost every task two writes.
-SELECT t.task FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
-WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND (t.state < 2 OR t.holder IS NOT NULL) ORDER BY t.task;
+-- name: claim
+-- Lease to ?1 the oldest tasks that are queued, or whose holder is not in a JSON array of live ones, at most ?3. The counters
+-- tell which scopes have any; a separate index would cost every task two writes.
+UPDATE tasks SET holder = ?1, epoch = epoch + 1 WHERE task IN (
+    SELECT t.task FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
+    WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND (t.state < 2 OR t.holder IS NOT NULL)
+        AND (t.holder IS NULL OR t.holder NOT IN (SELECT value FROM json_each(?2)))
+    ORDER BY t.task LIMIT ?3)
+RETURNING task;
 
 -- name: children
 -- Heads of the tasks that a task delegated and that have not ended.

@@ -155,10 +155,9 @@ class Reads:
             found.append(stored)
         return tuple(found)
 
-    def unfinished(self) -> tuple[Stored, ...]:
-        """Every task that is leased or queued, oldest first."""
+    def whole(self, numbers: Sequence[int]) -> tuple[Stored, ...]:
+        """The tasks with these numbers, in their order, with all their bytes."""
         with self.moment():
-            numbers = [number for (number,) in self.cursor.execute(self.sql["unfinished"])]
             return self.by_number(numbers, None, None)
 
     def children(self, parent_id: str) -> tuple[TaskHead, ...]:

@@ -18,6 +18,7 @@ from dragoman.store.sqlite.writes import (
     Settlement,
     Stop,
     Sweep,
+    TaskClaim,
     Write,
 )
 
@@ -66,7 +67,7 @@ class Recent:
         match write:
             case Addition(id=task_id) | Stop(id=task_id) | Registering(id=task_id) | Removal(id=task_id):
                 self._tasks.pop(task_id, None)
-            case Sweep():
+            case Sweep() | TaskClaim():
                 self._tasks.clear()
             case Creation() | Remembrance() | Probe() | Settlement() | Act():
                 pass

@@ -43,6 +43,8 @@ def addition_row(add: Addition) -> tuple[object, ...]:
         bool(add.files),
         add.epoch,
         add.expected_seq,
+        add.read_seq,
+        add.write,
     )
 
 
@@ -55,6 +57,8 @@ def extension_row(add: Addition) -> tuple[object, ...]:
         bool(add.files),
         add.epoch,
         add.expected_seq,
+        add.read_seq,
+        add.write,
     )
 
 

@@ -37,7 +37,7 @@ from dragoman.store.sqlite.statements import read_statements
 from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
-from dragoman.store.sqlite.writes import Addition, Creation, Probe, Remembrance, Stop
+from dragoman.store.sqlite.writes import Addition, Creation, Probe, Remembrance, Stop, TaskClaim
 
 LARGE_BYTES = 1 << 20
 """A task of this size or more is read off the loop: reading it takes 3 ms and more."""
@@ -54,13 +54,14 @@ class SqliteStore:
         self._apart = FilesApart()
         self._recent = Recent()
         self._lock: ProcessLock | None = None
+        self._alive: set[str] = set()
         self._opened: Opened | None = None
         self.outbox: Outbox = OutboxTables(self._open)
         self.keys: KeyRing = KeyTable(self._open)
         self.audit: AuditTrail = AuditTable(self._open)
 
     async def open(self, holder: str | None) -> None:
-        """As the protocol says. Leases of earlier holders are void; `unfinished` returns their tasks."""
+        """As the protocol says. Nobody who held a lease before is alive."""
         location = self._location
         if location.path is None and holder is None:
             raise StoreError("store 'memory:' is in its server's own memory, where no other process reaches it")
@@ -88,6 +89,8 @@ class SqliteStore:
         readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
         writer = Writer(Ledger(tables, self._codec), location, gate, self._clock, self._recent.written)
         self._opened = Opened(location, writer, reads, readers, beside=holder is None)
+        if holder is not None:
+            self._alive.add(holder)
 
     async def close(self) -> None:
         """Finish the writes under way, fold the WAL into the file, end the threads, and release the file."""
@@ -96,6 +99,7 @@ class SqliteStore:
         opened = self._opened
         await asyncio.shield(opened.writer.close())
         self._opened = None
+        self._alive.clear()
         opened.readers.close()
         opened.reads.connection.close()
         opened.writer.release()
@@ -126,6 +130,7 @@ class SqliteStore:
                 new.quota,
                 head.parent,
                 head.deadline_ms,
+                new.write,
             )
         except (TypeError, ValueError) as error:
             return self._failed(error)
@@ -157,6 +162,8 @@ class SqliteStore:
                 append.dedupe,
                 None if append.push is None else webhook(append.push),
                 append.deliveries,
+                append.write,
+                append.read_seq,
             )
         except (TypeError, ValueError, StoreError) as error:
             return self._failed(error)
@@ -267,9 +274,25 @@ class SqliteStore:
             self._recent.seen(stored.head.id, stored.seq)
         return listed
 
-    async def unfinished(self) -> tuple[Stored, ...]:
-        """On a reader thread."""
-        return await self._readers.run(lambda reads: reads.unfinished())
+    async def join(self, holder: str) -> None:
+        """Only in memory: the lock of the file keeps every other process out."""
+        self._open()
+        self._alive.add(holder)
+
+    async def leave(self, holder: str) -> None:
+        """Only in memory."""
+        self._alive.discard(holder)
+
+    async def alive(self, holder: str) -> bool:
+        """Whether the holder joined since the store was opened, and has not left."""
+        return holder in self._alive
+
+    async def claim(self, holder: str, limit: int) -> tuple[Stored, ...]:
+        """Leased by the writer, then read on a reader thread."""
+        if holder not in self._alive:
+            raise StoreError(f"store {self._location.url!r}: {holder} has not joined it")
+        claimed: list[int] = await self._writer.submit(TaskClaim(holder, tuple(self._alive), limit))
+        return await self._readers.run(lambda reads: reads.whole(claimed)) if claimed else ()
 
     async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
         """A point read."""

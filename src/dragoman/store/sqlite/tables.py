@@ -10,6 +10,7 @@ import apsw
 import msgspec
 
 from dragoman.model.operations import PushConfig
+from dragoman.store.api import OutcomeUnknown
 from dragoman.store.sqlite.codec import LARGE_BYTES
 from dragoman.store.sqlite.files import File
 from dragoman.store.sqlite.statements import for_rows
@@ -49,9 +50,12 @@ class Tables:
         self.cursor.execute("BEGIN IMMEDIATE")
 
     def commit(self) -> None:
-        """Write the counters and make the transaction durable."""
+        """Write the counters and make the transaction durable. Raises OutcomeUnknown if the disk fails meanwhile."""
         self.write_tally()
-        self.cursor.execute("COMMIT")
+        try:
+            self.cursor.execute("COMMIT")
+        except apsw.IOError as error:  # the disk may have the last page of the transaction, or not
+            raise OutcomeUnknown(str(error)) from error
 
     def rollback(self) -> None:
         """Undo the transaction and the caches that it filled. SQLite may have undone its part already."""

@@ -73,14 +73,14 @@ class Together:
             scope = tables.scope(new.owner, new.agent)
             tables.last_task += 1
             tasks.append(task_row(new, tables.last_task, scope))
-            pages.append((tables.last_task, 1, new.events, new.page))
+            leased = int(new.holder is not None)
+            pages.append((tables.last_task, 1, new.events, new.page, new.write, leased))
             if new.dedupe is not None:
                 calls.append(_call_row(new, new.events))
             if new.webhook is not None:
                 begun.append((tables.last_task, new.webhook, new.deliveries))
             tables.add_files(tables.last_task, new.files)
             tables.tally.move(scope, new.context, None, new.state)
-            leased = int(new.holder is not None)
             tables.standings[new.id] = (
                 tables.last_task, scope, new.context, new.state, new.events, leased, leased, new.status_ms,
             )  # fmt: skip
@@ -98,7 +98,7 @@ class Together:
             else:
                 updates.append((task, *addition_row(add)))
             if add.events:
-                pages.append((task, seq + 1, last, add.page))
+                pages.append((task, seq + 1, last, add.page, add.write, epoch))
             if add.snapshot is not None and len(add.snapshot) > LARGE_BYTES:
                 tables.put_snapshot(task, last, add.snapshot)
             elif add.snapshot is not None:

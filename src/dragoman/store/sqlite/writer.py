@@ -18,12 +18,12 @@ from typing import Any
 import apsw
 
 from dragoman.model.ids import Clock
-from dragoman.store.api import StoreError
+from dragoman.store.api import OutcomeUnknown, StoreError
 from dragoman.store.outage import Outages
 from dragoman.store.sqlite.connection import Location, translated
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.together import Together
-from dragoman.store.sqlite.writes import Outcome, Write
+from dragoman.store.sqlite.writes import Addition, Creation, Outcome, Write
 
 Waiting = tuple[Write, "asyncio.Future[Any]"]
 
@@ -157,6 +157,10 @@ class Writer:
             return self._transaction([write], self._one_by_one)[0]
         except apsw.Error as error:
             return translated(error, self._location)
+        except OutcomeUnknown as error:
+            if isinstance(write, Creation | Addition) and write.write is not None:
+                return error
+            return StoreError(f"store {self._location.url!r}: {error}")  # all others may simply be made again
         except Exception as error:  # noqa: BLE001  any error of the thread goes to the waiter
             return error
 
@@ -184,7 +188,7 @@ class Writer:
 
     def _follow(self, outcomes: Sequence[Outcome | Exception]) -> None:
         """Report the outcomes of a batch to `outages`. A write that changed nothing says nothing about the disk."""
-        errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError)]
+        errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError | OutcomeUnknown)]
         if errors:
             self.outages.failed(len(errors), errors[-1].reason, errors[-1])
         committed, self._delivered = self._committed > self._delivered, self._committed

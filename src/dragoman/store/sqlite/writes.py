@@ -42,6 +42,7 @@ class Creation(Struct, frozen=True):
     quota: Quota | None
     parent: str | None
     deadline_ms: int | None
+    write: int | None
 
 
 class Addition(Struct, frozen=True):
@@ -61,6 +62,8 @@ class Addition(Struct, frozen=True):
     dedupe: Dedupe | None
     webhook: Webhook | None
     deliveries: tuple[Delivery, ...]
+    write: int | None
+    read_seq: int
 
 
 class Stop(Struct, frozen=True):
@@ -101,6 +104,14 @@ class Probe(Struct, frozen=True):
     """A meaningless write, to see whether writes work."""
 
 
+class TaskClaim(Struct, frozen=True):
+    """Leases to `holder` tasks that nobody alive holds; the outcome are their numbers."""
+
+    holder: str
+    alive: tuple[str, ...]
+    limit: int
+
+
 class Victim(Struct, frozen=True):
     """An expired task, as it was when found."""
 
@@ -132,6 +143,6 @@ class Act(Struct, frozen=True):
     run: Callable[[Tables, int], Any]
 
 
-Write = Creation | Addition | Stop | Registering | Removal | Settlement | Remembrance | Probe | Sweep | Act
+Write = Creation | Addition | Stop | Registering | Removal | Settlement | Remembrance | Probe | TaskClaim | Sweep | Act
 Outcome = Any
 """The result of a write: Appended, Repeat or Refused; the number of deleted rows of a sweep; the result of an act."""

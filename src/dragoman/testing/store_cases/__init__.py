@@ -10,14 +10,27 @@ from dragoman.testing.store_cases.calling import CALLING
 from dragoman.testing.store_cases.claiming import CLAIMING
 from dragoman.testing.store_cases.handing import HANDING
 from dragoman.testing.store_cases.keys import KEYS
+from dragoman.testing.store_cases.leasing import LEASING
 from dragoman.testing.store_cases.pushing import PUSHING
 from dragoman.testing.store_cases.quotas import QUOTAS
 from dragoman.testing.store_cases.reading import READING
 from dragoman.testing.store_cases.registering import REGISTERING
+from dragoman.testing.store_cases.repeating import REPEATING
 from dragoman.testing.store_cases.writing import WRITING
 
 CASES: tuple[Case, ...] = (
-    WRITING + CALLING + READING + PUSHING + REGISTERING + CLAIMING + HANDING + QUOTAS + KEYS + AUDIT
+    WRITING
+    + REPEATING
+    + LEASING
+    + CALLING
+    + READING
+    + PUSHING
+    + REGISTERING
+    + CLAIMING
+    + HANDING
+    + QUOTAS
+    + KEYS
+    + AUDIT
 )
 """Every case there is; a driver's tests run them all."""
 

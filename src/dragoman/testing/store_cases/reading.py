@@ -98,22 +98,11 @@ async def everything_survives_a_restart(bench: Bench) -> None:
             assert [one.event for one in old.events] == [one.event for one in new.events]
         assert (await loaded(store, "t1")).cancel_requested
         assert await store.recall(b"k") == Repeat("t1", b"d", 1)
-        assert [stored.head.id for stored in await store.unfinished()] == ["t1"]
+        assert [stored.head.id for stored in await store.claim("h2", 10)] == ["t1"]
         assert (await store.list(ListQuery(owner="ann", agent="echo"))).total == 2
         echo = chunk("", Part(raw=b"x" * 100_000))
-        await store.append(by_run("t1", echo))
+        await store.append(by_run("t1", echo, epoch=2))
         assert (await loaded(store, "t1")).events[-1].event == echo
-
-
-async def unfinished_tasks_are_those_leased_or_queued_oldest_first(bench: Bench) -> None:
-    async with bench.store() as store:
-        await store.create(new_task("t3"))
-        await store.create(new_task("t2", holder=None, state=TaskState.SUBMITTED))
-        await store.create(new_task("t1"))
-        await store.create(new_task("t4", holder=None, state=TaskState.INPUT_REQUIRED))
-        await store.append(ending("t3", 1))
-        await store.create(new_task("t0"))
-        assert [stored.head.id for stored in await store.unfinished()] == ["t2", "t1", "t0"]
 
 
 async def delegated_tasks_that_wait_are_found_oldest_first(bench: Bench) -> None:
@@ -414,7 +403,6 @@ READING: tuple[Case, ...] = (
     the_log_is_numbered_without_gaps_and_read_from_anywhere,
     large_bytes_come_back_equal,
     everything_survives_a_restart,
-    unfinished_tasks_are_those_leased_or_queued_oldest_first,
     delegated_tasks_that_wait_are_found_oldest_first,
     the_children_of_a_task_are_found_until_they_end,
     the_events_of_many_tasks_are_read_at_once,

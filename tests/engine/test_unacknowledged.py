@@ -1,0 +1,43 @@
+"""Writes whose acknowledgement is lost: they are repeated with their id, and made once."""
+
+from dragoman.engine.api import Run
+from dragoman.model.events import ArtifactChunk, MessageReceived, StatusChanged
+from dragoman.model.message import Part
+from dragoman.model.task import TaskState
+from tests.engine.house import Scripted, house, say, text_of
+
+S = TaskState
+
+
+async def test_a_conversation_goes_on_when_acknowledgements_are_lost() -> None:
+    async def script(run: Run) -> None:
+        for word in ("one ", "two "):
+            h.store.lost = 1
+            await say(run, word)
+            await run.written()
+        h.store.lost = 1
+        answer = await run.ask((Part(text="which?"),))
+        h.store.lost = 1
+        await say(run, answer.text, last=True)
+        await run.written()
+        h.store.lost = 1
+
+    async with house(Scripted(script)) as h:
+        h.store.lost = 1
+        asked = await h.send("go")
+        assert asked.state is S.INPUT_REQUIRED
+        h.store.lost = 1
+        done = await h.send("three", task_id=asked.head.id)
+        assert (done.state, text_of(done)) == (S.COMPLETED, "one two three")
+        assert h.store.lost == 0
+        log = await h.log(done.head.id)
+        events = [logged.event for logged in log]
+        assert [logged.seq for logged in log] == list(range(1, len(log) + 1))
+        assert [each.message.text for each in events if isinstance(each, MessageReceived)] == ["three"]
+        assert len([each for each in events if isinstance(each, ArtifactChunk)]) == 3
+        assert [each.state for each in events if isinstance(each, StatusChanged)] == [
+            S.WORKING,
+            S.INPUT_REQUIRED,
+            S.WORKING,
+            S.COMPLETED,
+        ]
