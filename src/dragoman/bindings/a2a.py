@@ -35,6 +35,7 @@ class A2a:
         self._reception = reception
         self._cards = cards
         self._streams = streams
+        self._agents = frozenset(reception.profiles)
 
     async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
         """Answer one call. Raises A2AError."""
@@ -87,7 +88,7 @@ class A2a:
             del opening
         del body
         dialect = request.dialect = found if isinstance(found, Dialect) else await self._find_dialect(request, found)
-        if request.route.agent not in self._reception.profiles:
+        if request.route.agent not in self._agents:
             raise AgentNotFound(request.route.agent)
         if request.size < LARGE_BYTES:
             return parameters, dialect, dialect.decode(rpc.method, rpc.params)

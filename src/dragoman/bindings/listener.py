@@ -14,7 +14,6 @@ from contextlib import suppress
 from email.utils import formatdate
 from fcntl import ioctl
 from termios import TIOCOUTQ
-from typing import Literal
 
 import httptools
 import uvicorn
@@ -31,8 +30,9 @@ KEEP_ALIVE_S = 75
 """How long an idle connection is kept. Longer than the 60 s of common proxies, or they would reuse a closed one."""
 
 HEAD_BYTES_MAX = 65_536
-"""Longest head of a request, after its first `SLICE_BYTES`; other servers allow 8 to 64 KB. What else is no body may be
-as long: trailers, which are kept in memory, a chunk extension (RFC 9112 §7.1), empty lines before a request."""
+"""Longest head of a request, after its first `SLICE_BYTES`; other servers allow 8 to 64 KB. The
+same limit holds for other bytes outside of bodies: trailers, which are kept in memory, a chunk extension (RFC 9112
+§7.1), empty lines before a request."""
 
 SLICE_BYTES = 8192
 """The parser reads at most this much before the protocol checks whether requests are waiting. So at most some 300 of
@@ -87,6 +87,7 @@ class Corked:
         "head_until",
         "heading",
         "hosts",
+        "is_closing",
         "refusal",
         "stalled",
         "unread",
@@ -95,6 +96,7 @@ class Corked:
     def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
         self._transport = transport
         self._loop = loop
+        self.is_closing = transport.is_closing
         self._held: bytes | None = None
         self.heading = False
         """Whether the head of a request is arriving. `head_bytes` counts the bytes since it began, or since the last
@@ -117,12 +119,12 @@ class Corked:
 
     def pause_reading(self) -> None:
         """Stop reading for now. Without the check, uvloop raises on a closed connection."""
-        if not self._transport.is_closing():
+        if not self.is_closing():
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Resume reading, unless bytes that arrived earlier are still unparsed."""
-        if not self.unread and not self.refusal and not self._transport.is_closing():
+        if not self.unread and not self.refusal and not self.is_closing():
             self._transport.resume_reading()
 
     def write(self, data: bytes) -> None:
@@ -136,7 +138,7 @@ class Corked:
             self._loop.call_soon(self._flush)
             return
         self._held = None
-        if self._transport.is_closing():
+        if self.is_closing():
             return
         if held is None:
             self._transport.write(data)
@@ -148,12 +150,8 @@ class Corked:
 
     def _flush(self) -> None:
         held, self._held = self._held, None
-        if held is not None and not self._transport.is_closing():
+        if held is not None and not self.is_closing():
             self._transport.write(held)
-
-    def is_closing(self) -> bool:
-        """Whether the connection is closed or closing."""
-        return self._transport.is_closing()
 
     def abort(self) -> None:
         """Close at once."""
@@ -250,7 +248,10 @@ class GuardedProtocol(HttpToolsProtocol):
                 raise Malformed(NO_PROXY)
             return  # the head is parsed again without the offer: see _decline_upgrade
         transport = self.transport
-        hosts = [value for name, value in self.headers if name == b"host"]
+        hosts: list[bytes] = []
+        for name, value in self.headers:
+            if name == b"host":
+                hosts.append(value)
         if hosts != transport.hosts:  # usually they are those of the connection's last request
             transport.hosts = self._check_host(hosts)
         transport.heading = False
@@ -288,15 +289,50 @@ class GuardedProtocol(HttpToolsProtocol):
             self._read_on()
 
     def data_received(self, data: bytes) -> None:
-        """Parse the bytes, or keep them while earlier requests wait."""
+        """Parse the bytes in slices, up to the first request that has to wait, and keep the rest."""
         transport = self.transport
         if transport.refusal:
             return
         if self.pipeline or transport.unread:
             transport.unread += data
             transport.pause_reading()
-        else:
-            self._read(data)
+            return
+        self._unset_keepalive_if_required()
+        at, view = 0, memoryview(data)
+        while at < len(data):
+            if self.pipeline:
+                transport.unread = data[at:]
+                transport.pause_reading()
+                return
+            piece = view[at : at + SLICE_BYTES]
+            transport.head_bytes += len(piece)
+            if transport.heading:
+                transport.head_until += len(piece) / SLOWEST_BYTES_PER_S
+            if transport.head_bytes > HEAD_BYTES_MAX:
+                self._refuse(LONG_HEAD if transport.heading else LONG_REST)
+                return
+            upgrade_at: int | None = None
+            try:
+                self.parser.feed_data(piece)
+            except httptools.HttpParserUpgrade as offer:
+                upgrade_at = offer.args[0]
+            except httptools.HttpParserError as error:
+                self._refuse_malformed(error)
+                return
+            if upgrade_at is None:
+                at += len(piece)
+                continue
+            at += upgrade_at
+            try:
+                self._decline_upgrade()
+            except httptools.HttpParserError as error:
+                self._refuse_malformed(error)
+                return
+        if self.cycle is None or self.cycle.response_complete:
+            if not transport.heading:
+                # Empty lines before a head do not begin one, so the deadline starts anew here.
+                transport.head_until = self.loop.time() + self.timeout_keep_alive
+            self._expect_more()
 
     def _read_on(self) -> None:
         """Parse the bytes that were kept, or send the refusal that waited."""
@@ -304,60 +340,15 @@ class GuardedProtocol(HttpToolsProtocol):
         unread, transport.unread = transport.unread, b""
         if unread:
             transport.head_until = self.loop.time() + self.timeout_keep_alive
-            self._read(unread)
+            self.data_received(unread)
             if not self.flow.read_paused:
                 transport.resume_reading()
         elif self.cycle.response_complete:
             self.send_400_response(transport.refusal)
 
-    def _read(self, data: bytes) -> None:
-        """Parse the bytes in slices, up to the first request that has to wait."""
-        self._unset_keepalive_if_required()
-        transport = self.transport
-        if len(data) <= SLICE_BYTES:
-            if not self._parse(data):
-                return
-        else:
-            view = memoryview(data)
-            for start in range(0, len(data), SLICE_BYTES):
-                if self.pipeline:
-                    transport.unread = data[start:]
-                    transport.pause_reading()
-                    return
-                if not self._parse(view[start : start + SLICE_BYTES]):
-                    return
-        if self.cycle is None or self.cycle.response_complete:
-            if not transport.heading:
-                # Empty lines before a head do not begin one, so the deadline starts anew here.
-                transport.head_until = self.loop.time() + self.timeout_keep_alive
-            self._expect_more()
-
-    def _parse(self, data: bytes | memoryview) -> bool:
-        """Parse some bytes. Returns False if they were refused."""
-        transport = self.transport
-        transport.head_bytes += len(data)
-        if transport.heading:
-            transport.head_until += len(data) / SLOWEST_BYTES_PER_S
-        if transport.head_bytes > HEAD_BYTES_MAX:
-            self._refuse(LONG_HEAD if transport.heading else LONG_REST)
-            return False
-        try:
-            self.parser.feed_data(data)
-            return True
-        except httptools.HttpParserUpgrade as offer:
-            rest = data[offer.args[0] :]
-        except httptools.HttpParserError as error:
-            return self._refuse_malformed(error)
-        try:
-            self._decline_upgrade()
-        except httptools.HttpParserError as error:
-            return self._refuse_malformed(error)
-        return self._parse(rest)  # the recursion is bounded: a slice has at most some 130 such heads
-
-    def _refuse_malformed(self, error: httptools.HttpParserError) -> Literal[False]:
+    def _refuse_malformed(self, error: httptools.HttpParserError) -> None:
         wrong = error.__context__  # httptools keeps our exception here
         self._refuse(str(wrong) if isinstance(wrong, Malformed) else MALFORMED)
-        return False
 
     def _decline_upgrade(self) -> None:
         """Parse the head again without its Upgrade header, with a new parser, which then reads the body.

@@ -78,8 +78,13 @@ def violation(error: msgspec.ValidationError) -> tuple[str, str]:
 def refuse(violations: Violations) -> None:
     """Raise InvalidParams with all of them, if there are any."""
     if violations:
-        first, *more = violations[:MAX_VIOLATIONS]
-        raise InvalidParams(*first, *more)
+        raise refusal(violations)
+
+
+def refusal(violations: Violations) -> InvalidParams:
+    """Make the error that names the violations. There is at least one."""
+    first, *more = violations[:MAX_VIOLATIONS]
+    return InvalidParams(*first, *more)
 
 
 def whole(

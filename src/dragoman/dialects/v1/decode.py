@@ -4,13 +4,14 @@ Invariant: all violations of a request are reported at once, by their paths on t
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from msgspec import UNSET, Struct
 from msgspec.json import Decoder
 
 from dragoman.dialects import json_fields, push_fields
-from dragoman.dialects.json_fields import Violations, refuse, whole
+from dragoman.dialects.json_fields import Violations, refusal, refuse, whole
 from dragoman.dialects.v1 import wire
 from dragoman.model.errors import MethodNotFound
 from dragoman.model.message import Message, Part, Role
@@ -84,14 +85,6 @@ def decode(method: str, params: bytes) -> Operation:
     return known.operation(json_fields.read(known.decoder, params))
 
 
-def _send_message(request: wire.WireSend) -> SendMessage:
-    return _send(SendMessage, request)
-
-
-def _stream_message(request: wire.WireSend) -> StreamMessage:
-    return _send(StreamMessage, request)
-
-
 def _send(operation: type[S], request: wire.WireSend) -> S:
     violations: Violations = []
     message = _message(request.message, violations)
@@ -107,15 +100,20 @@ def _send(operation: type[S], request: wire.WireSend) -> S:
         push_config = _webhook(given, violations, "configuration.")
     if push_config is None:
         push_config = _webhook(request, violations)
-    refuse(violations)
-    assert message is not None  # a missing message is a violation
+    if message is None or violations:
+        raise refusal(violations)
+    skill = None
+    if request.metadata is not None:
+        skill = _skill(request.metadata)
+    if skill is None and message.metadata is not None:
+        skill = _skill(message.metadata)
     return operation(
         message=message,
         return_immediately=return_immediately,
         history_length=history_length,
         accepted_output_modes=modes,
         metadata=request.metadata,
-        skill=_skill(request.metadata) or _skill(message.metadata),
+        skill=skill,
         push_config=push_config,
         tenant=request.tenant or "",
     )
@@ -149,13 +147,15 @@ def _message(given: wire.WireMessage | None, violations: Violations) -> Message 
     if not given.parts:
         violations.append(("message.parts", "must have at least one part"))
         return None
-    parts = tuple([_part(part, index, violations) for index, part in enumerate(given.parts)])
+    parts: list[Part] = []
+    for index, part in enumerate(given.parts):
+        parts.append(_part(part, index, violations))
     if violations:
         return None
     return Message(
         message_id=message_id or "",
         role=role or Role.USER,
-        parts=parts,
+        parts=tuple(parts),
         context_id=context_id,
         task_id=given.task_id or given.task_id_ or None,
         metadata=given.metadata,
@@ -193,9 +193,7 @@ def _check_id(value: str, field: str, violations: Violations) -> None:
         violations.append((field, f"must have at most {MAX_ID} characters and no null character"))
 
 
-def _skill(metadata: dict[str, Any] | None) -> str | None:
-    if metadata is None:
-        return None
+def _skill(metadata: dict[str, Any]) -> str | None:
     skill = metadata.get("skill")
     return skill if isinstance(skill, str) and skill else None
 
@@ -324,8 +322,8 @@ def _required(value: str | None, field: str, violations: Violations) -> str:
 
 
 METHODS: dict[str, Method] = {
-    "SendMessage": Method(wire.SEND, _send_message),
-    "SendStreamingMessage": Method(wire.SEND, _stream_message),
+    "SendMessage": Method(wire.SEND, partial(_send, SendMessage)),
+    "SendStreamingMessage": Method(wire.SEND, partial(_send, StreamMessage)),
     "GetTask": Method(wire.TASK_QUERY, _get_task),
     "ListTasks": Method(wire.LIST_TASKS, _list_tasks),
     "CancelTask": Method(wire.TASK_QUERY, _cancel_task),

@@ -89,7 +89,7 @@ def encode_result(operation: Operation, result: Result) -> bytes:
     match result:
         case Record():
             if isinstance(operation, SendMessage):
-                return encode_snapshot(result, operation.history_length)
+                return _ENCODER.encode(_TaskAnswer(_task(result, operation.history_length)))
             length = operation.history_length if isinstance(operation, GetTask) else None
             return _ENCODER.encode(_task(result, length))
         case Message():
