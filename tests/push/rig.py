@@ -13,7 +13,7 @@ from dragoman.net.address import Guard
 from dragoman.net.resolver import Resolver
 from dragoman.net.target import target
 from dragoman.push.courier import Courier, CourierSettings, way_out
-from dragoman.push.schedule import Schedule
+from dragoman.push.outcome import Schedule
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Delivery, Outbox, Owed, Registration

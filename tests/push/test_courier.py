@@ -14,7 +14,7 @@ from dragoman.model.operations import PushConfig
 from dragoman.net.address import Guard
 from dragoman.push.courier import CourierSettings
 from dragoman.push.lanes import SLOTS
-from dragoman.push.schedule import Schedule
+from dragoman.push.outcome import Schedule
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane
 from tests.net.peer import listening, nobody, says

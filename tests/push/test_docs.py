@@ -13,11 +13,10 @@ import pytest
 from dragoman.engine.webhooks import WEBHOOKS_MAX
 from dragoman.model.operations import PushConfig
 from dragoman.push.announcer import EACH_BYTES_MAX
+from dragoman.push.caller import make_headers
 from dragoman.push.courier import ATTEMPT_S, CONNECT_S, FIRST_S
-from dragoman.push.headers import of_attempt
-from dragoman.push.hosts import WINDOW_MAX
 from dragoman.push.lanes import LARGE_BYTES_MAX
-from dragoman.push.schedule import DELAYS_S, JITTER, RETRY_AFTER_MAX_S
+from dragoman.push.outcome import DELAYS_S, JITTER, RETRY_AFTER_MAX_S, WINDOW_MAX
 from dragoman.store.outbox import SMALL_BYTES_MAX, Due, Lane
 from tests.push.rig import FORM, delivery
 
@@ -45,7 +44,7 @@ def sent(secret: str, age_s: int = 0) -> dict[str, str]:
         attempts=0,
         made_ms=0,
     )
-    return of_attempt(due, FORM, FORM, (int(time.time()) - age_s) * 1000, None)
+    return make_headers(due, FORM, FORM, (int(time.time()) - age_s) * 1000, None)
 
 
 def cases() -> list[tuple[str, dict[str, str], str, bool]]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, SLOTS, SPARE, Lanes
+from dragoman.push.lanes import HOSTS_MAX, LARGE_BYTES_MAX, LINGERING, SLOTS, SPARE, Hosts, Lanes
+from dragoman.push.outcome import WINDOW_START, Window
 from dragoman.store.outbox import SMALL_BYTES_MAX, Lane
 
 ROOM = SLOTS | {Lane.UNKNOWN: SLOTS[Lane.UNKNOWN] + SLOTS[Lane.HEALTHY] - SPARE}
@@ -69,3 +70,28 @@ def test_a_slot_is_left_once() -> None:
     slot = lanes.take(Lane.UNKNOWN)
     assert [lanes.linger(slot), lanes.linger(slot)] == [True, False]
     assert lanes.room(Lane.UNKNOWN) == ROOM[Lane.UNKNOWN]
+
+
+def test_hosts_without_room_are_found_among_those_with_something_under_way() -> None:
+    hosts = Hosts()
+    for name, in_flight in (("a", 0), ("b", 1), ("c", 4)):
+        hosts.engage(name).in_flight = in_flight
+    assert hosts.without_room(WINDOW_START) == ["b", "c"]
+    assert hosts.without_room() == ["a", "b", "c"]
+
+
+def test_what_is_known_of_a_host_outlasts_its_deliveries() -> None:
+    hosts = Hosts()
+    host = hosts.engage("a")
+    host.window = Window(1)
+    hosts.release(host)
+    assert hosts.without_room() == []
+    assert hosts.engage("a").window == Window(1)
+
+
+def test_so_many_hosts_are_remembered_and_no_more() -> None:
+    hosts = Hosts()
+    for number in range(HOSTS_MAX + 100):
+        hosts.release(hosts.engage(str(number)))
+    assert len(hosts) == HOSTS_MAX
+    assert hosts.engage("late").window == Window()

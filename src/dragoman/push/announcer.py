@@ -28,7 +28,7 @@ from dragoman.model.task import TERMINAL, Record, TaskHead
 from dragoman.net.address import Guard, Resolves, fault, parsed
 from dragoman.net.errors import AddressRefused, BadUrl, Unresolved
 from dragoman.net.target import Target, target
-from dragoman.push import headers
+from dragoman.push.caller import header_fault
 from dragoman.store.outbox import Delivery, Registration
 
 ALLOWING = ". The operator of this server can allow it: push_allowed_hosts, push_allowed_cidrs"
@@ -71,7 +71,7 @@ class Announcer:
             known = isinstance(error, AddressRefused) and not isinstance(error.__cause__, Unresolved)
             how = ALLOWING if known else ""
             raise InvalidParams(field, f"this URL is not called: {error}{how}") from None
-        if form is not None and (reason := headers.fault(form, config)) is not None:
+        if form is not None and (reason := header_fault(form, config)) is not None:
             raise InvalidParams(field.rpartition(".")[0], reason)
         return Registration(config=config if config.id else replace(config, id=new_id()), host=to.origin)
 

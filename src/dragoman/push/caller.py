@@ -1,24 +1,42 @@
 """The caller: one attempt at a delivery, from the claimed row to its outcome.
 
-Invariant: any failure, here or at the receiver, costs this attempt and nothing else.
+Invariant: any failure, here or at the receiver, costs this attempt and nothing else. `webhook-id` is the same in every
+attempt, `webhook-timestamp` is the time of this attempt, and the signature covers both, if the configuration has a
+secret (Standard Webhooks 1.0).
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 
-from dragoman.dialects.api import PushForm
+from dragoman.dialects.api import PushForm, Signing
 from dragoman.model.ids import Clock
+from dragoman.model.operations import PushConfig
 from dragoman.net.errors import BadUrl, EgressError
 from dragoman.net.poster import Poster
 from dragoman.net.target import target
-from dragoman.push import headers, verdict
-from dragoman.push.headers import Token
-from dragoman.push.hosts import Host
-from dragoman.push.schedule import Schedule
+from dragoman.push.lanes import Host
+from dragoman.push.outcome import Answered, Faulty, Result, Schedule, Unanswered, Unsendable
 from dragoman.store.outbox import Due, Settled
 
 log = logging.getLogger(__name__)
+
+Token = Callable[[str, str, str, bytes], str | None]
+"""Makes the JWT of a delivery from its URL, its id, the task's id and the body. None: the call has no JWT."""
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}")
+"""A header's name (RFC 9110 §5.1)."""
+
+_OURS = frozenset(
+    {"connection", "content-encoding", "content-length", "content-type", "expect", "host", "keep-alive", "te"}
+    | {"trailer", "transfer-encoding", "upgrade", "accept-encoding", "user-agent", "traceparent", "tracestate"}
+    | {"webhook-id", "webhook-timestamp", "webhook-signature", "x-dragoman-seq", "x-dragoman-jwt"}
+)
+"""Headers that the server sets itself. A caller that registers a webhook cannot choose them."""
+
+_UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
+"""Characters that a header's value cannot contain (RFC 9110 §5.5); a line break would begin another header."""
 
 
 class Caller:
@@ -50,39 +68,73 @@ class Caller:
         await self._guarded.close()
         await self._unguarded.close()
 
-    async def called(self, due: Due, host: Host, timeout_s: float) -> Settled:
+    async def attempt(self, due: Due, host: Host, timeout_s: float) -> Settled:
         """Make one call within `timeout_s`, and return its outcome.
 
         A bug here costs this call. Otherwise it would end the server, again at every start.
         """
         try:
-            return await self._try(due, host, timeout_s)
+            result = await self._call(due, timeout_s)
+            return host.settle(due, result, self._schedule, self._clock.now_ms(), self._chance())
         except Exception as error:  # noqa: BLE001 — input of callers and receivers must not end the server
             # The text of the error is not logged: it may contain a secret.
             log.error("webhook call %d failed in this server: %s", due.number, type(error).__name__)
-            return verdict.faulty(due, self._schedule, self._clock.now_ms(), self._chance())
+            return host.settle(due, Faulty(), self._schedule, self._clock.now_ms(), self._chance())
 
-    async def _try(self, due: Due, host: Host, timeout_s: float) -> Settled:
+    async def _call(self, due: Due, timeout_s: float) -> Result:
         theirs = self._forms.get(due.config.dialect)
         form = self._forms.get(due.delivery.dialect) if due.delivery.dialect else theirs
         if form is None or theirs is None:
-            return verdict.unsendable(due, "its dialect is not spoken here")
-        loop, schedule = asyncio.get_running_loop(), self._schedule
-        sent = headers.of_attempt(due, form, theirs, self._clock.now_ms(), self._token)
-        began = loop.time()
+            return Unsendable("its dialect is not spoken here")
+        loop = asyncio.get_running_loop()
+        headers = make_headers(due, form, theirs, self._clock.now_ms(), self._token)
+        began_s = loop.time()
         try:
             to = target(due.config.url)
             poster = self._unguarded if self._named(to.host) else self._guarded
-            reply = await poster.post(to, body=due.delivery.body, headers=sent, timeout_s=timeout_s)
+            reply = await poster.post(to, body=due.delivery.body, headers=headers, timeout_s=timeout_s)
         except BadUrl:
-            return verdict.unsendable(due, "not a URL that can be called")
+            return Unsendable("not a URL that can be called")
         except EgressError as error:
-            host.failed()
-            return verdict.unanswered(due, error, schedule, self._clock.now_ms(), self._chance())
-        settled = verdict.answered(due, reply, schedule, self._clock.now_ms(), self._chance())
-        took_s = loop.time() - began
-        if reply.ok:
-            host.took(took_s)
+            return Unanswered(error)
+        return Answered(reply.status, loop.time() - began_s, reply.headers.get("retry-after"))
+
+
+def make_headers(due: Due, form: PushForm, theirs: PushForm, now_ms: int, token: Token | None) -> dict[str, str]:
+    """Make all headers of a call except those that HTTP itself needs. Their names are in lower case.
+
+    `form` is the format of the body. `theirs` is the format of the configuration's dialect, which places the tokens.
+    """
+    delivery, config = due.delivery, due.config
+    timestamp_s = now_ms // 1000
+    headers = _lower(theirs.authorization(config))
+    headers.update(_lower(form.headers))
+    headers["content-type"] = form.content_type
+    headers["webhook-id"] = delivery.id
+    headers["webhook-timestamp"] = str(timestamp_s)
+    headers["x-dragoman-seq"] = delivery.place
+    if delivery.traceparent is not None:
+        headers["traceparent"] = delivery.traceparent
+    if config.secret is not None:
+        signing = Signing(delivery_id=delivery.id, task_id=due.task_id, timestamp_s=timestamp_s, body=delivery.body)
+        headers.update(_lower(form.signature(config.secret, signing)))
+    if token is not None and (jwt := token(config.url, delivery.id, due.task_id, delivery.body)) is not None:
+        if "authorization" in headers:
+            headers["x-dragoman-jwt"] = jwt
         else:
-            host.refused(reply.status, took_s)
-        return settled
+            headers["authorization"] = f"Bearer {jwt}"
+    return headers
+
+
+def header_fault(form: PushForm, config: PushConfig) -> str | None:
+    """Why the headers that a caller chose cannot be sent; None if they can."""
+    for name, value in form.authorization(config):
+        if _NAME.fullmatch(name) is None or name.lower() in _OURS:
+            return "the header that authentication names cannot be set: use Authorization, or a name like X-API-Key"
+        if _UNSENDABLE.search(value):
+            return f"the value for the header {name} has a line break or another control character: remove it"
+    return None
+
+
+def _lower(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers}

@@ -1,5 +1,7 @@
 """The courier: claims due deliveries, calls webhooks, and records the outcomes.
 
+`outcome` decides what an attempt amounts to, `lanes` counts what is under way, and `caller` makes the calls.
+
 Invariant: a delivery without a recorded outcome is sent again: at least once, with the same `webhook-id`. Slow, dead
 and unknown hosts have their own slots, so that they take none from healthy hosts.
 """
@@ -8,7 +10,7 @@ import asyncio
 import logging
 import math
 import random
-from asyncio import TaskGroup
+from asyncio import Future, TaskGroup
 from collections.abc import Callable, Mapping
 from functools import partial
 
@@ -20,12 +22,9 @@ from dragoman.model.ids import Clock
 from dragoman.net.address import Resolves
 from dragoman.net.dialer import Policy
 from dragoman.net.poster import Poster
-from dragoman.push.caller import Caller
-from dragoman.push.headers import Token
-from dragoman.push.hosts import SLOW_S, WINDOW_START, Host, Hosts
-from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, Lanes, Slot
-from dragoman.push.receipts import Receipts
-from dragoman.push.schedule import Schedule
+from dragoman.push.caller import Caller, Token
+from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, Host, Hosts, Lanes, Slot
+from dragoman.push.outcome import SLOW_S, WINDOW_START, Abandon, Rewrite, Schedule, Written, judge_write
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Due, Lane, Outbox, Settled
 from dragoman.telemetry.counts import Counts
@@ -115,9 +114,8 @@ class Courier:
         self._next_due_ms: int | None = None
         self._moved = asyncio.Event()
         self._attempts: set[asyncio.Task[None]] = set()
-        self._receipts = Receipts(
-            outbox, counts, settings.look_s, retries=self._note_retry, waits=partial(self._ask, Lane.HEALTHY)
-        )
+        self._unwritten: list[tuple[Settled, int]] = []  # outcomes, each with how often writing it has failed
+        self._writes: set[Future[None]] = set()
         self._stopping = False
         self._tasks: TaskGroup | None = None
         self._running: asyncio.Task[None] | None = None
@@ -132,7 +130,7 @@ class Courier:
 
         Closes both Posters.
         """
-        self._stopping = self._receipts.stopping = True
+        self._stopping = True
         if self._running is not None:
             self._running.cancel()
             await asyncio.wait((self._running,))
@@ -142,8 +140,9 @@ class Courier:
                 attempt.cancel()
             if late:
                 await asyncio.wait(late)
-        self._receipts.write()
-        await self._receipts.written()
+        self._write_outcomes()
+        if self._writes:
+            await asyncio.wait(self._writes)
         await self._caller.close()
 
     def wake(self) -> None:
@@ -163,7 +162,7 @@ class Courier:
                 for lane in Lane:
                     if lane in self._asked and loop.time() >= self._not_before[lane]:
                         self._asked.discard(lane)
-                        self._receipts.write()
+                        self._write_outcomes()
                         self._not_before[lane] = loop.time() + PACE_S[lane]
                         if await self._claim(lane):
                             self._not_before[lane] = 0.0
@@ -211,9 +210,9 @@ class Courier:
         if limit == 0:
             return False
         if lane is not Lane.HEALTHY:
-            return await self._claim_batch(lane, limit, 1, self._hosts.under_way()) == limit
+            return await self._claim_batch(lane, limit, 1, self._hosts.without_room()) == limit
         before = {name: host.in_flight for name, host in self._hosts.busy.items()}
-        found = await self._claim_batch(lane, limit, WINDOW_START, self._hosts.under_way(WINDOW_START))
+        found = await self._claim_batch(lane, limit, WINDOW_START, self._hosts.without_room(WINDOW_START))
         return found == limit or (found > 0 and await self._claim_more(limit - found, before))
 
     async def _claim_more(self, limit: int, before: Mapping[str, int]) -> bool:
@@ -225,7 +224,7 @@ class Courier:
         }
         if not wide:
             return False
-        others = [name for name in self._hosts.under_way() if name not in wide]
+        others = [name for name in self._hosts.without_room() if name not in wide]
         return await self._claim_batch(Lane.HEALTHY, limit, min(wide.values()), others) == limit
 
     async def _claim_batch(self, lane: Lane, limit: int, per_host: int, busy: list[str]) -> int:
@@ -249,9 +248,9 @@ class Courier:
 
     def _accept(self, due: Due, lane: Lane, until_ms: int) -> None:
         """Begin with a claimed delivery, or let it wait for its host."""
-        host = self._hosts.busied(due.host)
+        host = self._hosts.engage(due.host)
         self._lanes.hold(lane, due.delivery.body)
-        if host.in_flight < host.window:
+        if host.in_flight < host.window.size:
             self._begin(due, host, lane)
         else:
             host.waiting.append((due, lane, until_ms))
@@ -275,13 +274,13 @@ class Courier:
         until_s = loop.time() + FOLLOWING_S
         done: list[Settled] = []
         try:
-            done.append(await self._caller.called(due, host, timeout_s))
+            done.append(await self._caller.attempt(due, host, timeout_s))
             for following in due.behind:
                 if self._stopping or done[-1].outcome != "delivered" or loop.time() > until_s:
                     break
                 if not await self._is_pending(following):
                     break
-                done.append(await self._caller.called(following, host, self._settings.attempt_s))
+                done.append(await self._caller.attempt(following, host, self._settings.attempt_s))
         finally:
             if leaving is not None:
                 leaving.cancel()
@@ -290,7 +289,7 @@ class Courier:
             host.in_flight -= 1
             if done:
                 *before, last = done
-                self._receipts.add(replace(last, before=tuple(one.number for one in before)))
+                self._unwritten.append((replace(last, before=tuple(one.number for one in before)), 0))
             self._begin_waiting(host)
         self._ask(slot.lane)
         if done[-1].reached:
@@ -311,13 +310,48 @@ class Courier:
     def _begin_waiting(self, host: Host) -> None:
         """Begin the waiting deliveries of a host, as far as it has room and their claims last long enough."""
         enough_ms = self._clock.now_ms() + round(self._settings.attempt_s * 1000)
-        while host.waiting and not self._stopping and host.in_flight < host.window:
+        while host.waiting and not self._stopping and host.in_flight < host.window.size:
             due, lane, until_ms = host.waiting.popleft()
             if until_ms > enough_ms:
                 self._begin(due, host, lane)
             else:
                 self._lanes.let_go(lane, due.delivery.body)
-        self._hosts.settled(host)
+        self._hosts.release(host)
+
+    # -- outcomes ------------------------------------------------------------------------------------------------------
+
+    def _write_outcomes(self) -> None:
+        """Write the outcomes since the last call: in one batch, before the claims that depend on it."""
+        done, self._unwritten = self._unwritten, []
+        for settled, failed in done:
+            written = self._outbox.settle(settled)
+            self._writes.add(written)
+            written.add_done_callback(partial(self._record_write, settled, failed))
+
+    def _record_write(self, settled: Settled, failed: int, written: "Future[None]") -> None:
+        self._writes.discard(written)
+        if written.cancelled():
+            return
+        error = written.exception()
+        match judge_write(settled, error, failed, stopping=self._stopping):
+            case Rewrite(failed):
+                asyncio.get_running_loop().call_later(self._settings.look_s, self._rewrite, settled, failed)
+            case Abandon():
+                log.warning("the outcome of a webhook call could not be stored, so it is made again: %s", error)
+            case Written(counted, retry_ms, given_up):
+                if retry_ms is not None:
+                    self._note_retry(retry_ms)
+                if given_up:
+                    log.warning("webhook call %d is given up: %s", settled.number, settled.reason)
+                if self._counts is not None:
+                    for outcome in counted:
+                        self._counts.pushed(outcome)
+
+    def _rewrite(self, settled: Settled, failed: int) -> None:
+        self._unwritten.append((settled, failed))
+        self._ask(Lane.HEALTHY)
+
+    # -- wake-ups ------------------------------------------------------------------------------------------------------
 
     def _note_retry(self, due_ms: int) -> None:
         """Note that a delivery is to be retried at `due_ms`."""

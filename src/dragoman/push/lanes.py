@@ -1,12 +1,15 @@
-"""The lanes: how many calls may be under way at once, by the state of their hosts.
+"""The lanes and the hosts: how many calls may be under way at once, by the state of their hosts and for each host.
 
 Invariant: unknown and failing hosts take neither slots nor memory from healthy hosts, and a call that takes long keeps
-no slot.
+no slot. A host that is slow or has failed has few deliveries in flight, however many are pending for it.
 """
+
+from collections import deque
 
 from msgspec import Struct
 
-from dragoman.store.outbox import SMALL_BYTES_MAX, Lane
+from dragoman.push.outcome import WINDOW_MAX, Result, Schedule, Window, settle
+from dragoman.store.outbox import SMALL_BYTES_MAX, Due, Lane, Settled
 
 SLOTS = {Lane.HEALTHY: 256, Lane.UNKNOWN: 128, Lane.FAILING: 64}
 """Most calls at once in each lane."""
@@ -25,6 +28,9 @@ their number: all calls that may be under way at once, of 16 KB each, are anothe
 PACE_S = {Lane.HEALTHY: 0.06, Lane.UNKNOWN: 0.1, Lane.FAILING: 0.25}
 """The time between two claims, unless the first took all it could. Under load one claim takes many deliveries and is
 written together with the outcomes of others; without load it is made at once."""
+
+HOSTS_MAX = 4096
+"""How many idle hosts are remembered."""
 
 
 class Slot(Struct):
@@ -91,3 +97,61 @@ class Lanes:
     def end(self, slot: Slot) -> None:
         """Release the slot of a call that is over."""
         (self._lingering if slot.left else self._taken)[slot.lane] -= 1
+
+
+class Host:
+    """A host. `window` is how many deliveries it gets at once.
+
+    `waiting` are claimed deliveries beyond its window, each with its lane and the end of its claim in ms.
+    """
+
+    __slots__ = ("in_flight", "name", "waiting", "window")
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.in_flight = 0
+        self.window = Window()
+        self.waiting: deque[tuple[Due, Lane, int]] = deque()
+
+    @property
+    def room(self) -> int:
+        """How many more deliveries it may get; zero while some wait."""
+        return 0 if self.waiting else max(0, self.window.size - self.in_flight)
+
+    def settle(self, due: Due, result: Result, schedule: Schedule, now_ms: int, chance: float) -> Settled:
+        """Adjust the window after an attempt, and return the outcome of the delivery: see `outcome.settle`."""
+        self.window, settled = settle(self.window, due, result, schedule, now_ms, chance)
+        return settled
+
+
+class Hosts:
+    """The hosts with deliveries under way, by name, and those that were busy lately."""
+
+    __slots__ = ("_idle", "busy")
+
+    def __init__(self) -> None:
+        self.busy: dict[str, Host] = {}
+        self._idle: dict[str, Host] = {}
+
+    def __len__(self) -> int:
+        return len(self.busy) + len(self._idle)
+
+    def engage(self, name: str) -> Host:
+        """Return the host named `scheme://host:port`, which counts as busy from now on."""
+        host = self.busy.get(name)
+        if host is None:
+            host = self._idle.pop(name) if name in self._idle else Host(name)
+            self.busy[name] = host
+        return host
+
+    def release(self, host: Host) -> None:
+        """Make a host idle if nothing is under way to it any more. Beyond `HOSTS_MAX` the longest idle is forgotten."""
+        if host.in_flight == 0 and not host.waiting:
+            del self.busy[host.name]
+            self._idle[host.name] = host
+            if len(self._idle) > HOSTS_MAX:
+                del self._idle[next(iter(self._idle))]
+
+    def without_room(self, room: int = WINDOW_MAX + 1) -> list[str]:
+        """The busy hosts that have less room than `room`."""
+        return [name for name, host in self.busy.items() if host.room < room]

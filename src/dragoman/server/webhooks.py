@@ -18,8 +18,8 @@ from dragoman.net.address import Guard
 from dragoman.net.egress import operator_named
 from dragoman.net.resolver import Resolver
 from dragoman.push.announcer import Announcer
+from dragoman.push.caller import Token
 from dragoman.push.courier import Courier, way_out
-from dragoman.push.headers import Token
 from dragoman.store.outbox import Outbox
 from dragoman.telemetry.counts import Counts
 
