@@ -8,8 +8,8 @@ import msgspec
 import pytest
 
 from dragoman.client.card import read_card
-from dragoman.client.chat import complete
 from dragoman.client.errors import HttpRefusal
+from dragoman.client.http import complete
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import Egress
 from tests.net.peer import DEADLINE_S, Peer, listening, says, status

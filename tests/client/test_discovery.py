@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from dragoman.client.card_cache import CardCache
 from dragoman.client.credentials import ApiKey
-from dragoman.client.discovery import Discovery, places
+from dragoman.client.discovery import CardCache, Discovery, places
 from dragoman.client.errors import CallTimedOut, NoCard, NotReached
-from dragoman.client.retries import Again, Retries
+from dragoman.client.retries import Retrier, Retries
 from dragoman.net.egress import Egress
 from dragoman.net.errors import BadUrl
 from tests.net.peer import DEADLINE_S, Asked, Peer, Script, hangs, listening, nobody, says, status
@@ -39,7 +38,7 @@ async def at_once(seconds: float) -> None:
 def discovery(egress: Egress, url: str, cache: CardCache | None = None, **more: Any) -> Discovery:
     settings: dict[str, Any] = {"timeout_s": 5.0, "headers": {}, "credentials": None, **more}
     path = settings.pop("path", None)
-    again = Again(Retries(attempts=2), pause=at_once)
+    again = Retrier(Retries(attempts=2), pause=at_once)
     return Discovery(egress, places(url, path), cache or CardCache(), again=again, **settings)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from dragoman.client.errors import CallBroken, CallTimedOut, NoAnswer, NotReached
-from dragoman.client.retries import Again, Later, Retries
+from dragoman.client.retries import Retrier, Retries, RetryLater
 
 URL = "http://agent.example/"
 
@@ -57,7 +57,7 @@ NEVER = NotReached(URL, "refused", permanent=True)
     ],
 )
 async def test_only_what_is_safe_is_made_again(error: NoAnswer, repeatable: bool, again: bool) -> None:
-    maker = Again(pause=Time().pause)
+    maker = Retrier(pause=Time().pause)
     if again:
         assert await maker.call(fails(error), repeatable=repeatable) == "done"
     else:
@@ -66,11 +66,11 @@ async def test_only_what_is_safe_is_made_again(error: NoAnswer, repeatable: bool
 
 
 @pytest.mark.parametrize(
-    "error", [BROKEN, Later(KeyError("busy"), None)], ids=["of an unknown fate", "refused for now"]
+    "error", [BROKEN, RetryLater(KeyError("busy"), None)], ids=["of an unknown fate", "refused for now"]
 )
 async def test_a_send_is_repeated_only_as_long_as_its_receiver_knows_it(error: Exception) -> None:
     time = Time()
-    again = Again(Retries(attempts=9, first_s=1.0), pause=time.pause, chance=lambda: 1.0, clock=time)
+    again = Retrier(Retries(attempts=9, first_s=1.0), pause=time.pause, chance=lambda: 1.0, clock=time)
     with pytest.raises((CallBroken, KeyError)):
         await again.call(fails(*[error] * 9), repeatable=True, within_s=7.5)
     assert time.pauses == [1.0, 2.0, 4.0]
@@ -87,19 +87,19 @@ def test_what_the_caller_says_counts_before_the_card(dedupes: bool | None, said_
 @pytest.mark.parametrize(("chance", "expected"), [(1.0, [1.0, 2.0, 3.0, 3.0]), (0.0, [0.5, 1.0, 1.5, 1.5])])
 async def test_waits_grow_up_to_a_bound_and_are_spread(chance: float, expected: list[float]) -> None:
     time = Time()
-    again = Again(Retries(attempts=5, first_s=1.0, longest_s=3.0), pause=time.pause, chance=lambda: chance)
+    again = Retrier(Retries(attempts=5, first_s=1.0, longest_s=3.0), pause=time.pause, chance=lambda: chance)
     assert await again.call(fails(*[UNSENT] * 4), repeatable=False) == "done"
     assert time.pauses == expected
 
 
 def test_a_task_may_be_asked_for_any_number_of_times() -> None:
-    assert Again(chance=lambda: 1.0).wait_s(100_000) == Retries().longest_s
+    assert Retrier(chance=lambda: 1.0).wait_s(100_000) == Retries().longest_s
 
 
 async def test_the_error_in_a_later_is_raised_in_the_end() -> None:
-    again = Again(Retries(attempts=2), pause=Time().pause)
+    again = Retrier(Retries(attempts=2), pause=Time().pause)
     with pytest.raises(KeyError):
-        await again.call(fails(*[Later(KeyError("busy"), 1.0)] * 2), repeatable=False)
+        await again.call(fails(*[RetryLater(KeyError("busy"), 1.0)] * 2), repeatable=False)
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ async def test_the_error_in_a_later_is_raised_in_the_end() -> None:
     ],
 )
 def test_what_an_answer_asks_for_is_read(said: str, seconds: float | None) -> None:
-    assert Again(clock=Clock()).after_s({"retry-after": said}) == seconds
+    assert Retrier(clock=Clock()).after_s({"retry-after": said}) == seconds

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from dragoman import Agent, Context, Part
 from dragoman.client import CallBroken, Retries, StreamLost, Timeouts, connect, text_of
 from dragoman.client.connection import Connection
-from dragoman.client.messages import message_of
-from dragoman.client.retries import Again
+from dragoman.client.conversation import message_of
+from dragoman.client.retries import Retrier
 from dragoman.client.task_fold import TaskFold, joined
 from dragoman.config import Config
 from dragoman.model.errors import InvalidAgentResponse, InvalidParams, TaskNotFound
@@ -30,7 +30,7 @@ from tests.ports import kept_port
 from tests.spec.agents import Gates, house
 
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.3)
-NOW = Again(Retries(dedupes=True), pause=lambda seconds: asyncio.sleep(0), chance=lambda: 1.0)
+NOW = Retrier(Retries(dedupes=True), pause=lambda seconds: asyncio.sleep(0), chance=lambda: 1.0)
 TIMEOUTS = Timeouts(idle_s=0.3, mend_s=2.0)
 
 
@@ -275,19 +275,19 @@ async def test_a_subscription_goes_on_where_it_broke(agent: Connection, proxy: P
 
 async def test_a_stream_outlives_a_restart_of_the_server(tmp_path: Path, gates: Gates) -> None:
     config = replace(CONFIG, port=kept_port(), store=f"sqlite:///{tmp_path}/tasks.db")
-    again = Again(Retries(first_s=0.05, longest_s=0.2))
+    again = Retrier(Retries(first_s=0.05, longest_s=0.2))
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
         async with serving(config, house(gates)) as url:
             agent = await stack.enter_async_context(connect(f"{url}/agents/script", dialect="1.0", retries=again))
-            following = agent.task_stream(StreamMessage(message=message_of("wait restart")))
-            updates = await stack.enter_async_context(aclosing(following.updates()))
+            stream = agent.task_stream(StreamMessage(message=message_of("wait restart")))
+            updates = await stack.enter_async_context(aclosing(stream.updates()))
             got = [await anext(updates)]
             await gates.reached["restart"].wait()
         async with serving(config, house(gates)):
             got += [update async for update in updates]
     assert outcome(got)[0] is TaskState.FAILED
     assert [type(each) for each in got].count(Task) == 1
-    assert following.place.id
+    assert stream.position.id
 
 
 # Agents that are not ours
@@ -335,7 +335,7 @@ def refusal(code: int) -> Any:
 
 
 async def followed(peer: Peer, *, dialect: str = "1.0", dedupes: bool = False, **more: Any) -> list[Update]:
-    again = Again(Retries(dedupes=dedupes), pause=lambda seconds: asyncio.sleep(0), chance=lambda: 1.0)
+    again = Retrier(Retries(dedupes=dedupes), pause=lambda seconds: asyncio.sleep(0), chance=lambda: 1.0)
     async with connect(peer.url, dialect=dialect, retries=again, **more) as agent:
         return [update async for update in agent.stream("hello", message_id="m-1")]
 
@@ -442,7 +442,7 @@ async def test_a_stream_that_ends_early_with_a_time_to_come_back_is_taken_up_the
         SendStreamingMessage=[says(framed({"task": TASK}) + b"retry: 700\n\n", headers=SSE)],
         GetTask=[result(DONE)],
     )
-    async with connect(peer.url, dialect="1.0", retries=Again(pause=pause)) as agent:
+    async with connect(peer.url, dialect="1.0", retries=Retrier(pause=pause)) as agent:
         assert len([update async for update in agent.stream("hello")]) == 2
     assert pauses == [0.7]
 

@@ -17,7 +17,7 @@ import pytest
 from dragoman.client import NotReached, Retries, sync
 from dragoman.client.connection import Connection
 from dragoman.client.conversation import Conversation
-from dragoman.client.webhooks import Webhooks
+from dragoman.client.webhooks import TaskWebhooks
 from dragoman.config import Config
 from dragoman.model.errors import TaskNotFound
 from dragoman.model.task import Task, TaskState
@@ -138,7 +138,11 @@ def test_after_the_end_it_says_so(url: str) -> None:
 
 @pytest.mark.parametrize(
     ("twin", "original"),
-    [(sync.Agent, Connection), (sync.Webhooks, Webhooks), (sync.Conversation, Conversation)],
+    [
+        (sync.BlockingConnection, Connection),
+        (sync.BlockingWebhooks, TaskWebhooks),
+        (sync.BlockingConversation, Conversation),
+    ],
 )
 def test_every_method_has_its_twin_with_its_signature_and_docstring(twin: type, original: type) -> None:
     within = {"events", "task_stream"}  # of them the client is made

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman import Part
-from dragoman.client.task_fold import TaskFold, following, joined, missing
+from dragoman.client.task_fold import TaskFold, joined, missing, parts_beyond
 from dragoman.model.message import Artifact, Message, Role
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
@@ -64,7 +64,7 @@ def test_nothing_is_missing_of_what_was_seen(now: Task) -> None:
 @settings(deadline=None)
 @given(before=PARTS, more=PARTS)
 def test_what_follows_is_what_was_added(before: list[Part], more: list[Part]) -> None:
-    rest = following(before, [*before, *more])
+    rest = parts_beyond(before, [*before, *more])
     assert rest is not None
     assert joined([*before, *rest]) == joined([*before, *more])
 
@@ -80,7 +80,7 @@ def test_what_follows_is_what_was_added(before: list[Part], more: list[Part]) ->
     ],
 )
 def test_texts_are_compared_however_they_are_cut(seen: list[str], now: list[str], more: list[str] | None) -> None:
-    rest = following([Part(text=each) for each in seen], [Part(text=each) for each in now])
+    rest = parts_beyond([Part(text=each) for each in seen], [Part(text=each) for each in now])
     assert (None if rest is None else [part.text for part in rest]) == more
 
 

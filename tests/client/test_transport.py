@@ -20,7 +20,7 @@ from dragoman.client import (
     Timeouts,
     connect,
 )
-from dragoman.client.retries import Again
+from dragoman.client.retries import Retrier
 from dragoman.model.errors import (
     A2AError,
     AgentFailed,
@@ -56,8 +56,8 @@ class Time:
     async def pause(self, seconds: float) -> None:
         self.pauses.append(seconds)
 
-    def again(self, **settings: Any) -> Again:
-        return Again(Retries(**settings), pause=self.pause, chance=lambda: 1.0)
+    def again(self, **settings: Any) -> Retrier:
+        return Retrier(Retries(**settings), pause=self.pause, chance=lambda: 1.0)
 
 
 @pytest.fixture

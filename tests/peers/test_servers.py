@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dragoman import Part, TaskState
 from dragoman.client import HttpRefusal, connect
 from dragoman.client.connection import Connection
-from dragoman.client.tongues import tongue
+from dragoman.client.decode import tongue
 from dragoman.dialects.tongue import RpcCall, Tongue
 from dragoman.model.errors import (
     ContentTypeNotSupported,

@@ -9,7 +9,7 @@ from typing import Any
 from dragoman.agents.checks import Finding
 from dragoman.cli.checked import SETTINGS, Subject
 from dragoman.client.errors import PeerError
-from dragoman.client.wire import get_object
+from dragoman.client.http import get_object
 from dragoman.model.errors import A2AError
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError

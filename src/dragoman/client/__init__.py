@@ -1,10 +1,10 @@
 """The client: it sends values of the model to another agent and returns its answers as values, whatever the dialect."""
 
 from dragoman.auth.signatures import CardNotVerified
-from dragoman.client.card_cache import CardCache
-from dragoman.client.connection import Connection
+from dragoman.client.connection import Connection, connect
 from dragoman.client.conversation import Conversation, Reply, text_of
 from dragoman.client.credentials import ApiKey, BearerToken, ClientCredentials
+from dragoman.client.discovery import CardCache
 from dragoman.client.errors import (
     CallBroken,
     CallTimedOut,
@@ -17,9 +17,7 @@ from dragoman.client.errors import (
     PeerError,
     StreamLost,
 )
-from dragoman.client.opening import connect
-from dragoman.client.retries import Retries
-from dragoman.client.timeouts import Timeouts
+from dragoman.client.retries import Retries, Timeouts
 from dragoman.model.message import Message
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import Task

@@ -1,26 +1,28 @@
-"""A connection to one agent.
+"""`connect`, and a connection to one agent.
 
 Invariant: arguments and results are values of the model in every dialect, and an agent's refusal is an A2AError.
+Everything opened here is closed when the block of `connect` ends; nothing that the caller owns is.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
-from dragoman.client.card import RemoteCard
-from dragoman.client.choice import Choice
-from dragoman.client.conversation import Conversation
+from dragoman.client.card import Interface, RemoteCard, binding_of
+from dragoman.client.conversation import Content, Conversation, message_of
+from dragoman.client.credentials import Credentials, check_credentials
+from dragoman.client.decode import double_base64 as in_double_base64
+from dragoman.client.decode import tongue
+from dragoman.client.discovery import CardCache, Discovery, Places, places
+from dragoman.client.endpoint import Choice, HttpClients
 from dragoman.client.errors import HttpRefusal, NoAnswer, fate_unknown
-from dragoman.client.interface import Interface
-from dragoman.client.messages import Content, message_of
-from dragoman.client.place import Batch, Place
-from dragoman.client.retries import Again
+from dragoman.client.retries import RETRIES, TIMEOUTS, Retrier, Retries, Timeouts
 from dragoman.client.stream import TaskStream, check_task
-from dragoman.client.timeouts import Timeouts
-from dragoman.client.transport import Transport
-from dragoman.client.webhooks import Webhooks
+from dragoman.client.transport import Batch, StreamPosition, Transport
+from dragoman.client.webhooks import TaskWebhooks
+from dragoman.dialects.cards import HTTP_JSON, JSONRPC
 from dragoman.dialects.tongue import Answer, Tongue
-from dragoman.model.card import AgentCard
+from dragoman.model.card import VERSIONS, AgentCard
 from dragoman.model.errors import (
     A2AError,
     AgentNotFound,
@@ -44,6 +46,7 @@ from dragoman.model.operations import (
 )
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import TaskList, Update
+from dragoman.net.egress import Egress
 
 _GONE = (AgentNotFound, NotFound, MethodNotAllowed)
 _GONE_STATUS = frozenset({404, 405, 410})
@@ -53,13 +56,13 @@ class Connection:
     """A connection to one agent, as returned by `connect`."""
 
     def __init__(
-        self, choice: Choice, again: Again, timeouts: Timeouts, reach: Callable[[str], Awaitable[None]]
+        self, choice: Choice, again: Retrier, timeouts: Timeouts, reach: Callable[[str], Awaitable[None]]
     ) -> None:
         self._choice = choice
         self._again = again
         self._timeouts = timeouts
         self._reach = reach
-        self.webhooks = Webhooks(self.ask)
+        self.webhooks = TaskWebhooks(self.ask)
 
     @property
     def card(self) -> RemoteCard | None:
@@ -271,7 +274,7 @@ class Connection:
         after: str | None = None,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
-        place: Place | None = None,
+        position: StreamPosition | None = None,
     ) -> AsyncGenerator[Batch, None]:
         """Yield the updates of a stream in batches, as `Transport.stream` does. The caller must close it.
 
@@ -282,7 +285,7 @@ class Connection:
         while True:
             begun = False
             stream = transport.stream(
-                operation, after=after, idempotency_key=idempotency_key, traceparent=traceparent, place=place
+                operation, after=after, idempotency_key=idempotency_key, traceparent=traceparent, position=position
             )
             try:
                 async with aclosing(stream):
@@ -320,3 +323,93 @@ class Connection:
 
 def _unexpected(answer: Answer, expected: str) -> InvalidAgentResponse:
     return InvalidAgentResponse(f"expected {expected}, got {type(answer).__name__}")
+
+
+@asynccontextmanager
+async def connect(
+    url: str,
+    *,
+    credentials: Credentials | None = None,
+    keys: Mapping[str, Any] | None = None,
+    path: str | None = None,
+    version: str | None = None,
+    binding: str | None = None,
+    dialect: str | Tongue | None = None,
+    timeouts: Timeouts = TIMEOUTS,
+    retries: Retries | Retrier = RETRIES,
+    egress: Egress | None = None,
+    extensions: Sequence[str] = (),
+    headers: Mapping[str, str] | None = None,
+    origins: Sequence[str] = (),
+    cache: CardCache | None = None,
+    double_base64: bool = False,
+) -> AsyncGenerator[Connection, None]:
+    """Connect to the agent at `url` until the block ends.
+
+    The card is looked for at `path`, or at the usual places, and says which dialect to use. `version` (`1.0`, `0.3`)
+    and `binding` (`JSONRPC`, `HTTP+JSON`) choose among the endpoints that it offers. With a `dialect` (a name of
+    `dialects.systems.DIALECTS`) that dialect is used at the URL, and no card is fetched. `keys` is a JWK Set; one of
+    its keys must have signed the card. `double_base64` says that the agent encodes the bytes of files in base64 twice,
+    as servers of the official Python SDK do in 0.3 over HTTP+JSON; it changes nothing elsewhere.
+
+    `credentials` and `headers` go to the origin of `url` and to `origins`; only these may be dialled at any address.
+    Without `egress` the connection opens its own. Several connections can share a `cache` of cards. Belongs to one
+    event loop.
+
+    Raises BadUrl; ValueError for an unknown name, or for a `version` beside a `dialect`; TypeError for credentials that
+    are a plain text; NoCard, NoInterface, NotReached, CallTimedOut, NoToken, or CardNotVerified.
+    """
+    check_credentials(credentials)
+    over = None if binding is None else binding_of(binding)
+    if binding is not None and over is None:
+        raise ValueError(f"binding {binding!r} is not known: use {JSONRPC} or {HTTP_JSON}")
+    if version is not None and version not in VERSIONS:
+        raise ValueError(f"version {version!r} is not known: use {' or '.join(VERSIONS)}")
+    if version is not None and dialect is not None:
+        raise ValueError("`version=` chooses from the card, and `dialect=` reads no card: pass only one of them")
+    where = places(url, path)
+    spoken = None if dialect is None else tongue(dialect)
+    own = Egress(connect_timeout_s=timeouts.connect_s) if egress is None else egress
+    clients = HttpClients(own, (url, *where.cards, *origins), credentials, timeouts)
+    again = retries if isinstance(retries, Retrier) else Retrier(retries)
+    given = dict(headers or {})
+
+    def transport(interface: Interface) -> Transport:
+        told = tongue(interface.dialect) if spoken is None else spoken
+        if double_base64 and interface.binding == HTTP_JSON:
+            told = in_double_base64(told)
+        return Transport(
+            clients.way(interface.url),
+            interface,
+            timeouts=timeouts,
+            again=again,
+            headers=given if clients.knows(interface.url) else {},
+            extensions=extensions,
+            spoken=told,
+        )
+
+    discovery = Discovery(
+        clients.known,
+        where,
+        CardCache() if cache is None else cache,
+        timeout_s=timeouts.card_s,
+        headers=given,
+        credentials=credentials,
+        again=again,
+    )
+    fixed = None if spoken is None else _fixed(where, over, spoken)
+    choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, version=version, keys=keys)
+    try:
+        await choice.begin()
+        yield Connection(choice, again, timeouts, clients.reach)
+    finally:
+        await clients.close()
+        if egress is None:
+            await own.close()
+
+
+def _fixed(where: Places, binding: str | None, spoken: Tongue) -> Interface:
+    """Return the endpoint for a dialect that the caller named: the agent's URL as the caller wrote it."""
+    over = binding or (HTTP_JSON if spoken.rpc is None else JSONRPC)
+    url = where.base + "/" if spoken.slash and over == JSONRPC else where.given
+    return Interface(url=url, binding=over, dialect=spoken.name)

@@ -1,7 +1,7 @@
-"""A conversation with an agent: each turn continues the one before.
+"""Messages from what a caller passes, and a conversation with an agent: each turn continues the one before.
 
-Invariant: a message after a question answers it in the same task; a message after an end begins a new task in the same
-context.
+Invariant: every message has an id, a fresh UUID unless the caller passes one, so that a repeat can be recognised. A
+message after a question answers it in the same task; a message after an end begins a new task in the same context.
 """
 
 from collections.abc import AsyncGenerator, Sequence
@@ -9,19 +9,71 @@ from contextlib import aclosing
 from typing import Any, Protocol
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
-from dragoman.client.messages import Content
 from dragoman.client.task_fold import TaskFold
 from dragoman.model.errors import TaskNotFound, UnsupportedOperation
+from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.task import INTERRUPTED, TERMINAL, Task, TaskState
 from dragoman.model.updates import Update
+
+Content = str | Part | Sequence[str | Part] | Message
+"""A text, a part, several of them, or a whole message."""
+
+
+def message_of(
+    content: Content,
+    *,
+    context_id: str | None = None,
+    task_id: str | None = None,
+    reference_task_ids: Sequence[str] = (),
+    metadata: dict[str, Any] | None = None,
+    message_id: str | None = None,
+) -> Message:
+    """Build the message for `content`. The other arguments override the fields of a whole message.
+
+    Raises TypeError if `content` is not of that type.
+    """
+    if isinstance(content, Message):
+        return replace(
+            content,
+            message_id=message_id or content.message_id or new_id(),
+            context_id=context_id or content.context_id,
+            task_id=task_id or content.task_id,
+            reference_task_ids=tuple(reference_task_ids) or content.reference_task_ids,
+            metadata=content.metadata if metadata is None else metadata,
+        )
+    several = content if isinstance(content, Sequence) and not isinstance(content, str | bytes) else (content,)
+    return Message(
+        message_id=message_id or new_id(),
+        role=Role.USER,
+        parts=tuple(_part(each) for each in several),
+        context_id=context_id,
+        task_id=task_id,
+        reference_task_ids=tuple(reference_task_ids),
+        metadata=metadata,
+    )
+
+
+def _part(said: object) -> Part:
+    match said:
+        case str():
+            return Part(text=said)
+        case Part():
+            return said
+        case _:
+            raise TypeError(
+                f"content is a str, a Part, several of them, or a Message, not {type(said).__name__}: "
+                "use Part(data=…) for JSON, Part(raw=…) for bytes"
+            )
+
 
 LAST_RESORT = frozenset({"done", "done."})
 """Texts that servers put in a status when the answer is elsewhere (KAOS: in the history)."""
 
 
-class Agent(Protocol):
+class ConversationPeer(Protocol):
     """The other side of the conversation; see Connection."""
 
     async def send(
@@ -136,7 +188,7 @@ class Conversation:
     `task_id` is the id of the task that waits for an answer, None if none does. `reply` is the last reply.
     """
 
-    def __init__(self, agent: Agent, context_id: str | None = None) -> None:
+    def __init__(self, agent: ConversationPeer, context_id: str | None = None) -> None:
         self.context_id = context_id
         self.task_id: str | None = None
         self.reply: Reply | None = None

@@ -16,7 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.client.errors import NoToken
-from dragoman.client.wire import Way
+from dragoman.client.http import HttpClient
 from dragoman.model.ids import Clock, SystemClock
 from dragoman.net.egress import Egress, Reply, checked
 from dragoman.net.errors import Broken, EgressError
@@ -68,7 +68,7 @@ class Authorized:
     Raises TypeError if `credentials` are not Credentials.
     """
 
-    def __init__(self, egress: Way, credentials: Credentials) -> None:
+    def __init__(self, egress: HttpClient, credentials: Credentials) -> None:
         check_credentials(credentials)
         self._egress = egress
         self._credentials = credentials

@@ -1,7 +1,8 @@
-"""Decides when a call is repeated, and after how long.
+"""How long a client waits, and when it repeats a call.
 
-Invariant: a call that may have been carried out is repeated only if it may be carried out twice, or if its receiver
-recognises a repeated call (DESIGN: dedupe). A wait that a server asks for is respected, or the call is given up.
+Invariant: every wait on an agent ends. A call that may have been carried out is repeated only if it may be carried out
+twice, or if its receiver recognises a repeated call (DESIGN: dedupe). A wait that a server asks for is respected, or
+the call is given up.
 """
 
 import asyncio
@@ -15,6 +16,30 @@ from msgspec import Struct
 
 from dragoman.client.errors import CallTimedOut, NoAnswer, NotReached
 from dragoman.model.ids import Clock, SystemClock
+
+
+class Timeouts(Struct, frozen=True, kw_only=True):
+    """How long a client waits, in seconds.
+
+    `connect_s` bounds making a connection, `card_s` fetching a card, `answer_s` an answer or the beginning of a stream
+    once the request is sent, `idle_s` the next bytes of a stream, and `mend_s` resuming a broken stream while nothing
+    answers.
+
+    An Egress that the caller passes has its own connect timeout.
+    """
+
+    connect_s: float = 5.0
+    card_s: float = 10.0
+    answer_s: float = 330.0
+    """Servers answer a blocking send after 5 minutes with the task as it stands."""
+    idle_s: float = 120.0
+    """A2A servers send a comment every 15 to 30 s, if they send any; a stream that is cut is resumed."""
+    mend_s: float = 120.0
+    """Long enough for a restart of an agent, or of its proxy."""
+
+
+TIMEOUTS = Timeouts()
+
 
 T = TypeVar("T")
 
@@ -53,7 +78,7 @@ class Retries(Struct, frozen=True, kw_only=True):
 RETRIES = Retries()
 
 
-class Later(Exception):
+class RetryLater(Exception):
     """The agent refused a call that may be repeated: it was not carried out, or a repeat does no harm.
 
     `after_s` is how long the agent asks to wait, None if it does not. `error` is raised if no attempt succeeds.
@@ -65,7 +90,7 @@ class Later(Exception):
         self.after_s = after_s
 
 
-class Again(Struct, frozen=True):
+class Retrier(Struct, frozen=True):
     """Repeats calls. `pause`, `chance` and `clock` are time and randomness, which tests replace."""
 
     retries: Retries = RETRIES
@@ -74,16 +99,16 @@ class Again(Struct, frozen=True):
     clock: Clock = SystemClock()
 
     async def call(self, make: Callable[[], Awaitable[T]], *, repeatable: bool, within_s: float = math.inf) -> T:
-        """Return the result of `make`. It is repeated after Later, and after a NoAnswer if that is safe, for
+        """Return the result of `make`. It is repeated after RetryLater, and after a NoAnswer if that is safe, for
         `within_s`.
 
-        A wait that ran out is not repeated. Raises the last error; for a Later, the error in it.
+        A wait that ran out is not repeated. Raises the last error; for a RetryLater, the error in it.
         """
         attempt, began_ms, asked_s = 1, self.clock.now_ms(), 0.0
         while True:
             try:
                 return await make()
-            except Later as later:
+            except RetryLater as later:
                 wait_s = self.wait_s(attempt) if later.after_s is None else later.after_s
                 late = later.after_s is None and self._late(began_ms, wait_s, within_s)
                 asked_s += later.after_s or 0.0

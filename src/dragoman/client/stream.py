@@ -19,11 +19,10 @@ from msgspec.structs import replace
 
 from dragoman.client import recovery
 from dragoman.client.errors import NoAnswer, PeerError, fate_unknown
-from dragoman.client.place import Batch, Place, succeeds
 from dragoman.client.recovery import Agree, Fail, Finish, Known, ReadAgain, Reopen, Source, Verdict
-from dragoman.client.retries import Again
+from dragoman.client.retries import Retrier, Timeouts
 from dragoman.client.task_fold import TaskFold
-from dragoman.client.timeouts import Timeouts
+from dragoman.client.transport import Batch, StreamPosition, succeeds
 from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.message import Message
@@ -61,14 +60,14 @@ class StreamPeer(Protocol):
         after: str | None = None,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
-        place: Place | None = None,
+        position: StreamPosition | None = None,
     ) -> AsyncGenerator[Batch, None]:
         """See Connection."""
         ...
 
 
 class TaskStream:
-    """One stream that resumes after a break. `fold` is the task built so far, `place` the position in the stream.
+    """One stream that resumes after a break. `fold` is the task built so far, `position` the place in the stream.
 
     `streams` False: the agent has no streams, so a send is answered once and the task is then polled. The agent
     recognises a repeated send for `repeats_s` seconds.
@@ -79,7 +78,7 @@ class TaskStream:
         agent: StreamPeer,
         operation: StreamMessage | Subscribe,
         *,
-        again: Again,
+        again: Retrier,
         timeouts: Timeouts,
         streams: bool = True,
         repeats_s: float = 0.0,
@@ -88,7 +87,7 @@ class TaskStream:
         traceparent: str | None = None,
     ) -> None:
         self.fold = TaskFold(operation.id if isinstance(operation, Subscribe) else "")
-        self.place = Place(after or "")
+        self.position = StreamPosition(after or "")
         self.resumptions = 0
         """How often the stream was resumed. Updates after that may repeat earlier ones, if a server was lost."""
         self._agent = agent
@@ -116,7 +115,7 @@ class TaskStream:
         return self._state.final
 
     async def updates(self) -> AsyncGenerator[Update, None]:
-        """Yield the updates one by one, for callers that ignore `fold` and `place`. The caller must close it."""
+        """Yield the updates one by one, for callers that ignore `fold` and `position`. The caller must close it."""
         async with aclosing(self.batches()) as batches:
             async for batch in batches:
                 for update in batch:
@@ -125,7 +124,7 @@ class TaskStream:
     async def batches(self) -> AsyncGenerator[list[Update], None]:
         """Yield the updates until the task ends or, for a send, waits for its caller. The caller must close it.
 
-        Each batch holds at least one update, and as many as came together; `fold` and `place` already include them.
+        Each batch holds at least one update, and as many as came together; `fold` and `position` already include them.
         Raises StreamLost if the stream could not be resumed; the agent's own refusal; NoAnswer as Connection does, if
         the stream never began. A NoAnswer whose `sent` is true carries the message id.
         """
@@ -161,15 +160,15 @@ class TaskStream:
 
     def _open(self) -> AsyncGenerator[Batch, None]:
         """Begin to read at the source that the state names."""
-        task_id, place = self.fold.task_id, self.place
-        place.retry_ms = None
+        task_id, position = self.fold.task_id, self.position
+        position.retry_ms = None
         match self._state.source:
             case Source.RESUME:
                 return self._agent.events(
-                    Subscribe(id=task_id), after=place.id, traceparent=self._traceparent, place=place
+                    Subscribe(id=task_id), after=position.id, traceparent=self._traceparent, position=position
                 )
             case Source.SUBSCRIBE:
-                return self._agent.events(Subscribe(id=task_id), traceparent=self._traceparent, place=place)
+                return self._agent.events(Subscribe(id=task_id), traceparent=self._traceparent, position=position)
             case Source.READ:
                 return self._answer(GetTask(id=task_id))
             case Source.CALL:
@@ -177,10 +176,10 @@ class TaskStream:
                     return self._answer(_unstreamed(self._operation))
                 return self._agent.events(
                     self._operation,
-                    after=place.id or None,
+                    after=position.id or None,
                     idempotency_key=self._key,
                     traceparent=self._traceparent,
-                    place=place,
+                    position=position,
                 )
 
     async def _answer(self, operation: SendMessage | GetTask) -> AsyncGenerator[Batch, None]:
@@ -223,13 +222,13 @@ class TaskStream:
     def _begin(self, batch: Batch) -> bool:
         """Begin with the first batch of a piece. Returns whether it can be joined to the updates so far."""
         event_id = next((event_id for event_id, _ in batch if event_id), "")
-        continues = succeeds(event_id, self.place.id)
+        continues = succeeds(event_id, self.position.id)
         self._state, fits = recovery.begin_piece(self._state, self._known(), batch[0][1], continues=continues)
         return fits
 
     def _take(self, batch: Batch) -> list[Update]:
         """Take in a batch, and return the updates that are new."""
-        fold, place, state = self.fold, self.place, self._state
+        fold, position, state = self.fold, self.position, self._state
         news: list[Update] = []
         for event_id, update in batch:
             if type(update) is not ArtifactUpdate:
@@ -244,7 +243,7 @@ class TaskStream:
             for each in self._find_news(update) if state.repeats else (update,):
                 fold.add(each)
                 news.append(each)
-            place.id = event_id or place.id
+            position.id = event_id or position.id
             if type(update) is not ArtifactUpdate and self._complete:
                 break
         if news and self._state.attempt:
@@ -310,13 +309,13 @@ class TaskStream:
 
     def _known(self) -> Known:
         """Describe the circumstances for a decision."""
-        fold, place = self.fold, self.place
+        fold, position = self.fold, self.position
         return Known(
             task_id=fold.task_id,
             status=fold.status,
             message=fold.message is not None,
-            event_id=place.id,
-            retry_ms=place.retry_ms,
+            event_id=position.id,
+            retry_ms=position.retry_ms,
             recognises=(self._again.clock.now_ms() - self._began_ms) / 1000 < self._repeats_s,
             now_s=asyncio.get_running_loop().time(),
         )

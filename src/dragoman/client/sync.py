@@ -18,13 +18,11 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from dragoman.client import opening
-from dragoman.client.card import RemoteCard
+from dragoman.client import connection
+from dragoman.client.card import Interface, RemoteCard
 from dragoman.client.connection import Connection
-from dragoman.client.conversation import Conversation as AsyncConversation
-from dragoman.client.conversation import Reply
-from dragoman.client.interface import Interface
-from dragoman.client.webhooks import Webhooks as AsyncWebhooks
+from dragoman.client.conversation import Conversation, Reply
+from dragoman.client.webhooks import TaskWebhooks
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -200,20 +198,20 @@ async def _close_stream(updates: AsyncGenerator[Any, None]) -> None:
     await updates.aclose()
 
 
-class Webhooks(Twin[AsyncWebhooks]):
+class BlockingWebhooks(Twin[TaskWebhooks]):
     """The webhooks of a remote agent's tasks."""
 
-    set = blocking(AsyncWebhooks.set)
-    get = blocking(AsyncWebhooks.get)
-    list = blocking(AsyncWebhooks.list)
-    delete = blocking(AsyncWebhooks.delete)
+    set = blocking(TaskWebhooks.set)
+    get = blocking(TaskWebhooks.get)
+    list = blocking(TaskWebhooks.list)
+    delete = blocking(TaskWebhooks.delete)
 
 
-class Conversation(Twin[AsyncConversation]):
+class BlockingConversation(Twin[Conversation]):
     """A conversation: see `dragoman.client.conversation.Conversation`."""
 
-    say = blocking(AsyncConversation.say)
-    stream = iterated(AsyncConversation.stream)
+    say = blocking(Conversation.say)
+    stream = iterated(Conversation.stream)
 
     @property
     def context_id(self) -> str | None:
@@ -231,7 +229,7 @@ class Conversation(Twin[AsyncConversation]):
         return self._inner.reply
 
 
-class Agent(Twin[Connection]):
+class BlockingConnection(Twin[Connection]):
     """A connected agent, as returned by `connect`. Close it, or use it in a `with` block."""
 
     send = blocking(Connection.send)
@@ -260,19 +258,19 @@ class Agent(Twin[Connection]):
         return self._inner.interface
 
     @property
-    def webhooks(self) -> Webhooks:
+    def webhooks(self) -> BlockingWebhooks:
         """The webhooks of the agent's tasks."""
-        return Webhooks(self._inner.webhooks, self._thread, self)
+        return BlockingWebhooks(self._inner.webhooks, self._thread, self)
 
-    def conversation(self, context_id: str | None = None) -> Conversation:
+    def conversation(self, context_id: str | None = None) -> BlockingConversation:
         """Begin a conversation, in which each turn continues the one before."""
-        return Conversation(self._inner.conversation(context_id), self._thread, self)
+        return BlockingConversation(self._inner.conversation(context_id), self._thread, self)
 
     def close(self) -> None:
         """Close the connection and end the thread."""
         self._close()
 
-    def __enter__(self) -> "Agent":
+    def __enter__(self) -> "BlockingConnection":
         return self
 
     def __exit__(
@@ -281,13 +279,13 @@ class Agent(Twin[Connection]):
         self.close()
 
 
-def _connecting(connect: Callable[P, AbstractAsyncContextManager[Connection]]) -> Callable[P, Agent]:
+def _connecting(connect: Callable[P, AbstractAsyncContextManager[Connection]]) -> Callable[P, BlockingConnection]:
     @wraps(connect)
-    def connects(*args: P.args, **kwargs: P.kwargs) -> Agent:
+    def connects(*args: P.args, **kwargs: P.kwargs) -> BlockingConnection:
         thread = Thread()
-        return Agent(thread.open(connect(*args, **kwargs)), thread)
+        return BlockingConnection(thread.open(connect(*args, **kwargs)), thread)
 
     return connects
 
 
-connect = _connecting(opening.connect)
+connect = _connecting(connection.connect)

@@ -96,7 +96,7 @@ class TaskFold:
             case ArtifactUpdate(artifact=artifact, append=False):
                 known = self.task()
                 held = None if known is None else _find_artifact(known.artifacts, artifact.artifact_id)
-                more = None if held is None else following(held.parts, artifact.parts)
+                more = None if held is None else parts_beyond(held.parts, artifact.parts)
                 if more is None:
                     return (update,)
                 return (replace(update, artifact=_chunk(artifact, more), append=True),) if more else ()
@@ -127,7 +127,7 @@ def missing(seen: Task, now: Task) -> tuple[Update, ...]:
     told: list[Update] = []
     for artifact in now.artifacts:
         held = _find_artifact(seen.artifacts, artifact.artifact_id)
-        more = None if held is None else following(held.parts, artifact.parts)
+        more = None if held is None else parts_beyond(held.parts, artifact.parts)
         if more == ():
             continue
         told.append(
@@ -147,7 +147,7 @@ def missing(seen: Task, now: Task) -> tuple[Update, ...]:
     return tuple(told)
 
 
-def following(seen: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...] | None:
+def parts_beyond(seen: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...] | None:
     """Return the parts that `now` has beyond those seen, None if it does not begin with them.
 
     How a text is cut into parts makes no difference: servers keep chunks as they came, or joined.

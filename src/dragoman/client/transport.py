@@ -1,10 +1,13 @@
 """Calls and streams to one agent, over JSON-RPC or HTTP+JSON, in one dialect.
 
 Invariant: errors are an A2AError (the agent's own, or InvalidAgentResponse), a PeerError or a NoAnswer. A call that may
-have been carried out is not repeated unless a repeat does no harm.
+have been carried out is not repeated unless a repeat does no harm. No event of a stream is reported twice: an event
+counts as a repeat only if both its id and its data came before, because some servers give all events one id, and some
+number each stream from 1.
 """
 
 import math
+import re
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
@@ -14,16 +17,14 @@ from typing import TypeVar
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.client.card import Interface
+from dragoman.client.decode import AnswerDecoder, tongue
 from dragoman.client.errors import HttpRefusal, no_answer
-from dragoman.client.interface import Interface
-from dragoman.client.place import Batch, Place
-from dragoman.client.reading import Reading
-from dragoman.client.retries import Again, Later
-from dragoman.client.timeouts import Timeouts
-from dragoman.client.tongues import tongue
-from dragoman.client.wire import Way
+from dragoman.client.http import HttpClient
+from dragoman.client.retries import Retrier, RetryLater, Timeouts
 from dragoman.dialects import sse
 from dragoman.dialects.cards import JSONRPC
+from dragoman.dialects.sse import ServerSentEvent
 from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.model.errors import (
     A2AError,
@@ -53,6 +54,62 @@ from dragoman.net.errors import EgressError
 from dragoman.net.flow import Flow
 from dragoman.net.target import Target
 
+Batch = list[tuple[str, Update]]
+"""Updates, each with an event id: the id of the newest event that is complete with this update, empty if it has none.
+"""
+
+KNOWN_MAX = 1024
+"""How many of the newest events are remembered, at least. No server repeats more than this from before its reader's
+position.
+"""
+
+_NUMBER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
+"""An event's number, and the number of the frame where one event is several. Longer numbers are timestamps: the
+JavaScript SDK numbers its frames by the millisecond, so that two in a row can look like direct successors.
+"""
+
+
+def succeeds(event_id: str, before: str) -> bool:
+    """Whether one event directly follows another by number, so that nothing can be missing between them.
+
+    The order is `7`, `8.1`, `8.2`, `8`, `9`: the last frame of an event has the event's number alone.
+    """
+    old, new = _NUMBER.fullmatch(before), _NUMBER.fullmatch(event_id)
+    if old is None or new is None:
+        return False
+    number, frame = int(old[1]), int(old[2] or 0)
+    if frame:
+        return int(new[1]) == number and int(new[2] or frame + 1) == frame + 1
+    return int(new[1]) == number + 1 and int(new[2] or 1) == 1
+
+
+class StreamPosition:
+    """The events of a stream reported so far. `id` is the id of the newest complete event, empty if none has one.
+
+    `retry_ms` is the reconnection delay that a server asked for when it ended the stream, None if it did not.
+    """
+
+    __slots__ = ("_known", "id", "retry_ms")
+
+    def __init__(self, event_id: str = "") -> None:
+        self.id = event_id
+        self.retry_ms: int | None = None
+        self._known: dict[str, int] = {}
+
+    def repeats(self, event: ServerSentEvent) -> bool:
+        """Record an event, and return whether it came before."""
+        event_id = event.id
+        if not event_id:
+            return False
+        known, said = self._known, hash(event.data)
+        if event_id in known:
+            return len(known) > 1 and known[event_id] == said
+        known[event_id] = said
+        if len(known) >= 2 * KNOWN_MAX:
+            self._known = dict(list(known.items())[KNOWN_MAX:])
+        return False
+
+
 T = TypeVar("T")
 
 _READS = (GetTask, ListTasks, Subscribe, GetPushConfig, ListPushConfigs, DeletePushConfig, GetExtendedCard)
@@ -71,7 +128,7 @@ class _Call(Struct, frozen=True):
     to: Target
     headers: Mapping[str, str]
     body: bytes | None
-    reading: Reading
+    decoder: AnswerDecoder
     repeats_s: float
 
     @property
@@ -85,11 +142,11 @@ class Transport:
 
     def __init__(
         self,
-        way: Way,
+        way: HttpClient,
         interface: Interface,
         *,
         timeouts: Timeouts,
-        again: Again,
+        again: Retrier,
         headers: Mapping[str, str],
         extensions: Sequence[str] = (),
         spoken: Tongue | None = None,
@@ -134,13 +191,13 @@ class Transport:
         after: str | None = None,
         idempotency_key: str | None = None,
         traceparent: str | None = None,
-        place: Place | None = None,
+        position: StreamPosition | None = None,
     ) -> AsyncGenerator[Batch, None]:
         """Yield the updates of a stream in batches: at least one, and as many as arrived together.
 
-        `after` is sent as `Last-Event-ID`. Events that `place` already knows are left out, and it records the new ones.
-        An agent that answers with a result instead of a stream yields only that result. The iterator ends when the
-        agent ends the stream; to stop earlier, close it.
+        `after` is sent as `Last-Event-ID`. Events that `position` already knows are left out, and it records the new
+        ones. An agent that answers with a result instead of a stream yields only that result. The iterator ends when
+        the agent ends the stream; to stop earlier, close it.
         """
         supported = self.tongue.streams if isinstance(operation, StreamMessage) else self.tongue.subscribes
         if not supported:
@@ -152,20 +209,20 @@ class Transport:
                 if opened:
                     yield [("", update) for update in opened]
                 return
-            parser, reading, told = sse.Parser(), call.reading, ""
+            parser, decoder, told = sse.Parser(), call.decoder, ""
             try:
                 async for piece in opened.pieces:
                     batch: Batch = []
                     try:
                         for event in parser.feed(piece):
-                            if place is not None and place.repeats(event):
+                            if position is not None and position.repeats(event):
                                 continue
-                            quickly = reading.quickly(event)
-                            if quickly is not None:
+                            plain = decoder.decode_plain(event)
+                            if plain is not None:
                                 told = event.id
-                                batch.append((told, quickly))
+                                batch.append((told, plain))
                                 continue
-                            updates = reading.updates(event)
+                            updates = decoder.decode_event(event)
                             if len(updates) > 1:
                                 batch += [(told, update) for update in updates[:-1]]
                             told = event.id
@@ -180,8 +237,8 @@ class Transport:
             except EgressError as error:
                 raise no_answer(error, "idle_s") from error
             finally:
-                if place is not None:
-                    place.retry_ms = parser.retry_ms
+                if position is not None:
+                    position.retry_ms = parser.retry_ms
 
     async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
         return await self._again.call(
@@ -222,7 +279,7 @@ class Transport:
             )
         except EgressError as error:
             raise no_answer(error, "answer_s") from error
-        return self._read(call, reply, call.reading.answer)
+        return self._read(call, reply, call.decoder.decode_answer)
 
     async def _begin(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
         try:
@@ -246,13 +303,13 @@ class Transport:
             raise no_answer(error, "idle_s") from error
         finally:
             await open_.aclose()
-        return self._read(call, reply, call.reading.only)
+        return self._read(call, reply, call.decoder.decode_instead)
 
     def _read(self, call: _Call, reply: Reply, read: Callable[[bytes], T]) -> T:
-        """Decode an answer. Raises Later for a refusal after which the call may be repeated."""
+        """Decode an answer. Raises RetryLater for a refusal after which the call may be repeated."""
         try:
             if not reply.ok:
-                raise call.reading.refusal(reply.body, reply.status)
+                raise call.decoder.decode_refusal(reply.body, reply.status)
             return read(reply.body)
         except (A2AError, HttpRefusal) as error:
             after_s = self._again.after_s(reply.headers)
@@ -262,7 +319,7 @@ class Transport:
                 raise
             if after_s is None and not call.repeatable:
                 raise
-            raise Later(error, after_s) from error
+            raise RetryLater(error, after_s) from error
 
     def _encode(
         self, operation: Operation, idempotency_key: str | None, traceparent: str | None, after: str | None = None
@@ -293,8 +350,8 @@ class Transport:
         repeats_s = math.inf if isinstance(operation, _READS) else 0.0
         if isinstance(operation, SendMessage):
             repeats_s = self.repeats_s
-        reading = Reading(self.tongue, operation, to.shown, call_id)
-        return _Call(verb, to, headers, body or None, reading, repeats_s)
+        decoder = AnswerDecoder(self.tongue, operation, to.shown, call_id)
+        return _Call(verb, to, headers, body or None, decoder, repeats_s)
 
 
 def _unrouted(error: A2AError | HttpRefusal) -> bool:

@@ -21,7 +21,7 @@ from dragoman.model.operations import (
 Ask = Callable[[Operation], Awaitable[Answer]]
 
 
-class Webhooks:
+class TaskWebhooks:
     """The webhooks of a remote agent's tasks (A2A 1.0 §3.1.7 to §3.1.10)."""
 
     def __init__(self, ask: Ask) -> None:

@@ -18,19 +18,14 @@ import msgspec
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from dragoman.client.card import RemoteCard, read_card
-from dragoman.client.card_cache import CardCache
-from dragoman.client.chat import complete
-from dragoman.client.conversation import LAST_RESORT
+from dragoman.client.card import Interface, RemoteCard, read_card
+from dragoman.client.conversation import LAST_RESORT, message_of
 from dragoman.client.credentials import Authorized, Credentials
-from dragoman.client.discovery import Discovery, Places
+from dragoman.client.discovery import CardCache, Discovery, Places
 from dragoman.client.errors import CallTimedOut, NoAnswer, PeerError
-from dragoman.client.interface import Interface
-from dragoman.client.messages import message_of
-from dragoman.client.retries import Again, Retries
-from dragoman.client.timeouts import Timeouts
+from dragoman.client.http import HttpClient, complete
+from dragoman.client.retries import Retrier, Retries, Timeouts
 from dragoman.client.transport import Transport
-from dragoman.client.wire import Way
 from dragoman.dialects.cards import JSONRPC
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 from dragoman.model.ids import new_id
@@ -49,7 +44,7 @@ REQUEST_TIMEOUT_S = 60.0
 CARD_PATH = "/.well-known/agent.json"
 """Where KAOS has its cards."""
 
-ONCE = Again(Retries(attempts=1))
+ONCE = Retrier(Retries(attempts=1))
 """The errors after which the other way is tried."""
 
 Messages = str | Sequence[Mapping[str, Any]]
@@ -119,7 +114,7 @@ class RemoteAgent:
         self.card: RemoteCard | None = None
         self._own = egress is None
         self._egress = egress or Egress()
-        self._way: Way = self._egress if credentials is None else Authorized(self._egress, credentials)
+        self._way: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
         self._credentials = credentials
         self._discovery_timeout_s = discovery_timeout_s
         self._request_timeout_s = request_timeout_s

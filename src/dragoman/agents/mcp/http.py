@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from dragoman.agents.mcp.link import SHOWN_CHARS, Away, Hear, SessionGone
 from dragoman.client.errors import NoToken
-from dragoman.client.wire import Way
+from dragoman.client.http import HttpClient
 from dragoman.dialects import sse
 from dragoman.dialects.mcp import hearing, names
 from dragoman.dialects.mcp.hearing import Answered, Heard, Told
@@ -51,7 +51,7 @@ _SESSION = re.compile(r"[!-~]{1,1024}", re.ASCII)
 class HttpLink:
     """A session with the server at `url`. Its own messages are read in `group`. Raises BadUrl."""
 
-    def __init__(self, url: str, way: Way, group: asyncio.TaskGroup, hear: Hear) -> None:
+    def __init__(self, url: str, way: HttpClient, group: asyncio.TaskGroup, hear: Hear) -> None:
         self._url = url
         self._shown = checked(url)
         self._way = way

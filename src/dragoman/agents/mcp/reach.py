@@ -13,7 +13,7 @@ from dragoman.agents.mcp.http import HttpLink
 from dragoman.agents.mcp.link import Hear, Link
 from dragoman.agents.mcp.program import ProgramLink
 from dragoman.client.credentials import Authorized, Credentials
-from dragoman.client.wire import Way
+from dragoman.client.http import HttpClient
 from dragoman.net.egress import Egress, checked
 
 CONNECTIONS_MAX = 1000
@@ -46,7 +46,7 @@ class HttpReach:
         self._url = url
         self._egress = Egress(connections_max=CONNECTIONS_MAX)
         credentials = made(self._egress)
-        self._way: Way = self._egress if credentials is None else Authorized(self._egress, credentials)
+        self._way: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
 
     def link(self, group: asyncio.TaskGroup, hear: Hear) -> Link:
         """A link over HTTP."""

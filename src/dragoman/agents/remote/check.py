@@ -17,9 +17,8 @@ from dragoman.agents.remote.failures import (
     in_words,
 )
 from dragoman.client import Connection
-from dragoman.client.chat import COMPLETIONS_PATH
 from dragoman.client.errors import HttpRefusal, NoAnswer, NoToken, NotReached, PeerError, no_answer
-from dragoman.client.wire import Requester
+from dragoman.client.http import COMPLETIONS_PATH, Requester
 from dragoman.dialects.cards import JSONRPC
 from dragoman.model.errors import (
     A2AError,

@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from dragoman.agents.remote.credentials import CallCredentials, Masking
-from dragoman.client.task_fold import following, joined, plain_text, with_joined_text
+from dragoman.client.task_fold import joined, parts_beyond, plain_text, with_joined_text
 from dragoman.dialects.hearing import beyond
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
@@ -221,10 +221,10 @@ class Overlap(Struct):
         self.last = artifact
         self.now = joined((*(self.now or ()), *artifact.parts))
         told = _as_given(self.told, self.now)
-        more = following(told, self.now)
+        more = parts_beyond(told, self.now)
         if more is not None:
             return FreshChunk(replace(artifact, parts=more) if more else None, append=True, settled=True)
-        if not whole and following(self.now, told) is not None:
+        if not whole and parts_beyond(self.now, told) is not None:
             return FreshChunk(None, append=True, settled=False)  # it is still repeating known text
         return FreshChunk(replace(artifact, parts=self.now), append=not self.begun, settled=True)
 

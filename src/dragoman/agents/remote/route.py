@@ -30,12 +30,11 @@ from dragoman.agents.remote.failures import (
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client import CardCache, Connection, NoInterface, Retries, Timeouts, connect
 from dragoman.client.card import verify
-from dragoman.client.chat import complete
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.discovery import Discovery, places
 from dragoman.client.errors import NoAnswer, NoCard, PeerError
-from dragoman.client.retries import Again
-from dragoman.client.wire import Way
+from dragoman.client.http import HttpClient, complete
+from dragoman.client.retries import Retrier
 from dragoman.model.errors import A2AError
 from dragoman.model.task import TaskHead
 from dragoman.net.egress import Egress
@@ -98,7 +97,9 @@ class UpstreamRoute:
         self.name = name
         self.breaker = breaker
         self.calls = UpstreamCalls(lambda: breaker.state.value)
-        self.again = Again(Retries(attempts=6, first_s=0.05, patience_s=address.retry_wait_s, dedupes=address.dedupes))
+        self.again = Retrier(
+            Retries(attempts=6, first_s=0.05, patience_s=address.retry_wait_s, dedupes=address.dedupes)
+        )
         self.timeouts = address.timeouts
         self.forwards = forwards
         self.credentials = CallCredentials(None, forwards=forwards)
@@ -291,7 +292,7 @@ class UpstreamRoute:
             self.credentials = CallCredentials(self._make_credentials(self._egress), forwards=self.forwards)
 
     @property
-    def _wire(self) -> Way:
+    def _wire(self) -> HttpClient:
         assert self._egress is not None  # it has begun
         return Authorized(self._egress, self.credentials)
 

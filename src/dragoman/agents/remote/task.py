@@ -76,7 +76,7 @@ class UpstreamTask:
     `queues`: the task waits for an upstream that cannot be reached.
     """
 
-    __slots__ = ("_admission", "_due", "_ids", "_mended", "_moves", "_relay", "_route", "_run")
+    __slots__ = ("_admission", "_due", "_ids", "_moves", "_relay", "_resumptions", "_route", "_run")
 
     def __init__(self, run: Run, route: UpstreamRoute, *, queues: bool) -> None:
         self._run = run
@@ -85,7 +85,7 @@ class UpstreamTask:
         self._admission = UpstreamAdmission(run, route, self._ids, queues=queues)
         self._relay = Relay(run, route.credentials)
         self._due = False
-        self._mended = 0
+        self._resumptions = 0
         self._moves = 0
 
     async def carry_out(self) -> None:
@@ -119,8 +119,8 @@ class UpstreamTask:
             operation = await self._ids.build_send(message, connection)
             self._due = True
             try:
-                following = connection.task_stream(operation, traceparent=self._run.traceparent)
-                status = await self._follow(following, connection)
+                stream = connection.task_stream(operation, traceparent=self._run.traceparent)
+                status = await self._follow(stream, connection)
             except (A2AError, NoAnswer, PeerError) as error:
                 if (retry := await self._after_failure(error, connection)) is None:
                     continue
@@ -163,16 +163,16 @@ class UpstreamTask:
 
     # -- receiving -----------------------------------------------------------------------------------------------------
 
-    async def _follow(self, following: TaskStream, connection: Connection) -> TaskStatus | None:
+    async def _follow(self, stream: TaskStream, connection: Connection) -> TaskStatus | None:
         """Pass on a stream to its end, and return how the task stands then. None: the answer was a message."""
-        route, relay, folding, asked_s = self._route, self._relay, following.fold, time.monotonic()
+        route, relay, fold, asked_s = self._route, self._relay, stream.fold, time.monotonic()
         relay.deltas = connection.tongue.deltas
-        self._mended = following.resumptions
-        batches = following.batches()
+        self._resumptions = stream.resumptions
+        batches = stream.batches()
         if self._ids.task_id:
             first = await anext(batches, None)
         else:
-            first = await _read_first(batches, following, connection, self._run, route)
+            first = await _read_first(batches, stream, connection, self._run, route)
         async with aclosing(batches):
             if first is not None:
                 route.record_answer()
@@ -180,26 +180,26 @@ class UpstreamTask:
                 self._run.working()
                 if self._due:
                     self._note_taken()
-                await self._pass_on(first, following)
+                await self._pass_on(first, stream)
             async for batch in batches:
-                await self._pass_on(batch, following)
-        state = folding.state
+                await self._pass_on(batch, stream)
+        state = fold.state
         if state is None:
-            if folding.message is not None:
-                await relay.emit(folding.message.parts)
-                self._ids.keep_context(folding.message.context_id or "")
+            if fold.message is not None:
+                await relay.emit(fold.message.parts)
+                self._ids.keep_context(fold.message.context_id or "")
         elif state in TERMINAL or state in INTERRUPTED:
-            if following.final is not None:
-                await relay.pass_snapshot(following.final)
+            if stream.final is not None:
+                await relay.pass_snapshot(stream.final)
             await relay.settle()
-        return folding.status
+        return fold.status
 
-    async def _pass_on(self, batch: Sequence[Update], following: TaskStream) -> None:
+    async def _pass_on(self, batch: Sequence[Update], stream: TaskStream) -> None:
         relay = self._relay
-        if not self._ids.task_id and (task_id := following.fold.task_id):
-            self._ids.record_task(task_id, following.fold.context_id)
-        if following.resumptions != self._mended:
-            self._mended = following.resumptions
+        if not self._ids.task_id and (task_id := stream.fold.task_id):
+            self._ids.record_task(task_id, stream.fold.context_id)
+        if stream.resumptions != self._resumptions:
+            self._resumptions = stream.resumptions
             relay.expect_repetition()
         for update in batch:
             if type(update) is ArtifactUpdate:
@@ -317,11 +317,11 @@ class UpstreamTask:
                 if task.status.state in TERMINAL or task.status.state in INTERRUPTED:
                     await relay.settle()
                     return task.status
-                following = connection.task_stream(Subscribe(id=ids.task_id), traceparent=run.traceparent)
-                following.fold.add(replace(task, artifacts=()) if relay.deltas else task)
+                stream = connection.task_stream(Subscribe(id=ids.task_id), traceparent=run.traceparent)
+                stream.fold.add(replace(task, artifacts=()) if relay.deltas else task)
                 relay.expect_whole()
-                status = await self._follow(following, connection)
-                if following.final is None and status is not None and status.state in TERMINAL:
+                status = await self._follow(stream, connection)
+                if stream.final is None and status is not None and status.state in TERMINAL:
                     await self._pass_on_rest(connection)
                 return status
             except (A2AError, NoAnswer, PeerError) as error:
@@ -383,7 +383,7 @@ class UpstreamTask:
 
 async def _read_first(
     batches: AsyncGenerator[list[Update], None],
-    following: TaskStream,
+    stream: TaskStream,
     connection: Connection,
     run: Run,
     route: UpstreamRoute,
@@ -397,7 +397,7 @@ async def _read_first(
     try:
         return await asyncio.shield(first)
     except asyncio.CancelledError:
-        if not (run.canceled and route.run_beside(_cancel_once_named(first, batches, following, connection, route))):
+        if not (run.canceled and route.run_beside(_cancel_once_named(first, batches, stream, connection, route))):
             first.cancel()
             await asyncio.wait((first,))
             await batches.aclose()
@@ -411,16 +411,16 @@ async def _read_next(batches: AsyncGenerator[list[Update], None]) -> list[Update
 async def _cancel_once_named(
     first: "asyncio.Task[list[Update] | None]",
     batches: AsyncGenerator[list[Update], None],
-    following: TaskStream,
+    stream: TaskStream,
     connection: Connection,
     route: UpstreamRoute,
 ) -> None:
     try:
         async with asyncio.timeout(STOP_S):
             batch = await first
-            while batch is not None and not following.fold.task_id:
+            while batch is not None and not stream.fold.task_id:
                 batch = await anext(batches, None)
-            if task_id := following.fold.task_id:
+            if task_id := stream.fold.task_id:
                 await batches.aclose()
                 await connection.cancel(task_id)
     except TimeoutError:

@@ -16,7 +16,7 @@ from dragoman.agents.url_files import read_here
 from dragoman.agents.worker import wire
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.errors import NoToken
-from dragoman.client.wire import Requester
+from dragoman.client.http import Requester
 from dragoman.engine.api import Delegation, Hear, came_to
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.lifecycle import Fold

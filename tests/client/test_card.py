@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.client.interface import Interface, interfaces
+from dragoman.client.card import Interface, interfaces
 
 AT = "https://host.example/agent"
 CARD = AT + "/.well-known/agent-card.json"

@@ -2,12 +2,12 @@
 
 import pytest
 
-from dragoman.client.place import KNOWN_MAX, Place, succeeds
+from dragoman.client.transport import KNOWN_MAX, StreamPosition, succeeds
 from dragoman.dialects.sse import ServerSentEvent
 
 
 def told(*events: tuple[str, str]) -> list[str]:
-    place = Place()
+    place = StreamPosition()
     return [data for event_id, data in events if not place.repeats(ServerSentEvent(data, id=event_id))]
 
 
@@ -27,7 +27,7 @@ def test_only_what_has_the_number_and_the_data_of_another_repeats_it(
 
 
 def test_what_is_remembered_is_bounded() -> None:
-    place = Place()
+    place = StreamPosition()
     for number in range(2 * KNOWN_MAX):
         assert not place.repeats(ServerSentEvent("x", id=str(number)))
     assert place.repeats(ServerSentEvent("x", id=str(2 * KNOWN_MAX - 1)))

@@ -1,6 +1,7 @@
-"""Decodes HTTP answers by a dialect: it opens JSON-RPC envelopes and interprets statuses.
+"""Decodes what an agent answers, by its dialect: JSON-RPC envelopes, statuses, and the events of a stream.
 
-Invariant: pure. Any bytes give an answer, an A2AError or an HttpRefusal; never an exception of a parser.
+Invariant: pure. Any bytes give an answer, an A2AError or an HttpRefusal; never an exception of a parser. A dialect is
+loaded on first use, so that a client of one does not pay for six.
 """
 
 from typing import NoReturn
@@ -11,12 +12,34 @@ from msgspec import Raw, Struct
 from dragoman.client.errors import HttpRefusal, shown
 from dragoman.dialects import refusals
 from dragoman.dialects.sse import ServerSentEvent
+from dragoman.dialects.systems import DIALECTS, load_system
 from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.model.errors import A2AError, InternalError, InvalidAgentResponse
 from dragoman.model.message import Message
 from dragoman.model.operations import DeletePushConfig, Operation
 from dragoman.model.task import Task
 from dragoman.model.updates import Update
+
+
+def tongue(dialect: str | Tongue) -> Tongue:
+    """Load the dialect of that name. Raises ValueError if there is none."""
+    if isinstance(dialect, Tongue):
+        return dialect
+    if dialect not in DIALECTS:
+        raise ValueError(f"dialect {dialect!r} is not known: use one of {', '.join(DIALECTS)}")
+    found = load_system(dialect).tongue
+    assert found is not None
+    return found
+
+
+def double_base64(spoken: Tongue) -> Tongue:
+    """Return the dialect for agents that encode the bytes of files in base64 twice over HTTP+JSON; only 0.3 differs."""
+    if spoken is not tongue("0.3"):
+        return spoken
+    from dragoman.dialects.v03.tongue import TWICE
+
+    return TWICE
+
 
 _NOTHING = Raw(b"")
 _PINGS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
@@ -49,7 +72,7 @@ class _Envelope(Struct):
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 
 
-class Reading(Struct, frozen=True):
+class AnswerDecoder(Struct, frozen=True):
     """Decodes the answers of one call. `call_id` is the id of the JSON-RPC call, 0 over HTTP+JSON."""
 
     tongue: Tongue
@@ -57,7 +80,7 @@ class Reading(Struct, frozen=True):
     url: str
     call_id: int
 
-    def answer(self, body: bytes) -> Answer:
+    def decode_answer(self, body: bytes) -> Answer:
         """Decode the body of a 2xx. Raises A2AError."""
         if not self.call_id and not body.strip():
             body = b"{}"  # a 204 has no body: some servers answer a DELETE with it
@@ -67,7 +90,7 @@ class Reading(Struct, frozen=True):
         except InvalidAgentResponse as error:
             raise self._add_url(error) from None
 
-    def only(self, body: bytes) -> tuple[Update, ...]:
+    def decode_instead(self, body: bytes) -> tuple[Update, ...]:
         """Decode the body of an answer that came instead of a stream. Raises A2AError."""
         result = self._result(body) if self.call_id else body
         try:
@@ -81,11 +104,11 @@ class Reading(Struct, frozen=True):
                 return (answer,)
             raise self._add_url(error) from None
 
-    def quickly(self, event: ServerSentEvent) -> Update | None:
-        """Decode an ordinary event in one pass; return None for any other, which `updates` then decodes."""
+    def decode_plain(self, event: ServerSentEvent) -> Update | None:
+        """Decode an ordinary event in one pass; return None for any other, which `decode_event` then decodes."""
         return self.tongue.read_event(event.data, self.call_id) if self.call_id and event.event == "message" else None
 
-    def updates(self, event: ServerSentEvent) -> tuple[Update, ...]:
+    def decode_event(self, event: ServerSentEvent) -> tuple[Update, ...]:
         """Decode an event of a stream. Raises A2AError, which may be the error that the event carries."""
         if event.data in _EMPTY or event.event in _PINGS:
             return ()
@@ -105,7 +128,7 @@ class Reading(Struct, frozen=True):
         except InvalidAgentResponse as error:
             raise self._add_url(error) from None
 
-    def refusal(self, body: bytes, status: int) -> A2AError | HttpRefusal:
+    def decode_refusal(self, body: bytes, status: int) -> A2AError | HttpRefusal:
         """Decode an answer whose status is not 2xx."""
         if 300 <= status < 400:
             return HttpRefusal(self.url, status, body)

@@ -11,14 +11,13 @@ from contextvars import copy_context
 from typing import Any
 
 from dragoman.auth.signatures import CardNotVerified
-from dragoman.client.card import RemoteCard, read_card, verify
+from dragoman.client.card import Interface, RemoteCard, interfaces, read_card, verify
 from dragoman.client.credentials import Authorized, Credentials
-from dragoman.client.discovery import Discovery, Found
+from dragoman.client.discovery import Discovery, FoundCard
 from dragoman.client.errors import NoAnswer, NoInterface, PeerError, no_answer
-from dragoman.client.interface import Interface, interfaces
-from dragoman.client.timeouts import Timeouts
+from dragoman.client.http import HttpClient
+from dragoman.client.retries import Timeouts
 from dragoman.client.transport import Transport
-from dragoman.client.wire import Way
 from dragoman.model.card import VERSIONS
 from dragoman.net.address import Guard
 from dragoman.net.egress import Egress
@@ -30,13 +29,13 @@ CHOOSE_AGAIN_S = 30.0
 """Shortest time between two fetches of a card that were triggered by a missing endpoint."""
 
 
-class Doors:
+class HttpClients:
     """The HTTP clients of one connection: the caller's own, and a guarded one for hosts that only a card names."""
 
     def __init__(
         self, own: Egress, origins: Sequence[str], credentials: Credentials | None, timeouts: Timeouts
     ) -> None:
-        self.known: Way = own if credentials is None else Authorized(own, credentials)
+        self.known: HttpClient = own if credentials is None else Authorized(own, credentials)
         self._own = own
         self._origins = frozenset(target(origin).origin for origin in origins)
         self._timeouts = timeouts
@@ -47,7 +46,7 @@ class Doors:
         """Whether the caller named the origin of this URL."""
         return target(url).origin in self._origins
 
-    def way(self, url: str) -> Way:
+    def way(self, url: str) -> HttpClient:
         """Return the client that may call this URL."""
         if self.knows(url):
             return self.known
@@ -106,7 +105,7 @@ class Choice:
             if self._fixed is None:
                 self.transport = self._made(self._candidates(found)[0])
 
-    async def read(self, *, anew: bool = False) -> Found:
+    async def read(self, *, anew: bool = False) -> FoundCard:
         """Fetch the card and verify it.
 
         It serves all calls, so its request carries no call's own credentials from the context.
@@ -148,7 +147,7 @@ class Choice:
             self.transport = self._made(others[0])
             return self.transport
 
-    def _candidates(self, found: Found) -> Sequence[Interface]:
+    def _candidates(self, found: FoundCard) -> Sequence[Interface]:
         candidates = interfaces(found.card, found.url, self._base, binding=self._binding, version=self._version)
         if not candidates:
             wanted = f"{self._binding or 'JSONRPC or HTTP+JSON'} in {_describe_version(self._version)}"

@@ -1,9 +1,9 @@
-"""JSON over HTTP for clients of other agents.
+"""HTTP as clients of other agents need it: anything that can send a request, JSON objects, and chat completions.
 
-Invariant: any answer gives a JSON object, PeerError, InvalidAgentResponse or EgressError.
+Invariant: any answer gives what was asked for, PeerError, InvalidAgentResponse or EgressError.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ class Requester(Protocol):
         ...
 
 
-class Way(Requester, Protocol):
+class HttpClient(Requester, Protocol):
     """A Requester that can also open a stream."""
 
     def stream(
@@ -76,3 +76,27 @@ def _object(reply: Reply, url: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidAgentResponse(f"{url}: expected a JSON object, got {shown(reply.body)}")
     return value
+
+
+COMPLETIONS_PATH = "/v1/chat/completions"
+
+
+async def complete(
+    egress: Requester,
+    base_url: str,
+    model: str,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    timeout_s: float,
+    headers: Mapping[str, str] | None = None,
+) -> str:
+    """Return the text that `model` answers to `messages`. Raises HttpRefusal, InvalidAgentResponse or EgressError."""
+    url = base_url.rstrip("/") + COMPLETIONS_PATH
+    content = {"model": model, "messages": messages, "stream": False}
+    answer = await post_object(egress, url, content, timeout_s=timeout_s, headers=headers or {})
+    match answer:
+        case {"choices": [{"message": {"content": str() as text}}, *_]}:
+            return text
+        case _:
+            came = shown(msgspec.json.encode(answer))
+            raise InvalidAgentResponse(f"{checked(url)}: expected `choices[0].message.content` with a text, got {came}")
