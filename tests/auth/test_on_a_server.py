@@ -13,7 +13,7 @@ from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.card import verify
 from dragoman.config import Config
 from dragoman.model.ids import SystemClock
-from dragoman.net.egress import Egress, Reply
+from dragoman.net.egress import Egress, HttpReply
 from dragoman.server import serving
 from tests.auth.issuer import AUDIENCE, OTHER, Issuer, issuing, token
 from tests.net.peer import DEADLINE_S
@@ -48,7 +48,7 @@ def who() -> Agent:
     return agent
 
 
-async def sent(egress: Egress, url: str, headers: dict[str, str]) -> Reply:
+async def sent(egress: Egress, url: str, headers: dict[str, str]) -> HttpReply:
     always = {"Content-Type": "application/json", "A2A-Version": "1.0"}
     return await egress.request("POST", f"{url}/agents/who", body=SEND, headers=always | headers, timeout_s=60.0)
 

@@ -5,14 +5,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.net.errors import BadUrl
-from dragoman.net.exchange import HEAD_BYTES_MAX, Answer, NotHttp, Want, requested
+from dragoman.net.exchange import HEAD_BYTES_MAX, HttpAnswer, NotHttp, Want, encode_request
 from dragoman.net.target import Target, target
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 
-def read(*pieces: bytes, body_max: int = 100) -> Answer:
-    answer = Answer(body_max)
+def read(*pieces: bytes, body_max: int = 100) -> HttpAnswer:
+    answer = HttpAnswer(body_max)
     for piece in pieces:
         answer.receive(piece)
     return answer
@@ -40,12 +40,12 @@ def one_by_one(answer: bytes) -> list[bytes]:
     ],
 )
 def test_the_path_and_the_host_are_written_as_the_url_says(url: str, line: str, host: str) -> None:
-    lines = requested(target(url), {}, b"").decode().split("\r\n")
+    lines = encode_request(target(url), {}, b"").decode().split("\r\n")
     assert lines[:2] == [line, f"Host: {host}"]
 
 
 def test_a_request_has_its_headers_and_its_length_and_asks_for_plain_bytes() -> None:
-    head, _, body = requested(target("http://a/"), {"x-a": "b ü", "x-c": ""}, b"12345").partition(b"\r\n\r\n")
+    head, _, body = encode_request(target("http://a/"), {"x-a": "b ü", "x-c": ""}, b"12345").partition(b"\r\n\r\n")
     assert body == b"12345"
     lines = head.decode().split("\r\n")[2:]
     assert lines[0].startswith("User-Agent: dragoman/")
@@ -59,7 +59,7 @@ def test_a_request_has_its_headers_and_its_length_and_asks_for_plain_bytes() -> 
 def test_a_length_is_said_where_there_is_or_could_be_a_body(
     method: str, body: bytes | None, length: bytes | None
 ) -> None:
-    head, _, sent = requested(target("http://a/"), {}, body, method).partition(b"\r\n\r\n")
+    head, _, sent = encode_request(target("http://a/"), {}, body, method).partition(b"\r\n\r\n")
     assert head.startswith(f"{method} / HTTP/1.1\r\n".encode())
     assert sent == (body or b"")
     assert (b"Content-Length: %b" % (length or b"") in head) == (length is not None)
@@ -68,19 +68,19 @@ def test_a_length_is_said_where_there_is_or_could_be_a_body(
 @pytest.mark.parametrize("method", ["", "GET /x HTTP/1.1\r\nX:", "get", "PO ST"])
 def test_a_method_that_is_none_is_not_written(method: str) -> None:
     with pytest.raises(BadUrl):
-        requested(target("http://a/"), {}, None, method)
+        encode_request(target("http://a/"), {}, None, method)
 
 
 def test_what_is_said_of_every_request_is_said_once() -> None:
     said = {"ACCEPT": "text/plain", "User-agent": "x", "accept-encoding": "identity", "x-accept": "y"}
-    lines = requested(target("http://a/"), said, None, "GET").decode().split("\r\n")[2:-2]
+    lines = encode_request(target("http://a/"), said, None, "GET").decode().split("\r\n")[2:-2]
     assert lines == [f"{name}: {value}" for name, value in said.items()]
 
 
 @pytest.mark.parametrize("value", ["b\r\nX-C: d", "b\n", "\r", "b\0c", "\x7f", "\x1b[0m", "\ud800"])
 def test_a_value_that_would_be_more_than_one_line_is_not_written(value: str) -> None:
     with pytest.raises(BadUrl, match="a header"):
-        requested(target("http://a/"), {"x-a": "b", "x-b": value}, b"")
+        encode_request(target("http://a/"), {"x-a": "b", "x-b": value}, b"")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_value_that_would_be_more_than_one_line_is_not_written(value: str) -> 
 )
 def test_a_name_that_is_none_is_not_written(name: str) -> None:
     with pytest.raises(BadUrl, match="a name"):
-        requested(target("http://a/"), {"x-a": "b", name: "c"}, b"")
+        encode_request(target("http://a/"), {"x-a": "b", name: "c"}, b"")
 
 
 @pytest.mark.parametrize(
@@ -96,8 +96,8 @@ def test_a_name_that_is_none_is_not_written(name: str) -> None:
 )
 def test_what_says_how_the_call_is_made_is_not_for_the_caller(name: str) -> None:
     with pytest.raises(BadUrl, match="a name"):
-        requested(target("http://a/"), {name: "1"}, b"")
-    requested(target("http://a/"), {f"{name}-x": "1", f"x-{name}": "1"}, b"")
+        encode_request(target("http://a/"), {name: "1"}, b"")
+    encode_request(target("http://a/"), {f"{name}-x": "1", f"x-{name}": "1"}, b"")
 
 
 @pytest.mark.parametrize(
@@ -116,13 +116,13 @@ def test_what_says_how_the_call_is_made_is_not_for_the_caller(name: str) -> None
 )
 def test_a_target_that_nobody_checked_is_checked_before_it_is_written(url: str, host: str) -> None:
     with pytest.raises(BadUrl):
-        requested(Target(url=url, scheme="http", host=host, port=80, origin="x"), {}, b"")
+        encode_request(Target(url=url, scheme="http", host=host, port=80, origin="x"), {}, b"")
 
 
 @given(st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3))
 def test_a_request_has_the_lines_it_was_given_or_is_refused(headers: dict[str, str]) -> None:
     try:
-        written = requested(target("http://a/"), headers, b"{}")
+        written = encode_request(target("http://a/"), headers, b"{}")
     except BadUrl:
         return
     head, _, body = written.partition(b"\r\n\r\n")
@@ -196,7 +196,7 @@ def test_what_leaves_anything_behind_is_an_answer_and_the_last_one(answer: bytes
     ("answer", "body"),
     [
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\nok", b"ok", id="until the connection ends"),
-        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok", b"ok", id="coded"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok", b"ok", id="is_compressed"),
         pytest.param(
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: xchunked\r\n\r\n0\r\n\r\n", b"0\r\n\r\n", id="coded as nobody knows"
         ),
@@ -298,7 +298,7 @@ def test_a_whole_answer_is_whole_for_whoever_wants_its_body(
     answer: bytes, status: int, body: bytes, want: Want
 ) -> None:
     for pieces in ([answer], one_by_one(answer)):
-        got = Answer(100, want)
+        got = HttpAnswer(100, want)
         for piece in pieces:
             assert not got.whole
             got.receive(piece)
@@ -312,7 +312,7 @@ def test_the_end_of_the_connection_is_the_end_of_a_body_that_has_no_other_and_of
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n", False),
         (b"HTTP/1.1 200 OK\r\nX-A: b\r\n", False),
     ):
-        answer = Answer(100, Want.ALL)
+        answer = HttpAnswer(100, Want.ALL)
         answer.receive(head + (b"ok" if head.endswith((b"\n\r\n", b"3\r\n")) else b""))
         answer.end()
         assert (answer.whole, answer.over, answer.clean) == (whole, whole, False)
@@ -320,14 +320,14 @@ def test_the_end_of_the_connection_is_the_end_of_a_body_that_has_no_other_and_of
 
 def test_a_body_that_breaks_the_rules_is_over_and_not_whole() -> None:
     for want in (Want.ALL, Want.PIECES):
-        answer = Answer(100, want)
+        answer = HttpAnswer(100, want)
         answer.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\nzzz\r\n")
         answer.end()
         assert (answer.status, answer.over, answer.whole, answer.clean) == (200, True, False, False)
 
 
 def test_a_body_that_is_too_large_is_given_up_at_once_where_its_length_is_said() -> None:
-    told, found, fits = Answer(1, Want.ALL), Answer(1, Want.ALL), Answer(2, Want.ALL)
+    told, found, fits = HttpAnswer(1, Want.ALL), HttpAnswer(1, Want.ALL), HttpAnswer(2, Want.ALL)
     told.receive(HEAD)
     found.receive(b"HTTP/1.1 200 OK\r\n\r\nab")
     fits.receive(HEAD + b"ok")
@@ -340,16 +340,16 @@ def test_a_body_that_is_too_large_is_given_up_at_once_where_its_length_is_said()
 
 @pytest.mark.parametrize("header", [b"Content-Encoding: gzip", b"Transfer-Encoding: gzip, chunked"])
 def test_a_body_that_is_compressed_is_given_up(header: bytes) -> None:
-    answer = Answer(100, Want.ALL)
+    answer = HttpAnswer(100, Want.ALL)
     answer.receive(b"HTTP/1.1 200 OK\r\n" + header + b"\r\n\r\n")
-    assert (answer.coded, answer.over, answer.clean) == (True, True, False)
+    assert (answer.is_compressed, answer.over, answer.clean) == (True, True, False)
 
 
 @pytest.mark.parametrize("want", list(Want))
 @pytest.mark.parametrize(("after", "clean"), [(b"", True), (b"ok", False)])
 def test_the_answer_to_head_has_no_body_whatever_it_says(want: Want, after: bytes, clean: bool) -> None:
     for pieces in ([HEAD + after], one_by_one(HEAD + after)):
-        answer = Answer(100, want, method="HEAD")
+        answer = HttpAnswer(100, want, method="HEAD")
         for piece in pieces:
             answer.receive(piece)
         assert (answer.status, answer.body, answer.whole, answer.clean) == (200, b"", True, clean)
@@ -357,13 +357,13 @@ def test_the_answer_to_head_has_no_body_whatever_it_says(want: Want, after: byte
 
 @pytest.mark.parametrize("status", [204, 304])
 def test_answers_that_have_no_body_are_over_with_their_head(status: int) -> None:
-    answer = Answer(100, Want.ALL)
+    answer = HttpAnswer(100, Want.ALL)
     answer.receive(b"HTTP/1.1 %d X\r\nContent-Length: 5\r\n\r\n" % status)
     assert (answer.status, answer.whole, answer.clean) == (status, True, True)
 
 
 def test_what_is_taken_of_an_answer_in_pieces_is_held_no_longer() -> None:
-    answer = Answer(want=Want.PIECES)
+    answer = HttpAnswer(want=Want.PIECES)
     answer.receive(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n1\r\nb\r\n")
     assert (answer.held, answer.take(), answer.held, answer.take()) == (2, b"ab", 0, b"")
     answer.receive(b"1\r\nc\r\n0\r\n\r\n")
@@ -396,7 +396,7 @@ def test_what_is_whole_does_not_depend_on_how_it_was_cut(pieces: list[bytes], wa
     data = b"".join(pieces)
     found = set()
     for cut in ([data], pieces, one_by_one(data)):
-        answer = Answer(100, want, method=method)
+        answer = HttpAnswer(100, want, method=method)
         try:
             for piece in cut:
                 if piece:
@@ -415,7 +415,7 @@ def test_any_bytes_are_an_answer_or_none_however_they_are_cut(pieces: list[bytes
     data = b"".join(pieces)
     found = []
     for cut in ([data], pieces, one_by_one(data)):
-        answer = Answer(100)
+        answer = HttpAnswer(100)
         try:
             for piece in cut:
                 if piece:

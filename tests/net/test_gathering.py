@@ -6,9 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dragoman.net.egress import Egress
+from dragoman.net.egress import Egress, Flow
 from dragoman.net.errors import Broken
-from dragoman.net.flow import Flow
 from tests.net.lines import Line, speaking
 from tests.net.peer import listening
 

@@ -7,11 +7,9 @@ import pytest
 import uvloop
 from msgspec import Struct
 
-from dragoman.net.address import Guard, parsed
-from dragoman.net.egress import Egress
+from dragoman.net.address import Guard, Resolver, parsed
+from dragoman.net.egress import Egress, Poster
 from dragoman.net.errors import AddressRefused, BadUrl, EgressError, Unreachable
-from dragoman.net.poster import Poster
-from dragoman.net.resolver import Resolver
 from dragoman.net.target import Target, target
 from tests.net.hostile import INWARD, NAMES, ODD
 from tests.net.nameserver import Nameserver, answering

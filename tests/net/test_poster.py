@@ -14,9 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.net.connection import REST_S
-from dragoman.net.egress import Reply
+from dragoman.net.egress import HttpReply, Poster
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
-from dragoman.net.poster import Poster
 from dragoman.net.target import target
 from tests.net.lines import NO_CONTENT, Authority, Line, Lines, obliging, silent_port, speaking
 from tests.net.peer import DEADLINE_S, Peer, hangs, listening, nobody
@@ -60,7 +59,9 @@ async def peer() -> AsyncIterator[Peer]:
         yield peer
 
 
-async def post(poster: Poster, to: Lines | str, body: bytes = b"{}", timeout_s: float = 5.0, **headers: str) -> Reply:
+async def post(
+    poster: Poster, to: Lines | str, body: bytes = b"{}", timeout_s: float = 5.0, **headers: str
+) -> HttpReply:
     url = to if isinstance(to, str) else f"http://127.0.0.1:{to.port}/"
     return await poster.post(target(url), body=body, headers=headers, timeout_s=timeout_s)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import uvloop
 
+from dragoman.net.address import ADDRESSES_MAX, Resolver
 from dragoman.net.errors import Unresolved
-from dragoman.net.resolver import ADDRESSES_MAX, Resolver
 from tests.net.nameserver import Nameserver, answering
 from tests.net.peer import DEADLINE_S
 

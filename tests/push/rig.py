@@ -9,8 +9,7 @@ from dragoman.dialects import v1
 from dragoman.dialects.api import PushForm
 from dragoman.model.ids import Clock, SystemClock, new_id
 from dragoman.model.operations import PushConfig
-from dragoman.net.address import Guard
-from dragoman.net.resolver import Resolver
+from dragoman.net.address import Guard, Resolver
 from dragoman.net.target import target
 from dragoman.push.courier import Courier, CourierSettings, way_out
 from dragoman.push.outcome import Schedule

@@ -14,10 +14,9 @@ from urllib.parse import urljoin, urlsplit
 from dragoman.engine.api import Unreadable
 from dragoman.engine.files import NO_FILE
 from dragoman.model.message import Part
-from dragoman.net.address import Guard, Resolves
-from dragoman.net.egress import Egress, Reply, operator_named
+from dragoman.net.address import Guard, Resolver, Resolves
+from dragoman.net.egress import Egress, HttpReply, operator_named
 from dragoman.net.errors import BadUrl, EgressError, TimedOut
-from dragoman.net.resolver import Resolver
 from dragoman.net.target import Target, target
 
 REDIRECTS_MAX = 5
@@ -81,7 +80,7 @@ class FileReading:
             url = _redirect_target(url, reply.headers["location"])
         raise Unreadable(f"{_redact(url)}: more than {REDIRECTS_MAX} redirects")
 
-    async def _request(self, url: str, timeout_s: float) -> Reply:
+    async def _request(self, url: str, timeout_s: float) -> HttpReply:
         """Return one answer. The host of a redirect is checked like the first one."""
         try:
             to = target(url.partition("#")[0], MAX_URL)

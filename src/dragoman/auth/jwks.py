@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from dragoman.model.errors import Unavailable
 from dragoman.model.ids import Clock
-from dragoman.net.egress import Egress, Reply
+from dragoman.net.egress import Egress, HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import Target, target
 
@@ -179,13 +179,13 @@ class Jwks:
         document = _document(await _get(self._named, self.discovery_url), self.discovery_url)
         return keys_url(document, self.issuer)
 
-    async def _referred(self, to: Target) -> Reply:
+    async def _referred(self, to: Target) -> HttpReply:
         """Fetch a URL that the issuer named. Only the issuer's own host counts as named by the operator."""
         own = urlsplit(self.issuer).hostname
         return await _get(self._named if to.host == own else self._guarded, to)
 
 
-async def _get(egress: Egress, url: str | Target) -> Reply:
+async def _get(egress: Egress, url: str | Target) -> HttpReply:
     return await egress.request("GET", url, timeout_s=FETCH_S, headers={"Accept": "application/json"})
 
 
@@ -243,7 +243,7 @@ def _rsa_size_ok(modulus: str) -> bool:
     return len(modulus.rstrip("=")) * 6 // 8 * 8 in RSA_BITS
 
 
-def _document(reply: Reply, url: str) -> dict[str, Any]:
+def _document(reply: HttpReply, url: str) -> dict[str, Any]:
     if not reply.ok:
         raise IssuerFault(f"{url}: answered with HTTP status {reply.status}, expected 200")
     try:
@@ -252,7 +252,7 @@ def _document(reply: Reply, url: str) -> dict[str, Any]:
         raise IssuerFault(f"{url}: expected a JSON object, got something else") from None
 
 
-def _fresh_s(reply: Reply) -> int:
+def _fresh_s(reply: HttpReply) -> int:
     """How long an answer may be kept (RFC 9111 §5.2.2.1), within bounds."""
     control = reply.headers.get("cache-control", "")
     if (said := _MAX_AGE.search(control)) is not None:

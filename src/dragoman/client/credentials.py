@@ -18,9 +18,8 @@ from msgspec import Struct
 from dragoman.client.errors import NoToken
 from dragoman.client.http import HttpClient
 from dragoman.model.ids import Clock, SystemClock
-from dragoman.net.egress import Egress, Reply, checked
+from dragoman.net.egress import Egress, Flow, HttpReply, checked
 from dragoman.net.errors import Broken, EgressError
-from dragoman.net.flow import Flow
 from dragoman.net.target import Target
 
 TOKEN_TIMEOUT_S = 10.0
@@ -81,7 +80,7 @@ class Authorized:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Reply:
+    ) -> HttpReply:
         """Send a request as `Egress.request` does, with credentials. After a 401, when nothing was done, it is repeated
         once if there are new credentials.
 
@@ -234,7 +233,7 @@ class ClientCredentials:
     def _good(self) -> bool:
         return bool(self._token) and self._from_ms <= self._clock.now_ms() < self._until_ms
 
-    async def _ask(self) -> Reply:
+    async def _ask(self) -> HttpReply:
         """Send the token request, over a new connection if there is no `egress`."""
         if self._egress is not None:
             return await self._ask_over(self._egress)
@@ -244,7 +243,7 @@ class ClientCredentials:
         finally:
             await own.close()
 
-    async def _ask_over(self, egress: Egress) -> Reply:
+    async def _ask_over(self, egress: Egress) -> HttpReply:
         """Send the token request, and repeat it once if a kept connection broke; a repeat does no harm."""
         try:
             return await egress.request(
@@ -275,7 +274,7 @@ class ClientCredentials:
         self._from_ms, self._until_ms = asked_ms, asked_ms + int(min(life_s - margin_s, 1e9) * 1000)
 
 
-def _refusal(reply: Reply) -> str:
+def _refusal(reply: HttpReply) -> str:
     """Describe a refusal by its status and error code (RFC 6749 §5.2); the endpoint's own words are left out."""
     try:
         code = msgspec.json.decode(reply.body, type=dict[str, msgspec.Raw]).get("error")

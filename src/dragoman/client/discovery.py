@@ -24,7 +24,7 @@ from dragoman.client.errors import CallBroken, NoCard, Tried, no_answer
 from dragoman.client.http import Requester
 from dragoman.client.retries import Retrier, RetryLater
 from dragoman.dialects.cards import WELL_KNOWN
-from dragoman.net.egress import Reply
+from dragoman.net.egress import HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import target
 
@@ -248,7 +248,7 @@ class Discovery:
         card = _card(reply.body)
         return self._cache.read(card, reply.headers) if isinstance(card, dict) else card
 
-    async def _get(self, url: str, kept: CachedCard | None) -> Reply:
+    async def _get(self, url: str, kept: CachedCard | None) -> HttpReply:
         conditions = {} if kept is None else kept.conditions
         try:
             reply = await self._way.request(
@@ -269,7 +269,7 @@ class _Instead(Exception):
         self.answer = answer
 
 
-def _refusal(reply: Reply) -> str:
+def _refusal(reply: HttpReply) -> str:
     to = reply.headers.get("location", "") if 300 <= reply.status < 400 else ""
     return f"HTTP status {reply.status}" + (f", redirects to {to[:SHOWN]}, which is not followed" if to else "")
 

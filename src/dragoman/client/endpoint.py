@@ -19,10 +19,9 @@ from dragoman.client.http import HttpClient
 from dragoman.client.retries import Timeouts
 from dragoman.client.transport import Transport
 from dragoman.model.card import VERSIONS
-from dragoman.net.address import Guard
+from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
-from dragoman.net.resolver import Resolver
 from dragoman.net.target import target
 
 CHOOSE_AGAIN_S = 30.0

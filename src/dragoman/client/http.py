@@ -11,8 +11,7 @@ import msgspec
 
 from dragoman.client.errors import HttpRefusal, shown
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.net.egress import Reply, checked
-from dragoman.net.flow import Flow
+from dragoman.net.egress import Flow, HttpReply, checked
 from dragoman.net.target import Target
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
@@ -29,7 +28,7 @@ class Requester(Protocol):
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Reply:
+    ) -> HttpReply:
         """See `Egress.request`."""
         ...
 
@@ -66,7 +65,7 @@ async def post_object(
     return _object(reply, checked(url))
 
 
-def _object(reply: Reply, url: str) -> dict[str, Any]:
+def _object(reply: HttpReply, url: str) -> dict[str, Any]:
     if not reply.ok:
         raise HttpRefusal(url, reply.status, reply.body)
     try:

@@ -49,9 +49,8 @@ from dragoman.model.operations import (
     Subscribe,
 )
 from dragoman.model.updates import Update
-from dragoman.net.egress import Reply
+from dragoman.net.egress import Flow, HttpReply
 from dragoman.net.errors import EgressError
-from dragoman.net.flow import Flow
 from dragoman.net.target import Target
 
 Batch = list[tuple[str, Update]]
@@ -298,14 +297,14 @@ class Transport:
         if flow.ok and flow.headers.get("content-type", "").lower().startswith(sse.CONTENT_TYPE):
             return flow
         try:
-            reply = Reply(flow.status, flow.headers, await flow.body())
+            reply = HttpReply(flow.status, flow.headers, await flow.body())
         except EgressError as error:
             raise no_answer(error, "idle_s") from error
         finally:
             await open_.aclose()
         return self._read(call, reply, call.decoder.decode_instead)
 
-    def _read(self, call: _Call, reply: Reply, read: Callable[[bytes], T]) -> T:
+    def _read(self, call: _Call, reply: HttpReply, read: Callable[[bytes], T]) -> T:
         """Decode an answer. Raises RetryLater for a refusal after which the call may be repeated."""
         try:
             if not reply.ok:

@@ -1,4 +1,4 @@
-"""A connection to a host, and the pool of connections kept between requests.
+"""A connection to a host, which carries one exchange after the other.
 
 Invariant: a connection carries one exchange at a time, and is kept afterwards only if that ended cleanly. Bytes that
 arrive between exchanges end it. HTTP/1.1 does not say which request an answer belongs to: the bytes after a request are
@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable
 from typing import cast
 
-from dragoman.net.exchange import Answer, NotHttp, Want
+from dragoman.net.exchange import HttpAnswer, NotHttp, Want
 
 HELD_BYTES_MAX = 64 * 1024
 """Unread bytes of an answer in pieces above which receiving pauses; bytes already on their way still arrive."""
@@ -24,14 +24,14 @@ REST_S = 1.0
 no reason to hold the connection.
 """
 
-Place = tuple[str, str, int]
+Destination = tuple[str, str, int]
 """Scheme, host and port: the destination of a connection."""
 
 Begin = Callable[["asyncio.Future[None]"], None]
 """Called when something has come, with a future; resolving it ends the wait for more."""
 
 
-class End(enum.Enum):
+class ConnectionEnd(enum.Enum):
     """Why a connection can no longer be used."""
 
     LOST = "the other side ended it, or the network did"
@@ -40,21 +40,33 @@ class End(enum.Enum):
     CLOSED = "it was closed on this side"
 
 
-class Connection(asyncio.Protocol):
-    """A connection to a place. `gone` is called after it is closed."""
+class HttpConnection(asyncio.Protocol):
+    """A connection to a destination. `gone` is called after it is closed."""
 
     __slots__ = (
-        "_answer", "_begin", "_comes", "_draining", "_fd", "_gone", "_late", "_paused", "_transport", "_until_s",
-        "_waiting", "end", "lost", "place",
+        "_answer",
+        "_begin",
+        "_comes",
+        "_draining",
+        "_fd",
+        "_gone",
+        "_late",
+        "_paused",
+        "_transport",
+        "_until_s",
+        "_waiting",
+        "destination",
+        "end",
+        "lost",
     )  # fmt: skip
 
-    def __init__(self, place: Place, gone: Callable[["Connection"], None]) -> None:
-        self.place = place
-        self.end: End | None = None
+    def __init__(self, destination: Destination, gone: Callable[["HttpConnection"], None]) -> None:
+        self.destination = destination
+        self.end: ConnectionEnd | None = None
         self.lost = asyncio.get_running_loop().create_future()
         """Done when `gone` has been called."""
         self._gone = gone
-        self._answer: Answer | None = None
+        self._answer: HttpAnswer | None = None
         self._waiting: asyncio.Future[None] | None = None
         self._transport: asyncio.Transport | None = None
         self._paused = False
@@ -65,7 +77,7 @@ class Connection(asyncio.Protocol):
         self._late: asyncio.TimerHandle | None = None
         self._until_s = 0.0
 
-    async def ask(self, request: bytes, answer: Answer, until_s: float) -> None:
+    async def ask(self, request: bytes, answer: HttpAnswer, until_s: float) -> None:
         """Send a request, and feed its answer with what comes. Returns when the answer is over or the connection has
         ended.
 
@@ -188,11 +200,11 @@ class Connection(asyncio.Protocol):
             assert self._transport is not None
             # A host that answers before it has read the whole request would take the rest for another request.
             if not answer.clean or self._transport.get_write_buffer_size():
-                self.close(End.CLOSED)
+                self.close(ConnectionEnd.CLOSED)
             elif self._paused:
                 self._receive(True)
 
-    def close(self, end: End = End.CLOSED) -> None:
+    def close(self, end: ConnectionEnd = ConnectionEnd.CLOSED) -> None:
         """Close the connection at once, for a reason."""
         if self.end is None:
             self._set_end(end)
@@ -208,12 +220,12 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Called by the loop."""
         if (answer := self._answer) is None:
-            self.close(End.GARBLED)
+            self.close(ConnectionEnd.GARBLED)
             return
         try:
             answer.receive(data)
         except NotHttp:
-            self.close(End.GARBLED)
+            self.close(ConnectionEnd.GARBLED)
         if answer.over:
             self._wake()
         elif answer.want is Want.STATUS and answer.status:
@@ -232,11 +244,11 @@ class Connection(asyncio.Protocol):
         """Called by the loop, which would otherwise write pending bytes before it closes."""
         if self._answer is not None:
             self._answer.end()
-        self.close(End.LOST)
+        self.close(ConnectionEnd.LOST)
 
     def connection_lost(self, error: Exception | None) -> None:
         """Called by the loop."""
-        self._set_end(End.LOST)
+        self._set_end(ConnectionEnd.LOST)
         self._gone(self)
         if not self.lost.done():
             self.lost.set_result(None)
@@ -246,9 +258,9 @@ class Connection(asyncio.Protocol):
         if self._late is not None:
             self._late.cancel()
         self._until_s = until_s
-        self._late = asyncio.get_running_loop().call_at(until_s, self.close, End.LATE)
+        self._late = asyncio.get_running_loop().call_at(until_s, self.close, ConnectionEnd.LATE)
 
-    def _set_end(self, end: End) -> None:
+    def _set_end(self, end: ConnectionEnd) -> None:
         if self.end is None:
             self.end = end
             self._wake()
@@ -266,80 +278,3 @@ class Connection(asyncio.Protocol):
     def _wake(self) -> None:
         if self._waiting is not None and not self._waiting.done():
             self._waiting.set_result(None)
-
-
-class Pool:
-    """Unused connections, the most recently used first. Their number and their time are bounded.
-
-    Belongs to the event loop of its first connection.
-    """
-
-    __slots__ = ("_idle_s", "_max", "_per_place_max", "_places", "_since_s", "_timer")
-
-    def __init__(self, *, per_place_max: int, in_all_max: int, idle_s: float) -> None:
-        self._per_place_max = per_place_max
-        self._max = in_all_max
-        self._idle_s = idle_s
-        self._places: dict[Place, dict[Connection, None]] = {}
-        self._since_s: dict[Connection, float] = {}  # in order of arrival
-        self._timer: asyncio.TimerHandle | None = None
-
-    def __len__(self) -> int:
-        return len(self._since_s)
-
-    def take(self, place: Place) -> Connection | None:
-        """Take a connection to a place, None if there is none that has not ended."""
-        while (connections := self._places.get(place)) is not None:
-            connection = next(reversed(connections))
-            self.drop(connection)
-            if connection.end is None:
-                return connection
-        return None
-
-    def keep(self, connection: Connection) -> None:
-        """Keep a connection. If that makes one too many, the least recently used one is closed."""
-        loop = asyncio.get_running_loop()
-        if len(connections := self._places.get(connection.place, ())) >= self._per_place_max:
-            self._close(next(iter(connections)))
-        else:
-            self.shrink(self._max - 1)
-        self._places.setdefault(connection.place, {})[connection] = None
-        self._since_s[connection] = loop.time()
-        if self._timer is None:
-            self._timer = loop.call_later(self._idle_s, self._expire)
-
-    def shrink(self, kept_max: int) -> None:
-        """Close the least recently used connections until at most `kept_max` are left."""
-        while len(self._since_s) > max(kept_max, 0):
-            self._close(next(iter(self._since_s)))
-
-    def drop(self, connection: Connection) -> None:
-        """Forget a connection, if it is known."""
-        if self._since_s.pop(connection, None) is None:
-            return
-        connections = self._places[connection.place]
-        del connections[connection]
-        if not connections:
-            del self._places[connection.place]
-
-    def close(self) -> None:
-        """Close all of them."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        for connection in tuple(self._since_s):
-            self._close(connection)
-
-    def _close(self, connection: Connection) -> None:
-        self.drop(connection)
-        connection.close()
-
-    def _expire(self) -> None:
-        loop, self._timer = asyncio.get_running_loop(), None
-        while self._since_s:
-            oldest = next(iter(self._since_s))
-            end_s = self._since_s[oldest] + self._idle_s
-            if end_s > loop.time():
-                self._timer = loop.call_at(end_s, self._expire)
-                return
-            self._close(oldest)

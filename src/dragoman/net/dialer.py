@@ -1,19 +1,158 @@
-"""Makes and keeps connections for Egress and Poster.
+"""Makes, keeps and limits the connections of Egress and Poster.
 
-Invariant: before each dial the policy is asked about the address (invariant 13); no proxy is used.
+Invariant: before each dial the policy is asked about the address (invariant 13); no proxy is used. Every request that
+enters leaves once; nobody waits while there is room for them.
 """
 
 import asyncio
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from dragoman.net.address import Resolves, parsed
-from dragoman.net.connection import Connection, End, Pool
+from dragoman.net.connection import ConnectionEnd, Destination, HttpConnection
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
-from dragoman.net.exchange import Answer
+from dragoman.net.exchange import HttpAnswer
 from dragoman.net.target import Target
+
+
+class RequestLimit:
+    """Waiters for one destination enter in order of arrival; the destinations take turns. A limit of 0 means none."""
+
+    __slots__ = ("_destinations", "_inside", "_max", "_per_destination_max", "_waiting")
+
+    def __init__(self, *, in_all_max: int, per_destination_max: int) -> None:
+        self._max = in_all_max or sys.maxsize
+        self._per_destination_max = per_destination_max or sys.maxsize
+        self._inside = 0
+        self._destinations: dict[Destination, int] = {}
+        self._waiting: dict[Destination, dict[asyncio.Future[None], None]] = {}
+
+    @property
+    def free(self) -> int:
+        """How many more may enter."""
+        return self._max - self._inside
+
+    async def enter(self, destination: Destination, until_s: float) -> None:
+        """Wait for room. Raises TimeoutError at `until_s`, a time of the loop."""
+        if destination not in self._waiting and self._fits(destination):
+            self._count(destination, 1)
+            return
+        free = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(destination, {})[free] = None
+        try:
+            async with asyncio.timeout_at(until_s):
+                await free
+        except BaseException:
+            if free.done() and not free.cancelled():
+                self.leave(destination)
+            elif (waiting := self._waiting.get(destination)) is not None:
+                waiting.pop(free, None)
+                if not waiting:
+                    del self._waiting[destination]
+            raise
+
+    def leave(self, destination: Destination) -> None:
+        """Leave, and let the next waiter in."""
+        self._count(destination, -1)
+        while self.free > 0 and (turn := next(filter(self._fits, self._waiting), None)) is not None:
+            waiting = self._waiting.pop(turn)
+            free = next(iter(waiting))
+            del waiting[free]
+            if waiting:
+                self._waiting[turn] = waiting
+            if not free.done():
+                self._count(turn, 1)
+                free.set_result(None)
+
+    def _fits(self, destination: Destination) -> bool:
+        return self._inside < self._max and self._destinations.get(destination, 0) < self._per_destination_max
+
+    def _count(self, destination: Destination, change: int) -> None:
+        self._inside += change
+        self._destinations[destination] = self._destinations.get(destination, 0) + change
+        if not self._destinations[destination]:
+            del self._destinations[destination]
+
+
+class Pool:
+    """Unused connections, the most recently used first. Their number and their time are bounded.
+
+    Belongs to the event loop of its first connection.
+    """
+
+    __slots__ = ("_destinations", "_idle_s", "_max", "_per_destination_max", "_since_s", "_timer")
+
+    def __init__(self, *, per_destination_max: int, in_all_max: int, idle_s: float) -> None:
+        self._per_destination_max = per_destination_max
+        self._max = in_all_max
+        self._idle_s = idle_s
+        self._destinations: dict[Destination, dict[HttpConnection, None]] = {}
+        self._since_s: dict[HttpConnection, float] = {}  # in order of arrival
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._since_s)
+
+    def take(self, destination: Destination) -> HttpConnection | None:
+        """Take a connection to a destination, None if there is none that has not ended."""
+        while (connections := self._destinations.get(destination)) is not None:
+            connection = next(reversed(connections))
+            self.drop(connection)
+            if connection.end is None:
+                return connection
+        return None
+
+    def keep(self, connection: HttpConnection) -> None:
+        """Keep a connection. If that makes one too many, the least recently used one is closed."""
+        loop = asyncio.get_running_loop()
+        if len(connections := self._destinations.get(connection.destination, ())) >= self._per_destination_max:
+            self._close(next(iter(connections)))
+        else:
+            self.shrink(self._max - 1)
+        self._destinations.setdefault(connection.destination, {})[connection] = None
+        self._since_s[connection] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._idle_s, self._expire)
+
+    def shrink(self, kept_max: int) -> None:
+        """Close the least recently used connections until at most `kept_max` are left."""
+        while len(self._since_s) > max(kept_max, 0):
+            self._close(next(iter(self._since_s)))
+
+    def drop(self, connection: HttpConnection) -> None:
+        """Forget a connection, if it is known."""
+        if self._since_s.pop(connection, None) is None:
+            return
+        connections = self._destinations[connection.destination]
+        del connections[connection]
+        if not connections:
+            del self._destinations[connection.destination]
+
+    def close(self) -> None:
+        """Close all of them."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for connection in tuple(self._since_s):
+            self._close(connection)
+
+    def _close(self, connection: HttpConnection) -> None:
+        self.drop(connection)
+        connection.close()
+
+    def _expire(self) -> None:
+        loop, self._timer = asyncio.get_running_loop(), None
+        while self._since_s:
+            oldest = next(iter(self._since_s))
+            end_s = self._since_s[oldest] + self._idle_s
+            if end_s > loop.time():
+                self._timer = loop.call_at(end_s, self._expire)
+                return
+            self._close(oldest)
+
 
 Policy = Callable[[str], str | None]
 """Judges an IP address just before it is dialled: None allows it, a text says why it is refused."""
@@ -41,12 +180,19 @@ class Dialer:
         self._resolver = resolver
         self._connect_timeout_s = connect_timeout_s
         self._idle = idle
-        self._open: set[Connection] = set()
+        self._open: set[HttpConnection] = set()
         self._tls: ssl.SSLContext | None = None
 
     async def ask(
-        self, to: Target, request: bytes, answer: Answer, until_s: float, *, again: bool, others_max: int | None = None
-    ) -> Connection:
+        self,
+        to: Target,
+        request: bytes,
+        answer: HttpAnswer,
+        until_s: float,
+        *,
+        again: bool,
+        others_max: int | None = None,
+    ) -> HttpConnection:
         """Send a request on a kept connection or a new one, and wait as `Connection.ask` does.
 
         With `again` the request is sent once more, on a new connection, if the other side ended the kept one before any
@@ -60,7 +206,7 @@ class Dialer:
             self._idle.shrink(others_max)
         connection = kept or await self._dial(to, until_s)
         await self._ask(connection, request, answer, until_s)
-        if kept is not None and again and kept.end is End.LOST and not answer.begun:
+        if kept is not None and again and kept.end is ConnectionEnd.LOST and not answer.begun:
             try:
                 connection = await self._dial(to, until_s)
             except EgressError as error:
@@ -72,7 +218,7 @@ class Dialer:
         """Open a connection and close it again. Raises EgressError."""
         (await self._dial(to, until_s)).close()
 
-    def release(self, connection: Connection) -> None:
+    def release(self, connection: HttpConnection) -> None:
         """Keep a connection if its answer is complete, else close it. Nothing more is read of the answer."""
         connection.finish()
         if connection.end is None:
@@ -87,14 +233,14 @@ class Dialer:
         if ending:
             await asyncio.wait(ending)
 
-    async def _ask(self, connection: Connection, request: bytes, answer: Answer, until_s: float) -> None:
+    async def _ask(self, connection: HttpConnection, request: bytes, answer: HttpAnswer, until_s: float) -> None:
         try:
             await connection.ask(request, answer, until_s)
         except BaseException:  # canceled
             self.release(connection)
             raise
 
-    async def _dial(self, to: Target, until_s: float) -> Connection:
+    async def _dial(self, to: Target, until_s: float) -> HttpConnection:
         try:
             async with asyncio.timeout_at(until_s):
                 addresses = (to.host,) if parsed(to.host) is not None else await self._addresses(to.host)
@@ -143,7 +289,7 @@ class Dialer:
             raise AddressRefused(to.shown, f"its host stands for {refused}, which may not be called from here")
         raise failed
 
-    async def _open_connection(self, dialled: socket.socket, to: Target) -> Connection:
+    async def _open_connection(self, dialled: socket.socket, to: Target) -> HttpConnection:
         """Open a Connection over a socket. For https it goes through TLS, verified for the host that the URL names."""
         try:
             over: dict[str, Any] = {}
@@ -156,8 +302,10 @@ class Dialer:
                     "ssl_handshake_timeout": self._connect_timeout_s,
                     "ssl_shutdown_timeout": 1.0,
                 }
-            loop, place = asyncio.get_running_loop(), (to.scheme, to.host, to.port)
-            _, connection = await loop.create_connection(lambda: Connection(place, self._gone), sock=dialled, **over)
+            loop, destination = asyncio.get_running_loop(), (to.scheme, to.host, to.port)
+            _, connection = await loop.create_connection(
+                lambda: HttpConnection(destination, self._gone), sock=dialled, **over
+            )
         except BaseException:
             dialled.close()
             raise
@@ -165,7 +313,7 @@ class Dialer:
             self._open.add(connection)
         return connection
 
-    def _gone(self, connection: Connection) -> None:
+    def _gone(self, connection: HttpConnection) -> None:
         self._idle.drop(connection)
         self._open.discard(connection)
 
@@ -175,9 +323,9 @@ def late(shown: str) -> EgressError:
     return Unreachable(shown, "no connection in time: is it listening, and does a firewall let it be reached?")
 
 
-def silence(connection: Connection, shown: str, timeout_s: float) -> EgressError:
+def silence(connection: HttpConnection, shown: str, timeout_s: float) -> EgressError:
     """Return the error that says why there is no answer, or no more of it."""
-    if connection.end is End.LATE:
+    if connection.end is ConnectionEnd.LATE:
         return TimedOut(shown, timeout_s)
     return Broken(shown, "the connection broke before the answer was complete, or what came is not HTTP")
 

@@ -1,25 +1,140 @@
-"""Egress: sends all HTTP requests except webhook calls, which go through Poster.
+"""The doors to other hosts: Egress sends requests and streams their answers; Poster makes webhook calls, where only the
+status counts.
 
 Invariant: no redirect is followed, no cookie is kept, and no proxy or password comes from the environment. No answer is
-larger than the limit, and no address is dialled unless the policy allowed it (invariant 13).
+larger than the limit, and no address is dialled unless the policy allowed it (invariant 13). Pieces of a stream come in
+order, unchanged, and it ends without an error only if the peer ended it. No more of it is held than the connection's
+limit: a slow reader slows down the sender.
 """
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
 from msgspec import Struct
 
 from dragoman.net.address import Resolves
-from dragoman.net.connection import Connection, Place, Pool
-from dragoman.net.dialer import CONNECT_TIMEOUT_S, IDLE_S, Dialer, Policy, late, silence
-from dragoman.net.errors import BadUrl, TooLarge
-from dragoman.net.exchange import Answer, Want, requested
-from dragoman.net.flow import Flow, compressed
-from dragoman.net.room import Room
+from dragoman.net.connection import Begin, ConnectionEnd, Destination, HttpConnection
+from dragoman.net.dialer import CONNECT_TIMEOUT_S, IDLE_S, Dialer, Policy, Pool, RequestLimit, late, silence
+from dragoman.net.errors import BadUrl, Broken, TooLarge
+from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compressed
 from dragoman.net.target import Target, named
+
+NEVER = float("inf")
+
+
+class Flow:
+    """An answer whose head has arrived and whose body is on its way. Header names are in lower case.
+
+    Read it once, by `pieces` or by `body`.
+    """
+
+    __slots__ = (
+        "_answer", "_coded", "_connection", "_idle_s", "_late_at", "_loop", "_max_bytes", "_shown", "_timer",
+        "headers", "status",
+    )  # fmt: skip
+
+    def __init__(
+        self, connection: HttpConnection, answer: HttpAnswer, *, shown: str, idle_s: float, max_bytes: int
+    ) -> None:
+        self.status: int = answer.status
+        self.headers: Mapping[str, str] = answer.headers
+        self._coded = is_compressed(answer.headers)
+        self._connection = connection
+        self._answer = answer
+        self._shown = shown
+        self._idle_s = idle_s
+        self._max_bytes = max_bytes
+        self._loop = asyncio.get_running_loop()
+        self._late_at = NEVER
+        self._timer = self._loop.call_later(idle_s, self._look)
+
+    @property
+    def ok(self) -> bool:
+        """Whether the status is a 2xx."""
+        return 200 <= self.status < 300
+
+    @property
+    def pieces(self) -> AsyncGenerator[bytes, None]:
+        """The body in pieces of any size, none empty, until the peer ends it.
+
+        Raises TimedOut if nothing comes for `idle_s`, Broken if the connection ends before the answer does.
+        """
+        return self._pieces()
+
+    async def body(self) -> bytes:
+        """Read the rest of the body. Raises TooLarge, or as `pieces`."""
+        pieces: list[bytes] = []
+        size = 0
+        async for piece in self._pieces():
+            size += len(piece)
+            if size > self._max_bytes:
+                raise TooLarge(self._shown, self._max_bytes)
+            pieces.append(piece)
+        return b"".join(pieces)
+
+    def gathering(self, begin: Begin) -> "asyncio.Future[None] | None":
+        """Return a future to await before `gathered`: it covers the next piece and `begin`'s window. None: do not wait.
+
+        When the piece has begun, `begin` is called with a future that it resolves to end the window. The window ends at
+        once when the answer does. This is for readers that use neither `pieces` nor `body`, and that await each future
+        to its end.
+        """
+        self._late_at = self._loop.time() + self._idle_s
+        return self._connection.gathering(begin)
+
+    def gathered(self) -> bytes:
+        """Return everything that has come since; empty at the end of the body. Raises as `pieces`."""
+        self._late_at = NEVER
+        if self._coded:
+            raise compressed(self._shown)
+        answer = self._answer
+        if answer.held:
+            return answer.take()
+        if answer.whole:
+            return b""
+        raise silence(self._connection, self._shown, self._idle_s)
+
+    async def _pieces(self) -> AsyncGenerator[bytes, None]:
+        if self._coded:
+            raise compressed(self._shown)
+        answer, connection = self._answer, self._connection
+        while True:
+            if answer.held:
+                yield answer.take()
+            elif answer.whole:
+                return
+            elif answer.over or connection.end is not None:
+                raise silence(connection, self._shown, self._idle_s)
+            else:
+                self._late_at = self._loop.time() + self._idle_s
+                try:
+                    await connection.more()
+                finally:
+                    self._late_at = NEVER
+
+    def close(self) -> None:
+        """Stop watching for a late peer; nothing more will be read."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        """Close the connection if the current wait is too long.
+
+        One timer serves all waits: a timer for each would cost a third of a read.
+        """
+        now = self._loop.time()
+        if now >= self._late_at:
+            self._connection.close(ConnectionEnd.LATE)
+            return
+        self._timer = self._loop.call_at(min(self._late_at, now + self._idle_s), self._look)
+
+
+def compressed(shown: str) -> Broken:
+    """Return the error for a compressed answer. None is unpacked: a small one can expand to a huge one."""
+    return Broken(shown, "the answer is compressed although the request asked for identity")
+
 
 MAX_ANSWER_BYTES = 32 * 1024 * 1024
 """The same limit as for a request to this server."""
@@ -42,7 +157,7 @@ def operator_named(address: str) -> str | None:
     return None
 
 
-class Reply(Struct, frozen=True):
+class HttpReply(Struct, frozen=True):
     """An answer of any status. Header names are in lower case."""
 
     status: int
@@ -59,7 +174,7 @@ class _Call(Struct, frozen=True):
     """A parsed URL. `headers` hold the credentials that the URL contains."""
 
     to: Target
-    place: Place
+    destination: Destination
     shown: str
     headers: Mapping[str, str]
 
@@ -84,9 +199,9 @@ class Egress:
         resolver: Resolves | None = None,
     ) -> None:
         self._max_answer_bytes = max_answer_bytes
-        self._room = Room(in_all_max=connections_max, per_place_max=connections_per_host_max)
+        self._room = RequestLimit(in_all_max=connections_max, per_destination_max=connections_per_host_max)
         idle_max = connections_max or IDLE_MAX
-        idle = Pool(per_place_max=idle_max, in_all_max=idle_max, idle_s=IDLE_S)
+        idle = Pool(per_destination_max=idle_max, in_all_max=idle_max, idle_s=IDLE_S)
         self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle)
         self._read: dict[str, _Call] = {}
 
@@ -98,7 +213,7 @@ class Egress:
         timeout_s: float,
         headers: Mapping[str, str] | None = None,
         body: bytes | None = None,
-    ) -> Reply:
+    ) -> HttpReply:
         """Send a request, and return the whole answer, whatever its status. `timeout_s` covers everything, including
         the wait for a connection.
 
@@ -107,16 +222,16 @@ class Egress:
 
         Raises EgressError, whose `sent` says whether the other side may have carried the request out.
         """
-        call, answer = self._parse_url(url), Answer(self._max_answer_bytes, Want.ALL, method=method)
+        call, answer = self._parse_url(url), HttpAnswer(self._max_answer_bytes, Want.ALL, method=method)
         connection = await self._send(call, method, headers, body, answer, timeout_s)
         self._release(connection)
-        if answer.coded:
+        if answer.is_compressed:
             raise compressed(call.shown)
         if answer.large:
             raise TooLarge(call.shown, self._max_answer_bytes)
         if not answer.whole:
             raise silence(connection, call.shown, timeout_s)
-        return Reply(answer.status, answer.headers, answer.body)
+        return HttpReply(answer.status, answer.headers, answer.body)
 
     @asynccontextmanager
     async def stream(
@@ -138,7 +253,7 @@ class Egress:
 
         Raises EgressError as `request` does; so does reading.
         """
-        call, answer = self._parse_url(url), Answer(want=Want.PIECES, method=method)
+        call, answer = self._parse_url(url), HttpAnswer(want=Want.PIECES, method=method)
         connection = await self._send(call, method, headers, body, answer, head_timeout_s)
         try:
             if not answer.status:
@@ -165,15 +280,15 @@ class Egress:
         method: str,
         headers: Mapping[str, str] | None,
         body: bytes | None,
-        answer: Answer,
+        answer: HttpAnswer,
         timeout_s: float,
-    ) -> Connection:
+    ) -> HttpConnection:
         """Send a request and wait for its answer, or its head; return the connection, which the caller must release."""
         said = {**call.headers, **(headers or {})} if call.headers else headers or {}
-        request = requested(call.to, said, body, method)
+        request = encode_request(call.to, said, body, method)
         until_s = asyncio.get_running_loop().time() + timeout_s
         try:
-            await self._room.enter(call.place, until_s)
+            await self._room.enter(call.destination, until_s)
         except TimeoutError as error:
             raise late(call.shown) from error
         try:
@@ -181,12 +296,12 @@ class Egress:
                 call.to, request, answer, until_s, again=method in _IDEMPOTENT, others_max=self._room.free
             )
         except BaseException:
-            self._room.leave(call.place)
+            self._room.leave(call.destination)
             raise
 
-    def _release(self, connection: Connection) -> None:
+    def _release(self, connection: HttpConnection) -> None:
         self._dialer.release(connection)
-        self._room.leave(connection.place)
+        self._room.leave(connection.destination)
 
     def _parse_url(self, url: str | Target) -> _Call:
         """Parse a URL and remember it. Raises BadUrl."""
@@ -213,3 +328,64 @@ def checked(url: str) -> str:
         raise BadUrl(repr(url[:200]), "is not a URL that can be called: use http://host:port/path or https://…")
     place = f"[{host}]" if ":" in host else host
     return urlunsplit((parts.scheme, place if port is None else f"{place}:{port}", parts.path, "", ""))
+
+
+IDLE_PER_HOST_MAX = 64
+"""As many as the calls to one host at once."""
+
+WEBHOOKS_IDLE_MAX = 256
+
+ANSWER_BYTES_MAX = 16 * 1024
+"""Most bytes of a body that are kept."""
+
+
+class Poster:
+    """Connections under one policy; posters of different policies share none.
+
+    `resolver` finds the addresses of hosts for each new connection, and is not closed with the poster. A kept
+    connection was checked when it was made. The caller bounds the number of concurrent calls; each has its own
+    connection.
+
+    Belongs to the event loop of its first call; close it there.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        resolver: Resolves,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        max_answer_bytes: int = ANSWER_BYTES_MAX,
+        idle_per_host_max: int = IDLE_PER_HOST_MAX,
+        idle_max: int = WEBHOOKS_IDLE_MAX,
+        idle_s: float = IDLE_S,
+    ) -> None:
+        self._max_answer_bytes = max_answer_bytes
+        idle = Pool(per_destination_max=idle_per_host_max, in_all_max=idle_max, idle_s=idle_s)
+        self._dialer = Dialer(policy, resolver, connect_timeout_s=connect_timeout_s, idle=idle)
+
+    async def post(self, to: Target, *, body: bytes, headers: Mapping[str, str], timeout_s: float) -> HttpReply:
+        """Send a call. Returns once the answer's head has come and its body has been read or given up.
+
+        The reply's body is as much as came, at most `max_answer_bytes`, unchanged. An answer that is too large, is cut
+        off or is compressed counts as an answer. `timeout_s` covers the whole call; after the head, the rest has a
+        second (`REST_S`), however slowly it comes.
+
+        The other side may just have ended a kept connection. A call that ends with such a connection, before any byte
+        of an answer, is sent once more on a new one. So a call must be safe to repeat. A webhook call is: its
+        `webhook-id` stays the same.
+
+        Raises EgressError, whose `sent` says whether the other side may have taken the call; never TooLarge.
+        """
+        request = encode_request(to, headers, body)
+        until_s = asyncio.get_running_loop().time() + timeout_s
+        answer = HttpAnswer(self._max_answer_bytes)
+        connection = await self._dialer.ask(to, request, answer, until_s, again=True)
+        self._dialer.release(connection)
+        if not answer.status:
+            raise silence(connection, to.shown, timeout_s)
+        return HttpReply(answer.status, answer.headers, answer.body)
+
+    async def close(self) -> None:
+        """Close every connection, which ends the calls that use them. A later call opens new ones."""
+        await self._dialer.close()

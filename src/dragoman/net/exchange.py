@@ -56,7 +56,7 @@ _UNSENDABLE = re.compile(r"[^\t\x20-\x7e\x80-\U0010ffff]")
 """Characters that a header's value may not hold (RFC 9110 §5.5); a line break would begin another header."""
 
 
-def requested(to: Target, headers: Mapping[str, str], body: bytes | None, method: str = "POST") -> bytes:
+def encode_request(to: Target, headers: Mapping[str, str], body: bytes | None, method: str = "POST") -> bytes:
     """Encode a whole request. Raises BadUrl if a part of it cannot be encoded."""
     start = _start(to, method, tuple(headers))
     if _UNSENDABLE.search("".join(headers.values())) is not None:
@@ -98,7 +98,7 @@ class Want(enum.Enum):
     PIECES = "the body as it comes, however long"
 
 
-class Answer:
+class HttpAnswer:
     """An answer that is parsed as its bytes come.
 
     `status` is 0 until the whole head has come; 1xx answers before it are skipped. At most `body_max` bytes of the body
@@ -107,8 +107,24 @@ class Answer:
     """
 
     __slots__ = (
-        "_beginning", "_bodiless", "_body_max", "_discardable", "_head_room", "_keeps", "_parser", "_pieces",
-        "begun", "clean", "coded", "headers", "held", "large", "over", "status", "want", "whole",
+        "_beginning",
+        "_bodiless",
+        "_body_max",
+        "_discardable",
+        "_head_room",
+        "_keeps",
+        "_parser",
+        "_pieces",
+        "begun",
+        "clean",
+        "headers",
+        "held",
+        "is_compressed",
+        "large",
+        "over",
+        "status",
+        "want",
+        "whole",
     )  # fmt: skip
 
     def __init__(self, body_max: int = sys.maxsize, want: Want = Want.STATUS, *, method: str = "POST") -> None:
@@ -121,7 +137,7 @@ class Answer:
         self.whole = False
         self.clean = False
         self.large = False
-        self.coded = False
+        self.is_compressed = False
         self._body_max = body_max
         self._pieces: list[bytes] = []
         self._beginning = b""
@@ -194,7 +210,7 @@ class Answer:
                 self.over = True
                 self.clean = self._keeps and not early and not data
                 return
-            if self._discardable < 0 or self.coded or (self.large and self.want is Want.ALL):
+            if self._discardable < 0 or self.is_compressed or (self.large and self.want is Want.ALL):
                 self.over = True
                 return
 
@@ -227,7 +243,7 @@ class Answer:
         if self._bodiless:  # RFC 9110 §9.3.2; the parser itself knows that 204 and 304 have no body
             self.whole = True
         elif self.want is Want.ALL:
-            self.coded = coded(self.headers)
+            self.is_compressed = is_compressed(self.headers)
             self.large = int(self.headers.get("content-length") or 0) > self._body_max
 
     def on_body(self, piece: bytes) -> None:
@@ -247,7 +263,7 @@ class Answer:
             self.headers.clear()
 
 
-def coded(headers: Mapping[str, str]) -> bool:
+def is_compressed(headers: Mapping[str, str]) -> bool:
     """Whether a body is compressed."""
     return (
         headers.get("content-encoding", "identity").lower() != "identity"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dragoman.dialects.api import PushForm, Signing
 from dragoman.model.ids import Clock
 from dragoman.model.operations import PushConfig
+from dragoman.net.egress import Poster
 from dragoman.net.errors import BadUrl, EgressError
-from dragoman.net.poster import Poster
 from dragoman.net.target import target
 from dragoman.push.lanes import Host
 from dragoman.push.outcome import Answered, Faulty, Result, Schedule, Unanswered, Unsendable

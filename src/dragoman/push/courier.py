@@ -21,7 +21,7 @@ from dragoman.dialects.api import PushForm
 from dragoman.model.ids import Clock
 from dragoman.net.address import Resolves
 from dragoman.net.dialer import Policy
-from dragoman.net.poster import Poster
+from dragoman.net.egress import Poster
 from dragoman.push.caller import Caller, Token
 from dragoman.push.lanes import LARGE_BYTES_MAX, LINGERING, PACE_S, Host, Hosts, Lanes, Slot
 from dragoman.push.outcome import SLOW_S, WINDOW_START, Abandon, Rewrite, Schedule, Written, judge_write

@@ -15,9 +15,8 @@ from dragoman.bindings.callers import OwnHosts
 from dragoman.config import Config, loopback
 from dragoman.dialects.systems import load_profile
 from dragoman.model.ids import Clock
-from dragoman.net.address import Guard
+from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress, operator_named
-from dragoman.net.resolver import Resolver
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
 

@@ -14,9 +14,8 @@ from dragoman.dialects.api import PushForm
 from dragoman.dialects.systems import load_systems
 from dragoman.engine.files import Files
 from dragoman.model.ids import Clock
-from dragoman.net.address import Guard
+from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import operator_named
-from dragoman.net.resolver import Resolver
 from dragoman.push.announcer import Announcer
 from dragoman.push.caller import Token
 from dragoman.push.courier import Courier, way_out

@@ -16,9 +16,8 @@ from dragoman.dialects import sse
 from dragoman.dialects.mcp import hearing, names
 from dragoman.dialects.mcp.hearing import Answered, Heard, Told
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.net.egress import checked
+from dragoman.net.egress import Flow, checked
 from dragoman.net.errors import EgressError
-from dragoman.net.flow import Flow
 
 log = logging.getLogger("dragoman.mcp")
 

@@ -21,8 +21,8 @@ from dragoman.agents.text_windows import Windows
 from dragoman.engine.api import Ended, Run
 from dragoman.model.message import Artifact, Part
 from dragoman.model.task import Usage
+from dragoman.net.egress import Flow
 from dragoman.net.errors import EgressError
-from dragoman.net.flow import Flow
 
 log = logging.getLogger("dragoman.models")
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dragoman.agents.checks import Finding
 from dragoman.agents.model.endpoint import Endpoint, models_url
-from dragoman.net.egress import Reply
+from dragoman.net.egress import HttpReply
 from dragoman.net.errors import EgressError
 
 NAMED_MAX = 8
@@ -68,7 +68,7 @@ async def looked(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
     yield Finding(False, f"it has no model {model}", f"set model to one of {named or 'those it has: it has none yet'}")
 
 
-def _refuses(reply: Reply) -> bool:
+def _refuses(reply: HttpReply) -> bool:
     """Whether the endpoint refuses completions to this caller. Many endpoints list their models for everybody.
 
     A key that may call completions and nothing else gets a 401 for this request, too, but one that names what it lacks

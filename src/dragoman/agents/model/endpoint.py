@@ -13,8 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 
 from dragoman.agents.breaker import Breaker
-from dragoman.net.egress import Egress, Reply, checked
-from dragoman.net.flow import Flow
+from dragoman.net.egress import Egress, Flow, HttpReply, checked
 
 log = logging.getLogger("dragoman.models")
 
@@ -67,18 +66,18 @@ class Endpoint:
         if pause_s is not None:
             log.warning("model %s: %s does not answer: the next call is made in %g s", name, self.place, pause_s)
 
-    async def models(self) -> Reply:
+    async def models(self) -> HttpReply:
         """Fetch the list of models, over a separate connection: the agent need not be open. Raises EgressError."""
         return await self._get(models_url(self._address.url))
 
-    async def look(self) -> Reply:
+    async def look(self) -> HttpReply:
         """Send GET to the URL of completions, which requests no completion.
 
         This call, too, has a separate connection. Raises EgressError.
         """
         return await self._get(self._to)
 
-    async def _get(self, url: str) -> Reply:
+    async def _get(self, url: str) -> HttpReply:
         egress = Egress()
         try:
             return await egress.request("GET", url, timeout_s=LOOK_S, headers=self._headers)

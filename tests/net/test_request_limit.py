@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from dragoman.net.room import Room
+from dragoman.net.dialer import RequestLimit
 
 A, B = ("http", "a", 80), ("http", "b", 80)
 
@@ -19,7 +19,7 @@ async def settle() -> None:
 
 
 async def test_so_many_come_in_and_the_next_waits_until_one_leaves() -> None:
-    room = Room(in_all_max=2, per_place_max=0)
+    room = RequestLimit(in_all_max=2, per_destination_max=0)
     for _ in range(2):
         await room.enter(A, at(5))
     third = asyncio.create_task(room.enter(B, at(5)))
@@ -31,7 +31,7 @@ async def test_so_many_come_in_and_the_next_waits_until_one_leaves() -> None:
 
 
 async def test_one_place_that_is_full_keeps_no_other_waiting() -> None:
-    room = Room(in_all_max=3, per_place_max=1)
+    room = RequestLimit(in_all_max=3, per_destination_max=1)
     await room.enter(A, at(5))
     waiting = [asyncio.create_task(room.enter(A, at(5))) for _ in range(3)]
     await settle()
@@ -43,16 +43,16 @@ async def test_one_place_that_is_full_keeps_no_other_waiting() -> None:
 
 
 async def test_places_take_turns() -> None:
-    room = Room(in_all_max=1, per_place_max=0)
+    room = RequestLimit(in_all_max=1, per_destination_max=0)
     await room.enter(A, at(5))
     order: list[str] = []
 
-    async def wait(place: tuple[str, str, int]) -> None:
-        await room.enter(place, at(5))
-        order.append(place[1])
-        room.leave(place)
+    async def wait(destination: tuple[str, str, int]) -> None:
+        await room.enter(destination, at(5))
+        order.append(destination[1])
+        room.leave(destination)
 
-    tasks = [asyncio.create_task(wait(place)) for place in (A, A, A, B)]
+    tasks = [asyncio.create_task(wait(destination)) for destination in (A, A, A, B)]
     await settle()
     room.leave(A)
     await asyncio.gather(*tasks)
@@ -61,7 +61,7 @@ async def test_places_take_turns() -> None:
 
 
 async def test_whoever_waits_too_long_or_is_canceled_takes_no_room() -> None:
-    room = Room(in_all_max=1, per_place_max=0)
+    room = RequestLimit(in_all_max=1, per_destination_max=0)
     await room.enter(A, at(5))
     with pytest.raises(TimeoutError):
         await room.enter(A, at(0.01))
@@ -78,6 +78,6 @@ async def test_whoever_waits_too_long_or_is_canceled_takes_no_room() -> None:
 
 
 async def test_a_limit_of_nought_is_none() -> None:
-    room = Room(in_all_max=0, per_place_max=0)
+    room = RequestLimit(in_all_max=0, per_destination_max=0)
     for _ in range(1000):
         await room.enter(A, at(5))
