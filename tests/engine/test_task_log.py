@@ -92,7 +92,7 @@ async def test_what_others_wrote_between_the_chunks_of_a_run_is_not_missed(store
     """A run's chunks do not depend on the seq, so the store takes them; followers see all events all the same."""
     mine, other = await log_of(store), await log_of(store)
     heard: list[str] = []
-    mine.receive = lambda message: heard.append(message.text)
+    mine.attach(lambda message: heard.append(message.text), lambda: None)
     recent = mine.follow()
     await mine.append(lambda log: write(chunk("a"), epoch=1))
     await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
@@ -107,7 +107,7 @@ async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(
     mine, other = await log_of(store), await log_of(store)
     await other.append(lambda log: write(MessageReceived(said("hi"), TIME)))
     heard: list[str] = []
-    mine.receive = lambda message: heard.append(message.text)
+    mine.attach(lambda message: heard.append(message.text), lambda: None)
 
     def ask(log: TaskLog) -> Decision | None:
         return None if heard else write(status(S.INPUT_REQUIRED), epoch=1)
@@ -115,6 +115,19 @@ async def test_a_question_does_not_overtake_a_message_that_nobody_here_has_read(
     assert await mine.append(ask) is None
     assert heard == ["hi"]
     assert mine.state is S.SUBMITTED
+
+
+async def test_a_run_hears_of_a_lease_that_another_engine_took_and_not_of_the_answer_that_took_it(store: Store) -> None:
+    mine, other = await log_of(store), await log_of(store)
+    await mine.append(lambda log: Decision(events=(status(S.INPUT_REQUIRED),), now_ms=1, epoch=1, release=True))
+    assert (mine.state, mine.holder) == (S.INPUT_REQUIRED, None)
+    heard: list[str] = []
+    mine.attach(lambda message: heard.append(message.text), lambda: heard.append("fenced"))
+    answer = Decision(events=(MessageReceived(said("yes"), TIME), status(S.WORKING)), now_ms=1, holder="there")
+    await other.append(lambda log: answer)
+    await mine.catch_up()
+    assert heard == ["fenced"]
+    assert (mine.holder, mine.epoch, mine.seq) == ("there", 2, 4)
 
 
 async def test_a_run_that_has_lost_its_lease_is_told(store: Store) -> None:

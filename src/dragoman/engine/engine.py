@@ -95,7 +95,7 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self._identified = identified
-        self._tasks = tasks = Tasks(store, observer, announcer, self._pushes)
+        self._tasks = tasks = Tasks(store, observer, announcer, self._pushes, shared=settings.poll_s > 0)
         self._webhooks = Webhooks(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)

@@ -212,6 +212,11 @@ class TaskRun:
             if self.task is not None:
                 self.task.cancel()
 
+    @property
+    def lease(self) -> int:
+        """The epoch under which the run writes at present."""
+        return self._writer.epoch
+
     def leave(self) -> None:
         """Give up a suspended run because the server is stopping. A later run replays the answer."""
         self.leaving = True

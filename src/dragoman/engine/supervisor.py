@@ -20,6 +20,7 @@ from dragoman.engine.replay import Replay, replay_of
 from dragoman.engine.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
+from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
@@ -39,6 +40,9 @@ CLAIMED_MAX = 500
 
 CANCEL_S = 0.1
 """The least time that a canceled agent has before it counts as one that does not stop."""
+
+POLL_BYTES = 1 << 20
+"""About how many bytes of news of other engines one read brings."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """The text for the caller of a task whose run died with its process and cannot be repeated (DESIGN §5)."""
@@ -113,6 +117,7 @@ class Supervisor:
         self._services: RunServices | None = None
         self._runs: dict[str, TaskRun] = {}
         self._active: set[asyncio.Task[None]] = set()
+        self._polling: asyncio.Task[None] | None = None
         self._over = False
 
     def begin(self, group: asyncio.TaskGroup) -> None:
@@ -132,6 +137,8 @@ class Supervisor:
             suspend_max_s=self._settings.suspend_max_s,
             retry_s=self._settings.retry_s,
         )
+        if self._settings.poll_s > 0:
+            self._polling = group.create_task(self._poll(), name="poll")
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -191,7 +198,7 @@ class Supervisor:
         run = TaskRun(runner, task, message, replay, self._services, announce=announce)
         self._runs[task.head.id] = run
         task.pins += 1
-        task.receive = run.receive
+        task.attach(run.receive, run.abandon)
         if self.stopping.begun:
             run.leave()
         execution: Execution | None = None
@@ -225,15 +232,17 @@ class Supervisor:
     def _forget(self, run: TaskRun, task: TaskLog) -> None:
         if self._runs.get(task.head.id) is run:
             del self._runs[task.head.id]
-            task.receive = None
+            task.detach()
             self._tasks.unpin(task)
 
     async def _run_again(self, task: TaskLog) -> None:
         """Lease the task anew and run it from its start, unless it ends or somebody else runs it."""
 
         def decide(log: TaskLog) -> Decision | None:
-            return None if log.terminal or self.run_of(log) is not None else self._lease(log)
+            lost = log.terminal or log.epoch != epoch or self.run_of(log) is not None
+            return None if lost else self._lease(log)
 
+        epoch = task.epoch
         while True:
             try:
                 if await task.append(decide) is not None:
@@ -254,7 +263,8 @@ class Supervisor:
 
     def _resume_claimed(self, log: TaskLog) -> Decision | None:
         """Decide on the status with which a task goes on that this process has claimed, under its lease."""
-        return None if log.terminal else replace(self._lease(log), holder=None, epoch=log.epoch)
+        lost = log.terminal or log.holder != self.holder
+        return None if lost else replace(self._lease(log), holder=None, epoch=log.epoch)
 
     def _take_up(self, task: TaskLog, *, crashed: bool) -> None:
         self.errand(task, lambda: self._replay(task, crashed=crashed))
@@ -263,8 +273,8 @@ class Supervisor:
         while True:
             whole = await self._read_log(task)
             async with task.turn():  # an end that is being written comes first, and so does a message
-                if self.run_of(task) is not None or task.terminal or self._over:
-                    return
+                if self.run_of(task) is not None or task.holder != self.holder or self._over:
+                    return  # it has a run here, or has ended, or another engine has leased it
                 if whole[-1].seq < task.seq:
                     continue
                 if (runner := self.runners.get(task.head.agent)) is not None:
@@ -272,7 +282,7 @@ class Supervisor:
                     message, replay = replay_of(task.head, prefix, crashed=crashed)
                     self._launch(runner, task, message, replay, announce=False)
                     return
-            await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted")
+            await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted", epoch=task.epoch)
             return
 
     async def _read_log(self, task: TaskLog) -> tuple[Logged, ...]:
@@ -333,23 +343,34 @@ class Supervisor:
     async def _stop_run(self, task: TaskLog) -> None:
         """Mark the task, ask its run to stop, and wait for that up to `cancel_grace_s`; not for a suspended run."""
         run = self.run_of(task)
-        if run is None or run.suspended:
+        if (run is None and not self._runs_elsewhere(task)) or (run is not None and run.suspended):
             return
         await self._store.request_cancel(task.head.id)
-        run.cancel()
-        self._parent_stops(task)
+        if run is not None:
+            run.cancel()
+            self._parent_stops(task)
         deadline = self.loop.time() + self._settings.cancel_grace_s
-        while not task.terminal and self.run_of(task) is not None and await task.wait(self.loop, deadline):
-            pass
+        while not task.terminal and (self.run_of(task) is not None or self._runs_elsewhere(task)):
+            if not await task.wait(self.loop, deadline):
+                return
 
-    async def end(self, task: TaskLog, state: TaskState, text: str = "", reason: str = "") -> None:
-        """Write the end of a task in place of its run, unless it has ended. Raises StoreError, or Unknown."""
+    def _runs_elsewhere(self, task: TaskLog) -> bool:
+        """Whether another engine has leased the task."""
+        return task.holder is not None and task.holder != self.holder
+
+    async def end(
+        self, task: TaskLog, state: TaskState, text: str = "", reason: str = "", *, epoch: int | None = None
+    ) -> None:
+        """Write the end of a task in place of its run, unless it has ended. Raises StoreError, or Unknown.
+
+        With `epoch` it ends only while that is the epoch of its lease: not once another engine has leased it.
+        """
 
         def decide(log: TaskLog) -> Decision | None:
             run = self.run_of(log)
             if run is not None:
                 run.abandon()
-            if log.terminal:
+            if log.terminal or (epoch is not None and log.epoch != epoch):
                 return None
             now_ms = self._clock.now_ms()
             return Decision(events=(closing(log.head, state, now_ms, text, reason, log.usage),), now_ms=now_ms)
@@ -420,8 +441,11 @@ class Supervisor:
     async def _guard(self, task: TaskLog, errand: Callable[[], Awaitable[None]]) -> None:
         try:
             await errand()
-        except Exception as error:  # noqa: BLE001  it would end the group, and the server with it
-            await self._fail(task, error)
+        except Exception as error:
+            if self._runs_elsewhere(task):
+                log.error("task %s, which another server works on, met an error here", task.head.id, exc_info=error)
+            else:
+                await self._fail(task, error)
 
     def _give_up_on(self, task: TaskLog, error: BaseException) -> None:
         """End a task on which the engine itself failed, so that it is not `working` for ever."""
@@ -462,13 +486,39 @@ class Supervisor:
                 if await task.append(self._resume_claimed) is not None:
                     self._take_up(task, crashed=True)
             else:
-                await self.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
+                await self.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=stored.epoch)
         except StoreError:
             raise  # a server that cannot write its store must not start
         except Exception as error:  # noqa: BLE001  one task must not keep all others from being served
             self._give_up_on(task, error)
         finally:
             self._tasks.unpin(task)
+
+    async def _poll(self) -> None:
+        """Read every `poll_s`, until the drain is over, what other engines did to the tasks in memory."""
+        while True:
+            await asyncio.sleep(self._settings.poll_s)
+            try:
+                await self._look_around()
+            except StoreError as error:
+                log.warning("the tasks of other servers cannot be read: %s", error)
+
+    async def _look_around(self) -> None:
+        seen = {task.head.id: task for task in self._tasks.all() if task.seq and not task.terminal}
+        while seen:
+            grown = await self._store.read_since([(task_id, task.seq) for task_id, task in seen.items()], POLL_BYTES)
+            for task_id in grown:
+                try:
+                    await self._tasks.catch_up(seen.pop(task_id))
+                except TaskNotFound:
+                    continue
+            if not grown:
+                break
+        for task_id in await self._store.cancels(self.holder):
+            run = self._runs.get(task_id)
+            if run is not None and not run.suspended:
+                run.cancel()
+                self._parent_stops(run.log)
 
     async def wait_for(self, runners: Iterable[Runner]) -> None:
         """Wait until no run of these agents is left. A suspended one is kept for `suspend_max_s`."""
@@ -500,6 +550,8 @@ class Supervisor:
             _, left = await asyncio.wait(tuple(self._active), timeout=left_s)
             if left:
                 log.warning("%d runs ignored their cancellation: they are left behind", len(left))
+        if self._polling is not None:
+            self._polling.cancel()
         self.stopping.done = True
         for task_log in self._tasks.all():
             task_log.wake()
@@ -514,7 +566,7 @@ class Supervisor:
             return
         try:
             async with asyncio.timeout(LEAVE_S):
-                await self.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted")
+                await self.end(task, TaskState.FAILED, INTERRUPTED_TEXT, "interrupted", epoch=run.lease)
         except (StoreError, Refused, TimeoutError) as error:
             reason = str(error) or f"its end was not written within {LEAVE_S:g} s"
             log.warning("task %s stays as it is until the next start: %s", task.head.id, reason)

@@ -108,16 +108,17 @@ class TaskLog:
     while it has not. `idle` is called when the last write has landed and nothing pins the task, `ended` when the end of
     the task is committed. `audience` holds the webhooks of the task.
     `children` are the tasks it delegated, as far as this process knows; None means that an earlier process may have
-    made some. `shown` holds the caller's latest credentials, if an agent of the server passes them on. `receive` takes
-    messages that arrive through another process while an agent works here. `taken_on` says that an agent elsewhere is
-    known to have the task.
+    made some. `shown` holds the caller's latest credentials, if an agent of the server passes them on. `holder` has the
+    lease of the task; None if nobody has. `taken_on` says that an agent elsewhere is known to have the task.
     """
 
     __slots__ = (
         "_bytes_at_snapshot",
+        "_fenced",
         "_fold",
         "_log_bytes",
         "_reading",
+        "_receive",
         "_recent",
         "_store",
         "_waiting",
@@ -130,9 +131,9 @@ class TaskLog:
         "failing_since",
         "failure",
         "head",
+        "holder",
         "idle",
         "pins",
-        "receive",
         "seq",
         "settled_seq",
         "shown",
@@ -151,7 +152,7 @@ class TaskLog:
         self.status_ms = 0
         self.settled_seq = 0
         self.pins = 0
-        self.receive: Callable[[Message], None] | None = None
+        self.holder: str | None = None
         self.shown: Shown | None = None
         self.taken_on = False
         self.failure: StoreError | None = None
@@ -163,6 +164,8 @@ class TaskLog:
         self.idle: Callable[[TaskLog], None] = _ignore
         self.ended: Callable[[TaskLog, StatusChanged], None] | None = None
         self._store = store
+        self._receive: Callable[[Message], None] | None = None
+        self._fenced: Callable[[], None] = _nobody
         self._fold = Fold(head)
         self._recent: Recent | None = None
         self._log_bytes = 0
@@ -184,6 +187,7 @@ class TaskLog:
         """Replace the state of this log by what the store has."""
         self.seq = stored.seq
         self.epoch = stored.epoch
+        self.holder = stored.holder
         self.state = stored.state
         self.terminal = stored.state in TERMINAL
         self.status_ms = stored.status_ms
@@ -255,6 +259,7 @@ class TaskLog:
             if self.seq:  # somebody has loaded the task meanwhile
                 self.wake()
             else:
+                self.holder = new.holder
                 self.publish(new.events, outcome, new.status_ms)
         self._land(outcome, landed)
         if self._writes or self.pins <= 0:
@@ -356,6 +361,8 @@ class TaskLog:
                 if outcome.last_seq - len(append.events) != self.seq:
                     self._read(self._fill_gap(outcome, landed))
                     return
+                if append.holder is not None or append.release:
+                    self.holder = append.holder
                 self.publish(append.events, outcome, append.status_ms, append.snapshot)
             except Exception:
                 logger.exception("task %s: what was written cannot be taken in", self.head.id)
@@ -447,6 +454,7 @@ class TaskLog:
                 self.settled_seq = seq if state in SETTLED else 0
                 if state in TERMINAL:
                     self.terminal = True
+                    self.holder = None
                     if self.ended is not None:
                         self.ended(self, event)
         if self._waiting:
@@ -458,33 +466,66 @@ class TaskLog:
         Nobody else has added any: only its run may, and that begins when the maker of the task hears of the write.
         """
         events = tuple(logged.event for logged in stored.events)
+        self.holder = stored.holder
         self.publish(events, Appended(stored.seq, stored.epoch, stored.log_bytes_since), stored.status_ms)
 
     # -- what others wrote -------------------------------------------------------------------------------------------
 
     async def refresh(self) -> bool:
-        """Read what the store has beyond the prefix. Returns False if that is nothing. Raises StoreError or Unknown."""
+        """Read what the store has beyond the prefix. Returns False if that is nothing. Raises StoreError or Unknown.
+
+        Only during a turn, so that a write of this log is not taken for one of another engine. The run here hears the
+        messages that others wrote, unless another engine has leased the task: then the run has lost it.
+        """
         stored = await self._store.load(self.head.id)
         if stored is None:
             raise Unknown(self.head.id)
         before = self.seq
+        self.lease_of(stored)
         if stored.seq <= before:
             return False
         was_terminal = self.terminal
-        heard = 0 if self.receive is None else len(self.record().history)
+        heard = 0 if self._receive is None else len(self.record().history)
         self._take(stored)
         following = [logged for logged in stored.events if logged.seq > before]
         if self._recent is not None:
             self._recent.go_on(following)
-        if self.receive is not None:
+        if self._receive is not None:
             for message in self.record().history[heard:]:  # events are missing here that a snapshot holds
                 if message.role is Role.USER:
-                    self.receive(message)
+                    self._receive(message)
         if self.ended is not None and self.terminal and not was_terminal:
             status = self.record().status
             self.ended(self, StatusChanged(status.state, status.timestamp, duration_ms=self._fold.duration_ms))
         self.wake()
         return True
+
+    def lease_of(self, stored: Stored) -> None:
+        """Take in a lease that another engine took, or that was claimed. A run that works under an older one has lost.
+
+        A claim changes nothing but the lease.
+        """
+        if stored.epoch > self.epoch:
+            self.epoch, self.holder = stored.epoch, stored.holder
+            self.children = self._receive = None
+            self._fenced()
+
+    async def catch_up(self) -> None:
+        """Read what other engines wrote. Raises StoreError or Unknown."""
+        async with self.turn():
+            await self.refresh()
+
+    def attach(self, receive: Callable[[Message], None], fenced: Callable[[], None]) -> None:
+        """A run works on the task here from now on.
+
+        `receive` takes the messages that arrive through another engine. `fenced` is called when another engine has
+        leased the task.
+        """
+        self._receive, self._fenced = receive, fenced
+
+    def detach(self) -> None:
+        """No run works on the task here any more."""
+        self._receive, self._fenced = None, _nobody
 
     # -- following ---------------------------------------------------------------------------------------------------
 
@@ -636,6 +677,10 @@ def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None
         waiter.set_exception(outcome)
     else:
         waiter.set_result(outcome)
+
+
+def _nobody() -> None:
+    """Do nothing: no run works on the task here."""
 
 
 def _ignore(log: TaskLog) -> None:

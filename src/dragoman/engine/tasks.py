@@ -14,7 +14,7 @@ from dragoman.model.events import StatusChanged
 from dragoman.model.lifecycle import SPELLED, fold
 from dragoman.model.operations import Call, ListTasks, TaskPage
 from dragoman.model.task import TERMINAL, Record, TaskHead
-from dragoman.store.api import ListQuery, Store, Stored
+from dragoman.store.api import ListQuery, Store, Stored, Unknown
 
 LARGE_BYTES = 1 << 20
 """An answer about a task of this size or more needs room before the task is read."""
@@ -23,10 +23,12 @@ LARGE_BYTES = 1 << 20
 class Tasks:
     """Task logs by id. A log stays while it is pinned or written to; after that only the store has it.
 
+    If the store is `shared`, other engines write to it, so that each look-up reads what they wrote.
+
     `on_end` is called with each task that ends and may have delegated others.
     """
 
-    __slots__ = ("_announcer", "_logs", "_observer", "_pushes", "_store", "on_end")
+    __slots__ = ("_announcer", "_logs", "_observer", "_pushes", "_shared", "_store", "on_end")
 
     def __init__(
         self,
@@ -34,12 +36,15 @@ class Tasks:
         observer: Observer | None = None,
         announcer: Announcer | None = None,
         pushes: Callable[[str], bool] = lambda agent: True,
+        *,
+        shared: bool = False,
     ) -> None:
         """`pushes` says whether webhooks are called for an agent's tasks."""
         self._store = store
         self._observer = observer
         self._announcer = announcer
         self._pushes = pushes
+        self._shared = shared
         self._logs: dict[str, TaskLog] = {}
         self.on_end: Callable[[TaskLog], None] = _nothing
 
@@ -85,11 +90,23 @@ class Tasks:
     async def _load(self, task_id: str) -> TaskLog:
         task = self._logs.get(task_id)
         if task is not None and task.seq:
+            if self._shared:
+                await self.catch_up(task)
             return task
         stored = await self._store.load(task_id)
         if stored is None:
             raise TaskNotFound(task_id)
         return await self._of_stored(stored)
+
+    async def catch_up(self, task: TaskLog) -> None:
+        """Read what other engines wrote to a task in memory. Raises TaskNotFound if it has been deleted."""
+        task.pins += 1
+        try:
+            await task.catch_up()
+        except Unknown as error:
+            raise TaskNotFound(task.head.id) from error
+        finally:
+            self.unpin(task)
 
     async def pin_stored(self, stored: Stored) -> TaskLog:
         """As `pin`, for a task as the store has just given it."""
@@ -108,7 +125,7 @@ class Tasks:
         elif not task.seq:  # the task is committed, as a list has shown the caller, but its maker does not know it yet
             task.created(stored)
         else:
-            task.epoch = max(task.epoch, stored.epoch)  # a claim changes nothing else
+            task.lease_of(stored)
         return task
 
     async def read_record(self, call: Call, task_id: str) -> Record:
@@ -122,7 +139,7 @@ class Tasks:
             if size >= LARGE_BYTES:
                 call.room(size)
         task = self._logs.get(task_id)
-        if task is not None and task.seq:
+        if task is not None and task.seq and not self._shared:
             return task.record()
         stored = await self._store.load(task_id)
         if stored is None:

@@ -341,6 +341,10 @@ class Store(Protocol):
         """A page of tasks, with the total of all pages."""
         ...
 
+    async def cancels(self, holder: str) -> tuple[str, ...]:
+        """The ids of the tasks leased to `holder` that `request_cancel` has marked."""
+        ...
+
     async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
         """The heads of the tasks that a task delegated and that have not ended, oldest first."""
         ...

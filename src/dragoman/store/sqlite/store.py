@@ -294,6 +294,10 @@ class SqliteStore:
         claimed: list[int] = await self._writer.submit(TaskClaim(holder, tuple(self._alive), limit))
         return await self._readers.run(lambda reads: reads.whole(claimed)) if claimed else ()
 
+    async def cancels(self, holder: str) -> tuple[str, ...]:
+        """On a reader thread."""
+        return await self._readers.run(lambda reads: reads.cancels(holder))
+
     async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
         """A point read."""
         try:

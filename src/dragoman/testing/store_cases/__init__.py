@@ -8,6 +8,7 @@ from dragoman.testing.store_cases.audit import AUDIT
 from dragoman.testing.store_cases.bench import Bench, Case, SetClock
 from dragoman.testing.store_cases.calling import CALLING
 from dragoman.testing.store_cases.claiming import CLAIMING
+from dragoman.testing.store_cases.engines import ENGINES
 from dragoman.testing.store_cases.handing import HANDING
 from dragoman.testing.store_cases.keys import KEYS
 from dragoman.testing.store_cases.leasing import LEASING
@@ -31,6 +32,7 @@ CASES: tuple[Case, ...] = (
     + QUOTAS
     + KEYS
     + AUDIT
+    + ENGINES
 )
 """Every case there is; a driver's tests run them all."""
 
