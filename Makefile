@@ -78,19 +78,19 @@ bench: $(VENV)/.core .venv-bench/.ready ## Dragoman, the official SDK's server a
 docs: $(VENV)/.core ## check that the links and files named in the documentation exist
 	$(BIN)/python scripts/check_links.py
 
-peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
+peers: .venv-sdk1/.ready .venv-sdk03/.ready .venv-openai/.ready .venv-fasta2a/.ready .venv-python-a2a/.ready .venv-mcp/.ready .venv-mcp2/.ready .venv-s3/.ready tests/peers/js/node_modules/.ready ## the environments of the official clients and servers
 
 frameworks: $(FRAMEWORKS_QUICK:%=.venv-fw-%/.ready) ## the environments of the agent frameworks that install quickly
 
 requirements: $(VENV)/.build ## look up newer versions and rewrite requirements/*.txt
 	$(COMPILE) pyproject.toml -o requirements/core.txt
 	for input in requirements/framework-*.in; do $(COMPILE) pyproject.toml $$input -o $${input%.in}.txt || exit 1; done
-	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-mcp peers-mcp2 peers-s3 bench; do \
+	for name in build dev peers-sdk1 peers-sdk03 peers-openai peers-fasta2a peers-python-a2a peers-mcp peers-mcp2 peers-s3 bench; do \
 		$(COMPILE) requirements/$$name.in -o requirements/$$name.txt || exit 1; \
 	done
 
 clean: ## remove the environments and caches; data/ stays
-	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-mcp .venv-mcp2 .venv-s3 .venv-bench .venv-fw-* tests/peers/js/node_modules dist build
+	rm -rf .venv .venv-sdk1 .venv-sdk03 .venv-openai .venv-fasta2a .venv-python-a2a .venv-mcp .venv-mcp2 .venv-s3 .venv-bench .venv-fw-* tests/peers/js/node_modules dist build
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
@@ -116,6 +116,7 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.core
 .venv-sdk03/.ready: requirements/peers-sdk03.txt
 .venv-openai/.ready: requirements/peers-openai.txt
 .venv-fasta2a/.ready: requirements/peers-fasta2a.txt
+.venv-python-a2a/.ready: requirements/peers-python-a2a.txt
 .venv-mcp/.ready: requirements/peers-mcp.txt
 .venv-mcp2/.ready: requirements/peers-mcp2.txt
 .venv-s3/.ready: requirements/peers-s3.txt

@@ -140,6 +140,35 @@ def test_paths_that_only_one_system_has(path: str, methods: list[str], ids: dict
     assert (route.endpoint, route.own is not None, [*route.methods], dict(route.ids)) == ("rest", True, methods, ids)
 
 
+@pytest.mark.parametrize("mount", ["", "/agents/other"])
+@pytest.mark.parametrize("path", ["tasks/send", "tasks/get", "tasks/cancel", "tasks/stream", "stream"])
+def test_python_a2a_posts_to_paths_that_mean_something_else_otherwise(mount: str, path: str) -> None:
+    route = find(f"{mount}/{path}")
+    assert (route.endpoint, route.mount, dict(route.methods)) == ("rpc", mount or "/", {"POST": path})
+    assert set(route.others) == (set() if path == "stream" else {"GET", "HEAD"})
+    for other in route.others.values():
+        assert (other.endpoint, dict(other.ids), other.own) == ("rest", {"id": path.removeprefix("tasks/")}, None)
+        assert set(other.methods.values()) == {"GetTask"}
+
+
+def test_a_card_is_at_agent_json_where_no_system_has_the_mount() -> None:
+    for mount in ("/", "/agents/other"):
+        route = find(f"{mount.rstrip('/')}/agent.json")
+        assert (route.endpoint, route.mount) == ("card", mount)
+
+
+def test_an_agent_may_be_called_as_a_path_of_python_a2a() -> None:
+    route = Routes(["agent.json"], "agent.json").find(b"/agent.json")
+    assert (route.endpoint, route.mount, route.agent, route.own) == ("rpc", "/agent.json", "agent.json", None)
+
+
+def test_a_server_that_poses_as_a_system_has_no_paths_of_another() -> None:
+    routes = Routes(["echo"], "echo", [ROOT])
+    assert {*routes.find(b"/tasks/send").methods} == {"GET", "HEAD"}
+    with pytest.raises(NotFound):
+        routes.find(b"/stream")
+
+
 def test_a_server_that_is_one_system_has_only_its_mount() -> None:
     kept = {
         ROOT: ["/", "/message:send", "/v1/message:send"],

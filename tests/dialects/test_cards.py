@@ -66,10 +66,18 @@ def test_every_version_and_binding_of_the_mount_is_named(base: str, mount: str, 
 
 def test_the_hybrid_has_all_of_the_1_0_card() -> None:
     hybrid = well_known()
-    pure = json.loads(msgspec.json.encode(cards.card(PROFILE, AT)))
+    pure = json.loads(msgspec.json.encode(cards.with_modes(cards.card(PROFILE, AT))))
     pure["capabilities"] = hybrid["capabilities"]
     assert {name: hybrid[name] for name in pure} == pure
     assert msgspec.convert(hybrid, AgentCard).supported_interfaces == AT
+
+
+def test_every_skill_of_the_hybrid_has_modes_which_are_its_own_or_those_of_the_card() -> None:
+    own = msgspec.structs.replace(PROFILE.skills[0], id="own", input_modes=("image/png",))
+    profile = msgspec.structs.replace(PROFILE, skills=(*PROFILE.skills, own))
+    shown = [(skill["inputModes"], skill["outputModes"]) for skill in well_known(profile)["skills"]]
+    modes = list(PROFILE.input_modes), list(PROFILE.output_modes)
+    assert shown == [modes] * len(PROFILE.skills) + [(["image/png"], modes[1])]
 
 
 def test_the_hybrid_has_what_0_3_clients_need() -> None:
@@ -148,7 +156,7 @@ def test_only_the_extended_card_has_the_extended_skills() -> None:
 def test_protoagents_extended_card_is_the_public_one_with_more_skills() -> None:
     profile = msgspec.structs.replace(PROFILE, extended_skills=(HIDDEN,))
     offer = cards.Offer(extended=True, pushes=True, extensions=protoagent.EXTENSIONS)
-    public = well_known(profile, offer=offer)
+    public = json.loads(msgspec.json.encode(cards.hybrid(cards.card(profile, AT, offer), offer)))
     for dialect in (protoagent.JSONRPC, protoagent.REST):
         extended = json.loads(dialect.encode_result(GetExtendedCard(), cards.extended_card(profile, AT, offer)))
         assert list(extended) == list(public)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.dialects import beeos, evoai, kaos, protoagent, v03, v1
+from dragoman.dialects import beeos, evoai, fasta2a, kaos, protoagent, v03, v1
 from dragoman.dialects.api import Dialect, PushForm, Signing, Told
 from dragoman.dialects.beeos import REST as BEEOS_REST
 from dragoman.model.events import StatusChanged, Submitted
@@ -34,6 +34,7 @@ DIALECTS = {
     "beeos": (beeos.JSONRPC, BEEOS_REST),
     "evoai": (evoai.JSONRPC,),
     "protoagent": (protoagent.JSONRPC, protoagent.REST),
+    "fasta2a": (fasta2a.JSONRPC,),
 }
 FILES = [(name, path) for name in DIALECTS for path in sorted((ROOT / name).glob("push-*.json"))]
 PAIRS: list[tuple[str, dict[str, Any]]] = [(name, json.loads(path.read_text("utf-8"))) for name, path in FILES]

@@ -1,10 +1,13 @@
 """Which dialect a request gets (A2A 1.0 §3.6.2)."""
 
+import json
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.dialects import beeos, evoai, kaos, protoagent, resolve, v03, v1
+from dragoman.dialects import beeos, evoai, fasta2a, kaos, protoagent, python_a2a, resolve, v03, v1
 from dragoman.dialects.api import Dialect, RestRequest
 from dragoman.dialects.system import ByTask
 from dragoman.model.errors import A2AError, MethodNotFound, VersionNotSupported
@@ -43,6 +46,55 @@ def test_a_slash_method_is_0_3_with_or_without_its_version(version: str | None, 
     dialect = unknown_task("tasks/get", SLASH, version, mount)
     assert dialect is v03.JSONRPC
     assert refusal(dialect, "tasks/get") is None
+
+
+UNTAGGED = {"message": {"role": "user", "messageId": "m", "parts": [{"text": "hi"}]}}
+
+
+@pytest.mark.parametrize("mount", OFFICIAL)
+@pytest.mark.parametrize("method", ["message/send", "message/stream"])
+def test_a_send_without_version_and_tags_is_fasta2a(mount: str, method: str) -> None:
+    assert resolve.of_call(method, json.dumps(UNTAGGED).encode(), None, mount) is fasta2a.JSONRPC
+    assert resolve.of_call(method, json.dumps(UNTAGGED).encode(), "0.3", mount) is v03.JSONRPC
+
+
+@pytest.mark.parametrize("mount", OFFICIAL)
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"kind": "message", "parts": [{"text": "hi"}]},
+        {"parts": [{"kind": "text", "text": "hi"}]},
+        {"parts": [{"text": "hi"}, {"kind": "data", "data": {}}]},
+        {"parts": [{"type": "text", "text": "hi"}]},
+        {"parts": [{"file": {"uri": "https://example.com"}}]},
+        {"parts": [{"text": "hi"}], "messageId": None},
+        {"parts": []},
+    ],
+)
+def test_any_sign_of_0_3_is_0_3(mount: str, message: dict[str, Any]) -> None:
+    params = {"message": {**UNTAGGED["message"], **message}}
+    assert resolve.of_call("message/send", json.dumps(params).encode(), None, mount) is v03.JSONRPC
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+@pytest.mark.parametrize(
+    ("body", "at_shared_mounts"),
+    [
+        ({"content": {"type": "text", "text": "hi"}, "role": "user"}, python_a2a.MESSAGES),
+        ({"parts": [{"type": "text", "text": "hi"}], "role": "user"}, python_a2a.MESSAGES),
+        ({"messages": [], "conversation_id": "c"}, python_a2a.CONVERSATIONS),
+        ({"content": {"type": "text", "text": "hi"}}, None),
+        ({"jsonrpc": "1.0", "content": {}, "role": "user"}, None),
+        ({"jsonrpc": None, "messages": []}, None),
+        ({"id": 1, "method": "tasks/get", "params": {}}, None),
+        ([], None),
+    ],
+)
+def test_a_bare_message_is_python_a2a_where_no_system_has_the_mount(
+    mount: str, body: object, at_shared_mounts: Dialect | None
+) -> None:
+    found = resolve.of_bare(json.dumps(body).encode(), mount)
+    assert (None if found is None else found[1]) is (at_shared_mounts if mount in OFFICIAL else None)
 
 
 @pytest.mark.parametrize("mount", OFFICIAL)
@@ -291,8 +343,10 @@ def test_an_unknown_method_is_told_before_an_unknown_version_also_where_vendors_
 @pytest.mark.parametrize(
     ("mount", "version", "method", "stored"),
     [
-        ("/", None, "tasks/get", {"0.3", "kaos"}),
-        ("/", None, "tasks/cancel", {"0.3", "kaos"}),
+        ("/", None, "tasks/get", {"0.3", "kaos", "fasta2a"}),
+        ("/", None, "tasks/cancel", {"0.3", "kaos", "fasta2a"}),
+        ("/", None, "tasks/resubscribe", {"0.3", "fasta2a"}),
+        ("/agents/echo", None, "tasks/get", {"0.3", "fasta2a"}),
         ("/echo", "1.0", "GetTask", {"beeos", "1.0"}),
         ("/echo", "1.0", "SubscribeToTask", {"beeos", "1.0"}),
         ("/echo", None, "tasks/resubscribe", {"beeos", "0.3"}),

@@ -27,9 +27,8 @@ FRESH = "msg-"
 
 
 def vectors(dialect: str, prefix: str) -> list[Any]:
-    """The vectors of a kind; there is always one."""
+    """The vectors of a kind."""
     found = sorted((ROOT / dialect).glob(f"{prefix}-*.json"))
-    assert found, f"no vectors {prefix}-*.json"
     return [pytest.param(json.loads(path.read_text()), id=path.stem) for path in found]
 
 

@@ -61,6 +61,7 @@ def _python(variable: str, environment: str) -> Path:
 SDK1, SDK03 = _python("DRAGOMAN_PEER_SDK1", ".venv-sdk1"), _python("DRAGOMAN_PEER_SDK03", ".venv-sdk03")
 OPENAI = _python("DRAGOMAN_PEER_OPENAI", ".venv-openai")
 FASTA2A = _python("DRAGOMAN_PEER_FASTA2A", ".venv-fasta2a")
+PYTHON_A2A = _python("DRAGOMAN_PEER_PYTHON_A2A", ".venv-python-a2a")
 MCP = _python("DRAGOMAN_PEER_MCP", ".venv-mcp")
 CHAT = frozenset(
     {"models", "completion", "stream", "question", "unknown_model", "failed", "failed_stream", "rejected", "history"}
@@ -69,12 +70,25 @@ TOOLS = frozenset(
     {"tools", "call", "progress", "logs", "cancel", "leave", "question", "elicitation", "declined", "files", "failed"}
     | {"schemas", "unknown_tool"}
 )
+OF_FASTA2A = frozenset(
+    {"send_and_get", "blocking", "answered_at_once", "context", "stream", "question", "question_ends_stream"}
+    | {"files_and_data", "failure", "unknown_task", "invalid_params"}
+)
+OF_PYTHON_A2A = frozenset(
+    {"card", "ask", "send_message", "other_format", "function_call", "task_send_and_get", "session", "question"}
+    | {"question_as_message", "cancel", "failure", "unknown_task", "stream_response", "streaming_client"}
+    | {"stream_question", "stream_failure", "stream_task", "send_subscribe_question", "resubscribe", "bare_message"}
+    | {"conversation"}
+)
+MOUNTS = ("agents", "root")
 NODE = Path(shutil.which("node") or "node")
 
 PEERS = {
     "python-1": Peer(HERE / "sdk1.py", SDK1, SDK1, BOTH_VERSIONS),
     "python-0.3": Peer(HERE / "sdk03.py", SDK03, SDK03, ONLY_0_3),
     "openai": Peer(HERE / "openai_client.py", OPENAI, OPENAI, ("chat",), CHAT),
+    "fasta2a": Peer(HERE / "fasta2a_client.py", FASTA2A, FASTA2A, MOUNTS, OF_FASTA2A),
+    "python-a2a": Peer(HERE / "python_a2a_client.py", PYTHON_A2A, PYTHON_A2A, MOUNTS, OF_PYTHON_A2A),
     "mcp": Peer(HERE / "mcp_client.py", MCP, MCP, ("mcp",), TOOLS),
     "js-1": Peer(HERE / "js" / "sdk1.mjs", NODE, MODULES / "a2a-js-1", BOTH_VERSIONS),
     "js-0.3": Peer(HERE / "js" / "sdk03.mjs", NODE, MODULES / "a2a-js-0.3", ONLY_0_3),

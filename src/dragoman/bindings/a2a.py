@@ -104,7 +104,7 @@ class A2a:
 
     def refuse_rpc(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         """Encode an error for a JSON-RPC caller, in its dialect as far as that is known."""
-        dialect = request.dialect or resolve.of_nothing(request.text(b"a2a-version"), request.route.mount)
+        dialect = request.dialect or _dialect_of_place(request)
         body = None if dialect.http_error is None else dialect.http_error(error)
         if body is None:
             before, after = dialect.around_error(request.id)
@@ -133,17 +133,37 @@ class A2a:
         return error_response(error, dialect.error_status(error), dialect.content_type.encode(), body)
 
 
+def _dialect_of_place(request: HttpRequest) -> Dialect:
+    """The dialect for refusing a JSON-RPC request whose body has not been read."""
+    own = request.route.own
+    if own is not None and own.dialect is not None:
+        return own.dialect
+    return resolve.of_nothing(request.text(b"a2a-version"), request.route.mount)
+
+
 def _open_envelope(
     request: HttpRequest, body: bytes, limits: Limits
 ) -> tuple[jsonrpc.Request, Parameters, Dialect | ByTask]:
     """Decode the envelope, and find the dialect of its params, or the task that decides it. Raises A2AError."""
+    own, bounds = request.route.own, (limits.max_depth, limits.max_values)
+    found = request.dialect = None if own is None else own.dialect
     try:
-        rpc = jsonrpc.decode_request(body, limits.max_depth, limits.max_values)
+        if own is not None and own.bare and not jsonrpc.enveloped(body):
+            rpc = jsonrpc.decode_bare(body, own.bare, *bounds)
+        else:
+            rpc = jsonrpc.decode_request(body, *bounds)
     except A2AError:
-        request.id = jsonrpc.id_of(body, limits.max_depth, limits.max_values)
-        raise
+        bare = resolve.of_bare(body, request.route.mount) if own is None else None
+        if bare is None:
+            request.id = jsonrpc.id_of(body, *bounds)
+            raise
+        method, found = bare
+        request.dialect = found
+        rpc = jsonrpc.decode_bare(body, method, *bounds)
     request.id = rpc.id
     parameters = read_parameters(request)
+    if found is not None:
+        return rpc, parameters, resolve.of_own_path(found, parameters.version)
     return rpc, parameters, resolve.of_call(rpc.method, rpc.params, parameters.version, request.route.mount)
 
 

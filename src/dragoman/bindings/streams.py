@@ -64,7 +64,8 @@ class Streams:
             if subscribed and dialect.encode_subscription is not None:
                 encoded = EncodedSnapshot(*dialect.encode_subscription(record))
             else:
-                encoded = EncodedSnapshot(dialect.encode_snapshot(record, item.history_length))
+                frame = dialect.encode_snapshot(record, item.history_length)
+                encoded = EncodedSnapshot(frame) if frame else EncodedSnapshot()
             if not item.own:
                 self._snapshots[key] = encoded
         return record.seq, encoded

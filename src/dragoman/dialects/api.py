@@ -93,9 +93,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
     return the operation. `encode_result` returns the JSON of a result. `encode_event` returns the JSON of each frame of
     an event (none, one, or several). Its record is the task folded up to the event for the event types in `folds` (only
     the StatusChanged that end or interrupt the task), else None. `encode_snapshot` and `encode_message` encode the
-    other two things a stream may hold; `encode_subscription` replaces `encode_snapshot` for a caller who follows an
-    existing task. `encode_error` returns the JSON of an error: the `error` member of a JSON-RPC answer, or a whole HTTP
-    body. `error_status` is its HTTP status. `content_type` is that of plain answers.
+    other two things a stream may hold; an empty snapshot is not sent. `encode_subscription` replaces `encode_snapshot`
+    for a caller who follows an existing task. `encode_error` returns the JSON of an error: the `error` member of a
+    JSON-RPC answer, or a whole HTTP body. `error_status` is its HTTP status. `content_type` is that of plain answers.
 
     `around_answer`, `around_frame` and `around_error` are the JSON-RPC envelopes of results, stream frames and errors;
     HTTP+JSON does not use them. `http_error` returns the whole body of an error that the system answers outside

@@ -128,8 +128,22 @@ def well_known(of: AgentCard, form: str, offer: Offer = PLAIN) -> WellKnown:
         old = card_03(of)
         old["capabilities"]["stateTransitionHistory"] = offer.history
         return WellKnown(old, [old, unsaid(old)])
+    of = with_modes(of)
     both = hybrid(of, offer)
     return WellKnown(both, [*signed_forms(of), both])
+
+
+def with_modes(of: AgentCard) -> AgentCard:
+    """Return the card with the default modes in each skill that names none, which FastA2A's client requires."""
+    skills = tuple(
+        replace(
+            skill,
+            input_modes=skill.input_modes or of.default_input_modes,
+            output_modes=skill.output_modes or of.default_output_modes,
+        )
+        for skill in of.skills
+    )
+    return replace(of, skills=skills)
 
 
 def signed_forms(of: AgentCard) -> list[dict[str, Any]]:

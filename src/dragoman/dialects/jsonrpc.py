@@ -40,8 +40,13 @@ class _OnlyId(Struct):
     id: Raw = _NOTHING
 
 
+class _OnlyVersion(Struct):
+    jsonrpc: Raw = _NOTHING
+
+
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _ONLY_ID = msgspec.json.Decoder(_OnlyId)
+_ONLY_VERSION = msgspec.json.Decoder(_OnlyVersion)
 
 
 def decode_request(
@@ -71,6 +76,27 @@ def decode_request(
     elif params[0] != _OBJECT:
         raise InvalidParams("params", "must be an object")
     return Request(_check_id(bytes(envelope.id)), envelope.method, params)
+
+
+def decode_bare(
+    body: bytes, method: str, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
+) -> Request:
+    """Return the body as the params of `method`, with the id null; for the few clients that send no envelope.
+
+    Raises ParseError if it is not JSON, InvalidRequest if it is nested too deeply, InvalidParams if it is no object.
+    """
+    json_bounds.check(body, max_depth, max_values)
+    if body.lstrip()[:1] != b"{":
+        raise InvalidParams("", "the body must be an object")
+    return Request(NULL_ID, method, body)
+
+
+def enveloped(body: bytes) -> bool:
+    """Whether the body is a JSON object with the member `jsonrpc`. Never raises."""
+    try:
+        return _ONLY_VERSION.decode(body).jsonrpc != _NOTHING
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES) -> bytes:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import Raw, Struct, structs
 
 from dragoman.dialects import v03, v1
 from dragoman.dialects.api import Dialect
@@ -20,9 +20,13 @@ from dragoman.model.errors import A2AError, VersionNotSupported
 SEND_HEADER = "send the header A2A-Version: 1.0; without it a request is 0.3 (A2A 1.0 §3.6.2), which has no such "
 
 
+_ABSENT = Raw()
+
+
 class _Part(Struct):
     kind: object = None
     type: object = None
+    file: Raw = _ABSENT
 
 
 class _Message(Struct):
@@ -77,6 +81,18 @@ def tagged_kind(asked: Asked) -> bool:
     """Whether the message or one of its parts has the tag `kind`, as in 0.3."""
     message = _peek(asked).message
     return message is not None and (message.kind is not None or any(part.kind is not None for part in message.parts))
+
+
+def untagged(asked: Asked) -> bool:
+    """Whether there is a message with an id, and neither it nor any of its parts has a tag or a member of 0.3."""
+    message = _peek(asked).message
+    return (
+        message is not None
+        and message.kind is None
+        and isinstance(message.messageId, str)
+        and bool(message.parts)
+        and all(part.kind is None and part.type is None and part.file == _ABSENT for part in message.parts)
+    )
 
 
 def message_of_03(asked: Asked) -> bool:

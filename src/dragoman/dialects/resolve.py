@@ -95,6 +95,15 @@ def of_nothing(version: str | None, mount: str = "/") -> Dialect:
     return v1.JSONRPC if named == "1.0" else v03.JSONRPC
 
 
+def of_bare(body: bytes, mount: str) -> tuple[str, Dialect] | None:
+    """Return method and dialect of a body that is no JSON-RPC request; None if no system's clients send such a one."""
+    if mount_of(mount) in (ROOT, AGENT):
+        for system in SYSTEMS:
+            if system.bare is not None and (found := system.bare(body)) is not None:
+                return found
+    return None
+
+
 def version_of(sent: str | None) -> str:
     """Return the version without its patch number, which has no meaning (A2A 1.0 §3.6.1); any other text as sent."""
     sent = (sent or "").strip()

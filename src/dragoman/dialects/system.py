@@ -9,7 +9,6 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.jsonrpc import Request
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.tongue import Tongue
 from dragoman.model.card import AgentExtension
@@ -59,9 +58,8 @@ class OwnPath(Struct, frozen=True, kw_only=True):
 
     `path` is relative to the mount; a segment such as `{id}` is an id. `methods` are the HTTP methods allowed, each
     with the name of its route. Other HTTP methods of the same path keep their meaning. `endpoint` says what is there:
-    `rest` is a call by method and path, `rpc` a call in a body that `opened` reads, `card` the mount's card. `dialect`
-    answers; None: the endpoint has no dialect. `opened` maps a route's name and a body to a JSON-RPC request, and
-    raises A2AError.
+    `rest` is a call by method and path, `rpc` a JSON-RPC call, `card` the mount's card. `dialect` answers; None: the
+    endpoint has no dialect. `bare` is the method of a body at an `rpc` endpoint that has no envelope.
     """
 
     mounts: tuple[Mount, ...]
@@ -69,7 +67,7 @@ class OwnPath(Struct, frozen=True, kw_only=True):
     methods: Mapping[str, str]
     endpoint: Literal["rest", "rpc", "card"] = "rest"
     dialect: Dialect | None = None
-    opened: Callable[[str, bytes], Request] | None = None
+    bare: str = ""
 
 
 class Variable(Struct, frozen=True):
@@ -118,7 +116,9 @@ class System(Struct, frozen=True, kw_only=True):
     `rows` resolve the JSON-RPC calls at its own mount, and `unread` the dialect for answering an unreadable body there,
     by the version. `shared` are rows for calls at mounts that belong to no system; they come before the official ones.
     `paths` are paths that only this system has; `health_path` are the segments of one that says that the server is
-    alive. `extensions` are listed on the cards of its mount. `profile` None: no server poses as the system.
+    alive. `bare` recognises a body without an envelope that was posted to a mount that belongs to no system, and
+    returns its method and its dialect. `extensions` are listed on the cards of its mount. `profile` None: no server
+    poses as the system.
     """
 
     name: str
@@ -131,5 +131,6 @@ class System(Struct, frozen=True, kw_only=True):
     shared: Mapping[Mount, tuple[Row, ...]] = {}
     paths: tuple[OwnPath, ...] = ()
     health_path: tuple[str, ...] = ()
+    bare: Callable[[bytes], tuple[str, Dialect] | None] | None = None
     extensions: tuple[AgentExtension, ...] = ()
     profile: ServerProfile | None = None

@@ -29,6 +29,8 @@ SYSTEMS: dict[str, Entry] = {
     "kaos": Entry("kaos", poses=True),
     "evoai": Entry("evoai", poses=True),
     "protoagent": Entry("protoagent", poses=True),
+    "fasta2a": Entry("fasta2a", calls=False),
+    "python-a2a": Entry("python_a2a", calls=False),
 }
 """Every system by its name: in `dialect`, in `--profile`, and in the tasks made in its dialect."""
 

@@ -1,0 +1,47 @@
+"""FastA2A, as its client speaks (2.1.1): 0.3's method names around the objects of 1.0, whose enums are in lowercase.
+
+Invariant: every answer passes the client's own validation: results are `{"task": …}` for a send and bare for a task
+that is asked for, and the errors of a task have exactly the client's words.
+"""
+
+from dragoman.dialects.api import Dialect
+from dragoman.dialects.fasta2a import encode
+from dragoman.dialects.fasta2a.decode import METHODS, decode
+from dragoman.dialects.mounts import AGENT, ROOT
+from dragoman.dialects.requests import answer_in, untagged
+from dragoman.dialects.system import Asked, Row, System
+from dragoman.dialects.v03.errors import error_status
+from dragoman.model.operations import Manners
+
+JSONRPC = Dialect(
+    name="fasta2a",
+    key="fasta2a",
+    content_type="application/json",
+    decode=decode,
+    decode_rest=None,
+    encode_result=encode.encode_result,
+    encode_snapshot=encode.encode_snapshot,
+    encode_message=encode.encode_message,
+    encode_event=encode.encode_event,
+    encode_error=encode.encode_error,
+    error_status=error_status,
+    manners=Manners(
+        subscribed_until_terminal=False,
+        subscribes_to_ended=True,
+        webhook="configuration.taskPushNotificationConfig",
+    ),
+    push=encode.FORM,
+    extensions_header=b"a2a-extensions",
+)
+
+
+def _sends(asked: Asked) -> bool:
+    """Whether it is a send without a version whose parts have no tag: every client of 0.3 sends one."""
+    return asked.version == "" and asked.name in ("message/send", "message/stream") and untagged(asked)
+
+
+_ROWS = (Row(_sends, answer_in(JSONRPC)),)
+
+SYSTEM = System(name="fasta2a", dialect=JSONRPC, methods=METHODS, shared={ROOT: _ROWS, AGENT: _ROWS})
+
+__all__ = ["JSONRPC", "METHODS", "SYSTEM"]
