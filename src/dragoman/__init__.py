@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dragoman.agents.python.agent import Agent
-    from dragoman.agents.python.context import Context, SyncContext
-    from dragoman.agents.python.facts import Answer
+    from dragoman.agents.python.context import Answer, Context
+    from dragoman.agents.python.threads import SyncContext
     from dragoman.engine.api import DelegationFailed, Reject, Unreadable
     from dragoman.model.card import AgentExtension, AgentProvider
     from dragoman.model.events import Delegated
@@ -44,7 +44,7 @@ _HOMES = {
     "Agent": "dragoman.agents.python.agent",
     "AgentExtension": "dragoman.model.card",
     "AgentProvider": "dragoman.model.card",
-    "Answer": "dragoman.agents.python.facts",
+    "Answer": "dragoman.agents.python.context",
     "Artifact": "dragoman.model.message",
     "Context": "dragoman.agents.python.context",
     "Delegated": "dragoman.model.events",
@@ -54,7 +54,7 @@ _HOMES = {
     "Principal": "dragoman.model.principal",
     "Reject": "dragoman.engine.api",
     "Role": "dragoman.model.message",
-    "SyncContext": "dragoman.agents.python.context",
+    "SyncContext": "dragoman.agents.python.threads",
     "TaskState": "dragoman.model.task",
     "Unreadable": "dragoman.engine.api",
     "Usage": "dragoman.model.task",

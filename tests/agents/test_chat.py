@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.checks import Checkable, Finding
-from dragoman.agents.lifetime import Living
+from dragoman.agents.lifecycle import Checkable, Finding, Living
 from dragoman.agents.model.agent import ChatAgent, Policy
 from dragoman.agents.model.answer import Trying
 from dragoman.agents.model.endpoint import Address, completions_url, endpoint, limit_name, models_url

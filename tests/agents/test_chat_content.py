@@ -7,7 +7,7 @@ import pytest
 
 from dragoman.agents.model.messages import IMAGE_TOKENS, Unsendable, asked, earlier, fetches, tokens, window
 from dragoman.agents.model.request import Asking
-from dragoman.agents.tools import Tool
+from dragoman.agents.tools import ModelTool
 from dragoman.model.message import Message, Part, Role
 
 TAKES = ("image", "image_url", "audio", "file")
@@ -136,7 +136,7 @@ def test_a_request_has_what_was_set_and_nothing_else() -> None:
         history_messages=2,
     )
     conversation = asking.conversation(message("and now?"), [message("hi"), message("hello", role=Role.AGENT)])
-    tool = Tool(name="look", description="Looks.", parameters={"type": "object"})
+    tool = ModelTool(name="look", description="Looks.", parameters={"type": "object"})
     assert json.loads(asking.body(conversation, [tool])) == {
         "model": "small",
         "stream": True,

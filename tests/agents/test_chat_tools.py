@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.tools import Tool, ToolResult, Tools
+from dragoman.agents.tools import ModelTool, ToolResult, Tools
 from dragoman.dialects.protoagent.extensions import TOOL_CALL
 from dragoman.engine.api import Run as EngineRun
 from dragoman.model.events import StatusChanged
@@ -27,10 +27,10 @@ class Adding:
         self._approves = approves
         self._parts = parts
 
-    async def offered(self) -> tuple[Tool, ...]:
+    async def offered(self) -> tuple[ModelTool, ...]:
         return (
-            Tool(name="add", description="Adds.", parameters={"type": "object"}),
-            Tool(name="look", repeatable=True),
+            ModelTool(name="add", description="Adds.", parameters={"type": "object"}),
+            ModelTool(name="look", repeatable=True),
         )
 
     def needs_approval(self, name: str) -> bool:

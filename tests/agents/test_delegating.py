@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman import Agent, Artifact, Context, DelegationFailed, Part, Reject, SyncContext, TaskState
-from dragoman.agents.python.delegation import Heard
+from dragoman.agents.python.delegation import HeardArtifact
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.lessee import Lessee
 from dragoman.agents.worker.run import Server
@@ -105,7 +105,7 @@ def chunk(text: str, *, append: bool = True) -> ArtifactChunk:
 
 
 def test_what_an_agent_repeats_that_is_run_again_is_not_heard_twice() -> None:
-    heard = Heard()
+    heard = HeardArtifact()
     pieces = [chunk("ab", append=False), chunk("cd"), chunk("a", append=False), chunk("bcde"), chunk("f")]
     new = [heard.new(piece) for piece in pieces]
     assert [[part.text for part in parts if part.text is not None] for parts in new] == [
@@ -120,7 +120,7 @@ def test_what_an_agent_repeats_that_is_run_again_is_not_heard_twice() -> None:
 
 
 def test_the_same_data_twice_is_heard_twice_unless_it_is_repeated() -> None:
-    heard = Heard()
+    heard = HeardArtifact()
     tick = ArtifactChunk(Artifact(artifact_id="a", parts=(Part(data=1),)), True, False)
     pieces = [replace(tick, append=False), tick, tick, replace(tick, append=False), tick, tick, tick]
     assert [len(heard.new(piece)) for piece in pieces] == [1, 1, 1, 0, 0, 0, 1]

@@ -83,11 +83,11 @@ def test_skills_keep_their_type_and_mistakes_are_found(tmp_path: Path, monkeypat
     lines = checked(file)
     revealed = [line.partition("Revealed type is ")[2].strip('"') for line in lines if "Revealed" in line]
     assert revealed == [
-        "dragoman.agents.python.facts.Answer",
-        "dragoman.agents.python.facts.Answer",
+        "dragoman.agents.python.context.Answer",
+        "dragoman.agents.python.context.Answer",
         "def (ctx: dragoman.agents.python.context.Context) -> typing.Coroutine[Any, Any, str]",
         "def (ctx: dragoman.agents.python.context.Context) -> typing.AsyncIterator[dict[str, int]]",
-        "def (ctx: dragoman.agents.python.context.SyncContext) -> typing.Iterator[bytes]",
+        "def (ctx: dragoman.agents.python.threads.SyncContext) -> typing.Iterator[bytes]",
     ]
     refused = {number for number, line in enumerate(AGENT.splitlines(), start=1) if "# refused" in line}
     errors = {int(found[1]) for line in lines if (found := re.search(r"agent\.py:(\d+): error", line))}

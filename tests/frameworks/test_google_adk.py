@@ -27,7 +27,7 @@ from dragoman import Part
 from dragoman.agents.frameworks import adapted, framework_of
 from dragoman.agents.frameworks.adk_requests import answered
 from dragoman.agents.python.agent import Agent as Served
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
 from dragoman.model.task import TaskState

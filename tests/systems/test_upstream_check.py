@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 
-from dragoman.agents.checks import Finding
+from dragoman.agents.lifecycle import Finding
 from dragoman.client import ApiKey, connect
 from dragoman.client.retries import Retries
 from dragoman.server import serving

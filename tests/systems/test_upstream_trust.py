@@ -13,7 +13,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.checks import Finding
+from dragoman.agents.lifecycle import Finding
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, connect
 from dragoman.client.credentials import Credentials

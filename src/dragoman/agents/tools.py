@@ -1,17 +1,24 @@
-"""Tools: the interface between a model's tool loop and the MCP servers that provide the tools.
+"""Tools: the interface between a model's tool loop and the MCP servers that provide the tools, and reports of calls.
 
-Invariant: a tool that fails is reported to the model as a failure, and never ends the task.
+Invariant: a tool that fails is reported to the model as a failure, and never ends the task. A call is reported to the
+caller of the task by at most two statuses, its start and its end, with the same id. Each is readable by people (a text)
+and by programs (tool-call-v1 of protoLabs, in the metadata of the status).
 """
 
 from typing import Any, Protocol, runtime_checkable
 
 from msgspec import Struct, field
 
+from dragoman.agents.content import json_of, parts_of
+from dragoman.dialects.protoagent.extensions import TOOL_CALL
 from dragoman.engine.api import Run
 from dragoman.model.message import Part
 
+RESULT_CHARS_MAX = 4_000
+"""The longest result that callers are shown: a tool's result is meant for the model, and may be a whole page."""
 
-class Tool(Struct, frozen=True, kw_only=True):
+
+class ModelTool(Struct, frozen=True, kw_only=True):
     """A tool as the model sees it. `parameters` is the JSON Schema of its arguments, an object.
 
     `repeatable`: two calls have the same effect as one, so a call that a crash interrupted is made again.
@@ -42,7 +49,7 @@ class Tools(Protocol):
     closed with its agent; one that is `Checkable` is checked with it.
     """
 
-    async def offered(self) -> tuple[Tool, ...]:
+    async def offered(self) -> tuple[ModelTool, ...]:
         """The tools that can be called now, in a stable order. Unreachable servers offer none. Raises nothing."""
         ...
 
@@ -58,3 +65,52 @@ class Tools(Protocol):
         method may report progress by `run.status`.
         """
         ...
+
+
+class ToolReport(Struct, frozen=True, kw_only=True):
+    """One call of a tool: as it begins, or, if `done`, as it ended. `error` says why it failed."""
+
+    id: str
+    name: str
+    arguments: Any = None
+    result: Any = None
+    error: str | None = None
+    done: bool = False
+
+    async def send(self, run: Run) -> None:
+        """Report the call to the task's caller. Raises TypeError or ValueError if a value has no JSON form."""
+        await run.status(parts_of(self.text), metadata={TOOL_CALL: self._metadata()})
+
+    @property
+    def phase(self) -> str:
+        """`started`, `completed` or `failed`."""
+        if self.error is not None:
+            return "failed"
+        return "completed" if self.done else "started"
+
+    @property
+    def text(self) -> str:
+        """The text for people."""
+        match self.phase:
+            case "started":
+                return f"Calling {self.name}"
+            case "completed":
+                return f"{self.name} is done"
+            case _:
+                return f"{self.name} failed: {_shorten(self.error)}"
+
+    def _metadata(self) -> dict[str, Any]:
+        said: dict[str, Any] = {"toolCallId": self.id, "name": self.name, "phase": self.phase}
+        if self.arguments is not None:
+            said["args"] = json_of(self.arguments)
+        if self.result is not None:
+            said["result"] = _shorten(json_of(self.result))
+        if self.error is not None:
+            said["error"] = _shorten(self.error)
+        return said
+
+
+def _shorten(result: Any) -> Any:
+    if isinstance(result, str) and len(result) > RESULT_CHARS_MAX:
+        return result[:RESULT_CHARS_MAX] + "…"
+    return result

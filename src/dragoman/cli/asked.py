@@ -6,7 +6,7 @@ Invariant: only two of the server's public pages are read; nothing is changed.
 from collections.abc import Iterable
 from typing import Any
 
-from dragoman.agents.checks import Finding
+from dragoman.agents.lifecycle import Finding
 from dragoman.cli.checked import SETTINGS, Subject
 from dragoman.client.errors import PeerError
 from dragoman.client.http import get_object

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from msgspec import Struct
 
-from dragoman.agents.checks import Checkable, Finding
+from dragoman.agents.lifecycle import Checkable, Finding
 from dragoman.cli.declared import declared
 from dragoman.cli.references import AgentReferenceError, referenced
 from dragoman.cli.served import look_in_working_directory

@@ -96,7 +96,7 @@ async def _work(
 ) -> None:
     import asyncio
 
-    from dragoman.agents.lifetime import Living
+    from dragoman.agents.lifecycle import Living
     from dragoman.agents.worker.lessee import Lessee
     from dragoman.agents.worker.run import Server
     from dragoman.net.egress import Egress

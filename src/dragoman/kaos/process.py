@@ -8,8 +8,7 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import Any
 
-from dragoman.agents.artifacts import Artifacts
-from dragoman.agents.content import parts_of
+from dragoman.agents.content import Artifacts, parts_of
 from dragoman.agents.python.threads import Threads
 from dragoman.engine.api import Ended, Reject, Run
 from dragoman.model.card import Profile

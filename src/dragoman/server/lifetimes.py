@@ -6,7 +6,7 @@ Invariant: no agent keeps the server from starting or makes it unready. Each ope
 import asyncio
 from collections.abc import Collection, Sequence
 
-from dragoman.agents.lifetime import Dependent, Living
+from dragoman.agents.lifecycle import Dependent, Living
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.engine.api import Runner

@@ -6,7 +6,7 @@ import pytest
 from msgspec import UNSET
 
 from dragoman.agents.frameworks.approvals import ARGUMENTS_CHARS_MAX, approval_of, approved, denial
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer
 from dragoman.model.message import Message, Part, Role
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.agents.artifacts import Artifacts
+from dragoman.agents.content import Artifacts
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.python.context import Context
 from dragoman.dialects.protoagent.extensions import TOOL_CALL

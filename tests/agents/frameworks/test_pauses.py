@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from dragoman.agents.frameworks.cards import made
 from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
 from dragoman.agents.python.agent import Agent
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer
 from dragoman.model.task import Task, TaskState
 from dragoman.testing import client, run
 from dragoman.testing.loopback import CONFIG

@@ -10,7 +10,7 @@ from typing import Any
 
 from dragoman.agents.frameworks.approvals import approval_of, approved
 from dragoman.agents.frameworks.pauses import Question
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer
 
 SPECIAL = frozenset({"adk_request_confirmation", "adk_request_credential", "adk_request_input"})
 """Function names of requests (google.adk.utils._function_call_names); other calls that wait belong to tools."""

@@ -1,4 +1,4 @@
-"""Tool calls that the caller has to allow: builds the question, and reads the answer.
+"""ModelTool calls that the caller has to allow: builds the question, and reads the answer.
 
 Invariant: only a clear yes allows a call. Any other answer is a no, and its words go to the model.
 """
@@ -8,7 +8,7 @@ from typing import Any
 
 from dragoman.agents.content import json_of
 from dragoman.agents.frameworks.pauses import Question
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer
 
 YES = frozenset({"y", "yes", "ok", "okay", "approve", "approved", "allow", "allowed", "confirm", "confirmed", "true"})
 """Answers that allow, regardless of case and closing punctuation."""

@@ -23,8 +23,7 @@ from dragoman.agents.frameworks.crew_inputs import UNPLACED, inputs_of, missing
 from dragoman.agents.frameworks.crew_memory import keep_apart
 from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
 from dragoman.agents.python.agent import Agent
-from dragoman.agents.python.context import Context
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer, Context
 from dragoman.agents.python.threads import Crossing, Threads
 from dragoman.engine.api import Reject
 from dragoman.model.message import Part

@@ -8,7 +8,7 @@ from typing import Any
 from dragoman.agents.content import json_of
 from dragoman.agents.frameworks.approvals import approval_of, approved, denial
 from dragoman.agents.frameworks.pauses import Question
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer
 
 TEXTS = ("question", "message", "query", "prompt", "description", "text", "task")
 """Keys that may hold the question in the value of an interrupt."""

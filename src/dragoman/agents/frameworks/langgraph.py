@@ -10,7 +10,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing
 from typing import Any
 
-from dragoman.agents.checks import Finding
 from dragoman.agents.content import json_of
 from dragoman.agents.frameworks.calls import Calls
 from dragoman.agents.frameworks.cards import made
@@ -20,9 +19,9 @@ from dragoman.agents.frameworks.graph_input import MESSAGES, input_of, keys_of, 
 from dragoman.agents.frameworks.graph_interrupts import asked, resumption
 from dragoman.agents.frameworks.pauses import Pause, Pausing
 from dragoman.agents.frameworks.sessions import session_of
+from dragoman.agents.lifecycle import Finding
 from dragoman.agents.python.agent import Agent
-from dragoman.agents.python.context import Context
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer, Context
 from dragoman.model.message import Part
 
 MODES = ["messages", "updates", "values", "custom"]

@@ -12,8 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.agents.frameworks.gathering import gathered
-from dragoman.agents.python.context import Context
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer, Context
 from dragoman.agents.text_windows import Windows
 from dragoman.model.message import Part
 

@@ -20,8 +20,7 @@ from dragoman.agents.frameworks.conversation import File, Said, history, message
 from dragoman.agents.frameworks.gathering import all_given, saying
 from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
 from dragoman.agents.python.agent import Agent
-from dragoman.agents.python.context import Context
-from dragoman.agents.python.facts import Answer
+from dragoman.agents.python.context import Answer, Context
 from dragoman.engine.api import Reject
 from dragoman.model.message import Part
 

@@ -6,7 +6,7 @@ Invariant: no tool is called, and the session that the check opens is closed aga
 import asyncio
 from functools import partial
 
-from dragoman.agents.checks import Finding
+from dragoman.agents.lifecycle import Finding
 from dragoman.agents.mcp.link import Away
 from dragoman.agents.mcp.reach import Grant
 from dragoman.agents.mcp.server import McpServer

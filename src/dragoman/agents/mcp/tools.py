@@ -11,14 +11,14 @@ from typing import Any
 
 from msgspec import Struct
 
-from dragoman.agents.checks import Finding
+from dragoman.agents.lifecycle import Finding
 from dragoman.agents.mcp.check import looked_at
 from dragoman.agents.mcp.link import Away
 from dragoman.agents.mcp.naming import Named, Names
 from dragoman.agents.mcp.outcomes import result_of
 from dragoman.agents.mcp.reach import Grant
 from dragoman.agents.mcp.server import McpServer
-from dragoman.agents.tools import Tool, ToolResult
+from dragoman.agents.tools import ModelTool, ToolResult
 from dragoman.dialects.mcp.hearing import Offer, Progress
 from dragoman.engine.api import Run
 from dragoman.model.message import Part
@@ -73,7 +73,7 @@ class McpTools:
         away = [granted.grant.name for granted in self._open if granted.away]
         return f"its tools of {', '.join(away)} are away" if away else None
 
-    async def offered(self) -> tuple[Tool, ...]:
+    async def offered(self) -> tuple[ModelTool, ...]:
         """The tools of all reachable servers, in the order of the servers."""
         offers = await asyncio.gather(*map(self._offers, self._open))
         return tuple(
@@ -164,7 +164,7 @@ class _Telling:
             await asyncio.sleep(TELL_EVERY_S)
 
 
-def _tool(name: str, offer: Offer) -> Tool:
+def _tool(name: str, offer: Offer) -> ModelTool:
     """Describe a tool to the model. The API requires an object with properties, even if there are none."""
     schema = {"properties": {}, **offer.schema, "type": "object"}
-    return Tool(name=name, description=offer.description, parameters=schema, repeatable=offer.repeatable)
+    return ModelTool(name=name, description=offer.description, parameters=schema, repeatable=offer.repeatable)

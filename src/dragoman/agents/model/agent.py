@@ -12,8 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.breaker import State
-from dragoman.agents.checks import Checkable, Finding
-from dragoman.agents.lifetime import Dependent, Living
+from dragoman.agents.lifecycle import Checkable, Dependent, Finding, Living
 from dragoman.agents.model import failures
 from dragoman.agents.model.answer import Answer, Answering, Trying
 from dragoman.agents.model.check import looked

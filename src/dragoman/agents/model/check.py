@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from dragoman.agents.checks import Finding
+from dragoman.agents.lifecycle import Finding
 from dragoman.agents.model.endpoint import Endpoint, models_url
 from dragoman.net.egress import HttpReply
 from dragoman.net.errors import EgressError

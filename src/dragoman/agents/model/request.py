@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 from dragoman.agents.model.messages import Said, asked, earlier, joined, window
-from dragoman.agents.tools import Tool
+from dragoman.agents.tools import ModelTool
 from dragoman.model.message import Message
 
 SCHEMA_NAME = "answer"
@@ -39,7 +39,7 @@ class Asking(Struct, frozen=True, kw_only=True):
         first: list[Said] = [] if self.system is None else [{"role": "system", "content": self.system}]
         return [*first, *joined([*said, last])]
 
-    def body(self, messages: Sequence[Said], tools: Sequence[Tool]) -> bytes:
+    def body(self, messages: Sequence[Said], tools: Sequence[ModelTool]) -> bytes:
         """Encode the request body."""
         body: dict[str, Any] = {**self.settings, "messages": messages}
         if tools:
@@ -50,6 +50,6 @@ class Asking(Struct, frozen=True, kw_only=True):
         return msgspec.json.encode(body)
 
 
-def _function(tool: Tool) -> dict[str, Any]:
+def _function(tool: ModelTool) -> dict[str, Any]:
     function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
     return {"type": "function", "function": function}

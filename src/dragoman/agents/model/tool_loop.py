@@ -11,8 +11,7 @@ import msgspec
 from dragoman.agents.model.completion import Called
 from dragoman.agents.model.messages import Said
 from dragoman.agents.model.transcript import Outcome, Round, Transcript
-from dragoman.agents.tool_calls import ToolCall
-from dragoman.agents.tools import Tool, Tools
+from dragoman.agents.tools import ModelTool, ToolReport, Tools
 from dragoman.engine.api import Run
 from dragoman.model.message import Artifact
 
@@ -30,7 +29,7 @@ class Calling:
         self._tools = tools
         self._transcript = transcript
 
-    async def round(self, number: int, round_: Round, offered: tuple[Tool, ...]) -> list[Said]:
+    async def round(self, number: int, round_: Round, offered: tuple[ModelTool, ...]) -> list[Said]:
         """Make the calls of a round. Returns the messages for the model: its own words, and each outcome."""
         known = {tool.name: tool for tool in offered}
         messages: list[Said] = [_spoken(round_)]
@@ -40,7 +39,7 @@ class Calling:
             messages.append({"role": "tool", "tool_call_id": called.id, "content": text})
         return messages
 
-    async def _resolve(self, call: str, called: Called, tool: Tool | None) -> Outcome:
+    async def _resolve(self, call: str, called: Called, tool: ModelTool | None) -> Outcome:
         transcript = self._transcript
         arguments = _arguments(called.arguments)
         refusal: str | None = None
@@ -56,9 +55,11 @@ class Calling:
         return outcome
 
     async def _make(
-        self, call: str, called: Called, arguments: dict[str, Any] | None, tool: Tool | None, refusal: str | None
+        self, call: str, called: Called, arguments: dict[str, Any] | None, tool: ModelTool | None, refusal: str | None
     ) -> Outcome:
-        told = ToolCall(id=called.id, name=called.name, arguments=called.arguments if arguments is None else arguments)
+        told = ToolReport(
+            id=called.id, name=called.name, arguments=called.arguments if arguments is None else arguments
+        )
         fault = UNREAD if arguments is None else refusal
         cut = self._transcript.begun(call)
         if fault is None and cut and not (tool is not None and tool.repeatable):
@@ -66,7 +67,7 @@ class Calling:
         if fault is not None or arguments is None:
             return await self._finish(told, Outcome(fault or UNREAD, error=True))
         if not cut:
-            await told.told(self._run)
+            await told.send(self._run)
             await self._transcript.begin(call)
         result = await self._tools.call(self._run, called.name, arguments, called.id)
         if result.parts:
@@ -74,8 +75,8 @@ class Calling:
             await self._run.artifact(artifact, append=False, last_chunk=True)
         return await self._finish(told, Outcome(result.text, result.error))
 
-    async def _finish(self, told: ToolCall, outcome: Outcome) -> Outcome:
-        ended = ToolCall(
+    async def _finish(self, told: ToolReport, outcome: Outcome) -> Outcome:
+        ended = ToolReport(
             id=told.id,
             name=told.name,
             arguments=told.arguments,
@@ -83,7 +84,7 @@ class Calling:
             error=outcome.text if outcome.error else None,
             done=True,
         )
-        await ended.told(self._run)
+        await ended.send(self._run)
         return outcome
 
 

@@ -8,8 +8,8 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Mapping
 
-from dragoman.agents.artifacts import Artifacts
-from dragoman.agents.checks import Finding
+from dragoman.agents.content import Artifacts
+from dragoman.agents.lifecycle import Finding
 from dragoman.agents.program.dialogue import Answered, Clock, Talk
 from dragoman.agents.program.launcher import Child, Launcher
 from dragoman.agents.program.pipes import log

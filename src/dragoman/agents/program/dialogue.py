@@ -9,8 +9,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from dragoman.agents.artifacts import Artifacts
-from dragoman.agents.content import parts_of
+from dragoman.agents.content import Artifacts, parts_of
 from dragoman.agents.error_output import Complaints
 from dragoman.agents.program.launcher import Child
 from dragoman.agents.program.pipes import Errors, Feed, Yield, log
@@ -197,7 +196,7 @@ class Talk:
                 case SaysFile(piece):
                     await artifacts.add(piece.part())
                 case GivesArtifact(given):
-                    await artifacts.given(
+                    await artifacts.emit(
                         [piece.part() for piece in given.parts],
                         name=given.name,
                         description=given.description,
@@ -214,7 +213,7 @@ class Talk:
                     total = tokens.input + tokens.output if tokens.total is None else tokens.total
                     run.usage(Usage(tokens.input, tokens.output, total))
                 case CallsTool(call):
-                    await call.told(run)
+                    await call.send(run)
                 case Rejects(why):
                     raise Reject(why)
                 case Fails(why):
@@ -227,7 +226,7 @@ class Talk:
         if self._program.input == "text":
             error = Unreadable('it asks, but reads only text: set input = "json" or "lines"')
             raise self._unreadable(error)
-        self._artifacts.turn()
+        self._artifacts.begin_new()
         if self._known:
             known = self._known.popleft()
             if known.question != question:

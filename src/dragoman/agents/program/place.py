@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 
-from dragoman.agents.checks import Finding
+from dragoman.agents.lifecycle import Finding
 from dragoman.config import Program
 
 USUAL = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")

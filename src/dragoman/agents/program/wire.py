@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from dragoman.agents.tool_calls import ToolCall
+from dragoman.agents.tools import ToolReport
 from dragoman.dialects import json_bounds
 from dragoman.engine.api import Run
 from dragoman.model.errors import A2AError
@@ -190,7 +190,7 @@ class Uses(Struct, frozen=True):
 class CallsTool(Struct, frozen=True):
     """`{"tool": {"id": "1", "name": "search", "arguments": {…}}}`: a tool is called; with `done`, its result."""
 
-    tool: ToolCall
+    tool: ToolReport
 
 
 class Rejects(Struct, frozen=True):

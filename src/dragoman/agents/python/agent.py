@@ -1,20 +1,20 @@
 """Agents made of Python functions.
 
 Invariant: every fault in the declaration of an agent or a skill is raised when it is declared, with the name of the
-function and the fix.
+function and the fix. A function that passes can be called with one positional argument, the context.
 """
 
+import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator
-from typing import Any, TypeVar, overload
+from functools import partial
+from typing import Any, Literal, TypeVar, overload
 
 from msgspec.structs import replace
 
-from dragoman.agents.artifacts import Artifacts
-from dragoman.agents.checks import Finding
-from dragoman.agents.python.context import Context, SyncContext
-from dragoman.agents.python.final_word import FinalWord
-from dragoman.agents.python.signature import Kind, checked_kind
-from dragoman.agents.python.threads import Crossing, Threads
+from dragoman.agents.content import Artifacts
+from dragoman.agents.lifecycle import Finding
+from dragoman.agents.python.context import Context, FinalWord
+from dragoman.agents.python.threads import Crossing, SyncContext, Threads
 from dragoman.config import agent_id_fault
 from dragoman.engine.api import Reject, Run
 from dragoman.model.card import VERSIONS, AgentExtension, AgentProvider, AgentSkill, Profile
@@ -89,7 +89,7 @@ class Agent:
         self.threads = Threads()
         self.checks: Callable[[], AsyncIterator[Finding]] | None = None
         """More checks that `check` runs, for an agent that stands for something else."""
-        self._skills: dict[str, tuple[Callable[..., Any], Kind]] = {}
+        self._skills: dict[str, tuple[Callable[..., Any], FunctionKind]] = {}
 
     def __repr__(self) -> str:
         return f"Agent({self.profile.id!r}, skills={list(self._skills)})"
@@ -190,7 +190,7 @@ class Agent:
         output_modes: Iterable[str] = (),
         extended: bool = False,
     ) -> Any:
-        kind, own_name, docstring = checked_kind(self.profile.id, function)
+        kind, own_name, docstring = check_function(self.profile.id, function)
         skill_id = id or own_name
         if skill_id in self._skills:
             raise ValueError(f"agent {self.profile.id} has a skill {skill_id!r} already: give {own_name}() another id")
@@ -249,3 +249,58 @@ def _texts(what: str, values: Iterable[str]) -> tuple[str, ...]:
     if isinstance(values, str) or not all(isinstance(text, str) for text in texts):
         raise TypeError(f"{what} must be a list of texts, not {values!r}")
     return texts
+
+
+FunctionKind = Literal["async generator", "coroutine", "plain"]
+
+
+def check_function(agent_id: str, function: Any) -> tuple[FunctionKind, str, str]:
+    """The kind of the function, its name, and its docstring (empty: none).
+
+    Raises TypeError, which names the function and the fix, if it cannot be a skill.
+    """
+    if isinstance(function, staticmethod):
+        function = function.__func__
+    if not callable(function) or isinstance(function, type):
+        raise TypeError(f"agent {agent_id}: {function!r} cannot be a skill: put @agent.skill above a function")
+    inner = function.func if isinstance(function, partial) else function
+    name = getattr(inner, "__name__", type(inner).__name__)
+    kind = _kind(function)
+    _check_signature(f"agent {agent_id}: skill {name}", function, kind)
+    return kind, name, inspect.getdoc(inner) or "" if hasattr(inner, "__name__") else ""
+
+
+def _kind(function: Callable[..., Any]) -> FunctionKind:
+    for candidate in (function, getattr(function, "__call__", None)):  # noqa: B004  an object may have an async one
+        if inspect.isasyncgenfunction(candidate):
+            return "async generator"
+        if inspect.iscoroutinefunction(candidate):
+            return "coroutine"
+    return "plain"
+
+
+def _check_signature(what: str, function: Callable[..., Any], kind: FunctionKind) -> None:
+    wanted = "SyncContext" if kind == "plain" else "Context"
+    keyword = "def" if kind == "plain" else "async def"
+    fix = f"write `{keyword} {what.rpartition(' ')[2]}(ctx: {wanted})`"
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except ValueError:  # a builtin without a signature
+        return
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD, p.VAR_POSITIONAL)]
+    if not positional:
+        raise TypeError(f"{what} takes no context: {fix}")
+    needed = [p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    if unmet := [name for name in needed if name != positional[0].name]:
+        raise TypeError(f"{what} needs {', '.join(unmet)}, but gets only the context: {fix}")
+    annotation = positional[0].annotation
+    written = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", "")
+    other = "Context" if kind == "plain" else "SyncContext"
+    if written.rpartition(".")[2] == other:
+        raise TypeError(f"{what} is {_in_words(kind)} and gets a {wanted}: {fix}")
+
+
+def _in_words(kind: FunctionKind) -> str:
+    return (
+        "a plain function that runs in a thread" if kind == "plain" else f"an {kind}" if kind[0] == "a" else f"a {kind}"
+    )

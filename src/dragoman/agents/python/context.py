@@ -1,27 +1,127 @@
-"""A skill's view of its task, and what it can do with it: Context on the event loop, SyncContext in a thread.
+"""A skill's view of its task, what it can do with it, and the answers of its caller.
 
-Invariant: SyncContext has no behaviour of its own. Each of its calls is the one of the same name in Context.
+Invariant: facts do not wait, since all of them came with the task. `finish` and `fail` end the agent's function, so
+nothing is emitted after them.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-from typing import Any, Literal, NoReturn, TypeVar
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from typing import Any, Literal, NoReturn, Protocol, TypeVar
 
-from dragoman.agents.artifacts import Artifacts
-from dragoman.agents.content import parts_of
-from dragoman.agents.python.delegation import order_of, streamed
-from dragoman.agents.python.facts import Answer, Facts
-from dragoman.agents.python.final_word import FinalWord
-from dragoman.agents.python.threads import Crossing
-from dragoman.agents.tool_calls import ToolCall
-from dragoman.engine.api import Run
+from msgspec import UNSET
+
+from dragoman.agents.content import Artifacts, parts_of
+from dragoman.agents.python.delegation import build_order, stream_result
+from dragoman.agents.tools import ToolReport
+from dragoman.engine.api import Ended, Run
 from dragoman.model.events import Delegated
 from dragoman.model.message import Message, Part
+from dragoman.model.principal import Principal
 from dragoman.model.task import Record, TaskState, Usage
 
 R = TypeVar("R")
 
 HISTORY_LIMIT = 100
 """The default number of messages of `ctx.history()`."""
+
+
+class Answer(str):
+    """The text of the caller's answer; `message` is the whole answer."""
+
+    __slots__ = ("message",)
+    message: Message
+
+    def __new__(cls, message: Message) -> "Answer":
+        """Wrap the answer that `message` gives."""
+        answer = super().__new__(cls, message.text)
+        answer.message = message
+        return answer
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts of the answer, files and data included."""
+        return self.message.parts
+
+    @property
+    def data(self) -> Any:
+        """The first data part, None if there is none."""
+        return _data(self.message)
+
+    @property
+    def files(self) -> tuple[Part, ...]:
+        """The parts that are files: `raw` bytes, or a `url` to get them from."""
+        return _files(self.message)
+
+
+class Facts(Protocol):
+    """The facts of a skill's task, the same in a Context and in a SyncContext."""
+
+    _run: Run
+    _skill: str
+
+    @property
+    def message(self) -> Message:
+        """The message that created the task, even after answers to `ask` have arrived."""
+        return self._run.message
+
+    @property
+    def text(self) -> str:
+        """The text parts of the message, joined by newlines; empty when there are none."""
+        return self._run.message.text
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """All parts of the message."""
+        return self._run.message.parts
+
+    @property
+    def data(self) -> Any:
+        """The first data part of the message, None if there is none."""
+        return _data(self._run.message)
+
+    @property
+    def files(self) -> tuple[Part, ...]:
+        """The parts of the message that are files: `raw` bytes, or a `url` to get them from."""
+        return _files(self._run.message)
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task."""
+        return self._run.head.id
+
+    @property
+    def context_id(self) -> str:
+        """The id of the conversation that the task belongs to."""
+        return self._run.head.context_id
+
+    @property
+    def principal(self) -> Principal:
+        """The authenticated caller."""
+        return self._run.principal
+
+    @property
+    def skill(self) -> str:
+        """The id of the skill that runs."""
+        return self._skill
+
+    @property
+    def skills(self) -> tuple[str, ...]:
+        """The skills to which the caller restricts the run; empty if it does not."""
+        return self._run.skills
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """The URIs of the protocol extensions that are active for this task."""
+        return self._run.extensions
+
+    @property
+    def traceparent(self) -> str | None:
+        """The trace context for outgoing calls, as the header of that name (W3C); None if nobody traces."""
+        return self._run.traceparent
+
+    @property
+    def metadata(self) -> Mapping[str, Any]:
+        """The metadata of the request; the message's own are in `message.metadata`."""
+        return self._run.head.metadata or {}
 
 
 class Context(Facts):
@@ -73,8 +173,8 @@ class Context(Facts):
         Callers see a status with a text, and its metadata describe the call to programs (tool-call-v1 of protoLabs).
         `error` is why the call failed; a call that failed is done. Raises TypeError if a value has no JSON form.
         """
-        call = ToolCall(id=id, name=name, arguments=arguments, result=result, error=error, done=done)
-        await call.told(self._run)
+        report = ToolReport(id=id, name=name, arguments=arguments, result=result, error=error, done=done)
+        await report.send(self._run)
 
     async def artifact(
         self,
@@ -93,7 +193,7 @@ class Context(Facts):
         that `name`; the first chunk creates it. `last` says whether the artifact is now whole. The default: an artifact
         is, a chunk is not. The end of the task closes artifacts that are still open.
         """
-        return await self._artifacts.given(
+        return await self._artifacts.emit(
             content, name=name, description=description, id=id, append=append, last=last, media_type=media_type
         )
 
@@ -101,8 +201,8 @@ class Context(Facts):
         """Ask the caller (`input-required`), and wait for the answer, however long it takes.
 
         After a restart of the server, the skill runs again from its beginning, and every `ask` that was answered
-        returns its answer at once. So up to here, the skill must take the same path again. What it yields on the way is
-        not sent twice.
+        returns its answer at once. So up to here, the skill must take the same path again. Output that was sent before
+        is not sent twice.
         """
         return await self._put(question, auth=False)
 
@@ -111,7 +211,7 @@ class Context(Facts):
         return await self._put(request, auth=True)
 
     async def _put(self, question: object, *, auth: bool) -> Answer:
-        self._artifacts.turn()
+        self._artifacts.begin_new()
         return Answer(await self._run.ask(parts_of(question), auth=auth))
 
     async def delegate(
@@ -138,7 +238,7 @@ class Context(Facts):
         other agent has completed the task.
         """
         return await self._run.delegate(
-            order_of(
+            build_order(
                 agent,
                 self.parts if message is None else parts_of(message),
                 skill=skill,
@@ -162,7 +262,7 @@ class Context(Facts):
         asks: Literal["pass", "raise"] = "pass",
     ) -> AsyncGenerator[str | Part, None]:
         """Like `delegate`, but yields the other agent's output as it comes: text as str, everything else as parts."""
-        order = order_of(
+        order = build_order(
             agent,
             self.parts if message is None else parts_of(message),
             skill=skill,
@@ -171,7 +271,7 @@ class Context(Facts):
             progress=progress,
             asks=asks,
         )
-        return streamed(self._run, order)
+        return stream_result(self._run, order)
 
     async def finish(self, content: object) -> NoReturn:
         """End the task here as completed; `content` is the message of its last status. Artifacts stay as they are.
@@ -198,161 +298,20 @@ class Context(Facts):
         self._run.usage(Usage(input, output, input + output if total is None else total))
 
 
-class SyncContext(Facts):
-    """The argument of a plain function, which runs in a thread: like Context, but calls block instead of `await`.
+class FinalWord(BaseException):
+    """Raised by `ctx.finish` and `ctx.fail`.
 
-    A call raises CancelledError once the task has been canceled, which ends the function.
+    It is not an Exception, like CancelledError, so that an `except Exception` of the agent does not swallow it.
     """
 
-    __slots__ = ("_context", "_crossing", "_run", "_skill")
+    def __init__(self, state: TaskState, parts: Sequence[Part]) -> None:
+        super().__init__(state.value)
+        self.ended = Ended(state, parts)
 
-    def __init__(self, run: Run, skill: str, artifacts: Artifacts, crossing: Crossing[Any]) -> None:
-        self._run = run
-        self._skill = skill
-        self._context = Context(run, skill, artifacts)
-        self._crossing = crossing
 
-    @property
-    def canceled(self) -> bool:
-        """Whether the task has been canceled. A function that works long without a call should check it, and return."""
-        return self._crossing.canceled
+def _data(message: Message) -> Any:
+    return next((part.data for part in message.parts if part.data is not UNSET), None)
 
-    def history(self, limit: int = HISTORY_LIMIT) -> tuple[Message, ...]:
-        """As `Context.history`."""
-        return self._wait(lambda: self._context.history(limit))
 
-    def read(self, part: Part) -> bytes:
-        """As `Context.read`."""
-        return self._wait(lambda: self._context.read(part))
-
-    def references(self) -> tuple[Record, ...]:
-        """As `Context.references`."""
-        return self._wait(self._context.references)
-
-    def progress(self, current: int, total: int, text: str = "") -> None:
-        """As `Context.progress`."""
-        self._wait(lambda: self._context.progress(current, total, text))
-
-    def status(self, content: object, *, metadata: dict[str, Any] | None = None) -> None:
-        """As `Context.status`."""
-        self._wait(lambda: self._context.status(content, metadata=metadata))
-
-    def tool(
-        self,
-        name: str,
-        *,
-        id: str,  # noqa: A002  the field's word
-        arguments: Any = None,
-        result: Any = None,
-        error: str | None = None,
-        done: bool = False,
-    ) -> None:
-        """As `Context.tool`."""
-        self._wait(lambda: self._context.tool(name, id=id, arguments=arguments, result=result, error=error, done=done))
-
-    def artifact(
-        self,
-        content: object,
-        *,
-        name: str | None = None,
-        description: str | None = None,
-        id: str | None = None,  # noqa: A002  the field's word
-        append: bool = False,
-        last: bool | None = None,
-        media_type: str | None = None,
-    ) -> str:
-        """As `Context.artifact`."""
-        return self._wait(
-            lambda: self._context.artifact(
-                content, name=name, description=description, id=id, append=append, last=last, media_type=media_type
-            )
-        )
-
-    def ask(self, question: object) -> Answer:
-        """As `Context.ask`. The function keeps its thread while it waits, so agents that ask often are best `async`."""
-        return self._wait(lambda: self._context.ask(question))
-
-    def require_auth(self, request: object) -> Answer:
-        """As `Context.require_auth`. Keeps its thread, too."""
-        return self._wait(lambda: self._context.require_auth(request))
-
-    def delegate(
-        self,
-        agent: str,
-        message: object = None,
-        *,
-        skill: str | None = None,
-        context_id: str | None = None,
-        timeout_s: float | None = None,
-        progress: bool = False,
-        asks: Literal["pass", "raise"] = "pass",
-        detach: bool = False,
-    ) -> Delegated:
-        """As `Context.delegate`. Keeps its thread, too."""
-        return self._wait(
-            lambda: self._context.delegate(
-                agent,
-                message,
-                skill=skill,
-                context_id=context_id,
-                timeout_s=timeout_s,
-                progress=progress,
-                asks=asks,
-                detach=detach,
-            )
-        )
-
-    def delegate_stream(
-        self,
-        agent: str,
-        message: object = None,
-        *,
-        skill: str | None = None,
-        context_id: str | None = None,
-        timeout_s: float | None = None,
-        progress: bool = False,
-        asks: Literal["pass", "raise"] = "pass",
-    ) -> Iterator[str | Part]:
-        """As `Context.delegate_stream`, for a plain `for`."""
-        stream = self._context.delegate_stream(
-            agent, message, skill=skill, context_id=context_id, timeout_s=timeout_s, progress=progress, asks=asks
-        )
-        while (piece := self._wait(lambda: anext(stream, None))) is not None:
-            yield piece
-
-    def finish(self, content: object) -> NoReturn:
-        """As `Context.finish`."""
-        self._wait(lambda: self._context.finish(content))
-        raise AssertionError("finish returned")
-
-    def fail(self, content: object) -> NoReturn:
-        """As `Context.fail`."""
-        self._wait(lambda: self._context.fail(content))
-        raise AssertionError("fail returned")
-
-    def note(self, name: str, text: str) -> None:
-        """As `Context.note`."""
-
-        async def note() -> None:
-            self._context.note(name, text)
-
-        self._wait(note)
-
-    def noted(self, name: str) -> str | None:
-        """As `Context.noted`."""
-
-        async def noted() -> str | None:
-            return self._context.noted(name)
-
-        return self._wait(noted)
-
-    def usage(self, *, input: int = 0, output: int = 0, total: int | None = None) -> None:  # noqa: A002
-        """As `Context.usage`."""
-
-        async def report() -> None:
-            self._context.usage(input=input, output=output, total=total)
-
-        self._wait(report)
-
-    def _wait(self, make: Callable[[], Awaitable[R]]) -> R:
-        return self._crossing.call(make)
+def _files(message: Message) -> tuple[Part, ...]:
+    return tuple(part for part in message.parts if part.raw is not None or part.url is not None)

@@ -17,7 +17,7 @@ CHUNKS_MAX = 64
 """How many parts wait for an agent that reads more slowly than the other one writes."""
 
 
-def order_of(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
+def build_order(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
     """Build the order. Raises ValueError or TypeError if a value is invalid."""
     if not isinstance(agent, str) or not agent:
         raise TypeError(f"delegate to {agent!r}: name an agent of this server by its id")
@@ -29,7 +29,7 @@ def order_of(agent: str, parts: tuple[Part, ...], **wishes: Any) -> Delegation:
     return Delegation(agent=agent, parts=parts, **wishes)
 
 
-class Heard:
+class HeardArtifact:
     """The content heard of one artifact. If its agent is run again, the artifact begins again and repeats itself."""
 
     __slots__ = ("_again", "_at", "_files", "_texts")
@@ -67,15 +67,15 @@ class Heard:
         return replace(part, text=again[len(said) :] if again.startswith(said) else again)
 
 
-async def streamed(run: Run, order: Delegation) -> AsyncGenerator[str | Part, None]:
+async def stream_result(run: Run, order: Delegation) -> AsyncGenerator[str | Part, None]:
     """Yield the result of an order as it comes; the result of an order that was carried out before, all at once."""
     chunks: asyncio.Queue[Part] = asyncio.Queue(CHUNKS_MAX)
     told = False
 
-    heard: dict[str, Heard] = {}
+    heard: dict[str, HeardArtifact] = {}
 
     async def hear(chunk: ArtifactChunk) -> None:
-        for part in heard.setdefault(chunk.artifact.artifact_id, Heard()).new(chunk):
+        for part in heard.setdefault(chunk.artifact.artifact_id, HeardArtifact()).new(chunk):
             await chunks.put(part)
 
     delegating = asyncio.ensure_future(run.delegate(order, hear))

@@ -1,23 +1,28 @@
-"""The threads in which plain functions run.
+"""The threads in which plain functions run, and their view of their task.
 
 Invariant: never more than `maximum` threads live at once, including those that a canceled run left behind. The run's
-own coroutine does what a thread needs done on the event loop, so that canceling the run reaches the thread.
+own coroutine does what a thread needs done on the event loop, so that canceling the run reaches the thread. SyncContext
+has no behaviour of its own: each of its calls is the one of the same name in Context.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextvars import copy_context
+from functools import wraps
 from threading import Lock, Thread, get_ident
-from typing import Generic, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from msgspec import Struct
 
-from dragoman.agents.python.final_word import FinalWord
+from dragoman.agents.content import Artifacts
+from dragoman.agents.python.context import Context, Facts, FinalWord
+from dragoman.engine.api import Run
 
 T = TypeVar("T")
 R = TypeVar("R")
+P = ParamSpec("P")
 
 THREADS_MAX = 32
 """Enough for functions that wait for a network or a program; more busy threads would only wait for each other."""
@@ -211,3 +216,78 @@ class Threads:
             self._give_back()
         else:
             place.set_result(None)
+
+
+def _blocking(method: Callable[Concatenate[Context, P], Awaitable[R]]) -> "Callable[Concatenate[SyncContext, P], R]":
+    """Make the method of SyncContext that awaits `method` on the event loop, and blocks until it is done."""
+
+    @wraps(method)
+    def call(self: "SyncContext", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self._crossing.call(lambda: method(self._context, *args, **kwargs))
+
+    return call
+
+
+def _on_loop(method: Callable[Concatenate[Context, P], R]) -> "Callable[Concatenate[SyncContext, P], R]":
+    """Make the method of SyncContext that calls `method`, which does not wait, on the event loop."""
+
+    @wraps(method)
+    def call(self: "SyncContext", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        async def on_loop() -> R:
+            return method(self._context, *args, **kwargs)
+
+        return self._crossing.call(on_loop)
+
+    return call
+
+
+def _iterating(
+    method: Callable[Concatenate[Context, P], AsyncGenerator[T, None]],
+) -> "Callable[Concatenate[SyncContext, P], Iterator[T]]":
+    """Make the method of SyncContext that yields what `method` yields, for a plain `for`."""
+
+    @wraps(method)
+    def iterate(self: "SyncContext", /, *args: P.args, **kwargs: P.kwargs) -> Iterator[T]:
+        items = method(self._context, *args, **kwargs)
+        while (item := self._crossing.call(lambda: anext(items, None))) is not None:
+            yield item
+
+    return iterate
+
+
+class SyncContext(Facts):
+    """The argument of a plain function, which runs in a thread: like Context, but calls block instead of `await`.
+
+    A call raises CancelledError once the task has been canceled, which ends the function. A call that waits for the
+    caller or for another agent keeps its thread, so agents that ask often are best `async`.
+    """
+
+    __slots__ = ("_context", "_crossing", "_run", "_skill")
+
+    def __init__(self, run: Run, skill: str, artifacts: Artifacts, crossing: Crossing[Any]) -> None:
+        self._run = run
+        self._skill = skill
+        self._context = Context(run, skill, artifacts)
+        self._crossing = crossing
+
+    @property
+    def canceled(self) -> bool:
+        """Whether the task has been canceled. A function that works long without a call should check it, and return."""
+        return self._crossing.canceled
+
+    history = _blocking(Context.history)
+    read = _blocking(Context.read)
+    references = _blocking(Context.references)
+    progress = _blocking(Context.progress)
+    status = _blocking(Context.status)
+    tool = _blocking(Context.tool)
+    artifact = _blocking(Context.artifact)
+    ask = _blocking(Context.ask)
+    require_auth = _blocking(Context.require_auth)
+    delegate = _blocking(Context.delegate)
+    delegate_stream = _iterating(Context.delegate_stream)
+    finish = _blocking(Context.finish)
+    fail = _blocking(Context.fail)
+    note = _on_loop(Context.note)
+    noted = _on_loop(Context.noted)
+    usage = _on_loop(Context.usage)

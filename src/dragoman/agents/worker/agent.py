@@ -10,8 +10,8 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.agents.checks import Finding
 from dragoman.agents.content import parts_of, sound_artifact
+from dragoman.agents.lifecycle import Finding
 from dragoman.agents.worker.leases import LEASE_S, SEEN_S, Ask, End, Give, Hand, Leases, Lost, Offer, Say, Told, Word
 from dragoman.engine.api import Delegation, DelegationFailed, Ended, Run, RunAgain
 from dragoman.engine.files import same_parts

@@ -1,10 +1,14 @@
-"""Opens what agents need while they are served (connections, watches, programs), and tells whether it works.
+"""The capabilities of an agent beside running tasks: it can be opened and closed, be degraded, and be checked.
 
-Invariant: an agent that cannot be opened does not stop its server from starting; it reports the fault when asked.
+Invariant: an agent that cannot be opened does not stop its server from starting; it reports the fault when asked. A
+check changes nothing, creates no task, and costs the agent no more than a look.
 """
 
 from asyncio import TaskGroup
+from collections.abc import AsyncIterator
 from typing import Protocol, runtime_checkable
+
+from msgspec import Struct
 
 
 @runtime_checkable
@@ -27,4 +31,21 @@ class Dependent(Protocol):
     @property
     def degraded(self) -> str | None:
         """Why it cannot do all of its work, in words for any caller, without an address; None if no fault is known."""
+        ...
+
+
+class Finding(Struct, frozen=True):
+    """The result of one check. `fix` says what to do if it is not `ok`."""
+
+    ok: bool
+    what: str
+    fix: str = ""
+
+
+@runtime_checkable
+class Checkable(Protocol):
+    """An agent that can be checked without a task."""
+
+    def check(self) -> AsyncIterator[Finding]:
+        """Yield the findings one after the other, within 10 s. Raises nothing. The agent need not be open."""
         ...
