@@ -8,8 +8,10 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from dragoman.agents.mcp.reach import Grant, HttpReach, ProgramReach, Reach
-from dragoman.agents.mcp.tools import McpTools
+from dragoman.agents.mcp.http import HttpReach
+from dragoman.agents.mcp.link import Reach
+from dragoman.agents.mcp.program import ProgramReach
+from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.agents.tools import ToolResult
 from dragoman.model.message import Message, Part, Role
 from dragoman.testing.run import FakeRun
@@ -51,7 +53,7 @@ def program(*words: str) -> Reach:
 
 
 @asynccontextmanager
-async def tools(*grants: Grant) -> AsyncIterator[McpTools]:
+async def tools(*grants: McpGrant) -> AsyncIterator[McpTools]:
     """The tools of servers, open; none of what they began is left when the block ends."""
     made = McpTools(grants)
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dragoman.agents.lifecycle import Checkable, Finding, Living
-from dragoman.agents.model.agent import ChatAgent, Policy
-from dragoman.agents.model.answer import Trying
-from dragoman.agents.model.endpoint import Address, completions_url, endpoint, limit_name, models_url
+from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
+from dragoman.agents.model.answer import RetryPolicy
+from dragoman.agents.model.endpoint import EndpointAddress, completions_url, endpoint, limit_name, models_url
 from dragoman.agents.model.failures import after_s
-from dragoman.agents.model.request import Asking
+from dragoman.agents.model.request import ModelRequest
 from dragoman.cli.declared import declared
 from dragoman.config import load
 from dragoman.engine.api import Refusing
@@ -61,7 +61,7 @@ async def site_of_pages() -> AsyncIterator[str]:
 
 
 def model(url: str, **keys: Any) -> ChatAgent:
-    """The agent; keys are those of Asking, Trying, Policy and ChatAgent."""
+    """The agent; keys are those of ModelRequest, RetryPolicy, AnswerPolicy and ChatAgent."""
 
     def those(kind: Any) -> dict[str, Any]:
         return {name: keys[name] for name in list(keys) if name in kind.__struct_fields__}
@@ -70,13 +70,15 @@ def model(url: str, **keys: Any) -> ChatAgent:
         """Waits for nothing."""
 
     asking = {"settings": {"model": "small", "stream": True, "stream_options": {"include_usage": True}}}
-    address = Address(url=url, key=keys.get("key", KEY), header=keys.get("header"), idle_s=keys.get("idle_s", 5.0))
+    address = EndpointAddress(
+        url=url, key=keys.get("key", KEY), header=keys.get("header"), idle_s=keys.get("idle_s", 5.0)
+    )
     return ChatAgent(
         Profile(id="chat", name="Chat", description="Chats", version="1", skills=()),
-        Asking(**(asking | those(Asking))),
+        ModelRequest(**(asking | those(ModelRequest))),
         endpoint(address, keys.get("failures", 5), 10.0),
-        trying=Trying(**({"pause": soon} | those(Trying))),
-        policy=Policy(**those(Policy)),
+        retry=RetryPolicy(**({"pause": soon} | those(RetryPolicy))),
+        policy=AnswerPolicy(**those(AnswerPolicy)),
         tools=keys.get("tools"),
         coalesce_s=keys.get("coalesce_s", 0.03),
     )

@@ -5,8 +5,16 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.model.messages import IMAGE_TOKENS, Unsendable, asked, earlier, fetches, tokens, window
-from dragoman.agents.model.request import Asking
+from dragoman.agents.model.request import (
+    IMAGE_TOKENS,
+    ModelRequest,
+    Unsendable,
+    asked,
+    earlier,
+    fetches,
+    tokens,
+    window,
+)
 from dragoman.agents.tools import ModelTool
 from dragoman.model.message import Message, Part, Role
 
@@ -129,7 +137,7 @@ def test_tokens_are_estimated() -> None:
 
 
 def test_a_request_has_what_was_set_and_nothing_else() -> None:
-    asking = Asking(
+    asking = ModelRequest(
         settings={"model": "small", "stream": True, "temperature": 0.2},
         system="Be brief.",
         schema={"type": "object"},

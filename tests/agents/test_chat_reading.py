@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.model.completion import CALLS_MAX, Faulted, Reading, Unreadable, fault_in
+from dragoman.agents.model.completion import CALLS_MAX, CompletionParser, Faulted, NoCompletion, fault_in
 from dragoman.model.task import Usage
 from tests.agents.completions import DONE, delta, event, usage
 
 
-def read(*pieces: bytes) -> Reading:
-    reading = Reading()
+def read(*pieces: bytes) -> CompletionParser:
+    reading = CompletionParser()
     for piece in pieces:
         reading.feed(piece)
     reading.end()
@@ -37,9 +37,9 @@ STREAM = (
 )
 
 
-def whole(reading: Reading) -> tuple[Any, ...]:
+def whole(reading: CompletionParser) -> tuple[Any, ...]:
     calls = [(call.id, call.name, call.arguments) for call in reading.calls]
-    return reading.taken(), calls, reading.finish, reading.usage, reading.whole
+    return reading.take_text(), calls, reading.finish, reading.usage, reading.whole
 
 
 AS_A_WHOLE = ("Grüß dich", [("c1", "f", '{"a": 1}')], "tool_calls", Usage(7, 3, 10), True)
@@ -61,7 +61,7 @@ def test_any_bytes_are_read_or_refused(first: bytes, second: bytes) -> None:
     for prefix in (b"", b"data: ", b'data: {"choices":[{"delta":{"content":'):
         try:
             read(prefix + first, second)
-        except (Unreadable, Faulted):
+        except (NoCompletion, Faulted):
             continue
 
 
@@ -104,7 +104,7 @@ def test_thoughts_are_no_part_of_the_answer() -> None:
         event({"choices": [{"delta": {"content": parts}}]}),
         event(delta(finish="stop")),
     )
-    assert reading.taken() == "yes"
+    assert reading.take_text() == "yes"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_calls_of_tools_are_told_apart(deltas: list[list[Any]], calls: list[tupl
 
 def test_a_model_that_calls_without_end_is_refused() -> None:
     calls = [{"index": at, "id": f"c{at}", "function": {"name": "f"}} for at in range(CALLS_MAX + 1)]
-    with pytest.raises(Unreadable):
+    with pytest.raises(NoCompletion):
         read(event(delta(tool_calls=calls)))
 
 
@@ -180,9 +180,9 @@ def test_a_refusal_is_read_in_every_form(body: bytes) -> None:
 def test_half_a_pair_of_surrogates_does_not_end_the_answer() -> None:
     halves = [b'{"choices":[{"delta":{"content":"%b"}}]}' % half for half in (b"\\ud83d", b"\\ude00")]
     first, second = (b"data: " + half + b"\n\n" for half in halves)
-    assert read(first, second, DONE).taken() == "😀"
-    reading = Reading()
+    assert read(first, second, DONE).take_text() == "😀"
+    reading = CompletionParser()
     reading.feed(first)
-    assert reading.taken() == ""
+    assert reading.take_text() == ""
     reading.feed(second)
-    assert reading.taken() == "😀"
+    assert reading.take_text() == "😀"

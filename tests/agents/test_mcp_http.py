@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dragoman.agents.mcp.reach import Grant
-from dragoman.agents.mcp.tools import McpTools
+from dragoman.agents.mcp.tools import McpGrant, McpTools
 from tests.agents.mcp_peer import at, call, tools
 
 Json = dict[str, Any]
@@ -77,7 +76,7 @@ async def served(odd: Odd) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def before(odd: Odd) -> AsyncIterator[McpTools]:
-    async with served(odd) as url, tools(Grant(name="odd", reach=at(url), call_s=5.0)) as made:
+    async with served(odd) as url, tools(McpGrant(name="odd", reach=at(url), call_s=5.0)) as made:
         await made.offered()
         yield made
 
@@ -247,7 +246,7 @@ async def test_a_server_that_does_not_list_its_tools_is_not_waited_for_by_every_
         return None
 
     odd = Odd(stuck)
-    async with served(odd) as url, tools(Grant(name="odd", reach=at(url), start_s=0.3)) as made:
+    async with served(odd) as url, tools(McpGrant(name="odd", reach=at(url), start_s=0.3)) as made:
         assert made.degraded is None
         assert await asyncio.gather(*(made.offered() for _ in range(5))) == [()] * 5
         assert odd.methods().count("tools/list") == 1
@@ -269,7 +268,7 @@ async def test_what_a_models_api_would_refuse_is_not_offered() -> None:
 
 async def test_a_tool_that_is_named_and_not_there_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     async with served(Odd()) as url:
-        grant = Grant(name="odd", reach=at(url), allow=frozenset({"do"}), approve=frozenset({"do", "doo"}))
+        grant = McpGrant(name="odd", reach=at(url), allow=frozenset({"do"}), approve=frozenset({"do", "doo"}))
         async with tools(grant) as made:
             for _ in range(3):
                 assert [tool.name for tool in await made.offered()] == ["do"]
@@ -280,7 +279,7 @@ async def test_a_tool_that_is_named_and_not_there_is_told_once(caplog: pytest.Lo
 
 async def test_runs_share_one_session() -> None:
     odd = Odd()
-    async with served(odd) as url, tools(Grant(name="odd", reach=at(url))) as made:
+    async with served(odd) as url, tools(McpGrant(name="odd", reach=at(url))) as made:
         await asyncio.gather(*(made.offered() for _ in range(5)))
         assert [result.text for result in await asyncio.gather(*(call(made, "do") for _ in range(5)))] == ["done"] * 5
     assert odd.methods().count("initialize") == 1
@@ -292,7 +291,7 @@ async def test_a_secret_in_a_query_is_in_no_message(caplog: pytest.LogCaptureFix
         return web.Response(status=401)
 
     with caplog.at_level("DEBUG", "dragoman.mcp"):
-        async with served(Odd(refuses)) as url, tools(Grant(name="odd", reach=at(f"{url}?key=hidden"))) as made:
+        async with served(Odd(refuses)) as url, tools(McpGrant(name="odd", reach=at(f"{url}?key=hidden"))) as made:
             assert await made.offered() == ()
             found = [finding async for finding in made.check()]
     assert "check its credentials" in found[0].what

@@ -5,34 +5,34 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.mcp.naming import Named, Names
+from dragoman.agents.mcp.tools import ServerTool, ToolNames
 
 TAKEN = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 
 
 def test_with_one_server_a_tool_keeps_its_name() -> None:
-    assert Names(("files",)).name(Named(0, "read_file")) == "read_file"
+    assert ToolNames(("files",)).name(ServerTool(0, "read_file")) == "read_file"
 
 
 def test_with_several_each_name_begins_with_its_servers() -> None:
-    names = Names(("files", "web"))
-    assert [names.name(Named(server, "search")) for server in (0, 1)] == ["files__search", "web__search"]
-    assert names.meant("web__search") == Named(1, "search")
+    names = ToolNames(("files", "web"))
+    assert [names.name(ServerTool(server, "search")) for server in (0, 1)] == ["files__search", "web__search"]
+    assert names.meant("web__search") == ServerTool(1, "search")
     assert names.meant("search") is None
 
 
 def test_names_that_would_be_alike_differ() -> None:
-    names = Names(("files",))
-    first, second = names.name(Named(0, "a.b")), names.name(Named(0, "a b"))
+    names = ToolNames(("files",))
+    first, second = names.name(ServerTool(0, "a.b")), names.name(ServerTool(0, "a b"))
     assert first == "a_b"
     assert second.startswith("a_b_")
-    assert (names.meant(first), names.meant(second)) == (Named(0, "a.b"), Named(0, "a b"))
+    assert (names.meant(first), names.meant(second)) == (ServerTool(0, "a.b"), ServerTool(0, "a b"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.text()), max_size=20))
 def test_every_name_is_taken_by_apis_and_means_one_tool(tools: list[tuple[int, str]]) -> None:
-    names = Names(("a", "b" * 24, "c"))
-    named = {Named(server, tool): names.name(Named(server, tool)) for server, tool in tools}
+    names = ToolNames(("a", "b" * 24, "c"))
+    named = {ServerTool(server, tool): names.name(ServerTool(server, tool)) for server, tool in tools}
     assert all(TAKEN.fullmatch(name) for name in named.values())
     assert len(set(named.values())) == len(named)
     assert all(names.meant(name) == tool for tool, name in named.items())

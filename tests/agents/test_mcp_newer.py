@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.mcp.reach import Grant, ProgramReach
+from dragoman.agents.mcp.program import ProgramReach
+from dragoman.agents.mcp.tools import McpGrant
 from tests.agents.mcp_peer import DEADLINE_S, ROOT, at, call, tools
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
@@ -34,13 +35,13 @@ def listening() -> Iterator[str]:
 
 async def test_a_program_is_spoken_to() -> None:
     reach = ProgramReach("newer", (str(PYTHON), str(SCRIPT), "stdio"), {"PATH": os.environ["PATH"]})
-    async with tools(Grant(name="newer", reach=reach, start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
+    async with tools(McpGrant(name="newer", reach=reach, start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
         assert [tool.name for tool in await made.offered()] == ["forecast"]
         assert (await call(made, "forecast", city="Lyon")).text == "Sunny in Lyon"
 
 
 async def test_a_url_is_spoken_to() -> None:
     with listening() as url:
-        async with tools(Grant(name="newer", reach=at(url), start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
+        async with tools(McpGrant(name="newer", reach=at(url), start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
             assert [tool.name for tool in await made.offered()] == ["forecast"]
             assert (await call(made, "forecast", city="Lyon")).text == "Sunny in Lyon"

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.agents.mcp.reach import Grant, HttpReach, ProgramReach, Reach
-from dragoman.agents.mcp.tools import McpTools
+from dragoman.agents.mcp.http import HttpReach
+from dragoman.agents.mcp.link import Reach
+from dragoman.agents.mcp.program import ProgramReach
+from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.client import BearerToken
 from tests.agents.mcp_peer import DEADLINE_S, at, call, fake_run, listening, program, tools
 
@@ -31,7 +33,7 @@ def reached(way: str, urls: dict[str, str]) -> Reach:
 
 @pytest.fixture
 async def peer(way: str, urls: dict[str, str]) -> AsyncIterator[McpTools]:
-    async with tools(Grant(name="peer", reach=reached(way, urls), start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
+    async with tools(McpGrant(name="peer", reach=reached(way, urls), start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
         await made.offered()
         yield made
 
@@ -134,7 +136,7 @@ async def test_cancelation_is_told_to_the_server(peer: McpTools) -> None:
 
 @ways("stdio", "stream")
 async def test_a_call_that_takes_too_long_is_given_up(way: str, urls: dict[str, str]) -> None:
-    grant = Grant(name="peer", reach=reached(way, urls), start_s=DEADLINE_S, call_s=0.5)
+    grant = McpGrant(name="peer", reach=reached(way, urls), start_s=DEADLINE_S, call_s=0.5)
     async with tools(grant) as made:
         await made.offered()
         result = await call(made, "slow")
@@ -147,7 +149,7 @@ async def test_a_call_that_takes_too_long_is_given_up(way: str, urls: dict[str, 
 
 
 async def test_a_server_that_ends_in_a_call_fails_that_call_alone_when_it_is_a_program() -> None:
-    async with tools(Grant(name="peer", reach=program(), start_s=DEADLINE_S)) as made:
+    async with tools(McpGrant(name="peer", reach=program(), start_s=DEADLINE_S)) as made:
         await made.offered()
         died, other = await asyncio.gather(call(made, "die"), call(made, "slow"))
         assert (died.error, other.error) == (True, True), "nobody waits for a server that is gone"
@@ -157,7 +159,7 @@ async def test_a_server_that_ends_in_a_call_fails_that_call_alone_when_it_is_a_p
 
 async def test_a_server_that_ends_in_a_call_fails_it_over_http() -> None:
     with listening() as url:
-        async with tools(Grant(name="peer", reach=at(url))) as made:
+        async with tools(McpGrant(name="peer", reach=at(url))) as made:
             await made.offered()
             died = await call(made, "die")
             assert died.error
@@ -173,21 +175,21 @@ async def test_a_server_that_ends_in_a_call_fails_it_over_http() -> None:
 
 async def test_credentials_are_shown(urls: dict[str, str]) -> None:
     reach = HttpReach(urls["stream"], lambda egress: BearerToken("key"))
-    async with tools(Grant(name="peer", reach=reach)) as made:
+    async with tools(McpGrant(name="peer", reach=reach)) as made:
         await made.offered()
         assert (await call(made, "shown")).text == "Bearer key"
 
 
 async def test_a_program_sees_no_more_of_the_environment_than_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_SERVER", "x")
-    async with tools(Grant(name="peer", reach=program(), start_s=DEADLINE_S)) as made:
+    async with tools(McpGrant(name="peer", reach=program(), start_s=DEADLINE_S)) as made:
         await made.offered()
         assert set((await call(made, "environment")).text.split()) <= {"PATH", "LC_CTYPE"}
 
 
 @pytest.mark.parametrize("words", [(), ("deaf",)])
 async def test_nothing_of_a_program_is_left_when_it_is_closed(words: tuple[str, ...]) -> None:
-    async with tools(Grant(name="peer", reach=program(*words), start_s=DEADLINE_S)) as made:
+    async with tools(McpGrant(name="peer", reach=program(*words), start_s=DEADLINE_S)) as made:
         await made.offered()
         child = int((await call(made, "child")).text)
         os.kill(child, 0)
@@ -208,8 +210,8 @@ async def test_nothing_of_a_program_is_left_when_it_is_closed(words: tuple[str, 
 
 async def test_a_program_that_cannot_be_started_offers_nothing() -> None:
     grants = [
-        Grant(name="gone", reach=ProgramReach("gone", ("/nowhere/at-all",), {})),
-        Grant(name="peer", reach=program()),
+        McpGrant(name="gone", reach=ProgramReach("gone", ("/nowhere/at-all",), {})),
+        McpGrant(name="peer", reach=program()),
     ]
     async with tools(*grants) as made:
         offered = [tool.name for tool in await made.offered()]
@@ -219,12 +221,12 @@ async def test_a_program_that_cannot_be_started_offers_nothing() -> None:
 
 
 async def test_a_program_that_is_no_server_is_given_up_in_time() -> None:
-    async with tools(Grant(name="cat", reach=ProgramReach("cat", ("/bin/sleep", "600"), {}), start_s=0.3)) as made:
+    async with tools(McpGrant(name="cat", reach=ProgramReach("cat", ("/bin/sleep", "600"), {}), start_s=0.3)) as made:
         assert await made.offered() == ()
 
 
 async def test_only_what_is_allowed_is_offered_and_some_of_it_is_asked_about(urls: dict[str, str]) -> None:
-    grant = Grant(name="peer", reach=at(urls["json"]), allow=frozenset({"echo", "die"}), approve=frozenset({"die"}))
+    grant = McpGrant(name="peer", reach=at(urls["json"]), allow=frozenset({"echo", "die"}), approve=frozenset({"die"}))
     async with tools(grant) as made:
         assert [tool.name for tool in await made.offered()] == ["echo", "die"]
         assert [made.needs_approval(name) for name in ("echo", "die", "add")] == [False, True, False]
@@ -233,10 +235,10 @@ async def test_only_what_is_allowed_is_offered_and_some_of_it_is_asked_about(url
 
 async def test_a_check_finds_what_is_there_and_what_is_not(urls: dict[str, str]) -> None:
     grants = [
-        Grant(name="good", reach=at(urls["json"]), allow=frozenset({"echo"}), approve="always"),
-        Grant(name="misspelled", reach=program(), allow=frozenset({"echo", "ecko"}), approve=frozenset({"delete"})),
-        Grant(name="nowhere", reach=at("http://127.0.0.1:9/mcp")),
-        Grant(name="program", reach=ProgramReach("program", ("/nowhere/at-all",), {})),
+        McpGrant(name="good", reach=at(urls["json"]), allow=frozenset({"echo"}), approve="always"),
+        McpGrant(name="misspelled", reach=program(), allow=frozenset({"echo", "ecko"}), approve=frozenset({"delete"})),
+        McpGrant(name="nowhere", reach=at("http://127.0.0.1:9/mcp")),
+        McpGrant(name="program", reach=ProgramReach("program", ("/nowhere/at-all",), {})),
     ]
     found = [finding async for finding in McpTools(grants).check()]
     assert [finding.ok for finding in found] == [True, True, False, False, False, False]

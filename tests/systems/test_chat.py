@@ -11,8 +11,8 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from dragoman.agents.mcp.reach import Grant, HttpReach
-from dragoman.agents.mcp.tools import McpTools
+from dragoman.agents.mcp.http import HttpReach
+from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.agents.tools import ToolResult
 from dragoman.cli.declared import declared
 from dragoman.client import Connection, Retries, connect
@@ -102,7 +102,7 @@ async def test_a_refusal_is_a_rejected_task_and_a_fault_a_failed_one(api: Comple
 
 
 async def test_an_endpoint_or_a_server_of_tools_that_is_away_is_named_by_ready(api: Completions) -> None:
-    away = McpTools([Grant(name="files", reach=HttpReach("http://127.0.0.1:9/mcp", lambda egress: None))])
+    away = McpTools([McpGrant(name="files", reach=HttpReach("http://127.0.0.1:9/mcp", lambda egress: None))])
     agents = [model("http://127.0.0.1:9/v1", retries=0, failures=1), model(api.url, tools=away), model(api.url)]
     for agent, agent_id in zip(agents, ("dead", "toolless", "well"), strict=True):
         agent.profile = replace(agent.profile, id=agent_id)

@@ -12,7 +12,7 @@ from aiohttp import web
 from msgspec.structs import replace
 
 from dragoman import Agent, Context
-from dragoman.agents.mcp.reach import Grant
+from dragoman.agents.mcp.tools import McpGrant
 from dragoman.cli.served import load_agents
 from dragoman.client import Connection
 from dragoman.config import Config, load
@@ -200,7 +200,7 @@ async def test_a_server_that_is_not_there_offers_nothing(start: Start, model: Mo
 
 async def test_canceling_the_task_cancels_the_call(start: Start) -> None:
     with listening("json") as url:
-        async with start(f'run = "mcp:{url}"') as agent, tools(Grant(name="beside", reach=at(url))) as beside:
+        async with start(f'run = "mcp:{url}"') as agent, tools(McpGrant(name="beside", reach=at(url))) as beside:
             await beside.offered()
 
             async def saw(what: str) -> int:

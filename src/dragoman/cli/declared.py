@@ -10,21 +10,20 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.agents.model.agent import ChatAgent, Policy
-from dragoman.agents.model.answer import Trying
-from dragoman.agents.model.endpoint import Address as ModelAddress
-from dragoman.agents.model.endpoint import endpoint, limit_name
-from dragoman.agents.model.messages import input_modes
-from dragoman.agents.model.request import Asking
+from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
+from dragoman.agents.model.answer import RetryPolicy
+from dragoman.agents.model.endpoint import EndpointAddress, endpoint, limit_name
+from dragoman.agents.model.request import ModelRequest, input_modes
 from dragoman.agents.program.agent import ProgramAgent
 from dragoman.agents.program.place import findings
 from dragoman.agents.remote.agent import UpstreamAgent
-from dragoman.agents.remote.route import CredentialsFactory, UpstreamAddress
+from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.agents.worker.leases import LEASE_S
 from dragoman.cli.references import AgentReferenceError, referenced_as
 from dragoman.cli.tool_servers import tools_of
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
+from dragoman.client.credentials import CredentialsFactory
 from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
 from dragoman.engine.api import Runner
 from dragoman.model.card import VERSIONS, AgentProvider, AgentSkill, Profile
@@ -143,7 +142,7 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
     )
     return ChatAgent(
         said(profile, entry, anew=True),
-        Asking(
+        ModelRequest(
             settings=_settings(model),
             system=model.system,
             schema=model.schema,
@@ -153,7 +152,7 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
             history_tokens=model.history_tokens,
         ),
         endpoint(
-            ModelAddress(
+            EndpointAddress(
                 url=model.url,
                 key=key,
                 header=None if shown is None else shown.header,
@@ -163,8 +162,8 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
             model.failures,
             model.pause_s,
         ),
-        trying=Trying(retries=model.retries, wait_max_s=model.retry_wait_s),
-        policy=Policy(on_refusal=model.on_refusal, on_length=model.on_length, tool_rounds=model.tool_rounds),
+        retry=RetryPolicy(retries=model.retries, wait_max_s=model.retry_wait_s),
+        policy=AnswerPolicy(on_refusal=model.on_refusal, on_length=model.on_length, tool_rounds=model.tool_rounds),
         tools=tools_of(entry.id, model.tools, environ, lambda shown: _credentials_factory(entry, shown, environ)),
         coalesce_s=model.coalesce_ms / 1000,
     )

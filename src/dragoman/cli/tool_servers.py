@@ -5,14 +5,17 @@ Invariant: a tool server that cannot be used is an `AgentReferenceError` that na
 
 from collections.abc import Callable, Mapping, Sequence
 
-from dragoman.agents.mcp.reach import Grant, HttpReach, Made, ProgramReach, Reach
-from dragoman.agents.mcp.tools import McpTools
+from dragoman.agents.mcp.http import HttpReach
+from dragoman.agents.mcp.link import Reach
+from dragoman.agents.mcp.program import ProgramReach
+from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.agents.program.place import located, surroundings
 from dragoman.cli.references import AgentReferenceError
+from dragoman.client.credentials import CredentialsFactory
 from dragoman.config.mcp import McpEntry
 from dragoman.config.upstreams import UpstreamCredentials
 
-Credited = Callable[[UpstreamCredentials | None], Made]
+Credited = Callable[[UpstreamCredentials | None], CredentialsFactory]
 """Makes credentials from their table. Raises AgentReferenceError if the environment lacks the secret."""
 
 
@@ -25,8 +28,8 @@ def tools_of(
     return McpTools([_grant(agent_id, entry, environ, credited) for entry in entries])
 
 
-def _grant(agent_id: str, entry: McpEntry, environ: Mapping[str, str], credited: Credited) -> Grant:
-    return Grant(
+def _grant(agent_id: str, entry: McpEntry, environ: Mapping[str, str], credited: Credited) -> McpGrant:
+    return McpGrant(
         name=entry.name,
         reach=_reach(agent_id, entry, environ, credited),
         allow=None if entry.allow is None else frozenset(entry.allow),

@@ -7,7 +7,7 @@ repr, a message or a log.
 import asyncio
 import base64
 import re
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Literal, Protocol
 from urllib.parse import quote_plus, urlencode
@@ -47,6 +47,10 @@ class Credentials(Protocol):
     async def renewed(self, refused: Mapping[str, str]) -> Mapping[str, str] | None:
         """Return new headers after a 401 to the refused ones; None if there are none. Raises NoToken."""
         ...
+
+
+CredentialsFactory = Callable[[Egress], Credentials | None]
+"""Creates the credentials, given the egress by which tokens are fetched."""
 
 
 def check_credentials(credentials: object) -> None:

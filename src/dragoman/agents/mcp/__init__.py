@@ -1,1 +1,5 @@
-"""MCP servers as tools of a model: sessions over HTTP or with a program, and the results that the model reads."""
+"""MCP servers as tools of a model.
+
+`tools` has McpTools, which are the tools of several servers. `session` is one server and the session with it. A session
+goes over a `link`, which `http` and `program` carry out.
+"""

@@ -9,14 +9,15 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from dragoman.agents.mcp.link import SHOWN_CHARS, Away, Hear, SessionGone
+from dragoman.agents.mcp.link import SHOWN_CHARS, Away, Link, Receive, SessionGone
+from dragoman.client.credentials import Authorized, CredentialsFactory
 from dragoman.client.errors import NoToken
 from dragoman.client.http import HttpClient
 from dragoman.dialects import sse
 from dragoman.dialects.mcp import hearing, names
 from dragoman.dialects.mcp.hearing import Answered, Heard, Told
 from dragoman.model.errors import InvalidAgentResponse
-from dragoman.net.egress import Flow, checked
+from dragoman.net.egress import Egress, Flow, checked
 from dragoman.net.errors import EgressError
 
 log = logging.getLogger("dragoman.mcp")
@@ -47,10 +48,33 @@ BROKE_OFF = "the connection to its server broke off: it may or may not have been
 _SESSION = re.compile(r"[!-~]{1,1024}", re.ASCII)
 
 
+CONNECTIONS_MAX = 1000
+"""Most connections to one server at once: each call holds one."""
+
+
+class HttpReach:
+    """A server at `url`. `make_credentials` creates the credentials for it. Raises BadUrl."""
+
+    def __init__(self, url: str, make_credentials: CredentialsFactory) -> None:
+        self.place = checked(url)
+        self._url = url
+        self._egress = Egress(connections_max=CONNECTIONS_MAX)
+        credentials = make_credentials(self._egress)
+        self._way: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
+
+    def link(self, group: asyncio.TaskGroup, hear: Receive) -> Link:
+        """A link over HTTP."""
+        return HttpLink(self._url, self._way, group, hear)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._egress.close()
+
+
 class HttpLink:
     """A session with the server at `url`. Its own messages are read in `group`. Raises BadUrl."""
 
-    def __init__(self, url: str, way: HttpClient, group: asyncio.TaskGroup, hear: Hear) -> None:
+    def __init__(self, url: str, way: HttpClient, group: asyncio.TaskGroup, hear: Receive) -> None:
         self._url = url
         self._shown = checked(url)
         self._way = way

@@ -1,12 +1,14 @@
-"""Link: carries messages to an MCP server and back; the errors when it cannot.
+"""Link: carries messages to an MCP server and back; the errors when it cannot; Reach, which creates links.
 
-    Away            the server did not do it, or nobody knows; `told` is for models and callers, the message for the log
-    ├── SessionGone the server no longer knows the session: it has done nothing
-    └── Refused     the server answered with an error
+    Away                the server did not do it, or nobody knows whether it did
+    ├── SessionGone     the server no longer knows the session: it has done nothing
+    └── RequestRefused  the server answered with an error
 
-Invariant: a Link raises only Away and CancelledError, and nothing waits for a server that is gone.
+Invariant: a Link raises only Away and CancelledError, and nothing waits for a server that is gone. Whatever a Reach
+opens is closed by its links or by its `close`.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
@@ -15,7 +17,7 @@ from dragoman.dialects.mcp.hearing import Answered, Asked, Told
 SHOWN_CHARS = 500
 """The longest text of a server that goes into an error message."""
 
-Hear = Callable[[Asked | Told], Awaitable[None]]
+Receive = Callable[[Asked | Told], Awaitable[None]]
 """Receives the server's messages that are not answers. It raises nothing."""
 
 
@@ -34,7 +36,7 @@ class SessionGone(Away):
     """The session is over: the request was not carried out."""
 
 
-class Refused(Away):
+class RequestRefused(Away):
     """The server answered with an error."""
 
     def __init__(self, code: int, message: str) -> None:
@@ -68,4 +70,19 @@ class Link(Protocol):
 
     async def close(self) -> None:
         """End the session and all that belongs to it, within a bounded time. Raises nothing."""
+        ...
+
+
+class Reach(Protocol):
+    """Creates links to one server. `place` names it for people, without a query that may hold a secret."""
+
+    @property
+    def place(self) -> str: ...
+
+    def link(self, group: asyncio.TaskGroup, hear: Receive) -> Link:
+        """A link for a session. Its incoming messages are read in `group`."""
+        ...
+
+    async def close(self) -> None:
+        """Close what links share. A later link opens it again."""
         ...

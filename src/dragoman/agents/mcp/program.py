@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
 from dragoman.agents.error_output import Complaints
-from dragoman.agents.mcp.link import Away, Hear
+from dragoman.agents.mcp.link import Away, Link, Receive
 from dragoman.dialects.mcp import hearing
 from dragoman.dialects.mcp.hearing import Answered
 from dragoman.model.errors import InvalidAgentResponse
@@ -36,11 +36,28 @@ STUCK = "its server does not read its requests"
 READ_BYTES = 8192
 
 
+class ProgramReach:
+    """A program of `words` that sees `environ`. `name` is the server's, for the log."""
+
+    def __init__(self, name: str, words: tuple[str, ...], environ: Mapping[str, str]) -> None:
+        self.place = " ".join(words)
+        self._name = name
+        self._words = words
+        self._environ = environ
+
+    def link(self, group: asyncio.TaskGroup, hear: Receive) -> Link:
+        """A link to a program of its own."""
+        return ProgramLink(self._name, self._words, self._environ, group, hear)
+
+    async def close(self) -> None:
+        """Do nothing: links share nothing."""
+
+
 class ProgramLink:
     """A session with the program of `words`, which sees `environ`. It is read in `group`. `name` is for the log."""
 
     def __init__(
-        self, name: str, words: Sequence[str], environ: Mapping[str, str], group: asyncio.TaskGroup, hear: Hear
+        self, name: str, words: Sequence[str], environ: Mapping[str, str], group: asyncio.TaskGroup, hear: Receive
     ) -> None:
         self._name = name
         self._words = words

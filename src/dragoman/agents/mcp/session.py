@@ -1,22 +1,31 @@
-"""Session: the conversation with an MCP server, from `initialize` to its end.
+"""One MCP server, connected whenever it is needed: its tools, and the session with it from `initialize` to its end.
 
-Invariant: every request ends: with its answer, with Away, or with its timeout.
+Invariant: there is at most one session. It is opened when it is first needed, shared by all runs, and replaced when it
+is over. Every request ends: with its answer, with Away, or with its timeout.
 """
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable
 from itertools import count
 from typing import Any, TypeVar
 
 from dragoman import __version__
-from dragoman.agents.mcp.link import Away, Hear, Link, Refused
+from dragoman.agents.mcp.link import Away, Link, Receive, RequestRefused, SessionGone
 from dragoman.dialects.mcp import asking, hearing, names, results
 from dragoman.dialects.mcp.hearing import Answered, Asked, Offer, Opened, Progress, Told
 from dragoman.dialects.mcp.results import Outcome
 from dragoman.model.errors import InvalidAgentResponse
 
 log = logging.getLogger("dragoman.mcp")
+
+PAUSE_S, PAUSE_S_MAX = 2.0, 60.0
+"""How long an unreachable server is not tried again, so that not every run waits for it: at first, and after many
+failures."""
+
+LIST_S = 300.0
+"""How long a list of tools is used if the server does not announce changes, or was not heard."""
 
 T = TypeVar("T")
 
@@ -26,21 +35,21 @@ GIVE_UP_S = 1.0
 PAGES_MAX = 100
 """Most pages of tools that are read, since a faulty server may always announce one more."""
 
-Linked = Callable[[Hear], Link]
+MakeLink = Callable[[Receive], Link]
 """Creates a Link, which passes the server's own messages to the given receiver."""
 
-Hears = Callable[[Progress], None]
+OnProgress = Callable[[Progress], None]
 
 
-class Session:
+class McpSession:
     """A session with the server `name`. `changed` is called when the server's tools have changed."""
 
-    def __init__(self, name: str, linked: Linked, changed: Callable[[], None]) -> None:
+    def __init__(self, name: str, make_link: MakeLink, changed: Callable[[], None]) -> None:
         self._name = name
         self._changed = changed
-        self._link = linked(self._hear)
+        self._link = make_link(self._hear)
         self._ids = count(1)
-        self._progress: dict[int, Hears] = {}
+        self._progress: dict[int, OnProgress] = {}
         self.server = ""
 
     @property
@@ -78,7 +87,7 @@ class Session:
                     offers += page.tools
                     if (cursor := page.cursor) is None:
                         return tuple(offers)
-        except Refused as error:
+        except RequestRefused as error:
             if error.code != names.METHOD_NOT_FOUND:
                 raise
             return tuple(offers)  # it has only resources or prompts
@@ -87,14 +96,14 @@ class Session:
         raise Away(f"its server has more than {PAGES_MAX} pages of tools")
 
     async def call(
-        self, tool: str, arguments: dict[str, Any], *, within_s: float, traceparent: str | None, hears: Hears
+        self, tool: str, arguments: dict[str, Any], *, within_s: float, traceparent: str | None, on_progress: OnProgress
     ) -> Outcome:
-        """Call a tool, and return the outcome. `hears` gets its progress. Raises Away.
+        """Call a tool, and return the outcome. `on_progress` gets its progress. Raises Away.
 
         When the call takes too long, or nobody waits any more, the server is told.
         """
         request_id = next(self._ids)
-        self._progress[request_id] = hears
+        self._progress[request_id] = on_progress
         try:
             async with asyncio.timeout(within_s):
                 body = asking.tools_call(request_id, tool, arguments, traceparent)
@@ -154,14 +163,140 @@ class Session:
         except InvalidAgentResponse as error:
             log.info("mcp server %s: %s", self._name, error.message)
             return
-        if progress is not None and (hears := self._progress.get(progress.id)) is not None:
-            hears(progress)
+        if progress is not None and (on_progress := self._progress.get(progress.id)) is not None:
+            on_progress(progress)
+
+
+class McpServer:
+    """The server `name`. `start_s` bounds its start and the list of its tools, `call_s` bounds a call."""
+
+    def __init__(
+        self,
+        name: str,
+        make_link: MakeLink,
+        *,
+        start_s: float,
+        call_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.name = name
+        self._make_link = make_link
+        self._start_s = start_s
+        self._call_s = call_s
+        self._clock = clock
+        self._session: McpSession | None = None
+        self._opening = asyncio.Lock()
+        self._listing = asyncio.Lock()
+        self._offers: tuple[Offer, ...] | None = None
+        self._listed_at = 0.0
+        self._stale = False
+        self._again_at = 0.0
+        self._pause_s = PAUSE_S
+        self._away = Away("")
+        self._closed = asyncio.Event()
+
+    @property
+    def says(self) -> str:
+        """The server's own name; empty if there is no session."""
+        return "" if self._session is None else self._session.server
+
+    async def offers(self) -> tuple[Offer, ...]:
+        """The server's tools, in its order. Raises Away."""
+        async with self._listing:
+            session = await self._ensure_session()
+            if self._offers is not None and self._clock() - self._listed_at < LIST_S:
+                return self._offers
+            if self._clock() < self._again_at:  # the list did not come; runs do not wait for it one after the other
+                raise self._away
+            self._stale = False
+            try:
+                offers = await self._list_tools(session)
+            except Away as error:
+                self._put_off(error)
+                raise
+            self._pause_s = PAUSE_S
+            if not self._stale:  # they may have changed while they were listed
+                self._offers, self._listed_at = offers, self._clock()
+            return offers
+
+    async def _list_tools(self, session: McpSession) -> tuple[Offer, ...]:
+        try:
+            return await session.offers(self._start_s)
+        except SessionGone:
+            session = await self._ensure_session()
+            return await session.offers(self._start_s)
+
+    async def call(
+        self, tool: str, arguments: dict[str, Any], *, traceparent: str | None, on_progress: OnProgress
+    ) -> Outcome:
+        """Call a tool, and return the outcome. Raises Away."""
+        try:
+            session = await self._ensure_session()
+            try:
+                return await session.call(
+                    tool, arguments, within_s=self._call_s, traceparent=traceparent, on_progress=on_progress
+                )
+            except SessionGone:  # the call was not carried out
+                session = await self._ensure_session()
+                return await session.call(
+                    tool, arguments, within_s=self._call_s, traceparent=traceparent, on_progress=on_progress
+                )
+        except RequestRefused:
+            raise
+        except Away:
+            self._offers = None  # reach the server again before its tools are offered
+            raise
+
+    async def close(self) -> None:
+        """End the session. No other follows."""
+        self._closed.set()
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _ensure_session(self) -> McpSession:
+        """The session, opened if there is none. Raises Away."""
+        async with self._opening:
+            if self._session is not None and not self._session.over:
+                return self._session
+            if self._closed.is_set():
+                raise Away("the tool is no longer served")
+            if self._clock() < self._again_at:
+                raise self._away
+            await self._drop_session()
+            session = McpSession(self.name, self._make_link, self._changed)
+            try:
+                await session.open(self._start_s)
+            except Away as error:
+                self._put_off(error)
+                raise
+            if self._closed.is_set():
+                await session.close()
+                raise Away("the tool is no longer served")
+            self._session = session
+            return session
+
+    def _put_off(self, error: Away) -> None:
+        """Do not try again for a while, because the server is unreachable or does not list its tools."""
+        if error is not self._away:  # else the failed opening has put it off already
+            self._again_at, self._away = self._clock() + self._pause_s, error
+            self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+
+    async def _drop_session(self) -> None:
+        """Close a session that is over."""
+        session, self._session, self._offers = self._session, None, None
+        if session is not None:
+            await session.close()
+
+    def _changed(self) -> None:
+        log.info("mcp server %s: its tools have changed", self.name)
+        self._offers, self._stale = None, True
 
 
 def _read(answer: Answered, read: Callable[[bytes], T]) -> T:
     """Parse an answer. Raises Away."""
     if answer.fault is not None:
-        raise Refused(answer.fault.code, answer.fault.message)
+        raise RequestRefused(answer.fault.code, answer.fault.message)
     try:
         return read(answer.result)
     except InvalidAgentResponse as error:

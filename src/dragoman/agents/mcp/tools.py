@@ -1,25 +1,29 @@
 """McpTools: the tools of MCP servers, as a model may call them.
 
-Invariant: whatever a server does, the run continues: a call ends with a result, which may be a failure.
+Invariant: whatever a server does, the run continues: a call ends with a result, which may be a failure. A name stands
+for the same tool as long as the process lasts, and a model's API accepts it: 1 to 64 letters, digits, `_` and `-`.
+Files and links, which a model cannot be given, are described to it in words. A check calls no tool, and closes the
+session that it opens.
 """
 
 import asyncio
+import hashlib
 import logging
-from collections.abc import AsyncIterator, Sequence
+import re
+from collections.abc import AsyncIterator, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from msgspec import Struct
+import msgspec
+from msgspec import UNSET, Struct
 
 from dragoman.agents.lifecycle import Finding
-from dragoman.agents.mcp.check import looked_at
-from dragoman.agents.mcp.link import Away
-from dragoman.agents.mcp.naming import Named, Names
-from dragoman.agents.mcp.outcomes import result_of
-from dragoman.agents.mcp.reach import Grant
-from dragoman.agents.mcp.server import McpServer
+from dragoman.agents.mcp.link import Away, Reach
+from dragoman.agents.mcp.session import McpServer
 from dragoman.agents.tools import ModelTool, ToolResult
 from dragoman.dialects.mcp.hearing import Offer, Progress
+from dragoman.dialects.mcp.results import Outcome
 from dragoman.engine.api import Run
 from dragoman.model.message import Part
 
@@ -30,11 +34,52 @@ TELL_EVERY_S = 0.25
 
 PROGRESS_CHARS_MAX = 500
 
+CHARS_MAX = 64
+DIGEST_CHARS = 8
+_OTHER = re.compile(r"[^A-Za-z0-9_-]", re.ASCII)
+
+TEXT_CHARS_MAX = 200_000
+"""The longest text of one result that a model is given: it must fit into the model's input with everything else."""
+
+CHECK_S = 6.0
+"""How long a server and its tools are waited for, together; ending a program takes up to three seconds more."""
+
+FIX = "start it, or fix `run` of this tool; run a program once by itself: it may have to download something first"
+
+
+class McpGrant(Struct, frozen=True, kw_only=True):
+    """The permissions of a model on a server: it may call the tools in `allow`, all if that is None.
+
+    `approve` names the tools whose calls the caller of a task must approve first.
+    """
+
+    name: str
+    reach: Reach
+    allow: frozenset[str] | None = None
+    approve: Literal["always", "never"] | frozenset[str] = "never"
+    start_s: float = 30.0
+    call_s: float = 120.0
+
+    def allows(self, tool: str) -> bool:
+        """Whether the model may call the tool."""
+        return self.allow is None or tool in self.allow
+
+    def asks(self, tool: str) -> bool:
+        """Whether the caller must approve calls of the tool."""
+        return self.approve == "always" or (self.approve != "never" and tool in self.approve)
+
+    def missing(self, there: Collection[str]) -> tuple[tuple[str, str], ...]:
+        """The configured tools that are not in `there`, each after its key: nobody is asked to approve those."""
+        named = {"allow": self.allow or frozenset()}
+        if not isinstance(self.approve, str):
+            named["approve"] = self.approve
+        return tuple((key, tool) for key, tools in named.items() for tool in sorted(tools.difference(there)))
+
 
 class _Granted(Struct):
     """An open server, why it was away when its tools were last listed, and the configured tools that it lacked."""
 
-    grant: Grant
+    grant: McpGrant
     server: McpServer
     away: str = ""
     missing: tuple[tuple[str, str], ...] = ()
@@ -46,9 +91,9 @@ class McpTools:
     With several servers, the name of each tool begins with its server's: `files__read`.
     """
 
-    def __init__(self, grants: Sequence[Grant]) -> None:
+    def __init__(self, grants: Sequence[McpGrant]) -> None:
         self._grants = tuple(grants)
-        self._names = Names(tuple(grant.name for grant in self._grants))
+        self._names = ToolNames(tuple(grant.name for grant in self._grants))
         self._open: tuple[_Granted, ...] = ()
 
     async def open(self, group: asyncio.TaskGroup) -> None:
@@ -77,7 +122,7 @@ class McpTools:
         """The tools of all reachable servers, in the order of the servers."""
         offers = await asyncio.gather(*map(self._offers, self._open))
         return tuple(
-            _tool(self._names.name(Named(server, offer.name)), offer)
+            _tool(self._names.name(ServerTool(server, offer.name)), offer)
             for server, offered in enumerate(offers)
             for offer in offered
         )
@@ -93,24 +138,24 @@ class McpTools:
         if meant is None or not self._open:
             return ToolResult(text=f"There is no tool {name[:100]!r}.", error=True)
         granted = self._open[meant.server]
-        telling = _Telling(run, name)
+        reports = _ProgressReports(run, name)
         async with asyncio.TaskGroup() as group:
-            told = group.create_task(telling.told(), name=f"tell of {call_id}")
+            reporting = group.create_task(reports.send(), name=f"tell of {call_id}")
             try:
                 outcome = await granted.server.call(
-                    meant.tool, arguments, traceparent=run.traceparent, hears=telling.hear
+                    meant.tool, arguments, traceparent=run.traceparent, on_progress=reports.take
                 )
-                result = result_of(outcome)
+                result = _result_of(outcome)
             except Away as error:
                 log.info("mcp server %s: the call of %s failed: %s", granted.grant.name, meant.tool, error)
                 result = ToolResult(text=f"The tool failed: {error.told}.", error=True)
             finally:
-                told.cancel()
+                reporting.cancel()
         return result
 
     async def check(self) -> AsyncIterator[Finding]:
         """Check whether each server can be reached, and has the configured tools."""
-        found = await asyncio.gather(*map(looked_at, self._grants))
+        found = await asyncio.gather(*map(_check_server, self._grants))
         if not self._open:
             await asyncio.gather(*(grant.reach.close() for grant in self._grants))
         for findings in found:
@@ -138,7 +183,41 @@ class McpTools:
         return tuple(first.values())
 
 
-class _Telling:
+class ServerTool(Struct, frozen=True):
+    """A tool: the number of its server, and its name there."""
+
+    server: int
+    tool: str
+
+
+class ToolNames:
+    """The names given so far.
+
+    With several servers, each name begins with its server's, whether needed or not. So the meaning of a name does not
+    depend on which servers could be reached.
+    """
+
+    def __init__(self, servers: tuple[str, ...]) -> None:
+        self._prefixes = tuple(f"{server}__" if len(servers) > 1 else "" for server in servers)
+        self._meant: dict[str, ServerTool] = {}
+        self._names: dict[ServerTool, str] = {}
+
+    def name(self, tool: ServerTool) -> str:
+        """The name under which a model calls the tool."""
+        if (name := self._names.get(tool)) is None:
+            name = _spell(self._prefixes[tool.server], tool.tool)
+            if name in self._meant:  # two tools of this server are spelled alike
+                name = _cut(name, tool.tool)
+            self._names[tool] = name
+            self._meant[name] = tool
+        return name
+
+    def meant(self, name: str) -> ServerTool | None:
+        """The tool with that name; None if no such tool was ever offered to a model."""
+        return self._meant.get(name)
+
+
+class _ProgressReports:
     """Reports a call's progress to the caller of a task. Reports that come too fast are left out."""
 
     def __init__(self, run: Run, name: str) -> None:
@@ -147,12 +226,12 @@ class _Telling:
         self._newest: Progress | None = None
         self._news = asyncio.Event()
 
-    def hear(self, progress: Progress) -> None:
+    def take(self, progress: Progress) -> None:
         """Take the newest progress."""
         self._newest = progress
         self._news.set()
 
-    async def told(self) -> None:
+    async def send(self) -> None:
         """Report progress until canceled."""
         while True:
             await self._news.wait()
@@ -168,3 +247,81 @@ def _tool(name: str, offer: Offer) -> ModelTool:
     """Describe a tool to the model. The API requires an object with properties, even if there are none."""
     schema = {"properties": {}, **offer.schema, "type": "object"}
     return ModelTool(name=name, description=offer.description, parameters=schema, repeatable=offer.repeatable)
+
+
+def _spell(prefix: str, tool: str) -> str:
+    name = prefix + (_OTHER.sub("_", tool) or "_")
+    return name if len(name) <= CHARS_MAX else _cut(name, tool)
+
+
+def _cut(name: str, tool: str) -> str:
+    digest = hashlib.sha256(tool.encode(errors="replace")).hexdigest()[:DIGEST_CHARS]
+    return f"{name[: CHARS_MAX - DIGEST_CHARS - 1]}_{digest}"
+
+
+def _result_of(outcome: Outcome) -> ToolResult:
+    """The result of a call. Files, web links, and data without a text are for the caller, too."""
+    text = "\n".join(map(_describe, outcome.parts))
+    if len(text) > TEXT_CHARS_MAX:
+        text = f"{text[:TEXT_CHARS_MAX]}\n[cut: the result has {len(text)} characters]"
+    if outcome.failed:
+        return ToolResult(text=text or "The tool failed and does not say why.", error=True)
+    given = tuple(part for part in outcome.parts if _is_given(part))
+    return ToolResult(text=text or "The tool is done; it gives no result.", parts=given)
+
+
+def _is_given(part: Part) -> bool:
+    if part.url is not None:
+        return urlsplit(part.url).scheme in ("http", "https")
+    return part.text is None
+
+
+def _describe(part: Part) -> str:
+    named = f" {part.filename}" if part.filename else ""
+    kind = f" ({part.media_type})" if part.media_type else ""
+    if part.text is not None:
+        return f"{part.filename}:\n{part.text}" if part.filename else part.text
+    if part.raw is not None:
+        return f"[file{named}{kind}, {len(part.raw)} bytes: the user is given it]"
+    if part.url is not None:
+        return f"[link{named}{kind}: {part.url}]"
+    return "" if part.data is UNSET else msgspec.json.encode(part.data).decode()
+
+
+async def _check_server(grant: McpGrant) -> list[Finding]:
+    """Check a server: whether it can be reached, its tools, and whether it has the configured ones."""
+    what = f"mcp server {grant.name} ({grant.reach.place})"
+    try:
+        async with asyncio.timeout(CHECK_S), asyncio.TaskGroup() as group:
+            server = McpServer(
+                grant.name, partial(grant.reach.link, group), start_s=min(grant.start_s, CHECK_S), call_s=grant.call_s
+            )
+            try:
+                offers, says = await server.offers(), server.says
+            except Away as error:
+                why = str(error).removeprefix(f"{grant.reach.place}: ")
+                return [Finding(False, f"{what}: {why}", FIX)]
+            finally:
+                await server.close()
+    except TimeoutError:
+        return [Finding(False, f"{what}: no answer within {CHECK_S:g} s", FIX)]
+    return [_list_tools(f"{what}: {says}" if says else what, grant, offers), *_missing(grant, offers)]
+
+
+def _list_tools(what: str, grant: McpGrant, offers: tuple[Offer, ...]) -> Finding:
+    allowed = [offer.name for offer in offers if grant.allows(offer.name)]
+    if not allowed:
+        fix = "fix `allow`" if offers else "it needs tools to be of use"
+        return Finding(False, f"{what}: no tools", fix)
+    return Finding(True, f"{what}: tools {', '.join(allowed)}")
+
+
+def _missing(grant: McpGrant, offers: tuple[Offer, ...]) -> list[Finding]:
+    """Findings for tools that the configuration names but the server does not have."""
+    there = {offer.name for offer in offers}
+    return [
+        Finding(
+            False, f"mcp server {grant.name} has no tool {tool!r}", f"fix `{key}`: it has {', '.join(sorted(there))}"
+        )
+        for key, tool in grant.missing(there)
+    ]

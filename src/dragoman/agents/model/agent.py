@@ -14,13 +14,10 @@ from msgspec.structs import replace
 from dragoman.agents.breaker import State
 from dragoman.agents.lifecycle import Checkable, Dependent, Finding, Living
 from dragoman.agents.model import failures
-from dragoman.agents.model.answer import Answer, Answering, Trying
-from dragoman.agents.model.check import looked
-from dragoman.agents.model.endpoint import Endpoint
-from dragoman.agents.model.messages import Said, Unsendable, fetches, media_type, unsendable
-from dragoman.agents.model.request import Asking
-from dragoman.agents.model.tool_loop import Calling, identified
-from dragoman.agents.model.transcript import Round, Transcript
+from dragoman.agents.model.answer import AnswerCalls, ModelAnswer, RetryPolicy
+from dragoman.agents.model.endpoint import Endpoint, check_endpoint
+from dragoman.agents.model.request import ChatMessage, ModelRequest, Unsendable, fetches, media_type, unsendable
+from dragoman.agents.model.tool_loop import Calling, Round, Transcript, with_unique_ids
 from dragoman.agents.text_windows import Windows
 from dragoman.agents.tools import Tools
 from dragoman.dialects import json_bounds
@@ -30,7 +27,7 @@ from dragoman.model.errors import A2AError, Unavailable
 from dragoman.model.message import Artifact, Message, Part
 
 
-class Policy(Struct, frozen=True, kw_only=True):
+class AnswerPolicy(Struct, frozen=True, kw_only=True):
     """How a refused or truncated answer ends the task, and how many rounds of tool calls a task may have."""
 
     on_refusal: str = "reject"
@@ -48,11 +45,11 @@ class ChatAgent:
     def __init__(
         self,
         profile: Profile,
-        asking: Asking,
+        asking: ModelRequest,
         endpoint: Endpoint,
         *,
-        trying: Trying | None = None,
-        policy: Policy | None = None,
+        retry: RetryPolicy | None = None,
+        policy: AnswerPolicy | None = None,
         tools: Tools | None = None,
         coalesce_s: float = 0.03,
     ) -> None:
@@ -63,10 +60,10 @@ class ChatAgent:
         self.may_refuse = True
         self._asking = asking
         self._endpoint = endpoint
-        self._policy = policy or Policy()
+        self._policy = policy or AnswerPolicy()
         self._tools = tools
-        self._answering = Answering(
-            profile.id, endpoint, Windows(coalesce_s), trying or Trying(), on_refusal=self._policy.on_refusal
+        self._calls = AnswerCalls(
+            profile.id, endpoint, Windows(coalesce_s), retry or RetryPolicy(), on_refusal=self._policy.on_refusal
         )
 
     @property
@@ -105,7 +102,7 @@ class ChatAgent:
 
     async def check(self) -> AsyncIterator[Finding]:
         """Check whether the endpoint is there, accepts this server's key, and has the model; then check the tools."""
-        async for finding in looked(self._endpoint, str(self._asking.settings.get("model", ""))):
+        async for finding in check_endpoint(self._endpoint, str(self._asking.settings.get("model", ""))):
             yield finding
         if isinstance(tools := self._beside, Checkable):
             async for finding in tools.check():
@@ -121,9 +118,7 @@ class ChatAgent:
         except Unsendable as error:
             raise failures.unsendable(error) from error
         if self._tools is None:
-            answer = await self._answering.answer(
-                run, asking.body(messages, ()), "result", keeps=asking.schema is not None
-            )
+            answer = await self._calls.answer(run, asking.body(messages, ()), "result", keeps=asking.schema is not None)
             if answer.usage is not None:
                 run.usage(answer.usage)
             if answer.calls:
@@ -148,7 +143,7 @@ class ChatAgent:
             parts.append(part)
         return replace(message, parts=tuple(parts))
 
-    async def _answer_with_tools(self, run: Run, tools: Tools, messages: list[Said]) -> Answer:
+    async def _answer_with_tools(self, run: Run, tools: Tools, messages: list[ChatMessage]) -> ModelAnswer:
         """Make the model's tool calls, and return the answer that follows the last of them."""
         transcript = Transcript(run)
         calling = Calling(run, tools, transcript)
@@ -156,7 +151,7 @@ class ChatAgent:
         for number in count(1):
             round_ = transcript.round(number)
             if round_ is None:
-                answer = await self._answering.answer(
+                answer = await self._calls.answer(
                     run,
                     self._asking.body(messages, offered),
                     "result" if number == 1 else f"result-{number}",
@@ -170,14 +165,14 @@ class ChatAgent:
                 if number > self._policy.tool_rounds:
                     text = f"{run.head.agent} called tools {self._policy.tool_rounds} times without reaching an answer."
                     raise failures.failed(text, "model_tool_rounds")
-                round_ = Round(answer.text, identified(answer.calls, number), answer.usage)
+                round_ = Round(answer.text, with_unique_ids(answer.calls, number), answer.usage)
                 transcript.keep_round(number, round_)
             elif round_.usage is not None:
                 run.usage(round_.usage)
             messages += await calling.round(number, round_, offered)
         raise AssertionError("unreachable: the rounds are counted")
 
-    async def _finish(self, run: Run, answer: Answer) -> None:
+    async def _finish(self, run: Run, answer: ModelAnswer) -> None:
         """Settle the task by how the answer ended. Raises Ended unless the answer is whole."""
         policy, name = self._policy, run.head.agent
         if answer.refusal or answer.finish == "content_filter":

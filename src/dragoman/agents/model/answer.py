@@ -14,7 +14,7 @@ from msgspec import Struct
 
 from dragoman.agents.breaker import State
 from dragoman.agents.model import failures
-from dragoman.agents.model.completion import Called, Fault, Faulted, Reading, Unreadable, fault_in
+from dragoman.agents.model.completion import ApiFault, Called, CompletionParser, Faulted, NoCompletion, fault_in
 from dragoman.agents.model.endpoint import Endpoint
 from dragoman.agents.model.failures import Trouble
 from dragoman.agents.text_windows import Windows
@@ -33,7 +33,7 @@ LINGER_S = 0.1
 """How long to wait for the end of the stream once the answer is whole, so that its connection can be reused."""
 
 
-class Answer(Struct, frozen=True):
+class ModelAnswer(Struct, frozen=True):
     """The model's answer. `text` has already been emitted, unless it was kept. `finish` is why the model stopped."""
 
     text: str
@@ -43,7 +43,7 @@ class Answer(Struct, frozen=True):
     usage: Usage | None = None
 
 
-class Trying(Struct, frozen=True, kw_only=True):
+class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How often a model is called again, and how long all waits in between may take together.
 
     `pause` and `chance` supply time and randomness, which tests replace.
@@ -61,55 +61,55 @@ class Trying(Struct, frozen=True, kw_only=True):
         return min(self.wait_max_s, whole) * (0.5 + 0.5 * self.chance())
 
 
-class Answering:
+class AnswerCalls:
     """Calls the model at `endpoint` for the agent `name`, and emits its answer, gathered in `windows`."""
 
     __slots__ = ("_endpoint", "_name", "_on_refusal", "_trying", "_windows")
 
-    def __init__(self, name: str, endpoint: Endpoint, windows: Windows, trying: Trying, *, on_refusal: str) -> None:
+    def __init__(self, name: str, endpoint: Endpoint, windows: Windows, retry: RetryPolicy, *, on_refusal: str) -> None:
         self._name = name
         self._endpoint = endpoint
         self._windows = windows
-        self._trying = trying
+        self._trying = retry
         self._on_refusal = on_refusal
 
     async def answer(
         self, run: Run, body: bytes, artifact_id: str, *, keeps: bool = False, first: bool = True
-    ) -> Answer:
+    ) -> ModelAnswer:
         """Return the model's answer, emitted as that artifact; with `keeps`, it is only returned.
 
         `first`: nothing of the task has been done before. Raises Ended. The breaker is told the outcome of the last
         attempt only: it counts answers, not attempts. No attempt is made once others have opened it.
         """
-        trying = self._trying
-        giving = Giving(run, artifact_id, keeps=keeps)
+        retry = self._trying
+        artifact = AnswerArtifact(run, artifact_id, keeps=keeps)
         breaker = self._endpoint.breaker
         attempt, waited_s = 0, 0.0
         tries_for_all = breaker.state is not State.CLOSED
         if not breaker.admit():
             raise failures.unreachable(self._name, breaker.wait_s if first else None)
         while True:
-            giving.anew()
+            artifact.restart()
             try:
-                answer = await self._once(run, body, giving)
+                answer = await self._once(run, body, artifact)
             except Trouble as trouble:
-                wait_s = trying.wait_s(attempt) if trouble.after_s is None else trouble.after_s
+                wait_s = retry.wait_s(attempt) if trouble.after_s is None else trouble.after_s
                 waited_s += wait_s
                 held_back = breaker.state is not State.CLOSED and not tries_for_all
-                if not trouble.again or attempt >= trying.retries or waited_s > trying.wait_max_s or held_back:
+                if not trouble.again or attempt >= retry.retries or waited_s > retry.wait_max_s or held_back:
                     self._endpoint.failed(self._name) if trouble.down else breaker.succeeded()
-                    raise self._task_end(trouble, untouched=first and not giving.begun) from trouble
+                    raise self._task_end(trouble, untouched=first and not artifact.begun) from trouble
             except BaseException:
                 breaker.unknown()
                 raise
             else:
                 breaker.succeeded()
-                await giving.ended()
+                await artifact.finish()
                 return answer
             attempt += 1
             log.info("model %s: task %s: attempt %d in %.1f s", self._name, run.head.id, attempt + 1, wait_s)
             try:
-                await trying.pause(wait_s)
+                await retry.pause(wait_s)
             except BaseException:
                 breaker.unknown()
                 raise
@@ -122,20 +122,20 @@ class Answering:
         again_s = max(ended.retry_after_s, self._endpoint.breaker.wait_s)
         return Ended(ended.state, ended.parts, ended.reason, again_s)
 
-    async def _once(self, run: Run, body: bytes, giving: "Giving") -> Answer:
+    async def _once(self, run: Run, body: bytes, artifact: "AnswerArtifact") -> ModelAnswer:
         """Make one call. Raises Trouble."""
         try:
             async with self._endpoint.asked(body, run.traceparent) as flow:
                 if not flow.ok:
                     raise self._trouble_of(run, fault_in(await flow.body(), flow.status), flow)
                 run.working()
-                return await self._read(run, flow, giving)
+                return await self._read(run, flow, artifact)
         except EgressError as error:
             log.warning("model %s: task %s: %s", self._name, run.head.id, error)
             raise failures.lost(self._name, error) from error
 
-    async def _read(self, run: Run, flow: Flow, giving: "Giving") -> Answer:
-        reading = Reading()
+    async def _read(self, run: Run, flow: Flow, artifact: "AnswerArtifact") -> ModelAnswer:
+        reading = CompletionParser()
         windows = self._windows
 
         def begin(window: "asyncio.Future[None]") -> None:
@@ -152,23 +152,23 @@ class Answering:
                         raise
                     break  # the answer is there: only the usage or the end of the stream is missing
                 reading.feed(piece) if piece else reading.end()
-                if reading.waits:
-                    await giving.give(reading.taken())
+                if reading.pending:
+                    await artifact.emit(reading.take_text())
                 if not piece:
                     break
             if reading.whole:
                 await _linger(flow)
             elif not reading.finish:
                 raise failures.cut(self._name)
-        except Unreadable as error:
+        except NoCompletion as error:
             said = failures.shown(str(error), self._endpoint.key)
             log.warning("model %s: task %s: %s; %s", self._name, run.head.id, said, self._endpoint.hint)
             raise failures.unreadable(self._name) from error
         except Faulted as error:
             raise self._trouble_of(run, error.fault, flow) from error
-        return Answer(giving.text, tuple(reading.calls), reading.finish, reading.refusal, reading.usage)
+        return ModelAnswer(artifact.text, tuple(reading.calls), reading.finish, reading.refusal, reading.usage)
 
-    def _trouble_of(self, run: Run, fault: Fault, flow: Flow) -> Trouble:
+    def _trouble_of(self, run: Run, fault: ApiFault, flow: Flow) -> Trouble:
         said = failures.shown(fault.message, self._endpoint.key)
         log.warning("model %s: task %s: %d %s %s", self._name, run.head.id, fault.status, fault.code, said)
         return failures.faulted(
@@ -181,7 +181,7 @@ class Answering:
         )
 
 
-class Giving:
+class AnswerArtifact:
     """The artifact that an answer becomes. `keeps`: nothing is emitted."""
 
     __slots__ = ("_fresh", "_id", "_run", "_texts", "begun", "keeps")
@@ -200,12 +200,12 @@ class Giving:
         """The whole answer so far."""
         return "".join(self._texts)
 
-    def anew(self) -> None:
+    def restart(self) -> None:
         """Begin an answer. It replaces what an earlier attempt emitted."""
         self._texts.clear()
         self._fresh = True
 
-    async def give(self, text: str) -> None:
+    async def emit(self, text: str) -> None:
         """Add a piece of the answer; an empty one adds nothing."""
         if not text:
             return
@@ -215,7 +215,7 @@ class Giving:
         append, self._fresh, self.begun = not self._fresh, False, True
         await self._run.artifact(_artifact(self._id, text), append=append, last_chunk=False)
 
-    async def ended(self) -> None:
+    async def finish(self) -> None:
         """Finish the answer. An empty one clears what an earlier attempt emitted, even in a run that died."""
         if not self._fresh or self.keeps:
             return

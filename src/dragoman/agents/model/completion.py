@@ -1,7 +1,7 @@
 """Parses a model's answer from its bytes: a stream of chunks, or one completion, whichever the endpoint sends.
 
-Invariant: pure. Whatever the bytes, a Reading continues or raises Unreadable. How the bytes are cut into pieces changes
-nothing about the result.
+Invariant: pure. Whatever the bytes, the parser continues or raises NoCompletion. How the bytes are cut into pieces
+changes nothing about the result.
 """
 
 import json
@@ -24,19 +24,19 @@ SHOWN_BYTES = 200
 _FIELDS = (b":", b"data:", b"event:", b"id:", b"retry:")
 
 
-class Unreadable(Exception):
+class NoCompletion(Exception):
     """The bytes are not an answer of this API. The message is for the operator."""
 
 
 class Faulted(Exception):
     """The endpoint reported an error instead of an answer, or in the middle of one. `fault` is that error."""
 
-    def __init__(self, fault: "Fault") -> None:
+    def __init__(self, fault: "ApiFault") -> None:
         super().__init__(fault.message)
         self.fault = fault
 
 
-class Fault(Struct, frozen=True):
+class ApiFault(Struct, frozen=True):
     """An error as this API spells it. `code` is its code, or else its type; absent fields are empty."""
 
     message: str = ""
@@ -91,7 +91,7 @@ class _Chunk(Struct):
 _CHUNK = msgspec.json.Decoder(_Chunk)
 
 
-class Reading:
+class CompletionParser:
     """One answer. Only the first choice is asked for, and read.
 
     `whole`: the model has ended its answer, or the endpoint its stream. `finish` is why the model stopped, as the API
@@ -126,11 +126,11 @@ class Reading:
         self._head = b""
 
     @property
-    def waits(self) -> bool:
+    def pending(self) -> bool:
         """Whether there is text that has not been taken."""
         return bool(self._waiting)
 
-    def taken(self) -> str:
+    def take_text(self) -> str:
         """Take the text that has arrived since the last call. Half a surrogate pair waits for its other half."""
         text = "".join(self._waiting)
         self._waiting.clear()
@@ -145,7 +145,7 @@ class Reading:
         return text
 
     def feed(self, piece: bytes) -> None:
-        """Take the next bytes. Raises Unreadable, or Faulted."""
+        """Take the next bytes. Raises NoCompletion, or Faulted."""
         if len(self._head) <= SHOWN_BYTES:
             self._head = (self._head + piece)[: SHOWN_BYTES + 1]
         data = self._rest + piece if self._rest else piece
@@ -167,7 +167,7 @@ class Reading:
         self._hold(rest)
 
     def end(self) -> None:
-        """Parse the rest of the stream. Raises Unreadable, or Faulted. An answer that is not `whole` now was cut off.
+        """Parse the rest of the stream. Raises NoCompletion, or Faulted. An answer that is not `whole` now was cut off.
 
         Bytes that do not begin like a stream of events, and contain none, are not a truncated answer but no answer at
         all: for instance an HTML page, which a wrong URL usually serves.
@@ -186,7 +186,7 @@ class Reading:
 
     def _hold(self, rest: bytes) -> None:
         if len(rest) + len(self._held) > HELD_BYTES_MAX:
-            raise Unreadable(f"an event of the stream is larger than {HELD_BYTES_MAX} bytes")
+            raise NoCompletion(f"an event of the stream is larger than {HELD_BYTES_MAX} bytes")
         self._rest = rest
 
     def _line(self, line: bytes) -> None:
@@ -259,7 +259,7 @@ class Reading:
         if chunk.error is not None:
             raise Faulted(fault_of(chunk.error))
         if chunk.object == "error":  # some versions of vLLM report an error this way
-            raise Faulted(Fault("the endpoint reported an error"))
+            raise Faulted(ApiFault("the endpoint reported an error"))
 
     def _call(self, delta: _CallDelta) -> None:
         """Add a piece of a call. The id and the name come with the first piece, arguments with all.
@@ -276,7 +276,7 @@ class Reading:
                 known = None
         if known is None:
             if len(self.calls) >= CALLS_MAX:
-                raise Unreadable(f"the model calls more than {CALLS_MAX} tools at once")
+                raise NoCompletion(f"the model calls more than {CALLS_MAX} tools at once")
             known = Called()
             self.calls.append(known)
         known.id = known.id or delta.id or ""
@@ -288,9 +288,9 @@ class Reading:
             known.arguments = msgspec.json.encode(function.arguments).decode()
 
     @staticmethod
-    def _unreadable(data: bytes) -> Unreadable:
+    def _unreadable(data: bytes) -> NoCompletion:
         more = "…" if len(data) > SHOWN_BYTES else ""
-        return Unreadable(f"expected a chat completion, got {data[:SHOWN_BYTES]!r}{more}")
+        return NoCompletion(f"expected a chat completion, got {data[:SHOWN_BYTES]!r}{more}")
 
 
 def _begins_events(said: bytes) -> bool:
@@ -316,36 +316,36 @@ def _text_of(content: list[Any]) -> str:
     )
 
 
-def fault_of(error: Any, status: int = 0) -> Fault:
+def fault_of(error: Any, status: int = 0) -> ApiFault:
     """The fault that an `error` value of any form describes."""
     if not isinstance(error, dict):
-        return Fault(str(error), "", status)
+        return ApiFault(str(error), "", status)
     message, code, kind = error.get("message"), error.get("code"), error.get("type")
     inner = error.get("innererror")
     if isinstance(inner, dict) and isinstance(inner.get("code"), str):
         code = code or inner["code"]
     number = code if isinstance(code, int) else 0
     named = code if isinstance(code, str) and code else kind
-    return Fault(
+    return ApiFault(
         message if isinstance(message, str) else "",
         named if isinstance(named, str) else "",
         status or (number if 400 <= number < 600 else 0),
     )
 
 
-def fault_in(body: bytes, status: int) -> Fault:
+def fault_in(body: bytes, status: int) -> ApiFault:
     """The fault that the body of an error response describes."""
     try:
         said = msgspec.json.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return Fault("", "", status)
+        return ApiFault("", "", status)
     if isinstance(said, list) and said:  # Google's endpoint wraps the error in a list
         said = said[0]
     if not isinstance(said, dict):
-        return Fault("", "", status)
+        return ApiFault("", "", status)
     if said.get("error") is not None:
         return fault_of(said["error"], status)
     for name in ("message", "detail"):
         if isinstance(said.get(name), str):
-            return Fault(said[name], str(said.get("code") or said.get("type") or ""), status)
-    return Fault("", "", status)
+            return ApiFault(said[name], str(said.get("code") or said.get("type") or ""), status)
+    return ApiFault("", "", status)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from email.utils import parsedate_to_datetime
 from math import ceil
 
-from dragoman.agents.model.completion import Fault
+from dragoman.agents.model.completion import ApiFault
 from dragoman.engine.api import Ended
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
@@ -102,7 +102,9 @@ def unreadable(name: str) -> Trouble:
     return Trouble(failed(text, "model_unreadable"), down=True)
 
 
-def faulted(name: str, fault: Fault, headers: Mapping[str, str], now_s: float, *, on_refusal: str, key: str) -> Trouble:
+def faulted(
+    name: str, fault: ApiFault, headers: Mapping[str, str], now_s: float, *, on_refusal: str, key: str
+) -> Trouble:
     """Classify an error of the endpoint. `fault.status` is 0 for an error within a stream that has no status."""
     status, code = fault.status, fault.code
     if any(word in (code, fault.message) for word in _FILTERED):

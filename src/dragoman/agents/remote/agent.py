@@ -14,8 +14,9 @@ from dragoman.agents.breaker import Breaker, State
 from dragoman.agents.lifecycle import Finding
 from dragoman.agents.remote.card import profile_of, untold_text
 from dragoman.agents.remote.failures import FIXES, LATE
-from dragoman.agents.remote.route import CredentialsFactory, UpstreamAddress, UpstreamRoute
+from dragoman.agents.remote.route import UpstreamAddress, UpstreamRoute
 from dragoman.agents.remote.task import STOP_S, UpstreamTask
+from dragoman.client.credentials import CredentialsFactory
 from dragoman.engine.api import Run
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, Unavailable

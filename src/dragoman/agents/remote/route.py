@@ -30,7 +30,7 @@ from dragoman.agents.remote.failures import (
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client import CardCache, Connection, NoInterface, Retries, Timeouts, connect
 from dragoman.client.card import verify
-from dragoman.client.credentials import Authorized, Credentials
+from dragoman.client.credentials import Authorized, CredentialsFactory
 from dragoman.client.discovery import Discovery, places
 from dragoman.client.errors import NoAnswer, NoCard, PeerError
 from dragoman.client.http import HttpClient, complete
@@ -57,9 +57,6 @@ CONNECTIONS_MAX = 4000
 
 CONTEXTS_MAX = 10_000
 """The most conversations whose upstream ids are kept in memory; the store has all."""
-
-CredentialsFactory = Callable[[Egress], Credentials | None]
-"""Creates the credentials, given the egress by which tokens are fetched."""
 
 
 class UpstreamAddress(Struct, frozen=True, kw_only=True):
