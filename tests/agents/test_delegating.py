@@ -11,8 +11,7 @@ from msgspec.structs import replace
 from dragoman import Agent, Artifact, Context, DelegationFailed, Part, Reject, SyncContext, TaskState
 from dragoman.agents.python.delegation import HeardArtifact
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.lessee import Lessee
-from dragoman.agents.worker.run import Server
+from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.model.events import ArtifactChunk
@@ -188,7 +187,7 @@ async def site(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
     try:
         async with serving(config, [served, other()]) as url, aiohttp.ClientSession(url, timeout=timeout) as http:
-            lessee = Lessee(parent(), Server(egress, url, "parent"), name="w", tasks=2)
+            lessee = Lessee(parent(), WorkerApi(egress, url, "parent"), name="w", tasks=2)
             working = asyncio.create_task(lessee.work(stop, 0.2)) if remote else None
             try:
                 yield Site(http)

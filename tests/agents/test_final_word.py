@@ -9,8 +9,7 @@ import pytest
 
 from dragoman import Agent, Context, Part, Reject, SyncContext, TaskState
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.lessee import Lessee
-from dragoman.agents.worker.run import Server
+from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.client import Connection
 from dragoman.config import Config
 from dragoman.model.card import Profile
@@ -192,7 +191,7 @@ async def test_a_worker_says_it_to_the_server(skill: str, state: TaskState) -> N
     config = Config(port=0, store="memory:", shutdown_grace_s=0.2)
     try:
         async with serving(config, [there]) as url, aiohttp.ClientSession(url) as http:
-            lessee = Lessee(agent_of(ending), Server(egress, url, "desk"), name="w", tasks=1)
+            lessee = Lessee(agent_of(ending), WorkerApi(egress, url, "desk"), name="w", tasks=1)
             working = asyncio.create_task(lessee.work(stop, 0.2))
             try:
                 message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "go"}]}

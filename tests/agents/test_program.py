@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.program.agent import ProgramAgent
-from dragoman.agents.program.dialogue import Clock
+from dragoman.agents.program.agent import ProgramAgent, WorkClock
 from dragoman.config import Program
 from dragoman.engine.api import Ended
 from dragoman.model.card import AgentSkill, Profile
@@ -331,7 +330,7 @@ async def test_it_has_its_time(bash: Made) -> None:
 
 async def test_its_time_stands_while_its_caller_thinks() -> None:
     loop = asyncio.get_running_loop()
-    clock = Clock(loop, 5.0)
+    clock = WorkClock(loop, 5.0)
     async with clock.run() as timeout:
         clock.stand()
         assert timeout.when() is None

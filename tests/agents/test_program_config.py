@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.program.place import findings, located, surroundings
-from dragoman.agents.program.wire import MEANINGS, said
+from dragoman.agents.program.executable import build_environment, check_program, find_executable
+from dragoman.agents.program.wire import MEANINGS, parse_line
 from dragoman.config import ConfigError, Program, load
 from dragoman.config.programs import _ALLOWED, PROGRAM_KEYS, program_entry
 
@@ -70,7 +70,7 @@ def test_every_key_says_what_is_allowed() -> None:
 
 def test_the_environment_is_an_allow_list() -> None:
     environ = {"PATH": "/bin", "HOME": "/h", "SECRET": "s", "TOKEN": "t", "LD_PRELOAD": "x"}
-    assert surroundings(("TOKEN", "GONE"), environ) == {
+    assert build_environment(("TOKEN", "GONE"), environ) == {
         "PATH": "/bin",
         "HOME": "/h",
         "TOKEN": "t",
@@ -85,14 +85,14 @@ def script(folder: Path, first: str, *, executable: bool = True) -> Path:
 
 
 def faults(program: Program) -> list[str]:
-    return [f"{finding.what}: {finding.fix}" for finding in findings(program, os.environ) if not finding.ok]
+    return [f"{finding.what}: {finding.fix}" for finding in check_program(program, os.environ) if not finding.ok]
 
 
 def test_a_sound_program_has_no_faults(tmp_path: Path) -> None:
     path = script(tmp_path, "#!/usr/bin/env bash")
     program = Program(command=(str(path),), cwd=str(tmp_path), env=("PATH",))
     assert faults(program) == []
-    assert located(program.command[0], os.environ) == str(path)
+    assert find_executable(program.command[0], os.environ) == str(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o755
 
 
@@ -140,7 +140,7 @@ def test_the_lines_of_the_page_say_what_it_says_they_do() -> None:
         cell.strip("`").replace("{…}", "{}").replace(": …", ": 0").replace("…", "").replace("<base64>", "")
         for cell in rows("Line")
     ]
-    meanings = {type(said(line.encode())) for line in lines}
+    meanings = {type(parse_line(line.encode())) for line in lines}
     assert meanings == set(MEANINGS.values())
 
 

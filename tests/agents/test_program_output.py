@@ -4,29 +4,30 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.agents.program.output import Mode, Output
 from dragoman.agents.program.wire import (
     MEANINGS,
     Asks,
     Fails,
     GivesArtifact,
+    Mode,
     Progresses,
-    Said,
     SaysData,
     SaysFile,
     SaysText,
-    Unreadable,
+    Statement,
+    StatementParser,
+    UnreadableLine,
     Uses,
-    said,
+    parse_line,
 )
 
 LINE_BYTES = 1000
 
 
-def read(mode: Mode, *pieces: bytes) -> list[Said]:
+def read(mode: Mode, *pieces: bytes) -> list[Statement]:
     """All that comes out, neighbouring text joined."""
-    output = Output(mode, LINE_BYTES)
-    out: list[Said] = []
+    output = StatementParser(mode, LINE_BYTES)
+    out: list[Statement] = []
     for says in [*(says for piece in pieces for says in output.feed(piece)), *output.end()]:
         if isinstance(says, SaysText) and out and isinstance(out[-1], SaysText):
             out[-1] = SaysText(out[-1].text + says.text)
@@ -65,7 +66,7 @@ def test_a_line_that_says_something_is_no_text() -> None:
     ],
 )
 def test_what_only_looks_like_it_is_text(line: bytes) -> None:
-    output = Output("auto", 100_000)
+    output = StatementParser("auto", 100_000)
     assert [*output.feed(line + b"\n"), *output.end()] == [SaysText(line.decode(errors="replace") + "\n")]
 
 
@@ -74,13 +75,13 @@ def test_a_last_line_needs_no_newline() -> None:
 
 
 def test_text_does_not_wait_for_the_end_of_its_line() -> None:
-    output = Output("auto", LINE_BYTES)
+    output = StatementParser("auto", LINE_BYTES)
     assert list(output.feed(b"Tok")) == [SaysText("Tok")]
     assert list(output.feed(b"en")) == [SaysText("en")]
 
 
 def test_half_a_character_waits_for_the_other_half() -> None:
-    output = Output("text", LINE_BYTES)
+    output = StatementParser("text", LINE_BYTES)
     assert list(output.feed("é".encode()[:1])) == []
     assert list(output.feed("é".encode()[1:])) == [SaysText("é")]
 
@@ -95,7 +96,7 @@ def test_in_text_everything_is_text() -> None:
 
 def test_in_lines_every_line_says_something() -> None:
     assert read("lines", b'{"text": "a"}\n\n {"data": null}\r\n') == [SaysText("a"), SaysData(None)]
-    with pytest.raises(Unreadable, match="line 2 is not"):
+    with pytest.raises(UnreadableLine, match="line 2 is not"):
         read("lines", b'{"text": "a"}\nHello\n')
 
 
@@ -113,32 +114,32 @@ def test_in_lines_every_line_says_something() -> None:
     ],
 )
 def test_a_wrong_value_is_said_with_its_line_and_place(line: bytes, names: str) -> None:
-    with pytest.raises(Unreadable, match=f"line 2: .*{names}"):
+    with pytest.raises(UnreadableLine, match=f"line 2: .*{names}"):
         read("auto", b"a\n" + line + b"\n")
 
 
 def test_what_came_before_a_wrong_value_is_told_first() -> None:
-    told: list[Said] = []
-    with pytest.raises(Unreadable):
-        for says in Output("auto", LINE_BYTES).feed(b'{"progress": [1, 2]}\ntext\n{"progress": 1}\n'):
+    told: list[Statement] = []
+    with pytest.raises(UnreadableLine):
+        for says in StatementParser("auto", LINE_BYTES).feed(b'{"progress": [1, 2]}\ntext\n{"progress": 1}\n'):
             told.append(says)
     assert told == [Progresses((1, 2)), SaysText("text\n")]
 
 
 def test_a_line_has_a_bound_and_text_has_none() -> None:
-    with pytest.raises(Unreadable, match="line 1 is longer than max_line_bytes"):
+    with pytest.raises(UnreadableLine, match="line 1 is longer than max_line_bytes"):
         read("auto", b'{"text": "' + b"a" * LINE_BYTES)
     assert read("auto", b"a" * (3 * LINE_BYTES)) == [SaysText("a" * (3 * LINE_BYTES))]
 
 
 def test_files_artifacts_and_usage_are_read() -> None:
-    file = said(b'{"file": {"raw": "aGk=", "filename": "a.txt", "mediaType": "text/plain"}}')
+    file = parse_line(b'{"file": {"raw": "aGk=", "filename": "a.txt", "mediaType": "text/plain"}}')
     assert isinstance(file, SaysFile)
     assert (file.file.part().raw, file.file.part().media_type) == (b"hi", "text/plain")
-    artifact = said(b'{"artifact": {"name": "n", "append": true, "parts": [{"text": "t"}, {"data": [1]}]}}')
+    artifact = parse_line(b'{"artifact": {"name": "n", "append": true, "parts": [{"text": "t"}, {"data": [1]}]}}')
     assert isinstance(artifact, GivesArtifact)
     assert [piece.part().text for piece in artifact.artifact.parts] == ["t", None]
-    usage = said(b'{"usage": {"input": 3, "output": 4}}')
+    usage = parse_line(b'{"usage": {"input": 3, "output": 4}}')
     assert isinstance(usage, Uses)
 
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.leases import Ask, Give, Offer, Say
+from dragoman.agents.worker.agent import AskCaller, Give, Offer, Say, WorkerAgent
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentOffline,
@@ -318,7 +317,7 @@ async def test_a_worker_that_replays_is_given_the_recorded_answers() -> None:
         other = await taken(agent, "w2", replays=True)
         before = (await here.get(task_id)).seq
         await agent.tell(other, Say((Part(text="looking"),)), number=1)
-        answer = await agent.ask(token(other), Ask((Part(text="Which city?"),)), 1, 0)
+        answer = await agent.ask(token(other), AskCaller((Part(text="Which city?"),)), 1, 0)
         assert answer is not None
         assert answer.text == "Lyon"
         assert (await here.get(task_id)).seq == before  # what was said before the answer is not said twice
@@ -330,7 +329,7 @@ async def test_a_question_is_asked_once_however_often_its_answer_is_waited_for()
     async with house(agent) as here:
         task_id = await here.begin()
         lease = token(await taken(agent))
-        where = Ask((Part(text="Where?"),))
+        where = AskCaller((Part(text="Where?"),))
         assert await agent.ask(lease, where, 1, 0) is None
         seq = (await here.reach(task_id, TaskState.INPUT_REQUIRED)).seq
         assert await agent.ask(lease, where, 1, 0) is None
@@ -482,7 +481,7 @@ async def test_a_message_while_the_task_goes_to_another_worker_is_kept() -> None
         agent.leases.release(token(await taken(agent)))
         await here.send("second", task_id=task_id, return_immediately=True)
         offer = await taken(agent, "w2")
-        answer = await agent.ask(token(offer), Ask((Part(text="And?"),)), 1, DEADLINE_S)
+        answer = await agent.ask(token(offer), AskCaller((Part(text="And?"),)), 1, DEADLINE_S)
         assert answer is not None
         assert answer.text == "second"
         await here.ask(done(task_id, token(offer)))

@@ -10,7 +10,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from dragoman.agents.worker import wire as worker_wire
-from dragoman.agents.worker.run import Refused, Server
+from dragoman.agents.worker.lessee import CallRefused, WorkerApi
 from dragoman.client.credentials import ApiKey, Authorized, BearerToken, ClientCredentials, Credentials
 from dragoman.client.errors import NoToken
 from dragoman.kaos import AgentUnavailable, RemoteAgent
@@ -245,9 +245,9 @@ async def test_a_remote_agent_for_which_there_is_no_token_is_unavailable(egress:
 
 
 async def test_a_worker_takes_tasks_with_credentials(peer: Peer, egress: Egress, clock: SetClock) -> None:
-    server = Server(egress, peer.url, "echo", credentials=credentials(peer, egress, clock))
+    server = WorkerApi(egress, peer.url, "echo", credentials=credentials(peer, egress, clock))
     peer.scripts["POST /workers/echo/lease"] = status(204)
-    assert await server.call("lease", worker_wire.TakeRequest("w"), worker_wire.Delivery) is None
+    assert await server.call("lease", worker_wire.TakeRequest("w"), worker_wire.LeasedTask) is None
     assert peer.asked[-1].headers["authorization"] == "Bearer t1"
 
 
@@ -256,9 +256,9 @@ async def test_a_worker_without_token_tries_again_unless_it_is_refused_for_good(
     peer: Peer, egress: Egress, clock: SetClock, code: int, temporary: bool
 ) -> None:
     peer.scripts[TOKEN] = status(code)
-    server = Server(egress, peer.url, "echo", credentials=credentials(peer, egress, clock))
-    with pytest.raises(Refused, match="no token") as caught:
-        await server.call("lease", worker_wire.TakeRequest("w"), worker_wire.Delivery)
+    server = WorkerApi(egress, peer.url, "echo", credentials=credentials(peer, egress, clock))
+    with pytest.raises(CallRefused, match="no token") as caught:
+        await server.call("lease", worker_wire.TakeRequest("w"), worker_wire.LeasedTask)
     assert (caught.value.temporary, caught.value.lost) == (temporary, False)
 
 

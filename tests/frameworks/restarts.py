@@ -8,8 +8,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.lessee import Lessee
-from dragoman.agents.worker.run import Server
+from dragoman.agents.worker.lessee import Lessee, WorkerApi
 from dragoman.client import connect
 from dragoman.engine.api import Runner
 from dragoman.model.task import Task, TaskState
@@ -53,7 +52,7 @@ async def handed_over(agent: Callable[[], Runner], message: str, *answers: str) 
 async def at_work(url: str, agent: Runner) -> AsyncIterator[None]:
     """A worker for the block; then it gives back what it has."""
     egress, stop = Egress(connections_max=0), asyncio.Event()
-    lessee = Lessee(agent, Server(egress, url, agent.profile.id), name="test", tasks=1)
+    lessee = Lessee(agent, WorkerApi(egress, url, agent.profile.id), name="test", tasks=1)
     working = asyncio.create_task(lessee.work(stop, 0))
     try:
         yield

@@ -13,8 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.agents.worker import wire
-from dragoman.agents.worker.agent import WorkerAgent, artifacts_of, sound_parts
-from dragoman.agents.worker.leases import Ask, Give, Say
+from dragoman.agents.worker.agent import AskCaller, Give, Say, WorkerAgent, artifacts_of, sound_parts
 from dragoman.bindings.calls import decode_body
 from dragoman.bindings.http import Gone, HttpRequest, HttpResponse, error_response, json_response, read_json
 from dragoman.bindings.limits import Limits
@@ -92,7 +91,7 @@ class Workers:
         run, token = offer.run, offer.lease.token
         history = await run.history(asked.history) if asked.history else ()
         delivered = _json(
-            wire.Delivery(
+            wire.LeasedTask(
                 lease=token,
                 expires_s=agent.leases.lease_s,
                 task=_task(run.record),
@@ -111,27 +110,27 @@ class Workers:
         return replace(delivered, refused=partial(agent.leases.release, token))
 
     async def _heartbeat(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.Heartbeat)
+        asked = await self._read(request, body, wire.HeartbeatRequest)
         beat = await agent.leases.beat(asked.lease, asked.wait_s, asked.answers)
-        return _json(wire.Pulse(beat.cancel, agent.leases.lease_s, beat.answers))
+        return _json(wire.HeartbeatReply(beat.cancel, agent.leases.lease_s, beat.answers))
 
     async def _release(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        agent.leases.release((await self._read(request, body, wire.Release)).lease)
+        agent.leases.release((await self._read(request, body, wire.ReleaseRequest)).lease)
         return NO_CONTENT
 
     async def _history(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        return _json(wire.Messages(await agent.leases.held(asked.lease).run.history(asked.limit)))
+        return _json(wire.HistoryReply(await agent.leases.held(asked.lease).run.history(asked.limit)))
 
     async def _references(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
         records = await agent.leases.held(asked.lease).run.references()
-        return _json(wire.Tasks(tuple(_task(record) for record in records)))
+        return _json(wire.ReferencesReply(tuple(_task(record) for record in records)))
 
     # -- reports -----------------------------------------------------------------------------------------------------
 
     async def _update(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        said = await self._read(request, body, wire.Update)
+        said = await self._read(request, body, wire.StatusReport)
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
         if state is TaskState.WORKING:
@@ -139,7 +138,7 @@ class Workers:
             steps = None if said.progress is None else (said.progress.current, said.progress.total)
             word = Say(parts, steps, said.metadata)
             await agent.tell(offer, word, usage=_usage(said.usage), number=said.number)
-            return _json(wire.Nothing())
+            return _json(wire.EmptyReply())
         if state is None or state not in TERMINAL | INTERRUPTED:
             raise InvalidParams("state", "must be working, input-required, auth-required, or one that ends the task")
         await _count_tokens(agent, said.lease, said.usage)
@@ -147,7 +146,7 @@ class Workers:
         return await self._send_report(request, UpdateStatus(id=task_id, state=state, parts=parts, lease=said.lease))
 
     async def _artifact(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        said = await self._read(request, body, wire.Chunk)
+        said = await self._read(request, body, wire.ArtifactReport)
         offer = agent.leases.held(said.lease)
         if not said.artifact.artifact_id and said.append:
             raise InvalidParams("artifact.artifactId", "is needed to append to it")
@@ -158,15 +157,17 @@ class Workers:
         return _json({"artifact_id": artifact.artifact_id})
 
     async def _ask(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.Question)
+        asked = await self._read(request, body, wire.AskRequest)
         parts = sound_parts(wire.parts_in(asked.message), "message")
         if not parts:
             raise InvalidParams("message", "is required: say what you want to know")
-        answer = await agent.ask(asked.lease, Ask(parts, asked.auth, note=asked.note), asked.question, asked.wait_s)
-        return _json(wire.Reply(answer, agent.leases.lease_s))
+        answer = await agent.ask(
+            asked.lease, AskCaller(parts, asked.auth, note=asked.note), asked.question, asked.wait_s
+        )
+        return _json(wire.AskReply(answer, agent.leases.lease_s))
 
     async def _delegate(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        asked = await self._read(request, body, wire.Order)
+        asked = await self._read(request, body, wire.DelegateRequest)
         order = Delegation(
             agent=asked.agent,
             parts=sound_parts(wire.parts_in(asked.message), "message"),
@@ -180,17 +181,17 @@ class Workers:
         )
         delegated = await agent.delegate(asked.lease, order, asked.wait_s)
         outcome = None if delegated is None else _outcome(delegated)
-        return _json(wire.Handed(outcome, agent.leases.lease_s))
+        return _json(wire.DelegateReply(outcome, agent.leases.lease_s))
 
     async def _complete(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        said = await self._read(request, body, wire.Completion)
+        said = await self._read(request, body, wire.CompletionReport)
         await _count_tokens(agent, said.lease, said.usage)
         artifacts = tuple(given.artifact() for given in said.artifacts)
         report = CompleteTask(id=agent.leases.task_of(said.lease), artifacts=artifacts, lease=said.lease)
         return await self._send_report(request, report)
 
     async def _fail(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
-        said = await self._read(request, body, wire.Failure)
+        said = await self._read(request, body, wire.FailureReport)
         await _count_tokens(agent, said.lease, said.usage)
         parts = sound_parts(wire.parts_in(said.message), "message")
         task_id = agent.leases.task_of(said.lease)
@@ -217,20 +218,20 @@ class Workers:
         return _json(_task(record))
 
 
-async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.Tokens | None) -> None:
+async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.WorkerTokens | None) -> None:
     """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
     if tokens is not None and agent.leases.holds(token):
         await agent.tell(agent.leases.held(token), Say(), usage=_usage(tokens))
 
 
-def _usage(tokens: wire.Tokens | None) -> Usage | None:
+def _usage(tokens: wire.WorkerTokens | None) -> Usage | None:
     return None if tokens is None else tokens.usage()
 
 
-def _outcome(delegated: Delegated) -> wire.Outcome:
+def _outcome(delegated: Delegated) -> wire.DelegationOutcome:
     used = delegated.usage
-    tokens = None if used is None else wire.Tokens(used.input_tokens, used.output_tokens, used.total_tokens)
-    return wire.Outcome(
+    tokens = None if used is None else wire.WorkerTokens(used.input_tokens, used.output_tokens, used.total_tokens)
+    return wire.DelegationOutcome(
         agent=delegated.agent,
         task_id=delegated.task_id,
         state=delegated.state,

@@ -15,11 +15,10 @@ from dragoman.agents.model.answer import RetryPolicy
 from dragoman.agents.model.endpoint import EndpointAddress, endpoint, limit_name
 from dragoman.agents.model.request import ModelRequest, input_modes
 from dragoman.agents.program.agent import ProgramAgent
-from dragoman.agents.program.place import findings
+from dragoman.agents.program.executable import check_program
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
-from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.agents.worker.leases import LEASE_S
+from dragoman.agents.worker.agent import LEASE_S, WorkerAgent
 from dragoman.cli.references import AgentReferenceError, referenced_as
 from dragoman.cli.tool_servers import tools_of
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
@@ -188,7 +187,7 @@ def program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str
 
     Raises AgentReferenceError if the program, its interpreter, its folder or one of its variables is missing.
     """
-    for finding in findings(program, environ):
+    for finding in check_program(program, environ):
         if not finding.ok:
             raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
     return ProgramAgent(said(_profile_with_skill(entry), entry, anew=True), program, environ)

@@ -9,7 +9,7 @@ from dragoman.agents.mcp.http import HttpReach
 from dragoman.agents.mcp.link import Reach
 from dragoman.agents.mcp.program import ProgramReach
 from dragoman.agents.mcp.tools import McpGrant, McpTools
-from dragoman.agents.program.place import located, surroundings
+from dragoman.agents.program.executable import build_environment, find_executable
 from dragoman.cli.references import AgentReferenceError
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.config.mcp import McpEntry
@@ -47,9 +47,9 @@ def _reach(agent_id: str, entry: McpEntry, environ: Mapping[str, str], credited:
             raise AgentReferenceError(
                 f"agent {agent_id!r}: tools: the environment has no {name}: set it, or take it out of `env`"
             )
-    program = located(entry.command[0], environ)
+    program = find_executable(entry.command[0], environ)
     if program is None:
         raise AgentReferenceError(
             f"agent {agent_id!r}: tools: the program {entry.command[0]} was not found: install it, or write its path"
         )
-    return ProgramReach(entry.name, (program, *entry.command[1:]), surroundings(entry.env, environ))
+    return ProgramReach(entry.name, (program, *entry.command[1:]), build_environment(entry.env, environ))

@@ -97,8 +97,7 @@ async def _work(
     import asyncio
 
     from dragoman.agents.lifecycle import Living
-    from dragoman.agents.worker.lessee import Lessee
-    from dragoman.agents.worker.run import Server
+    from dragoman.agents.worker.lessee import Lessee, WorkerApi
     from dragoman.net.egress import Egress
     from dragoman.server.process import leave_after
 
@@ -119,7 +118,7 @@ async def _work(
             try:
                 async with asyncio.TaskGroup() as group:
                     for agent in agents:
-                        lessee = Lessee(agent, Server(egress, server, agent.profile.id, key), name=name, tasks=tasks)
+                        lessee = Lessee(agent, WorkerApi(egress, server, agent.profile.id, key), name=name, tasks=tasks)
                         group.create_task(lessee.work(stop, grace_s))
                     ids = ", ".join(agent.profile.id for agent in agents)
                     click.echo(f"Working for {server} as {name}: {ids}. Ctrl-C stops it.")

@@ -12,8 +12,8 @@ from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from dragoman.agents.error_output import Complaints
 from dragoman.agents.mcp.link import Away, Link, Receive
+from dragoman.agents.program.pipes import ErrorLog
 from dragoman.dialects.mcp import hearing
 from dragoman.dialects.mcp.hearing import Answered
 from dragoman.model.errors import InvalidAgentResponse
@@ -194,7 +194,7 @@ class ProgramLink:
 
     async def _log(self, errors: asyncio.StreamReader) -> None:
         """Log what the program writes to its standard error."""
-        complaints = Complaints(log, f"mcp server {self._name}")
+        complaints = ErrorLog(log, f"mcp server {self._name}")
         while piece := await errors.read(READ_BYTES):
             complaints.feed(piece)
         complaints.end()

@@ -1,5 +1,6 @@
 """A program behind a card, started for each task (docs/agents/command.md).
 
-`agent` has ProgramAgent. `dialogue` is one start of the program on a task. `launcher` and `spawner` are the two sides
-of the process that starts programs and ends them with the server.
+`agent` has ProgramAgent, and the dialogue with one start of its program. `wire` defines what both sides write, which
+goes through `pipes`. `launcher` and `spawner` are the two sides of the process that starts programs and ends them with
+the server. `executable` finds a program on this machine.
 """

@@ -32,7 +32,7 @@ SWEEP_S = 2.0
 """How long the final sweep looks for processes that escaped their group; SIGKILL takes milliseconds."""
 
 
-class Program:
+class StartedProgram:
     """A started program. It is `over` once it has exited, and `dropped` once nothing of it may remain."""
 
     def __init__(self, number: int, pid: int) -> None:
@@ -50,8 +50,8 @@ class Spawner:
         self._settings = settings
         self._parent = os.getpid()
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl if LINUX else None
-        self._programs: dict[int, Program] = {}
-        self._starting: dict[int, Program] = {}
+        self._programs: dict[int, StartedProgram] = {}
+        self._starting: dict[int, StartedProgram] = {}
         self._poll = select.poll()
         if self._prctl is not None:
             self._prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
@@ -134,7 +134,7 @@ class Spawner:
         if pid == 0:
             self._become(env, fds, writes)
         os.close(writes)
-        self._programs[number] = self._starting[reads] = Program(number, pid)
+        self._programs[number] = self._starting[reads] = StartedProgram(number, pid)
         self._poll.register(reads, select.POLLIN)
 
     def _become(self, env: dict[str, str], fds: list[int], writes: int) -> None:
@@ -200,7 +200,7 @@ class Spawner:
                 except ChildProcessError:
                     pass
 
-    def _reap(self, program: Program) -> None:
+    def _reap(self, program: StartedProgram) -> None:
         if program.number not in self._programs:
             return
         if not program.over:

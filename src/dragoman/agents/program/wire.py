@@ -1,11 +1,14 @@
-"""The messages between a program and the server (docs/agents/command.md).
+"""The messages between a program and the server (docs/agents/command.md), and the parser of a program's output.
 
 Invariant: pure. Parts and messages are those of A2A 1.0 as JSON; the keys around them are in snake case. The set of a
-line's keys, in any order, determines its meaning; no two meanings have the same keys.
+line's keys, in any order, determines its meaning; no two meanings have the same keys. However the bytes are cut, the
+same text and statements come out, in the same order. Text waits only for the rest of a character; only a line that may
+be a statement waits for its end.
 """
 
-from collections.abc import Sequence
-from typing import Annotated, Any
+import codecs
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -16,12 +19,12 @@ from dragoman.engine.api import Run
 from dragoman.model.errors import A2AError
 from dragoman.model.message import Message, Part
 
-Count = Annotated[int, Meta(ge=0)]
+_Count = Annotated[int, Meta(ge=0)]
 
 # -- to the program ----------------------------------------------------------------------------------------------------
 
 
-class Heard(Struct, frozen=True, omit_defaults=True):
+class CallerMessage(Struct, frozen=True, omit_defaults=True):
     """A message of the caller: its text parts, joined by newlines, its first data part, and all parts."""
 
     text: str
@@ -29,7 +32,7 @@ class Heard(Struct, frozen=True, omit_defaults=True):
     data: Any | UnsetType = UNSET
 
 
-class Document(Struct, frozen=True, kw_only=True):
+class TaskDocument(Struct, frozen=True, kw_only=True):
     """The input of a program: one line of JSON. `message` is whole; `text` and `data` are all that most programs need.
 
     `answers` belong to the questions of earlier starts for the same task, in order.
@@ -44,20 +47,22 @@ class Document(Struct, frozen=True, kw_only=True):
     message: Message
     metadata: dict[str, Any]
     principal: str
-    answers: tuple[Heard, ...] = ()
+    answers: tuple[CallerMessage, ...] = ()
     history: tuple[Message, ...] = ()
 
 
-def heard(message: Message) -> Heard:
+def caller_message(message: Message) -> CallerMessage:
     """Convert a message to the form that programs read."""
-    return Heard(message.text, message.parts, _data(message))
+    return CallerMessage(message.text, message.parts, _data(message))
 
 
-def document(run: Run, agent: str, skill: str | None, answers: Sequence[Heard], history: Sequence[Message]) -> bytes:
+def task_line(
+    run: Run, agent: str, skill: str | None, answers: Sequence[CallerMessage], history: Sequence[Message]
+) -> bytes:
     """Encode the first line that a program reads for `run`."""
     message = run.message
     return _line(
-        Document(
+        TaskDocument(
             task_id=run.head.id,
             context_id=run.head.context_id,
             agent=agent,
@@ -73,7 +78,7 @@ def document(run: Run, agent: str, skill: str | None, answers: Sequence[Heard], 
     )
 
 
-def answer_line(answer: Heard) -> bytes:
+def answer_line(answer: CallerMessage) -> bytes:
     """Encode the line that answers a question."""
     return _line(answer)
 
@@ -124,12 +129,12 @@ class Given(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     last: bool | None = None
 
 
-class Tokens(Struct, frozen=True, forbid_unknown_fields=True):
+class ProgramTokens(Struct, frozen=True, forbid_unknown_fields=True):
     """Tokens used since the last report; `total` defaults to the sum."""
 
-    input: Count = 0
-    output: Count = 0
-    total: Count | None = None
+    input: _Count = 0
+    output: _Count = 0
+    total: _Count | None = None
 
 
 class SaysText(Struct, frozen=True):
@@ -159,7 +164,7 @@ class GivesArtifact(Struct, frozen=True):
 class Progresses(Struct, frozen=True):
     """`{"progress": [1, 3], "text": "…"}`: step 1 of 3 has been reached, with a text that describes it."""
 
-    progress: tuple[Count, Count]
+    progress: tuple[_Count, _Count]
     text: str = ""
 
 
@@ -184,7 +189,7 @@ class AsksAuth(Struct, frozen=True):
 class Uses(Struct, frozen=True):
     """`{"usage": {"input": 10, "output": 20}}`: tokens used."""
 
-    usage: Tokens
+    usage: ProgramTokens
 
 
 class CallsTool(Struct, frozen=True):
@@ -205,7 +210,7 @@ class Fails(Struct, frozen=True):
     fail: str
 
 
-Said = (
+Statement = (
     SaysText
     | SaysData
     | SaysFile
@@ -238,12 +243,12 @@ MEANINGS: dict[frozenset[str], Any] = {
 """The meaning of a line, by its keys."""
 
 
-class Unreadable(ValueError):
+class UnreadableLine(ValueError):
     """A program wrote something without a meaning. The text says what is allowed, and is for the log."""
 
 
-def said(line: bytes) -> Said | None:
-    """Parse a line; None if it is not JSON, no object, or has other keys. Raises Unreadable for wrong values."""
+def parse_line(line: bytes) -> Statement | None:
+    """Parse a line; None if it is not JSON, no object, or has other keys. Raises UnreadableLine for wrong values."""
     try:
         value = msgspec.json.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -252,7 +257,85 @@ def said(line: bytes) -> Said | None:
         return None
     try:
         json_bounds.check(line)  # callers accept no JSON that is nested deeper
-        meant: Said = msgspec.convert(value, meaning)
+        meant: Statement = msgspec.convert(value, meaning)
     except (A2AError, msgspec.ValidationError) as error:
-        raise Unreadable(f"{', '.join(value)}: {error}") from error
+        raise UnreadableLine(f"{', '.join(value)}: {error}") from error
     return meant
+
+
+Mode = Literal["auto", "lines", "text"]
+
+
+class StatementParser:
+    """Parses what a program writes in `mode`.
+
+    `auto`: a line that begins with `{` and is a JSON object with the keys of a statement is that statement; everything
+    else is text. `lines`: every line is a statement, or empty. `text`: everything is text.
+    """
+
+    def __init__(self, mode: Mode, max_line_bytes: int) -> None:
+        self._mode = mode
+        self._max_line_bytes = max_line_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        self._text: list[bytes] = []
+        self._line = bytearray()
+        self._begins = True
+        self._holds = False
+        self._number = 1
+
+    def feed(self, piece: bytes) -> Iterator[Statement]:
+        """Parse the next piece. The caller must exhaust the iterator. Neighbouring text is joined.
+
+        Raises UnreadableLine, after what came before the fault.
+        """
+        at = 0
+        while at < len(piece):
+            end = (piece.find(b"\n", at) + 1) if self._mode != "text" else 0
+            bit = piece[at : end or len(piece)]
+            at += len(bit)
+            if self._begins:
+                self._holds = self._mode == "lines" or (self._mode == "auto" and bit[:1] == b"{")
+            self._begins = end > 0
+            if not self._holds:
+                self._text.append(bit)
+            else:
+                self._line += bit
+                if len(self._line) > self._max_line_bytes:
+                    yield from self._flush()
+                    raise UnreadableLine(f"line {self._number} is longer than max_line_bytes ({self._max_line_bytes})")
+                if self._begins:
+                    yield from self._decide()
+            self._number += self._begins
+        yield from self._flush()
+
+    def end(self) -> Iterator[Statement]:
+        """Parse what is left at the end: the last line may lack its newline. Raises UnreadableLine."""
+        if self._line:
+            yield from self._decide()
+        yield from self._flush(final=True)
+
+    def _decide(self) -> Iterator[Statement]:
+        """Parse a whole line. The text before it comes first, unless the line is text itself."""
+        line = bytes(self._line)
+        self._line.clear()
+        try:
+            says = parse_line(line)
+        except UnreadableLine as error:
+            yield from self._flush()
+            raise UnreadableLine(f"line {self._number}: {error}") from error
+        if isinstance(says, SaysText):
+            self._text.append(says.text.encode(errors="replace"))
+        elif says is not None:
+            yield from self._flush()
+            yield says
+        elif self._mode == "auto":
+            self._text.append(line)
+        elif line.strip():
+            yield from self._flush()
+            raise UnreadableLine(f'line {self._number} is not a JSON object that says something: {{"text": "…"}} does')
+
+    def _flush(self, *, final: bool = False) -> Iterator[Statement]:
+        text = self._decoder.decode(b"".join(self._text), final)
+        self._text.clear()
+        if text:
+            yield SaysText(text)

@@ -1,22 +1,44 @@
 """Lessee: takes an agent's tasks from a server and runs the agent on them, in this process.
 
-Invariant: a task that is canceled, or whose lease is over, is worked on only as long as its agent takes to stop.
+Invariant: reports reach the server in the order in which they were made, each once. A call whose answer was lost is
+repeated under the same number. A task that is canceled, or whose lease is over, is worked on only as long as its agent
+takes to stop.
 """
 
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
 
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from dragoman.agents.url_files import read_here
 from dragoman.agents.worker import wire
-from dragoman.agents.worker.run import CALL_S, RETRY_S, Refused, RemoteRun, Server
-from dragoman.engine.api import Ended, Reject, Runner
+from dragoman.client.credentials import Authorized, Credentials
+from dragoman.client.errors import NoToken
+from dragoman.client.http import Requester
+from dragoman.engine.api import Delegation, Ended, Hear, Reject, Runner, came_to
+from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.ids import new_id
-from dragoman.model.message import Part
-from dragoman.model.task import TaskState
+from dragoman.model.lifecycle import Fold
+from dragoman.model.message import Artifact, Message, Part, Role
+from dragoman.model.principal import Principal
+from dragoman.model.task import Progress, Record, Task, TaskHead, TaskState, Usage
+from dragoman.net.egress import Egress
 from dragoman.net.errors import EgressError
 
 log = logging.getLogger("dragoman.worker")
+
+T = TypeVar("T")
+
+RETRY_S = 0.5
+"""Pause before a call is repeated that did not reach the server, or that the server could not take."""
+
+CALL_S = 30.0
+"""How long a call may take beyond the time for which it asks to wait."""
 
 RETRY_S_MAX = 5.0
 """Longest pause before the next call to a server that was not reached."""
@@ -34,10 +56,273 @@ GIVE_BACK_S = 1.0
 """How long a server may take to accept a task that is given back; after that, its lease runs out."""
 
 
+class CallRefused(Exception):
+    """The server refused a call. `lost`: the lease is over."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(f"{status}: {text}")
+        self.lost = status == 409
+        self.temporary = status >= 500 or status == 429
+
+
+class WorkerApi:
+    """The worker API of one agent on one server. The worker authenticates by a `key`, or by other `credentials`."""
+
+    def __init__(
+        self, egress: Egress, url: str, agent: str, key: str | None = None, credentials: Credentials | None = None
+    ) -> None:
+        self.agent = agent
+        self._way: Requester = egress if credentials is None else Authorized(egress, credentials)
+        self._base = f"{url.rstrip('/')}/workers/{agent}"
+        self._headers = {"Content-Type": "application/json"} | ({"x-api-key": key} if key else {})
+
+    async def call(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
+        """Make one call; None if the answer is empty. Raises CallRefused, or EgressError if there is no answer."""
+        try:
+            reply = await self._way.request(
+                "POST",
+                f"{self._base}/{action}",
+                timeout_s=wait_s + CALL_S,
+                headers=self._headers,
+                body=msgspec.json.encode(body),
+            )
+        except NoToken as error:
+            raise CallRefused(401 if error.permanent else 503, str(error)) from error
+        if reply.status == 204:
+            return None
+        if reply.status != 200:
+            raise CallRefused(reply.status, _reason(reply.body))
+        return msgspec.json.decode(reply.body, type=into)
+
+
+class RemoteRun:
+    """See `engine.api.Run`. Every method raises CancelledError once the lease is over."""
+
+    def __init__(self, server: WorkerApi, delivery: wire.LeasedTask) -> None:
+        task = delivery.task
+        self.lease = delivery.lease
+        self.expires_s = delivery.expires_s
+        self.message = delivery.message
+        self.principal = Principal(delivery.principal)
+        self.skill = delivery.skill
+        self.skills = delivery.skills
+        self.extensions = delivery.extensions
+        self.traceparent = delivery.traceparent
+        self.lineage = delivery.lineage
+        self.epoch = 1
+        self.ending = False
+        """Whether the end of the task is on its way. The lease ends with it."""
+        self.over = False
+        """Whether the server has said that the lease is over."""
+        self.head = TaskHead(
+            id=task.id,
+            context_id=task.context_id,
+            agent=server.agent,
+            owner=delivery.principal,
+            dialect="",
+            mount="",
+            created_at=task.status.timestamp,
+            skill=delivery.skill,
+            skills=delivery.skills,
+            metadata=delivery.metadata,
+            extensions=delivery.extensions,
+        )
+        self._server = server
+        self._fold = Fold(self.head, replace(_record(self.head, task), note=delivery.note))
+        self._notes: dict[str, str] = {}
+        self._numbers = 0
+        self._questions = 0
+        self._orders = 0
+        self._used: Usage | None = None
+        self._turn = asyncio.Lock()
+
+    @property
+    def record(self) -> Record:
+        """The task as it was leased, plus what was reported since."""
+        return self._fold.record()
+
+    async def status(
+        self, parts: Sequence[Part], *, progress: tuple[int, int] | None = None, metadata: dict[str, Any] | None = None
+    ) -> None:
+        """Report while `working`."""
+        async with self._turn:
+            update = wire.StatusReport(
+                self.lease,
+                message=wire.WorkerMessage(tuple(parts)) if parts else None,
+                progress=None if progress is None else wire.Steps(*progress),
+                metadata=metadata,
+                usage=self._take_usage(),
+                number=self._next(),
+            )
+            await self.tell("update", update, wire.EmptyReply)
+            said = self._message(parts) if parts else None
+            at = None if progress is None else Progress(*progress)
+            self._add(StatusChanged(TaskState.WORKING, self.head.created_at, said, at))
+
+    async def artifact(self, artifact: Artifact, *, append: bool, last_chunk: bool) -> None:
+        """Emit an artifact or a chunk of one."""
+        async with self._turn:
+            chunk = wire.ArtifactReport(
+                self.lease,
+                wire.given(artifact),
+                append=append,
+                last_chunk=last_chunk,
+                usage=self._take_usage(),
+                number=self._next(),
+            )
+            await self.tell("artifact", chunk, wire.EmptyReply)
+            self._add(ArtifactChunk(artifact, append, last_chunk))
+
+    def usage(self, usage: Usage) -> None:
+        """Add to the tokens used. They are sent with the next report."""
+        self._used = (self._used or Usage()) + usage
+
+    async def written(self) -> None:
+        """Return at once: the server has taken all reports, and writes them."""
+
+    def landing(self, done: "asyncio.Future[None]") -> None:
+        """Complete `done` at once: no write is in progress here."""
+        if not done.done():
+            done.set_result(None)
+
+    canceled = False
+    shown = None
+
+    def note(self, **note: str) -> None:
+        """Write notes down. The server stores them with the next question."""
+        self._notes |= note
+        self._add(Noted(note))
+
+    async def noted(self) -> dict[str, str]:
+        """Return no notes: earlier tasks of the conversation are not known here."""
+        return {}
+
+    async def read(self, part: Part) -> bytes:
+        """Return the bytes of a file part, fetched from here: see `engine.api.Run.read`."""
+        return await read_here(part)
+
+    def caught_up(self) -> None:
+        """Do nothing: the server replays."""
+
+    def working(self) -> None:
+        """Do nothing: the server has been told at the beginning."""
+
+    def waiting(self, parts: Sequence[Part]) -> None:
+        """Do nothing: nobody is there to be told."""
+
+    def goes_on(self) -> None:
+        """Do nothing: the server has the output of earlier runs, and lets it be replaced."""
+
+    async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
+        """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
+        async with self._turn:
+            if self._used is not None:
+                await self.tell(
+                    "update",
+                    wire.StatusReport(self.lease, usage=self._take_usage(), number=self._next()),
+                    wire.EmptyReply,
+                )
+            self._questions += 1
+            wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
+            note, self._notes = self._notes or None, {}
+            question = wire.AskRequest(
+                self.lease, wire.WorkerMessage(tuple(parts)), auth, self._questions, wait_s, note
+            )
+            while True:
+                reply = await self.tell("ask", question, wire.AskReply, wait_s)
+                if reply is not None and reply.answer is not None:
+                    return reply.answer
+
+    async def delegate(self, order: Delegation, hear: Hear | None = None) -> Delegated:
+        """Give a task to another agent of the server. `hear` gets each artifact only when it is whole."""
+        self._orders += 1
+        wait_s = min(self.expires_s / 2, wire.WAIT_S_MAX)
+        told = wire.DelegateRequest(
+            self.lease,
+            order.agent,
+            message=wire.WorkerMessage(order.parts),
+            skill=order.skill,
+            context_id=order.context_id,
+            timeout_s=order.timeout_s,
+            progress=order.progress,
+            asks=order.asks,
+            detach=order.detach,
+            delegation=self._orders,
+            wait_s=wait_s,
+        )
+        while True:
+            reply = await self.tell("delegate", told, wire.DelegateReply, wait_s)
+            if reply is not None and (came := reply.outcome) is not None:
+                break
+        usage = None if came.usage is None else came.usage.usage()
+        delegated = Delegated(
+            told.delegation, came.agent, came.task_id, came.state, came.timestamp, came.message, came.artifacts, usage
+        )
+        if hear is not None:
+            for artifact in delegated.artifacts:
+                await hear(ArtifactChunk(artifact, last_chunk=True))
+        return came_to(delegated, order)
+
+    async def references(self) -> tuple[Record, ...]:
+        """The tasks that the message names, as far as they are the caller's."""
+        found = await self.tell("references", wire.PastRequest(self.lease), wire.ReferencesReply)
+        return () if found is None else tuple(_record(_head(self.head, task), task) for task in found.tasks)
+
+    async def history(self, limit: int) -> tuple[Message, ...]:
+        """The newest `limit` messages of the context before this run, oldest first."""
+        found = await self.tell("history", wire.PastRequest(self.lease, limit), wire.HistoryReply)
+        return () if found is None else found.messages
+
+    async def end(self, state: TaskState, parts: Sequence[Part] = ()) -> None:
+        """Report how the task ended."""
+        async with self._turn:
+            self.ending = True
+            said = wire.WorkerMessage(tuple(parts)) if parts else None
+            if state is TaskState.COMPLETED and said is None:
+                await self.tell(
+                    "complete", wire.CompletionReport(self.lease, usage=self._take_usage()), wire.EmptyReply
+                )
+            else:
+                update = wire.StatusReport(self.lease, state=state.value, message=said, usage=self._take_usage())
+                await self.tell("update", update, wire.EmptyReply)
+
+    async def tell(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
+        """Make a call under the lease, repeated until it is answered.
+
+        Raises CallRefused, or CancelledError if the lease is over.
+        """
+        while True:
+            try:
+                return await self._server.call(action, body, into, wait_s)
+            except EgressError:
+                await asyncio.sleep(RETRY_S)
+            except CallRefused as refused:
+                if refused.lost:
+                    self.over = True
+                    raise asyncio.CancelledError("the lease is over") from refused
+                if not refused.temporary:
+                    raise
+                await asyncio.sleep(RETRY_S)
+
+    def _next(self) -> int:
+        self._numbers += 1
+        return self._numbers
+
+    def _take_usage(self) -> wire.WorkerTokens | None:
+        used, self._used = self._used, None
+        return None if used is None else wire.WorkerTokens(used.input_tokens, used.output_tokens, used.total_tokens)
+
+    def _message(self, parts: Sequence[Part]) -> Message:
+        return Message(message_id=f"{self.head.id}-{self._numbers}", role=Role.AGENT, parts=tuple(parts))
+
+    def _add(self, event: Event) -> None:
+        self._fold.add(self._fold.seq + 1, event)
+
+
 class Lessee:
     """A worker for one agent, with at most `tasks` at once. `name` identifies this worker to the server."""
 
-    def __init__(self, agent: Runner, server: Server, *, name: str, tasks: int) -> None:
+    def __init__(self, agent: Runner, server: WorkerApi, *, name: str, tasks: int) -> None:
         self._agent = agent
         self._server = server
         self._name = name
@@ -74,15 +359,15 @@ class Lessee:
             if running:
                 await asyncio.wait(running)
 
-    async def _take(self) -> wire.Delivery:
+    async def _take(self) -> wire.LeasedTask:
         """Wait for the next task, however long it takes."""
         pause_s = RETRY_S
         request = wire.TakeRequest(self._name, wait_s=wire.WAIT_S_MAX, replays=True)
         while True:
             try:
-                delivery = await self._server.call("lease", request, wire.Delivery, wire.WAIT_S_MAX)
-            except (EgressError, Refused) as error:
-                if isinstance(error, Refused) and not error.temporary:
+                delivery = await self._server.call("lease", request, wire.LeasedTask, wire.WAIT_S_MAX)
+            except (EgressError, CallRefused) as error:
+                if isinstance(error, CallRefused) and not error.temporary:
                     raise
                 log.warning("agent %s: no work, the server cannot be asked: %s", self._server.agent, error)
                 await asyncio.sleep(pause_s)
@@ -92,7 +377,7 @@ class Lessee:
             if delivery is not None:
                 return delivery
 
-    async def _run(self, delivery: wire.Delivery) -> None:
+    async def _run(self, delivery: wire.LeasedTask) -> None:
         """Do one task. Returns when it has ended, or was canceled or lost."""
         run = RemoteRun(self._server, delivery)
         doing = asyncio.create_task(self._do(run))
@@ -135,22 +420,22 @@ class Lessee:
     async def _end(self, run: RemoteRun, state: TaskState, parts: Sequence[Part] = ()) -> None:
         try:
             await run.end(state, parts)
-        except Refused as refused:
+        except CallRefused as refused:
             log.warning("task %s: its end was refused: %s", run.head.id, refused)
 
     async def _beat(self, run: RemoteRun) -> None:
         """Keep the lease. Returns when the task is canceled or lost."""
         wait_s = min(run.expires_s / 2, wire.WAIT_S_MAX)
-        request = wire.Heartbeat(run.lease, wait_s, answers=1 << 30)  # answers come by `ask` instead
+        request = wire.HeartbeatRequest(run.lease, wait_s, answers=1 << 30)  # answers come by `ask` instead
         heard = time.monotonic()
         while True:
             began = time.monotonic()
             try:
-                pulse = await self._server.call("heartbeat", request, wire.Pulse, wait_s)
-            except (EgressError, Refused) as error:
+                pulse = await self._server.call("heartbeat", request, wire.HeartbeatReply, wait_s)
+            except (EgressError, CallRefused) as error:
                 if run.ending:
                     return
-                if isinstance(error, Refused) and not error.temporary:
+                if isinstance(error, CallRefused) and not error.temporary:
                     log.warning("task %s is lost: %s", run.head.id, error)
                     return
                 if time.monotonic() - heard > run.expires_s:
@@ -167,9 +452,27 @@ class Lessee:
         """Let another worker have the task at once. The server refuses this for one that was canceled or lost."""
         try:
             async with asyncio.timeout(GIVE_BACK_S):
-                await self._server.call("release", wire.Release(run.lease), wire.Nothing)
-        except (EgressError, Refused, TimeoutError):
+                await self._server.call("release", wire.ReleaseRequest(run.lease), wire.EmptyReply)
+        except (EgressError, CallRefused, TimeoutError):
             return
+
+
+def _record(head: TaskHead, task: Task) -> Record:
+    return Record(head=head, seq=1, status=task.status, artifacts=task.artifacts, history=task.history)
+
+
+def _head(like: TaskHead, task: Task) -> TaskHead:
+    return msgspec.structs.replace(
+        like, id=task.id, context_id=task.context_id, created_at=task.status.timestamp, metadata=task.metadata
+    )
+
+
+def _reason(content: bytes) -> str:
+    try:
+        answer: Mapping[str, Any] = msgspec.json.decode(content, type=dict[str, Any])
+        return str(answer["error"]["message"])
+    except (msgspec.MsgspecError, UnicodeDecodeError, LookupError, TypeError):
+        return content[:200].decode("utf-8", "replace")
 
 
 def _text(text: str) -> tuple[Part, ...]:

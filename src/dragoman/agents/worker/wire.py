@@ -14,29 +14,29 @@ from dragoman.model.task import Task, TaskState, Usage
 WAIT_S_MAX = 30.0
 """Longest that a call may wait for news: proxies close connections that are silent for 60 s."""
 
-Seconds = Annotated[float, Meta(ge=0, le=WAIT_S_MAX)]
-Count = Annotated[int, Meta(ge=0)]
+_Seconds = Annotated[float, Meta(ge=0, le=WAIT_S_MAX)]
+_Count = Annotated[int, Meta(ge=0)]
 
 
-class Tokens(Struct, omit_defaults=True):
+class WorkerTokens(Struct, omit_defaults=True):
     """Tokens used since the last report."""
 
-    input: Count = 0
-    output: Count = 0
-    total: Count | None = None
+    input: _Count = 0
+    output: _Count = 0
+    total: _Count | None = None
 
     def usage(self) -> Usage:
         """Convert to the model's Usage; `total` defaults to the sum."""
         return Usage(self.input, self.output, self.input + self.output if self.total is None else self.total)
 
 
-class Said(Struct):
+class WorkerMessage(Struct):
     """A text or message, as parts. On the wire, a plain string stands for one text part."""
 
     parts: tuple[Part, ...]
 
 
-Words = str | Said | None
+Words = str | WorkerMessage | None
 
 STATES = {
     **{state.value: state for state in TaskState},
@@ -59,12 +59,12 @@ class TakeRequest(Struct, omit_defaults=True):
     """
 
     worker: str = ""
-    wait_s: Seconds = 0.0
+    wait_s: _Seconds = 0.0
     history: Annotated[int, Meta(ge=0, le=1000)] = 0
     replays: bool = False
 
 
-class Delivery(Struct):
+class LeasedTask(Struct):
     """The answer to `lease`: a task and the request that created it.
 
     `message` is the one that created the task; `metadata` is that of its request. `note` holds the notes of earlier
@@ -86,15 +86,15 @@ class Delivery(Struct):
     note: dict[str, str] | None = None
 
 
-class Heartbeat(Struct, omit_defaults=True):
+class HeartbeatRequest(Struct, omit_defaults=True):
     """`heartbeat`: I still have the task. `answers`: how many answers I have seen."""
 
     lease: str
-    wait_s: Seconds = 0.0
-    answers: Count = 0
+    wait_s: _Seconds = 0.0
+    answers: _Count = 0
 
 
-class Pulse(Struct):
+class HeartbeatReply(Struct):
     """The answer to `heartbeat`. With `cancel`, the worker stops; `answers` are those it has not seen."""
 
     cancel: bool
@@ -109,7 +109,7 @@ class Steps(Struct):
     total: int
 
 
-class Update(Struct, omit_defaults=True):
+class StatusReport(Struct, omit_defaults=True):
     """`update`: a report. `number` counts a lease's updates and artifacts, so that a repeated one counts once."""
 
     lease: str
@@ -117,8 +117,8 @@ class Update(Struct, omit_defaults=True):
     message: Words = None
     progress: Steps | None = None
     metadata: dict[str, Any] | None = None
-    usage: Tokens | None = None
-    number: Count = 0
+    usage: WorkerTokens | None = None
+    number: _Count = 0
 
 
 class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
@@ -155,18 +155,18 @@ def given(artifact: Artifact) -> GivenArtifact:
     )
 
 
-class Chunk(Struct, omit_defaults=True):
+class ArtifactReport(Struct, omit_defaults=True):
     """`artifact`: an artifact or, with `append`, an addition to its end. `number` as in `update`."""
 
     lease: str
     artifact: GivenArtifact
     append: bool = False
     last_chunk: bool | None = None
-    usage: Tokens | None = None
-    number: Count = 0
+    usage: WorkerTokens | None = None
+    number: _Count = 0
 
 
-class Question(Struct, omit_defaults=True):
+class AskRequest(Struct, omit_defaults=True):
     """`ask`: put a question to the caller and wait for the answer. `question` counts a lease's questions from 1.
 
     `note` is stored for a later worker of the task; a note replaces an earlier one with the same name.
@@ -175,19 +175,19 @@ class Question(Struct, omit_defaults=True):
     lease: str
     message: Words = None
     auth: bool = False
-    question: Count = 0
-    wait_s: Seconds = 0.0
+    question: _Count = 0
+    wait_s: _Seconds = 0.0
     note: dict[str, str] | None = None
 
 
-class Reply(Struct):
+class AskReply(Struct):
     """The answer to `ask`; None while the caller has not answered."""
 
     answer: Message | None
     expires_s: float
 
 
-class Order(Struct, omit_defaults=True):
+class DelegateRequest(Struct, omit_defaults=True):
     """`delegate`: give a task to another agent of the server. `delegation` counts a lease's delegations from 1."""
 
     lease: str
@@ -199,11 +199,11 @@ class Order(Struct, omit_defaults=True):
     progress: bool = False
     asks: Literal["pass", "raise"] = "pass"
     detach: bool = False
-    delegation: Count = 0
-    wait_s: Seconds = 0.0
+    delegation: _Count = 0
+    wait_s: _Seconds = 0.0
 
 
-class Outcome(Struct, omit_defaults=True):
+class DelegationOutcome(Struct, omit_defaults=True):
     """The outcome of a delegation: `state` completed, or how it failed. No `task_id`: no task was created."""
 
     agent: str
@@ -212,33 +212,33 @@ class Outcome(Struct, omit_defaults=True):
     timestamp: str
     message: Message | None = None
     artifacts: tuple[Artifact, ...] = ()
-    usage: Tokens | None = None
+    usage: WorkerTokens | None = None
 
 
-class Handed(Struct):
+class DelegateReply(Struct):
     """The answer to `delegate`; None while there is no outcome."""
 
-    outcome: Outcome | None
+    outcome: DelegationOutcome | None
     expires_s: float
 
 
-class Completion(Struct, omit_defaults=True):
+class CompletionReport(Struct, omit_defaults=True):
     """`complete`: the task is done."""
 
     lease: str
     artifacts: tuple[GivenArtifact, ...] = ()
-    usage: Tokens | None = None
+    usage: WorkerTokens | None = None
 
 
-class Failure(Struct, omit_defaults=True):
+class FailureReport(Struct, omit_defaults=True):
     """`fail`: the task cannot be done; the message is for the caller."""
 
     lease: str
     message: Words = None
-    usage: Tokens | None = None
+    usage: WorkerTokens | None = None
 
 
-class Release(Struct):
+class ReleaseRequest(Struct):
     """`release`: I give the task back."""
 
     lease: str
@@ -251,17 +251,17 @@ class PastRequest(Struct, omit_defaults=True):
     limit: Annotated[int, Meta(ge=0, le=1000)] = 100
 
 
-class Messages(Struct):
+class HistoryReply(Struct):
     """The answer to `history`."""
 
     messages: tuple[Message, ...]
 
 
-class Tasks(Struct):
+class ReferencesReply(Struct):
     """The answer to `references`."""
 
     tasks: tuple[Task, ...]
 
 
-class Nothing(Struct):
+class EmptyReply(Struct):
     """An empty answer: the call was accepted."""

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dragoman.agents.error_output import LINE_BYTES, LINE_CHARS, LINES_MAX, LINES_PER_S, Complaints
+from dragoman.agents.program.pipes import LINE_BYTES, LINE_CHARS, LINES_MAX, LINES_PER_S, ErrorLog
 
 log = logging.getLogger("test.complaints")
 
@@ -25,7 +25,7 @@ def heard(caplog: pytest.LogCaptureFixture) -> None:
 @pytest.mark.parametrize("size", [1, 2, 100])
 def test_lines_are_logged_however_they_are_cut(caplog: pytest.LogCaptureFixture, size: int) -> None:
     said = "one\r\n\n  \ntwo é\tx\x1b[2J\nthree".encode()
-    complaints = Complaints(log, "t", Clock())
+    complaints = ErrorLog(log, "t", Clock())
     for at in range(0, len(said), size):
         complaints.feed(said[at : at + size])
     complaints.end()
@@ -34,7 +34,7 @@ def test_lines_are_logged_however_they_are_cut(caplog: pytest.LogCaptureFixture,
 
 def test_a_flood_is_counted_and_nothing_of_it_is_held(caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
-    complaints = Complaints(log, "t", clock)
+    complaints = ErrorLog(log, "t", clock)
     for _ in range(100):
         complaints.feed(b"a\n" * 10_000)
     assert len(caplog.messages) == LINES_MAX
@@ -51,7 +51,7 @@ def test_a_flood_is_counted_and_nothing_of_it_is_held(caplog: pytest.LogCaptureF
 
 
 def test_a_line_without_end_is_cut(caplog: pytest.LogCaptureFixture) -> None:
-    complaints = Complaints(log, "t", Clock())
+    complaints = ErrorLog(log, "t", Clock())
     for _ in range(100):
         complaints.feed(b"x" * LINE_BYTES)
     complaints.feed(b"\nnext\n")

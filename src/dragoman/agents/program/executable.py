@@ -14,7 +14,7 @@ USUAL = ("PATH", "HOME", "LANG", "LC_ALL", "TZ")
 """The variables of the server's environment that every program gets, if they are set."""
 
 
-def located(name: str, environ: Mapping[str, str]) -> str | None:
+def find_executable(name: str, environ: Mapping[str, str]) -> str | None:
     """The absolute path of the program with that name; None if no such file is executable.
 
     A name without a slash is looked up in PATH; a path is relative to the folder where the server was started.
@@ -23,15 +23,15 @@ def located(name: str, environ: Mapping[str, str]) -> str | None:
     return None if found is None else os.path.abspath(found)
 
 
-def surroundings(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
+def build_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
     """The environment of a program: the usual variables, and the named ones."""
     return {name: environ[name] for name in (*USUAL, *names) if name in environ}
 
 
-def findings(program: Program, environ: Mapping[str, str]) -> Iterator[Finding]:
+def check_program(program: Program, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Check the program without starting it."""
     name = program.command[0]
-    path = located(name, environ)
+    path = find_executable(name, environ)
     if path is not None:
         yield Finding(True, f"the program is {path}")
         yield from _interpreter(path, environ)
