@@ -27,7 +27,7 @@ from pydantic import BaseModel
 
 from dragoman import Part
 from dragoman.agents.frameworks import adapted, framework_of
-from dragoman.agents.frameworks.crew_events import Speech
+from dragoman.agents.frameworks.crewai import AnswerText
 from dragoman.agents.python.agent import Agent as Served
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
@@ -258,13 +258,13 @@ async def test_cancel_stops_the_model_at_the_next_word(dragoman_client: ClientFi
 
 
 def test_thoughts_are_not_said() -> None:
-    speech = Speech()
-    said = [speech.heard(chunk) for chunk in ("Tho", "ught: I know\nFinal", " Answer: It", " rains")]
+    speech = AnswerText()
+    said = [speech.feed(chunk) for chunk in ("Tho", "ught: I know\nFinal", " Answer: It", " rains")]
     assert said == ["", "", "It", " rains"]
-    plain = Speech()
-    assert [plain.heard("Tho"), plain.heard("mas"), plain.heard(" went")] == ["", "Thomas", " went"]
-    short = Speech()
-    assert [short.heard("Th"), short.ended()] == ["", "Th"]
+    plain = AnswerText()
+    assert [plain.feed("Tho"), plain.feed("mas"), plain.feed(" went")] == ["", "Thomas", " went"]
+    short = AnswerText()
+    assert [short.feed("Th"), short.finish()] == ["", "Th"]
 
 
 def test_the_page_shows_what_works(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from pydantic import BaseModel
 
 from dragoman import Part
 from dragoman.agents.frameworks import adapted, framework_of
-from dragoman.agents.frameworks.adk_requests import answered
+from dragoman.agents.frameworks.google_adk import response_to
 from dragoman.agents.python.agent import Agent as Served
 from dragoman.agents.python.context import Answer
 from dragoman.model.message import Message, Role
@@ -324,7 +324,7 @@ async def test_a_caller_does_not_say_where_the_secret_goes() -> None:
         "exchangedAuthCredential": {"oauth2": {"authCode": "1"}},
     }
     answer = Message(message_id="1", role=Role.USER, parts=(Part(data=theirs),))
-    assert answered(call, Answer(answer)) == {
+    assert response_to(call, Answer(answer)) == {
         "authScheme": {"type": "oauth2"},
         "exchangedAuthCredential": {"oauth2": {"authCode": "1"}},
     }

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from msgspec import UNSET
 
-from dragoman.agents.frameworks.approvals import ARGUMENTS_CHARS_MAX, approval_of, approved, denial
+from dragoman.agents.frameworks.calls import ARGUMENTS_CHARS_MAX, approval_of, approved, denial
 from dragoman.agents.python.context import Answer
 from dragoman.model.message import Message, Part, Role
 

@@ -28,32 +28,32 @@ def told(run: FakeRun) -> list[tuple[str, str]]:
 
 async def test_a_call_begins_and_ends_once(run: FakeRun, ctx: Context) -> None:
     calls = Calls(ctx)
-    await calls.began("1", "look", '{"at": "sky"}')
-    await calls.began("1", "look")
-    await calls.ended("1", "blue")
-    await calls.ended("1", "blue")
+    await calls.report_start("1", "look", '{"at": "sky"}')
+    await calls.report_start("1", "look")
+    await calls.report_end("1", "blue")
+    await calls.report_end("1", "blue")
     assert told(run) == [("1", "started"), ("1", "completed")]
 
 
 async def test_what_is_open_when_the_run_breaks_has_failed(run: FakeRun, ctx: Context) -> None:
     calls = Calls(ctx)
-    await calls.began("1", "look")
-    await calls.began("2", "listen")
-    await calls.ended("1")
-    await calls.broken()
+    await calls.report_start("1", "look")
+    await calls.report_start("2", "listen")
+    await calls.report_end("1")
+    await calls.report_broken()
     assert told(run)[-1] == ("2", "failed")
     assert calls.open == {}
 
 
 async def test_a_call_that_was_open_at_a_pause_ends_in_a_later_run(run: FakeRun, ctx: Context) -> None:
     before, after = Calls(ctx), Calls(ctx)
-    await before.began("1", "look")
+    await before.report_start("1", "look")
     after.open |= before.open
-    await after.began("1", "look")
-    await after.ended("1", error="nothing there")
+    await after.report_start("1", "look")
+    await after.report_end("1", error="nothing there")
     assert told(run) == [("1", "started"), ("1", "failed")]
 
 
 async def test_what_has_no_json_form_is_shown_as_text(run: FakeRun, ctx: Context) -> None:
-    await Calls(ctx).began("1", "look", {"at": object})
+    await Calls(ctx).report_start("1", "look", {"at": object})
     assert told(run) == [("1", "started")]

@@ -6,7 +6,7 @@ from contextlib import aclosing
 
 import pytest
 
-from dragoman.agents.frameworks.gathering import PIECES_MAX, all_given, gathered, saying
+from dragoman.agents.frameworks.gathering import PIECES_MAX, flush_output, gather_texts, text_sink
 from dragoman.agents.text_windows import Windows
 
 WINDOW_S = 0.05
@@ -18,7 +18,7 @@ async def given(*pieces: object) -> AsyncGenerator[object, None]:
 
 
 async def all_of(pieces: AsyncGenerator[object, None]) -> list[object]:
-    async with aclosing(gathered(pieces, Windows(WINDOW_S))) as gathering:
+    async with aclosing(gather_texts(pieces, Windows(WINDOW_S))) as gathering:
         return [piece async for piece in gathering]
 
 
@@ -44,7 +44,7 @@ async def test_the_first_comes_at_once_and_the_rest_within_a_window() -> None:
         yield "third"
         await over.wait()
 
-    async with asyncio.timeout(60), aclosing(gathered(slow(), Windows(WINDOW_S))) as gathering:
+    async with asyncio.timeout(60), aclosing(gather_texts(slow(), Windows(WINDOW_S))) as gathering:
         assert await anext(gathering) == "first "
         more.set()
         assert await anext(gathering) == "second third"
@@ -59,7 +59,7 @@ async def test_more_than_fits_waits_and_nothing_is_lost() -> None:
 
 async def test_what_is_said_and_what_is_yielded_keep_their_order() -> None:
     async def run() -> AsyncGenerator[object, None]:
-        say = saying()
+        say = text_sink()
         assert say("a")
         yield "b"
         say("c")
@@ -73,11 +73,11 @@ async def test_the_first_that_is_said_comes_at_once() -> None:
     over = asyncio.Event()
 
     async def run() -> AsyncGenerator[object, None]:
-        saying()("first")
+        text_sink()("first")
         await over.wait()
         yield "last"
 
-    async with asyncio.timeout(60), aclosing(gathered(run(), Windows(60))) as gathering:
+    async with asyncio.timeout(60), aclosing(gather_texts(run(), Windows(60))) as gathering:
         assert await anext(gathering) == "first"
         over.set()
         assert [piece async for piece in gathering] == ["last"]
@@ -89,11 +89,11 @@ async def test_whoever_says_more_than_fits_is_told_and_can_wait_for_room() -> No
 
     async def run() -> AsyncGenerator[object, None]:
         nonlocal full
-        say = saying()
+        say = text_sink()
         for text in texts:
             if not say(text):
                 full += 1
-                await all_given()
+                await flush_output()
         yield {"n": 1}
 
     assert "".join(map(str, await all_of(run()))) == "".join(texts) + "{'n': 1}"
@@ -102,7 +102,7 @@ async def test_whoever_says_more_than_fits_is_told_and_can_wait_for_room() -> No
 
 async def test_nothing_is_said_outside_of_a_run() -> None:
     with pytest.raises(LookupError):
-        saying()
+        text_sink()
 
 
 async def test_what_came_before_an_error_is_given_then_it_is_raised() -> None:
@@ -112,7 +112,7 @@ async def test_what_came_before_an_error_is_given_then_it_is_raised() -> None:
 
     got: list[object] = []
     with pytest.raises(ValueError, match="broken"):
-        async with aclosing(gathered(breaking(), Windows(WINDOW_S))) as gathering:
+        async with aclosing(gather_texts(breaking(), Windows(WINDOW_S))) as gathering:
             async for piece in gathering:
                 got.append(piece)
     assert got == ["half"]
@@ -124,23 +124,23 @@ async def test_what_is_reported_comes_after_what_was_given_before() -> None:
     async def reporting() -> AsyncGenerator[object, None]:
         yield "a "
         yield "b "
-        await all_given()
+        await flush_output()
         order.append("report ")
         yield "c "
         await asyncio.sleep(0)
         yield "d "
-        await all_given()
-        await all_given()
+        await flush_output()
+        await flush_output()
         order.append("report")
 
-    async with asyncio.timeout(60), aclosing(gathered(reporting(), Windows(60))) as gathering:
+    async with asyncio.timeout(60), aclosing(gather_texts(reporting(), Windows(60))) as gathering:
         async for piece in gathering:
             order.append(piece)
     assert "".join(str(each) for each in order) == "a b report c d report"
 
 
 async def test_outside_of_a_run_there_is_nothing_to_wait_for() -> None:
-    await all_given()
+    await flush_output()
 
 
 async def test_closing_it_ends_the_run_first() -> None:
@@ -154,6 +154,6 @@ async def test_closing_it_ends_the_run_first() -> None:
             await asyncio.sleep(0)
             ended.set()
 
-    async with aclosing(gathered(endless(), Windows(WINDOW_S))) as gathering:
+    async with aclosing(gather_texts(endless(), Windows(WINDOW_S))) as gathering:
         assert await anext(gathering) == "a"
     assert ended.is_set()

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from dragoman.agents.frameworks.cards import made
-from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer
 from dragoman.model.task import Task, TaskState
@@ -15,7 +14,7 @@ from dragoman.testing import client, run
 from dragoman.testing.loopback import CONFIG
 
 
-class Scripted(Pausing):
+class Scripted(FrameworkRun):
     """Asks two things at once, then one more; `done` is what it did in the world."""
 
     def __init__(self, done: list[str], *, holds: bool, hello: str = "Hello. ") -> None:
@@ -29,12 +28,12 @@ class Scripted(Pausing):
     async def begin(self) -> AsyncGenerator[object, None]:
         self._done.append("began")
         yield self._hello
-        yield Pause((Question("Name?"), Question("Age?", {"kind": "number"})), "1")
+        yield RunPause((RunQuestion("Name?"), RunQuestion("Age?", {"kind": "number"})), "1")
 
     async def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
         self._done.append(f"resumed {state} with {', '.join(answers)}")
         if state == "1":
-            yield Pause((Question("Sure?"),), "2")
+            yield RunPause((RunQuestion("Sure?"),), "2")
         else:
             yield "Goodbye."
 
@@ -43,7 +42,7 @@ class Scripted(Pausing):
 
 
 def agent(done: list[str], *, holds: bool = True, hello: str = "Hello. ") -> Agent:
-    return made("test", lambda ctx: Scripted(done, holds=holds, hello=hello))
+    return build_agent("test", lambda ctx: Scripted(done, holds=holds, hello=hello))
 
 
 async def test_questions_are_asked_one_after_the_other_and_answered_together() -> None:

@@ -11,13 +11,10 @@ from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.frameworks.approvals import approval_of, approved, denial
-from dragoman.agents.frameworks.calls import Calls
-from dragoman.agents.frameworks.cards import made
-from dragoman.agents.frameworks.conversation import File, Said, history, message
-from dragoman.agents.frameworks.gathering import all_given, saying
-from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
-from dragoman.agents.frameworks.sessions import session_of
+from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial, result_question
+from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message, session_of
+from dragoman.agents.frameworks.gathering import flush_output, text_sink
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
 from dragoman.engine.api import Reject
@@ -38,9 +35,9 @@ def adapts(value: object) -> bool:
 def adapted(value: Any, agent_id: str) -> Agent:
     """Put the agent or team behind a card."""
     instructions = value.instructions if isinstance(value.instructions, str) else ""
-    return made(
+    return build_agent(
         agent_id,
-        lambda ctx: Conversation(value, ctx),
+        lambda ctx: AgnoRun(value, ctx),
         name=value.name,
         description=str(value.description or getattr(value, "role", None) or instructions),
         tools=_tools(value),
@@ -48,7 +45,7 @@ def adapted(value: Any, agent_id: str) -> Agent:
     )
 
 
-class Conversation(Pausing):
+class AgnoRun(FrameworkRun):
     """One task's run. Its state at a pause is Agno's own form of the run; a team's lives only in this process."""
 
     def __init__(self, origin: Any, ctx: Context) -> None:
@@ -100,7 +97,7 @@ class Conversation(Pausing):
     async def _run(self, start: Callable[[], Awaitable[Any]]) -> AsyncGenerator[object, None]:
         own = "Team" if self._team else ""
         said, completed, failed = f"{own}RunContent", f"{own}RunCompleted", f"{own}RunError"
-        streams, say = self._runner.output_schema is None, saying()
+        streams, say = self._runner.output_schema is None, text_sink()
         spoken = gap = False
         ended: Any = None
         output: Any = None
@@ -115,7 +112,7 @@ class Conversation(Pausing):
                                 gap = False
                             spoken = True
                             if not say(text):
-                                await all_given()
+                                await flush_output()
                     elif name is None:
                         output = event
                     elif name.endswith(("ToolCallStarted", "ToolCallCompleted")):
@@ -128,7 +125,7 @@ class Conversation(Pausing):
                     elif name == failed:
                         raise _failure(event)
         except Exception:
-            await self._calls.broken()
+            await self._calls.report_broken()
             raise
         if output is not None and output.is_paused:
             yield self._pause(output)
@@ -155,19 +152,19 @@ class Conversation(Pausing):
 
     async def _report(self, tool: Any, done: bool) -> None:
         if not done:
-            await self._calls.began(tool.tool_call_id, tool.tool_name, tool.tool_args)
+            await self._calls.report_start(tool.tool_call_id, tool.tool_name, tool.tool_args)
         elif tool.tool_call_error:
-            await self._calls.failed(tool.tool_call_id, str(tool.result), name=tool.tool_name)
+            await self._calls.report_failure(tool.tool_call_id, str(tool.result), name=tool.tool_name)
         else:
-            await self._calls.ended(tool.tool_call_id, tool.result, name=tool.tool_name)
+            await self._calls.report_end(tool.tool_call_id, tool.result, name=tool.tool_name)
 
-    def _pause(self, output: Any) -> Pause:
+    def _pause(self, output: Any) -> RunPause:
         self._waiting = output
         state = "" if self._team else json.dumps(output.to_dict(), default=str)
         questions = [each for requirement in output.active_requirements for each in _questions(requirement)]
-        return Pause(tuple(questions), state)
+        return RunPause(tuple(questions), state)
 
-    def _to_message(self, words: Said) -> Any:
+    def _to_message(self, words: PlainMessage) -> Any:
         media: dict[str, list[Any]] = {}
         for file in words.files:
             if (found := self._medium(file)) is not None:
@@ -179,7 +176,7 @@ class Conversation(Pausing):
         ]
         return self._message(role="assistant" if words.agent else "user", content="\n".join(shown), **media)
 
-    def _medium(self, file: File) -> tuple[str, Any] | None:
+    def _medium(self, file: PlainFile) -> tuple[str, Any] | None:
         """The file in Agno's form, with the name of its list. A URL that a stranger named is not fetched by us."""
         if file.raw is None:
             return None
@@ -191,7 +188,7 @@ class Conversation(Pausing):
             case "video":
                 return "videos", self._media.Video(content=file.raw, mime_type=file.media_type)
             case _:
-                return "files", self._media.File(content=file.raw, mime_type=file.media_type, filename=file.name)
+                return "files", self._media.PlainFile(content=file.raw, mime_type=file.media_type, filename=file.name)
 
 
 def _restore(state: str) -> Any:
@@ -209,28 +206,28 @@ def _failure(event: Any) -> Exception:
     return Reject(text) if event.error_type in REFUSALS else RuntimeError(text)
 
 
-def _questions(requirement: Any) -> Iterator[Question]:
+def _questions(requirement: Any) -> Iterator[RunQuestion]:
     """The questions for a requirement, in the order in which `_satisfy` takes the answers."""
     tool = requirement.tool_execution
     match requirement.pause_type:
         case "confirmation":
             yield approval_of(tool.tool_name, tool.tool_args)
         case "external_execution":
-            shown = json.dumps(json_of(tool.tool_args), ensure_ascii=False)
-            call = {"tool": tool.tool_name, "arguments": json_of(tool.tool_args)}
-            yield Question(f"What does {tool.tool_name} give for {shown}?", {"call": call})
+            yield result_question(tool.tool_name, json_of(tool.tool_args))
         case "user_feedback":
             for wanted in requirement.user_feedback_schema or ():
                 options = [option.label for option in wanted.options or ()]
                 choice = {"question": wanted.question, "options": options, "several": wanted.multi_select}
-                yield Question(
+                yield RunQuestion(
                     f"{wanted.question} ({', '.join(options)})" if options else wanted.question, {"choice": choice}
                 )
         case _:
             for field in _missing(requirement):
                 kind = getattr(field.field_type, "__name__", str(field.field_type))
                 wanted = {"name": field.name, "type": kind, "description": field.description}
-                yield Question(f"{tool.tool_name} needs {field.name}: {field.description or kind}", {"input": wanted})
+                yield RunQuestion(
+                    f"{tool.tool_name} needs {field.name}: {field.description or kind}", {"input": wanted}
+                )
 
 
 def _satisfy(requirement: Any, answers: Iterator[Answer]) -> None:

@@ -1,15 +1,19 @@
-"""Reports the tool calls of a framework's run to its caller.
+"""The tool calls of a framework's run: reported to its caller, who may have to allow them.
 
-Invariant: every call that was reported as begun is reported as ended, once, whatever happens to the run.
+Invariant: every call that was reported as begun is reported as ended, once, whatever happens to the run. Only a clear
+yes allows a call. Any other answer is a no, and its words go to the model.
 """
 
+import json
 import logging
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.frameworks.approvals import arguments_of
-from dragoman.agents.frameworks.gathering import all_given
-from dragoman.agents.python.context import Context
+from dragoman.agents.frameworks.gathering import flush_output
+from dragoman.agents.frameworks.runs import RunQuestion
+from dragoman.agents.python.context import Answer, Context
+
+log = logging.getLogger("dragoman.frameworks")
 
 BROKEN = "it broke off"
 """The reason that callers read for a call that an exception ended: the exception's text is for the log."""
@@ -17,7 +21,11 @@ BROKEN = "it broke off"
 FAILED = "the log says why"
 """The reason that callers read for a failed call whose answer the framework made from the exception's text."""
 
-log = logging.getLogger("dragoman.frameworks")
+YES = frozenset({"y", "yes", "ok", "okay", "approve", "approved", "allow", "allowed", "confirm", "confirmed", "true"})
+"""Answers that allow, regardless of case and closing punctuation."""
+
+ARGUMENTS_CHARS_MAX = 500
+"""The longest text of arguments in a question; programs get them whole."""
 
 
 class Calls:
@@ -30,30 +38,81 @@ class Calls:
         self.open: dict[str, str] = {}
         self._ctx = ctx
 
-    async def began(self, id: str, name: str, arguments: Any = None) -> None:  # noqa: A002
+    async def report_start(self, id: str, name: str, arguments: Any = None) -> None:  # noqa: A002
         """Report a call that begins, once for each id. `arguments` may be JSON text."""
         if id not in self.open:
             self.open[id] = name
-            await all_given()
+            await flush_output()
             await self._ctx.tool(name, id=id, arguments=_json_or_text(arguments_of(arguments)))
 
-    async def ended(self, id: str, result: Any = None, *, error: str | None = None, name: str = "") -> None:  # noqa: A002
+    async def report_end(self, id: str, result: Any = None, *, error: str | None = None, name: str = "") -> None:  # noqa: A002
         """Report the end of a call, with a result or an error. `name` is for a call whose beginning was not seen."""
         name = self.open.pop(id, name)
         if name:
-            await all_given()
+            await flush_output()
             await self._ctx.tool(name, id=id, done=True, result=_json_or_text(result), error=error)
 
-    async def failed(self, id: str, why: str, *, name: str = "") -> None:  # noqa: A002
+    async def report_failure(self, id: str, why: str, *, name: str = "") -> None:  # noqa: A002
         """Report that a call failed. The model knows why; the caller does not: it may be the text of an exception."""
         name = self.open.get(id, name)
         log.warning("task %s: tool %s failed: %s", self._ctx.task_id, name, why)
-        await self.ended(id, error=FAILED, name=name)
+        await self.report_end(id, error=FAILED, name=name)
 
-    async def broken(self) -> None:
+    async def report_broken(self) -> None:
         """Report the open calls as failed, because the run has failed."""
         for open_id in tuple(self.open):
-            await self.ended(open_id, error=BROKEN)
+            await self.report_end(open_id, error=BROKEN)
+
+
+def approval_of(name: str, arguments: Any, *, hint: str = "") -> RunQuestion:
+    """The question whether a tool may be called with these arguments. `hint` is the framework's comment on it."""
+    given = json_of(arguments_of(arguments))
+    shown = "" if given in (None, {}, "") else json.dumps(given, ensure_ascii=False)
+    if len(shown) > ARGUMENTS_CHARS_MAX:
+        shown = shown[:ARGUMENTS_CHARS_MAX] + "…"
+    text = f"May {name} be called{f' with {shown}' if shown else ''}? Answer yes or no."
+    data = {"approval": {"tool": name, "arguments": given}}
+    return RunQuestion(f"{hint}\n{text}" if hint else text, data)
+
+
+def approved(answer: Answer) -> bool:
+    """Whether the answer allows: a clear yes in its text, or `{"approved": true}` in its data."""
+    data = answer.data
+    if isinstance(data, dict) and "approved" in data:
+        return data["approved"] is True
+    if isinstance(data, bool):
+        return data
+    return answer.strip().rstrip(".!").lower() in YES
+
+
+def denial(answer: Answer) -> str:
+    """The text for the model when the answer does not allow the call."""
+    words = answer.strip()
+    if isinstance(answer.data, dict) and isinstance(reason := answer.data.get("message"), str):
+        words = reason
+    bare = words.rstrip(".!").lower() in ("", "n", "no", "deny", "denied", "reject", "rejected", "false")
+    return "The user did not allow this call." if bare else f"The user did not allow this call: {words}"
+
+
+def result_question(name: str, arguments: Any, **more: Any) -> RunQuestion:
+    """The question for the result of a tool that is called elsewhere. `more` is for programs."""
+    shown = json.dumps(arguments, ensure_ascii=False)
+    return RunQuestion(f"What does {name} give for {shown}?", {"call": {"tool": name, "arguments": arguments, **more}})
+
+
+def answer_value(answer: Answer) -> Any:
+    """The answer as a value: its data, or else its text."""
+    return str(answer) if answer.data is None else answer.data
+
+
+def arguments_of(arguments: Any) -> Any:
+    """The arguments of a call as values, even if a model wrote them as JSON text."""
+    if not isinstance(arguments, str):
+        return arguments
+    try:
+        return json.loads(arguments) if arguments else {}
+    except ValueError:
+        return arguments
 
 
 def _json_or_text(value: Any) -> Any:

@@ -1,10 +1,12 @@
 """A task's message and the earlier conversation, in plain pieces that every framework has a form for.
 
-Invariant: content that a model cannot be given is described to it, never dropped in silence.
+Invariant: content that a model cannot be given is described to it, never dropped in silence. Two callers never have the
+same session of a framework, whatever context ids they choose.
 """
 
 import json
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from msgspec import UNSET, Struct
 from msgspec.structs import replace
@@ -14,7 +16,7 @@ from dragoman.engine.api import Unreadable
 from dragoman.model.message import Message, Part, Role
 
 
-class File(Struct, frozen=True):
+class PlainFile(Struct, frozen=True):
     """A file of a message: its bytes, or the URL where they are."""
 
     media_type: str
@@ -34,11 +36,11 @@ class File(Struct, frozen=True):
         return f"[file {self.name or 'without a name'}, {self.media_type}{place}]"
 
 
-class Said(Struct, frozen=True):
+class PlainMessage(Struct, frozen=True):
     """One message. `pieces` are texts and files in their order; data becomes JSON text."""
 
     agent: bool
-    pieces: tuple[str | File, ...]
+    pieces: tuple[str | PlainFile, ...]
 
     @property
     def text(self) -> str:
@@ -46,19 +48,29 @@ class Said(Struct, frozen=True):
         return "\n".join(piece if isinstance(piece, str) else piece.described for piece in self.pieces)
 
     @property
-    def files(self) -> tuple[File, ...]:
+    def files(self) -> tuple[PlainFile, ...]:
         """The files of the message."""
-        return tuple(piece for piece in self.pieces if isinstance(piece, File))
+        return tuple(piece for piece in self.pieces if isinstance(piece, PlainFile))
 
 
-def said(parts: Sequence[Part], *, agent: bool = False) -> Said:
-    """Convert the parts of a message to pieces."""
-    return Said(agent, tuple(piece for part in parts if (piece := _piece(part)) is not None))
-
-
-async def message(ctx: Context) -> Said:
+async def message(ctx: Context) -> PlainMessage:
     """The task's message. The files that it links to are fetched, as far as the server's settings allow."""
-    return said([await _fetch(ctx, part) for part in ctx.parts])
+    return plain_message([await _fetch(ctx, part) for part in ctx.parts])
+
+
+async def history(ctx: Context) -> tuple[PlainMessage, ...]:
+    """The conversation before this task, oldest first, without empty messages."""
+    return tuple(words for earlier in await ctx.history() if (words := _words(earlier)).pieces)
+
+
+def session_of(ctx: Context) -> str:
+    """The name of this conversation's session: its caller and its context."""
+    return f"{quote(ctx.principal.id, safe='')}/{ctx.context_id}"
+
+
+def plain_message(parts: Sequence[Part], *, agent: bool = False) -> PlainMessage:
+    """Convert the parts of a message to pieces."""
+    return PlainMessage(agent, tuple(piece for part in parts if (piece := _piece(part)) is not None))
 
 
 async def _fetch(ctx: Context, part: Part) -> Part:
@@ -70,23 +82,18 @@ async def _fetch(ctx: Context, part: Part) -> Part:
         return part
 
 
-async def history(ctx: Context) -> tuple[Said, ...]:
-    """The conversation before this task, oldest first, without empty messages."""
-    return tuple(words for earlier in await ctx.history() if (words := _words(earlier)).pieces)
+def _words(earlier: Message) -> PlainMessage:
+    return plain_message(earlier.parts, agent=earlier.role is Role.AGENT)
 
 
-def _words(earlier: Message) -> Said:
-    return said(earlier.parts, agent=earlier.role is Role.AGENT)
-
-
-def _piece(part: Part) -> str | File | None:
+def _piece(part: Part) -> str | PlainFile | None:
     if part.text is not None:
         return part.text or None
     if part.raw is not None or part.url is not None:
         kind = part.media_type or "application/octet-stream"
         if part.raw is not None and (kind.startswith("text/") or kind == "application/json"):
             return f"{part.filename}:\n{_text(part.raw)}" if part.filename else _text(part.raw)
-        return File(kind, part.raw, part.url, part.filename)
+        return PlainFile(kind, part.raw, part.url, part.filename)
     return None if part.data is UNSET else json.dumps(part.data, ensure_ascii=False)
 
 

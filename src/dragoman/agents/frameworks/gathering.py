@@ -3,8 +3,8 @@
 Invariant: the first text is emitted at once, and none waits longer than a window. Order is kept, also between output
 and reports.
 
-Texts can be yielded like everything else; `saying` is the shorter way for a stream of tokens, where every step of every
-token counts.
+Texts can be yielded like everything else; `text_sink` is the shorter way for a stream of tokens, where every step of
+every token counts.
 """
 
 import asyncio
@@ -53,7 +53,7 @@ class Gathering:
         """Note that no more pieces come."""
         self._news.set()
 
-    async def drained(self) -> None:
+    async def drain(self) -> None:
         """Have everything emitted at once, and return when that is done."""
         while self._texts or self._pieces or self._giving:
             self._dry.clear()
@@ -62,8 +62,8 @@ class Gathering:
                 self._window.set_result(None)
             await self._dry.wait()
 
-    async def taken(self) -> Sequence[object]:
-        """Wait for pieces or the end, and take them. They count as emitted only when `given` is called."""
+    async def take(self) -> Sequence[object]:
+        """Wait for pieces or the end, and take them. They count as emitted only when `mark_emitted` is called."""
         await self._news.wait()
         self._news.clear()
         self._join()
@@ -71,7 +71,7 @@ class Gathering:
         self._giving = True
         return pieces
 
-    async def more(self, windows: Windows, pulling: asyncio.Task[None]) -> None:
+    async def wait_window(self, windows: Windows, pulling: asyncio.Task[None]) -> None:
         """Wait for a window, or until the run ends or waits for its output to be emitted."""
         if not self._hurries:
             self._window = asyncio.get_running_loop().create_future()
@@ -79,7 +79,7 @@ class Gathering:
             await asyncio.wait((self._window, pulling), return_when=asyncio.FIRST_COMPLETED)
         self._hurries = False
 
-    def given(self) -> None:
+    def mark_emitted(self) -> None:
         """Note that the taken pieces have been emitted."""
         self._giving = False
         if not (self._texts or self._pieces):
@@ -95,16 +95,16 @@ _current: ContextVar[Gathering | None] = ContextVar("gathering", default=None)
 """The Gathering of the run that the current task belongs to."""
 
 
-async def all_given() -> None:
+async def flush_output() -> None:
     """Return when everything from the current run so far is emitted, so that a report made now comes after it."""
     if (gathering := _current.get()) is not None:
-        await gathering.drained()
+        await gathering.drain()
 
 
-def saying() -> Callable[[str], bool]:
+def text_sink() -> Callable[[str], bool]:
     """A function that takes texts of the current run like a yield, in a tenth of the steps, in the same order.
 
-    Once it returns False, there is no room for more: await `all_given`.
+    Once it returns False, there is no room for more: await `flush_output`.
     """
     gathering = _current.get()
     if gathering is None:
@@ -112,7 +112,7 @@ def saying() -> Callable[[str], bool]:
     return gathering.say
 
 
-async def gathered(pieces: AsyncGenerator[object, None], windows: Windows) -> AsyncGenerator[object, None]:
+async def gather_texts(pieces: AsyncGenerator[object, None], windows: Windows) -> AsyncGenerator[object, None]:
     """The same pieces, with the texts of a window joined. The run has a task of its own, which ends here."""
     gathering = Gathering()
 
@@ -121,20 +121,20 @@ async def gathered(pieces: AsyncGenerator[object, None], windows: Windows) -> As
         async with aclosing(pieces):
             async for piece in pieces:
                 if not gathering.add(piece):
-                    await gathering.drained()
+                    await gathering.drain()
 
     pulling = asyncio.create_task(pull())
     pulling.add_done_callback(lambda _: gathering.end())
     try:
         while True:
-            taken = await gathering.taken()
+            taken = await gathering.take()
             ended = pulling.done()
             for piece in taken:
                 yield piece
-            gathering.given()
+            gathering.mark_emitted()
             if ended:
                 break
-            await gathering.more(windows, pulling)
+            await gathering.wait_window(windows, pulling)
         await pulling
     finally:
         if not pulling.done():

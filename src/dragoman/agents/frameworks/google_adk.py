@@ -1,7 +1,8 @@
 """Agents, apps, workflows and runners of Google's Agent Development Kit (2.x) behind a card.
 
 Invariant: an agent's task has a session of its own, which begins with the earlier conversation. A runner keeps its
-sessions itself, by caller and conversation.
+sessions itself, by caller and conversation. A request to the user is a call of a function with a fixed name, `{"name",
+"args"}`, plus `response` if its tool has already answered with a provisional value; each becomes a question.
 """
 
 import copy
@@ -14,11 +15,9 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.agents.content import json_of
-from dragoman.agents.frameworks.adk_requests import SPECIAL, answered, question_of, subject_of
-from dragoman.agents.frameworks.calls import Calls
-from dragoman.agents.frameworks.cards import made
-from dragoman.agents.frameworks.conversation import File, Said, history, message
-from dragoman.agents.frameworks.pauses import Pause, Pausing
+from dragoman.agents.frameworks.calls import Calls, approval_of, approved, result_question
+from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
 from dragoman.engine.api import Reject
@@ -39,12 +38,8 @@ REFUSALS = frozenset(
 )
 """Error codes by which the model, or its guard, refuses (FinishReason, BlockedReason)."""
 
-
-class Paused(Struct, frozen=True):
-    """A noted run: the session, unless a runner keeps it, and the calls that wait for the caller, by id."""
-
-    waiting: dict[str, Any]
-    session: str = ""
+SPECIAL = frozenset({"adk_request_confirmation", "adk_request_credential", "adk_request_input"})
+"""Function names of requests (google.adk.utils._function_call_names); other calls that wait belong to tools."""
 
 
 def adapts(value: object) -> bool:
@@ -56,9 +51,9 @@ def adapted(value: Any, agent_id: str) -> Agent:
     """Put the object behind a card."""
     root = _root(value)
     runner = value if _is(value, "google.adk.runners", "Runner") else _runner(value, root)
-    return made(
+    return build_agent(
         agent_id,
-        lambda ctx: Conversation(runner, ctx, own=runner is not value),
+        lambda ctx: AdkRun(runner, ctx, own=runner is not value),
         name=root.name,
         description=root.description or _instruction(root),
         tools=_tools(root),
@@ -66,7 +61,14 @@ def adapted(value: Any, agent_id: str) -> Agent:
     )
 
 
-class Conversation(Pausing):
+class Paused(Struct, frozen=True):
+    """A noted run: the session, unless a runner keeps it, and the calls that wait for the caller, by id."""
+
+    waiting: dict[str, Any]
+    session: str = ""
+
+
+class AdkRun(FrameworkRun):
     """One task's run. `own`: its session is for this task only, and part of its state at a pause."""
 
     def __init__(self, runner: Any, ctx: Context, *, own: bool) -> None:
@@ -106,7 +108,7 @@ class Conversation(Pausing):
             for event in kept.events:
                 await self._runner.session_service.append_event(session, event)
         responses = [
-            self._types.FunctionResponse(id=call_id, name=call["name"], response=answered(call, answer))
+            self._types.FunctionResponse(id=call_id, name=call["name"], response=response_to(call, answer))
             for (call_id, call), answer in zip(paused.waiting.items(), answers, strict=True)
         ]
         parts = [self._types.Part(function_response=response) for response in responses]
@@ -117,7 +119,7 @@ class Conversation(Pausing):
     async def _run(self, content: Any) -> AsyncGenerator[object, None]:
         waiting: dict[str, Any] = {}
         failure: Exception | None = None
-        text = Text(shaped=getattr(self._runner.agent, "output_schema", None) is not None)
+        text = RunText(shaped=getattr(self._runner.agent, "output_schema", None) is not None)
         config = self._streams.RunConfig(streaming_mode=self._streams.StreamingMode.SSE)
         try:
             async with aclosing(
@@ -138,7 +140,7 @@ class Conversation(Pausing):
             if failure is not None:
                 raise failure
         except Exception:
-            await self._calls.broken()
+            await self._calls.report_broken()
             raise
         if waiting:
             yield await self._pause(waiting)
@@ -149,7 +151,7 @@ class Conversation(Pausing):
             if call.id in (event.long_running_tool_ids or ()):
                 waiting[call.id] = json_of({"name": call.name, "args": call.args or {}})
             if call.name not in SPECIAL:
-                await self._calls.began(call.id, call.name, call.args)
+                await self._calls.report_start(call.id, call.name, call.args)
         asked = {subject_of(call) for call in waiting.values()}
         asked |= set(event.actions.requested_tool_confirmations) | set(event.actions.requested_auth_configs)
         for response in event.get_function_responses():
@@ -159,17 +161,17 @@ class Conversation(Pausing):
                 result = response.response or {}
                 failed = str(result["error"]) if set(result) == {"error"} else None
                 shown = result["result"] if set(result) == {"result"} else result
-                await self._calls.ended(response.id, None if failed else shown, error=failed, name=response.name)
+                await self._calls.report_end(response.id, None if failed else shown, error=failed, name=response.name)
 
     def _count(self, usage: Any) -> None:
         if usage is not None:
             said, total = usage.prompt_token_count or 0, usage.total_token_count
             self._ctx.usage(input=said, output=usage.candidates_token_count or 0, total=total)
 
-    async def _pause(self, waiting: dict[str, Any]) -> Pause:
+    async def _pause(self, waiting: dict[str, Any]) -> RunPause:
         session = (await self._load_session()).model_dump_json(by_alias=True) if self._own else ""
         state = json.dumps({"waiting": waiting, "session": session})
-        return Pause(tuple(question_of(call) for call in waiting.values()), state)
+        return RunPause(tuple(question_of(call) for call in waiting.values()), state)
 
     async def _load_session(self) -> Any:
         return await self._runner.session_service.get_session(
@@ -194,11 +196,11 @@ class Conversation(Pausing):
             return None if kept is None or kept.text is None else Part(text=kept.text, filename=name)
         return Part(raw=kept.inline_data.data, media_type=kept.inline_data.mime_type, filename=name)
 
-    def _content(self, words: Said) -> Any:
+    def _content(self, words: PlainMessage) -> Any:
         parts = [self._part(piece) for piece in words.pieces]
         return self._types.Content(role="model" if words.agent else "user", parts=parts)
 
-    def _part(self, piece: str | File) -> Any:
+    def _part(self, piece: str | PlainFile) -> Any:
         if isinstance(piece, str):
             return self._types.Part(text=piece)
         if piece.raw is None:
@@ -206,7 +208,7 @@ class Conversation(Pausing):
         return self._types.Part(inline_data=self._types.Blob(data=piece.raw, mime_type=piece.media_type))
 
 
-class Text:
+class RunText:
     """The text of a run, without what events repeat of streamed text. `shaped`: the final text is data."""
 
     def __init__(self, *, shaped: bool) -> None:
@@ -236,6 +238,50 @@ class Text:
         return pieces
 
 
+def subject_of(call: Any) -> str | None:
+    """The id of the tool call that is the reason for the request; None if there is none."""
+    args = call["args"]
+    match call["name"]:
+        case "adk_request_confirmation":
+            return str(args["originalFunctionCall"].get("id"))
+        case "adk_request_credential":
+            return str(args["functionCallId"])
+        case _:
+            return None
+
+
+def question_of(call: Any) -> RunQuestion:
+    """The question for the caller."""
+    args = call["args"]
+    match call["name"]:
+        case "adk_request_confirmation":
+            original, wanted = args["originalFunctionCall"], args.get("toolConfirmation", {})
+            asked = approval_of(original["name"], original.get("args", {}), hint=_hint(wanted.get("hint", "")))
+            payload = wanted.get("payload")
+            return asked if payload is None else RunQuestion(asked.text, asked.data | {"payload": payload})
+        case "adk_request_credential":
+            return _sign_in(args["authConfig"])
+        case "adk_request_input":
+            wanted = {"payload": args.get("payload"), "schema": args.get("response_schema")}
+            return RunQuestion(args.get("message") or "What should it be?", {"input": wanted})
+        case name:
+            pending = {} if call.get("response") is None else {"pending": call["response"]}
+            return result_question(name, args, **pending)
+
+
+def response_to(call: Any, answer: Answer) -> dict[str, Any]:
+    """The answer as the function's response."""
+    data = answer.data
+    match call["name"]:
+        case "adk_request_confirmation":
+            confirmed = data.get("confirmed") is True if _has(data, "confirmed") else approved(answer)
+            return {"confirmed": confirmed} | ({"payload": data["payload"]} if _has(data, "payload") else {})
+        case "adk_request_credential":
+            return _credential(call["args"]["authConfig"], answer)
+        case _:
+            return data if isinstance(data, dict) else {"result": str(answer) if data is None else data}
+
+
 def _shape(text: str) -> object:
     try:
         return Part(data=json.loads(text))
@@ -247,15 +293,15 @@ def _made_by(event: Any) -> list[object]:
     """The files from a model, and the output of a workflow as a whole."""
     if event.partial:
         return []
-    made: list[object] = [
+    build_agent: list[object] = [
         Part(raw=part.inline_data.data, media_type=part.inline_data.mime_type)
         for part in _parts(event)
         if part.inline_data is not None
     ]
     whole = any("/" not in path for path in event.node_info.output_for or ())
     if event.output is not None and whole and not event.node_info.message_as_output:
-        made.append(event.output if isinstance(event.output, str) else Part(data=json_of(event.output)))
-    return made
+        build_agent.append(event.output if isinstance(event.output, str) else Part(data=json_of(event.output)))
+    return build_agent
 
 
 def _parts(event: Any) -> Sequence[Any]:
@@ -309,3 +355,44 @@ def _instruction(root: Any) -> str:
 def _tools(root: Any) -> list[str]:
     names = [getattr(tool, "name", None) or getattr(tool, "__name__", None) for tool in getattr(root, "tools", ())]
     return [name for name in names if isinstance(name, str)]
+
+
+def _hint(hint: str) -> str:
+    """The hint of a tool. ADK's default hint tells a program what to send; the approval's own text says it better."""
+    return "" if hint.startswith("Please approve or reject the tool call") else hint
+
+
+def _sign_in(config: Any) -> RunQuestion:
+    scheme = config["authScheme"]
+    given = (config.get("exchangedAuthCredential") or {}).get("oauth2") or {}
+    if url := given.get("authUri"):
+        text = f"Sign in at {url} and answer with the address that you are led to after it."
+        return RunQuestion(text, {"signIn": {"url": url, "scheme": scheme}}, auth=True)
+    named = scheme.get("name") or scheme.get("scheme") or scheme.get("type")
+    return RunQuestion(f"Give the credential for {named}.", {"credential": {"scheme": scheme}}, auth=True)
+
+
+def _credential(config: Any, answer: Answer) -> dict[str, Any]:
+    """The configuration with the caller's input: a whole credential, fields of its OAuth 2 part, or just a text.
+
+    The caller sets nothing else in it: the tool alone decides where the client's secret goes.
+    """
+    data = answer.data
+    if _has(data, "exchangedAuthCredential"):
+        return {**config, "exchangedAuthCredential": data["exchangedAuthCredential"]}
+    exchanged = config.get("exchangedAuthCredential") or {}
+    text = str(answer).strip()
+    match config["authScheme"].get("type"):
+        case "apiKey":
+            given: dict[str, Any] = {"authType": "apiKey", "apiKey": text}
+        case "http":
+            scheme = config["authScheme"].get("scheme", "bearer")
+            given = {"authType": "http", "http": {"scheme": scheme, "credentials": {"token": text}}}
+        case _:
+            said = data if isinstance(data, dict) else {"authResponseUri": text}
+            given = exchanged | {"oauth2": (exchanged.get("oauth2") or {}) | said}
+    return {**config, "exchangedAuthCredential": given}
+
+
+def _has(data: Any, key: str) -> bool:
+    return isinstance(data, dict) and key in data

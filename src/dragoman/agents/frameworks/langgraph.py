@@ -1,27 +1,26 @@
 """Compiled graphs of LangGraph (1.x) behind a card.
 
 Invariant: a thread belongs to one conversation of one caller with one agent. A task never uses a thread in which
-another one works or waits for its caller.
+another one works or waits for its caller. A caller whose message does not fit the graph's input is told what would: the
+task is rejected, not failed. An answer that is data is given to the graph unchanged.
 """
 
+import base64
 import importlib
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Any
+from typing import Any, get_type_hints
 
 from dragoman.agents.content import json_of
-from dragoman.agents.frameworks.calls import Calls
-from dragoman.agents.frameworks.cards import made
-from dragoman.agents.frameworks.conversation import history, message
-from dragoman.agents.frameworks.gathering import all_given, saying
-from dragoman.agents.frameworks.graph_input import MESSAGES, input_of, keys_of, message_of
-from dragoman.agents.frameworks.graph_interrupts import asked, resumption
-from dragoman.agents.frameworks.pauses import Pause, Pausing
-from dragoman.agents.frameworks.sessions import session_of
+from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial
+from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message, session_of
+from dragoman.agents.frameworks.gathering import flush_output, text_sink
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
 from dragoman.agents.lifecycle import Finding
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
+from dragoman.engine.api import Reject
 from dragoman.model.message import Part
 
 MODES = ["messages", "updates", "values", "custom"]
@@ -29,6 +28,18 @@ MODES = ["messages", "updates", "values", "custom"]
 
 STRUCTURED = "structured_response"
 """The key under which LangChain's agents leave a structured answer."""
+
+MESSAGES = "messages"
+"""The key of a state that holds a conversation, by LangGraph's own convention (MessagesState)."""
+
+OBJECT = ""
+"""The key in the result of `keys_of` for an input that is not an object."""
+
+TEXTS = ("question", "message", "query", "prompt", "description", "text", "task")
+"""Keys that may hold the question in the value of an interrupt."""
+
+ACTIONS = "action_requests"
+"""The key of tool approvals by LangChain's HumanInTheLoopMiddleware."""
 
 
 def adapts(value: object) -> bool:
@@ -44,9 +55,9 @@ def adapted(value: Any, agent_id: str) -> Agent:
         value = value.copy({"checkpointer": saver})
     keys, busy = keys_of(value), set[str]()
     name = value.name if value.name not in (None, "LangGraph") else None
-    agent = made(
+    agent = build_agent(
         agent_id,
-        lambda ctx: Conversation(value, keys, agent_id, ctx, busy, remembers=remembers),
+        lambda ctx: GraphRun(value, keys, agent_id, ctx, busy, remembers=remembers),
         name=name,
         input_modes=("text/plain", "application/json", "image/*")
         if MESSAGES in keys
@@ -56,28 +67,7 @@ def adapted(value: Any, agent_id: str) -> Agent:
     return agent
 
 
-async def _check(graph: Any, *, remembers: bool) -> AsyncIterator[Finding]:
-    """Check where the graph's state is, and whether it can be read on the event loop."""
-    again = "a task that waits is run again from its start after a restart"
-    saver = type(graph.checkpointer).__name__
-    if not remembers:
-        yield Finding(True, f"the graph has no checkpointer: {again}")
-    elif saver in ("InMemorySaver", "MemorySaver"):
-        yield Finding(True, f"its checkpointer is in memory: {again}")
-    else:
-        try:
-            await graph.aget_state(_config("check"))
-        except NotImplementedError:
-            yield Finding(
-                False, f"its checkpointer {saver} is not asynchronous", "compile the graph with its Async form"
-            )
-        except Exception as error:  # noqa: BLE001  whatever the user's database says
-            yield Finding(False, f"its checkpointer {saver} cannot be read: {error}", "check that its database exists")
-        else:
-            yield Finding(True, f"its checkpointer {saver} can be read: a task that waits goes on after a restart")
-
-
-class Conversation(Pausing):
+class GraphRun(FrameworkRun):
     """One task's run. Its state at a pause is the thread's name; the checkpointer has the rest.
 
     `busy` are the threads in use by tasks of this process.
@@ -143,7 +133,10 @@ class Conversation(Pausing):
         self._calls.open |= noted["open"]
         self._take(noted["thread"])
         command = importlib.import_module("langgraph.types").Command
-        given = {each: resumption(value, answer) for (each, value), answer in zip(noted["asked"], answers, strict=True)}
+        given = {
+            each: resumption(value, answer)
+            for (each, value), answer in zip(noted["_question_of"], answers, strict=True)
+        }
         return command(resume=given)
 
     async def close(self) -> None:
@@ -157,11 +150,11 @@ class Conversation(Pausing):
         self._config = _config(thread)
         self._busy.add(thread)
 
-    async def _run(self, made: Callable[[], Awaitable[Any]]) -> AsyncGenerator[object, None]:
-        given = await made()
+    async def _run(self, build_agent: Callable[[], Awaitable[Any]]) -> AsyncGenerator[object, None]:
+        given = await build_agent()
         interrupts: dict[str, Any] = {}
         values: Any = None
-        told, speaks, say = Told(self._ctx), MESSAGES in self._keys, saying()
+        told, speaks, say = MessageTexts(self._ctx), MESSAGES in self._keys, text_sink()
         options = {} if self._remembers else {"durability": "exit"}
         try:
             async with aclosing(self._graph.astream(given, self._config, stream_mode=MODES, **options)) as events:
@@ -169,7 +162,7 @@ class Conversation(Pausing):
                     if mode == "messages":
                         if (text := told.text(event[0])) and speaks:
                             if not say(text):
-                                await all_given()
+                                await flush_output()
                         elif event[0].type == "tool":
                             await self._report_result(event[0])
                     elif mode == "updates":
@@ -179,20 +172,22 @@ class Conversation(Pausing):
                     elif mode == "values":
                         values = event
                     else:
-                        await all_given()
+                        await flush_output()
                         await self._ctx.status(event if isinstance(event, str) else json_of(event))
         except Exception:
-            await self._calls.broken()
+            await self._calls.report_broken()
             raise
         if interrupts:
             yield self._pause(interrupts)
         elif (result := self._result(values)) is not None:
             yield result
 
-    def _pause(self, interrupts: dict[str, Any]) -> Pause:
-        questions = tuple(asked(value) for value in interrupts.values())
+    def _pause(self, interrupts: dict[str, Any]) -> RunPause:
+        questions = tuple(_question_of(value) for value in interrupts.values())
         values = [(each, question.data) for each, question in zip(interrupts, questions, strict=True)]
-        return Pause(questions, json.dumps({"thread": self._thread, "asked": values, "open": self._calls.open}))
+        return RunPause(
+            questions, json.dumps({"thread": self._thread, "_question_of": values, "open": self._calls.open})
+        )
 
     def _result(self, values: Any) -> object:
         """The graph's result, if it was not streamed."""
@@ -213,14 +208,14 @@ class Conversation(Pausing):
                 messages = each.get(MESSAGES, ()) if isinstance(each, dict) else ()
                 for said in messages if isinstance(messages, list | tuple) else [messages]:
                     for call in getattr(said, "tool_calls", ()):
-                        await self._calls.began(call["id"] or call["name"], call["name"], call["args"])
+                        await self._calls.report_start(call["id"] or call["name"], call["name"], call["args"])
 
     async def _report_result(self, returned: Any) -> None:
-        ended = self._calls.failed if returned.status == "error" else self._calls.ended
+        ended = self._calls.report_failure if returned.status == "error" else self._calls.report_end
         await ended(returned.tool_call_id, plain(returned.content), name=returned.name or "tool")
 
 
-class Told:
+class MessageTexts:
     """The messages of models as they arrive, token by token or whole."""
 
     def __init__(self, ctx: Context) -> None:
@@ -250,5 +245,108 @@ def plain(content: Any) -> str:
     return "".join(block for block in blocks if isinstance(block, str))
 
 
+def keys_of(graph: Any) -> dict[str, Any]:
+    """The keys of the graph's input, each with its type."""
+    builder = getattr(graph, "builder", None)
+    schema = getattr(builder, "input_schema", None)
+    try:
+        keys = get_type_hints(schema)
+    except (TypeError, NameError):  # no class, or one with names that cannot be resolved here
+        keys = {}
+    channels = graph.input_channels
+    return keys or ({OBJECT: object} if isinstance(channels, str) else dict.fromkeys(channels, object))
+
+
+def input_of(keys: dict[str, Any], words: PlainMessage, data: Any) -> Any:
+    """The input. A data part that is an object is used as it is; text goes to `messages`, or to the only text key.
+
+    Raises Reject if neither fits.
+    """
+    if isinstance(data, dict) and OBJECT not in keys and any(key in keys for key in data):
+        texts = [piece for piece in words.pieces if isinstance(piece, PlainFile)]
+        bare = PlainMessage(words.agent, tuple(texts))
+        return data | ({MESSAGES: [message_of(bare)]} if MESSAGES in keys and MESSAGES not in data and texts else {})
+    if MESSAGES in keys:
+        return {MESSAGES: [message_of(words)]}
+    if OBJECT in keys:
+        return words.text if data is None else data
+    texts_only = [key for key, kind in keys.items() if kind is str]
+    if len(texts_only) == 1 and data is None:
+        return {texts_only[0]: words.text}
+    raise Reject(f"Send a data part, an object with {', '.join(keys)}.")
+
+
+def message_of(words: PlainMessage) -> Any:
+    """A message of LangChain. Images and files go into its content if their bytes are known."""
+    messages = importlib.import_module("langchain_core.messages")
+    if words.agent:
+        return messages.AIMessage(words.text)
+    if not words.files:
+        return messages.HumanMessage(words.text)
+    return messages.HumanMessage([_block(piece) for piece in words.pieces])
+
+
+def resumption(value: Any, answer: Answer) -> Any:
+    """The value for the graph from an answer to the question with that data."""
+    if answer.data is not None:
+        return answer.data
+    actions = value.get(ACTIONS) if isinstance(value, dict) else None
+    if not isinstance(actions, list):
+        return str(answer)
+    decision = {"type": "approve"} if approved(answer) else {"type": "reject", "message": denial(answer)}
+    return {"decisions": [decision] * len(actions)}
+
+
+async def _check(graph: Any, *, remembers: bool) -> AsyncIterator[Finding]:
+    """Check where the graph's state is, and whether it can be read on the event loop."""
+    again = "a task that waits is run again from its start after a restart"
+    saver = type(graph.checkpointer).__name__
+    if not remembers:
+        yield Finding(True, f"the graph has no checkpointer: {again}")
+    elif saver in ("InMemorySaver", "MemorySaver"):
+        yield Finding(True, f"its checkpointer is in memory: {again}")
+    else:
+        try:
+            await graph.aget_state(_config("check"))
+        except NotImplementedError:
+            yield Finding(
+                False, f"its checkpointer {saver} is not asynchronous", "compile the graph with its Async form"
+            )
+        except Exception as error:  # noqa: BLE001  whatever the user's database says
+            yield Finding(False, f"its checkpointer {saver} cannot be read: {error}", "check that its database exists")
+        else:
+            yield Finding(True, f"its checkpointer {saver} can be read: a task that waits goes on after a restart")
+
+
 def _config(thread: str) -> dict[str, Any]:
     return {"configurable": {"thread_id": thread}}
+
+
+def _block(piece: str | PlainFile) -> dict[str, Any]:
+    if isinstance(piece, str):
+        return {"type": "text", "text": piece}
+    if piece.raw is None:
+        return {"type": "text", "text": piece.described}
+    content = base64.b64encode(piece.raw).decode()
+    if piece.image:
+        return {"type": "image_url", "image_url": {"url": f"data:{piece.media_type};base64,{content}"}}
+    block = {"type": "file", "base64": content, "mime_type": piece.media_type}
+    return block | ({"filename": piece.name} if piece.name else {})
+
+
+def _question_of(value: Any) -> RunQuestion:
+    """The question in the value of an interrupt. A text is a text; programs get any other value whole."""
+    if isinstance(value, str):
+        return RunQuestion(value)
+    try:
+        data = json_of(value)
+    except (TypeError, ValueError):
+        return RunQuestion(str(value))
+    if not isinstance(data, dict):
+        return RunQuestion(str(value), data)
+    actions = data.get(ACTIONS)
+    if isinstance(actions, list) and actions:
+        named = (approval_of(str(action.get("name")), action.get("args")).text for action in actions)
+        return RunQuestion("\n".join(named), data)
+    text = next((data[key] for key in TEXTS if isinstance(data.get(key), str)), None)
+    return RunQuestion(text or str(value), data)

@@ -11,11 +11,9 @@ from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.frameworks.approvals import approval_of, approved, denial
-from dragoman.agents.frameworks.calls import Calls
-from dragoman.agents.frameworks.cards import made
-from dragoman.agents.frameworks.conversation import File, Said, history, message
-from dragoman.agents.frameworks.pauses import Pause, Pausing
+from dragoman.agents.frameworks.calls import Calls, approval_of, approved, denial
+from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, build_agent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
 from dragoman.engine.api import Reject
@@ -29,16 +27,16 @@ def adapts(value: object) -> bool:
 
 def adapted(value: Any, agent_id: str) -> Agent:
     """Put the agent behind a card."""
-    return made(
+    return build_agent(
         agent_id,
-        lambda ctx: Conversation(value, ctx),
+        lambda ctx: OpenAiAgentsRun(value, ctx),
         name=value.name,
         description=value.handoff_description or "",
         tools=[tool.name for tool in value.tools],
     )
 
 
-class Conversation(Pausing):
+class OpenAiAgentsRun(FrameworkRun):
     """One task's run. Its state at a pause is the SDK's own RunState, with the tokens used so far."""
 
     def __init__(self, agent: Any, ctx: Context) -> None:
@@ -96,7 +94,7 @@ class Conversation(Pausing):
         except (self._sdk.InputGuardrailTripwireTriggered, self._sdk.OutputGuardrailTripwireTriggered) as tripped:
             raise Reject(_refusal(tripped)) from tripped
         except Exception:
-            await self._calls.broken()
+            await self._calls.report_broken()
             raise
         finally:
             if not ended:
@@ -114,15 +112,17 @@ class Conversation(Pausing):
         item = event.item
         if event.name == "tool_called":
             raw = item.raw_item
-            await self._calls.began(_of(raw, "call_id") or _of(raw, "id") or "", _name(raw), _of(raw, "arguments"))
+            await self._calls.report_start(
+                _of(raw, "call_id") or _of(raw, "id") or "", _name(raw), _of(raw, "arguments")
+            )
         elif event.name == "tool_output":
-            await self._calls.ended(_of(item.raw_item, "call_id") or "", item.output)
+            await self._calls.report_end(_of(item.raw_item, "call_id") or "", item.output)
 
     async def _report_handoff(self, agent: Any) -> None:
         if agent is not self._agent:
             await self._ctx.status(f"{agent.name} takes over")
 
-    def _pause(self, result: Any, used: Any) -> Pause:
+    def _pause(self, result: Any, used: Any) -> RunPause:
         run = result.to_state()
         questions = tuple(
             approval_of(item.tool_name, _of(item.raw_item, "arguments")) for item in run.get_interruptions()
@@ -133,7 +133,7 @@ class Conversation(Pausing):
             "input": used.input_tokens,
             "output": used.output_tokens,
         }
-        return Pause(questions, json.dumps(state))
+        return RunPause(questions, json.dumps(state))
 
 
 def _plain(agent: Any) -> bool:
@@ -155,7 +155,7 @@ def _refusal(tripped: Any) -> str:
     return f"Refused by the guardrail {guardrail.get_name()}."
 
 
-def _item(words: Said) -> dict[str, Any]:
+def _item(words: PlainMessage) -> dict[str, Any]:
     """A message in the SDK's form: an input item of the Responses API."""
     if words.agent:
         return {"role": "assistant", "content": words.text}
@@ -164,7 +164,7 @@ def _item(words: Said) -> dict[str, Any]:
     return {"role": "user", "content": [_content(piece) for piece in words.pieces]}
 
 
-def _content(piece: str | File) -> dict[str, Any]:
+def _content(piece: str | PlainFile) -> dict[str, Any]:
     if isinstance(piece, str):
         return {"type": "input_text", "text": piece}
     if piece.raw is None:

@@ -10,11 +10,17 @@ from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.frameworks.approvals import approval_of, approved, arguments_of, denial
-from dragoman.agents.frameworks.calls import Calls
-from dragoman.agents.frameworks.cards import made
-from dragoman.agents.frameworks.conversation import File, Said, history, message
-from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
+from dragoman.agents.frameworks.calls import (
+    Calls,
+    answer_value,
+    approval_of,
+    approved,
+    arguments_of,
+    denial,
+    result_question,
+)
+from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, build_agent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
 from dragoman.engine.api import Reject
@@ -31,16 +37,16 @@ def adapts(value: object) -> bool:
 
 def adapted(value: Any, agent_id: str) -> Agent:
     """Put the agent behind a card."""
-    return made(
+    return build_agent(
         agent_id,
-        lambda ctx: Conversation(value, ctx),
+        lambda ctx: PydanticAiRun(value, ctx),
         name=value.name,
         description=str(value.description or ""),
         tools=_tools(value),
     )
 
 
-class Conversation(Pausing):
+class PydanticAiRun(FrameworkRun):
     """One task's run. Its state at a pause is its messages so far, with the ids of the waiting calls."""
 
     def __init__(self, agent: Any, ctx: Context) -> None:
@@ -71,7 +77,7 @@ class Conversation(Pausing):
         past = self._messages.ModelMessagesTypeAdapter.validate_json(noted["messages"])
         given = iter(answers)
         approvals = {call: self._decision(next(given)) for call in noted["approvals"]}
-        calls = {call: _outcome(next(given)) for call in noted["calls"]}
+        calls = {call: answer_value(next(given)) for call in noted["calls"]}
         results = self._pydantic_ai.DeferredToolResults(calls=calls, approvals=approvals)
         async with aclosing(self._run(None, message_history=past, deferred_tool_results=results)) as pieces:
             async for piece in pieces:
@@ -92,7 +98,7 @@ class Conversation(Pausing):
                             text = event.part.content
                             yield text
                         case "function_tool_call":
-                            await self._calls.began(event.tool_call_id, event.part.tool_name, event.part.args)
+                            await self._calls.report_start(event.tool_call_id, event.part.tool_name, event.part.args)
                         case "function_tool_result":
                             await self._report_result(event)
                         case "agent_run_result":
@@ -100,7 +106,7 @@ class Conversation(Pausing):
         except self._pydantic_ai.exceptions.ContentFilterError as refused:
             raise Reject("The model refused: its provider's content filter stopped it.") from refused
         except Exception:
-            await self._calls.broken()
+            await self._calls.report_broken()
             raise
         if result is None:
             return
@@ -120,47 +126,38 @@ class Conversation(Pausing):
         part = event.part
         failed = getattr(part, "outcome", "failed") in FAILED
         content = part.model_response_str() if hasattr(part, "model_response_str") else str(part.content)
-        await self._calls.ended(
+        await self._calls.report_end(
             event.tool_call_id, None if failed else part.content, error=content if failed else None, name=part.tool_name
         )
 
-    def _pause(self, result: Any) -> Pause:
+    def _pause(self, result: Any) -> RunPause:
         requests = result.output
         approvals = [approval_of(call.tool_name, call.args) for call in requests.approvals]
-        calls = [_request(call.tool_name, arguments_of(call.args)) for call in requests.calls]
+        calls = [result_question(call.tool_name, json_of(arguments_of(call.args))) for call in requests.calls]
         state = {
             "messages": result.all_messages_json().decode(),
             "open": self._calls.open,
             "approvals": [call.tool_call_id for call in requests.approvals],
             "calls": [call.tool_call_id for call in requests.calls],
         }
-        return Pause((*approvals, *calls), json.dumps(state))
+        return RunPause((*approvals, *calls), json.dumps(state))
 
     def _decision(self, answer: Answer) -> Any:
         return True if approved(answer) else self._pydantic_ai.ToolDenied(denial(answer))
 
-    def _message(self, words: Said) -> Any:
+    def _message(self, words: PlainMessage) -> Any:
         if words.agent:
             return self._messages.ModelResponse(parts=[self._messages.TextPart(words.text)])
         content = [self._content(piece) for piece in words.pieces]
         prompt = words.text if not words.files else content
         return self._messages.ModelRequest(parts=[self._messages.UserPromptPart(prompt)])
 
-    def _content(self, piece: str | File) -> Any:
+    def _content(self, piece: str | PlainFile) -> Any:
         if isinstance(piece, str):
             return piece
         if piece.raw is not None:
             return self._pydantic_ai.BinaryContent(piece.raw, media_type=piece.media_type)
         return piece.described
-
-
-def _request(name: str, arguments: Any) -> Question:
-    shown = json.dumps(json_of(arguments), ensure_ascii=False)
-    return Question(f"What does {name} give for {shown}?", {"call": {"tool": name, "arguments": json_of(arguments)}})
-
-
-def _outcome(answer: Answer) -> Any:
-    return str(answer) if answer.data is None else answer.data
 
 
 def _tools(agent: Any) -> list[str]:

@@ -14,11 +14,10 @@ from contextlib import aclosing
 from typing import Any
 
 from dragoman.agents.content import json_of
-from dragoman.agents.frameworks.calls import Calls
-from dragoman.agents.frameworks.cards import made
-from dragoman.agents.frameworks.conversation import File, Said, history, message
-from dragoman.agents.frameworks.gathering import all_given, saying
-from dragoman.agents.frameworks.pauses import Pause, Pausing, Question
+from dragoman.agents.frameworks.calls import Calls, answer_value
+from dragoman.agents.frameworks.conversation import PlainFile, PlainMessage, history, message
+from dragoman.agents.frameworks.gathering import flush_output, text_sink
+from dragoman.agents.frameworks.runs import FrameworkRun, RunPause, RunQuestion, build_agent
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Answer, Context
 from dragoman.engine.api import Reject
@@ -52,9 +51,9 @@ def adapted(value: Any, agent_id: str) -> Agent:
     if value._background_tasks is not None:
         raise ValueError("background_tasks outlive the task that began them: leave them out")
     named = importlib.import_module("strands.agent.agent")._DEFAULT_AGENT_NAME
-    return made(
+    return build_agent(
         agent_id,
-        lambda ctx: Conversation(value, ctx),
+        lambda ctx: StrandsRun(value, ctx),
         name=None if value.name == named else value.name,
         description=value.description or value.system_prompt or "",
         tools=value.tool_registry.registry,
@@ -62,7 +61,7 @@ def adapted(value: Any, agent_id: str) -> Agent:
     )
 
 
-class Conversation(Pausing):
+class StrandsRun(FrameworkRun):
     """One task's run. Its state at a pause is a snapshot of its twin."""
 
     def __init__(self, agent: Any, ctx: Context) -> None:
@@ -92,7 +91,7 @@ class Conversation(Pausing):
         noted = importlib.import_module("strands.types.session").decode_bytes_values(json.loads(state))
         twin.load_snapshot(importlib.import_module("strands.types._snapshot").Snapshot.from_dict(noted["snapshot"]))
         return [
-            {"interruptResponse": {"interruptId": interrupt, "response": _response(answer)}}
+            {"interruptResponse": {"interruptId": interrupt, "response": answer_value(answer)}}
             for interrupt, answer in zip(noted["interrupts"], answers, strict=True)
         ]
 
@@ -101,7 +100,7 @@ class Conversation(Pausing):
         prompt = await start(twin)
         names = {use["toolUseId"]: use["name"] for use in _of(twin.messages, "toolUse")}
         result: Any = None
-        gap, spoken, say = False, False, saying()
+        gap, spoken, say = False, False, text_sink()
         try:
             async with aclosing(twin.stream_async(prompt)) as events:
                 async for event in events:
@@ -111,7 +110,7 @@ class Conversation(Pausing):
                             gap = False
                         spoken = True
                         if not say(text):
-                            await all_given()
+                            await flush_output()
                     elif "event" in event:  # the model's raw stream, from which the other events are made
                         continue
                     elif "message" in event:
@@ -120,7 +119,7 @@ class Conversation(Pausing):
                     elif "result" in event:
                         result = event["result"]
         except Exception:
-            await self._calls.broken()
+            await self._calls.report_broken()
             raise
         finally:
             used = twin.event_loop_metrics.accumulated_usage
@@ -137,15 +136,15 @@ class Conversation(Pausing):
         for use in _of([message], "toolUse"):
             if use["name"] in twin.tool_registry.registry:
                 names[use["toolUseId"]] = use["name"]
-                await self._calls.began(use["toolUseId"], use["name"], use["input"])
+                await self._calls.report_start(use["toolUseId"], use["name"], use["input"])
         for outcome in _of([message], "toolResult"):
             name = names.get(outcome["toolUseId"], "")
             content = [next(iter(block.values())) for block in outcome["content"]]
             result = content[0] if len(content) == 1 else content
             if outcome["status"] == "error":
-                await self._calls.failed(outcome["toolUseId"], str(result), name=name)
+                await self._calls.report_failure(outcome["toolUseId"], str(result), name=name)
             else:
-                await self._calls.ended(outcome["toolUseId"], result, name=name)
+                await self._calls.report_end(outcome["toolUseId"], result, name=name)
 
 
 def twin_of(agent: Any) -> Any:
@@ -196,31 +195,27 @@ def _own(tool: Any) -> Any:
     return twin
 
 
-def _pause(twin: Any, interrupts: Iterable[Any]) -> Pause:
+def _pause(twin: Any, interrupts: Iterable[Any]) -> RunPause:
     waiting = list(interrupts)
     state = {
         "snapshot": twin.take_snapshot(preset="session").to_dict(),
         "interrupts": [interrupt.id for interrupt in waiting],
     }
     encoded = importlib.import_module("strands.types.session").encode_bytes_values(state)
-    return Pause(tuple(_question(interrupt) for interrupt in waiting), json.dumps(encoded))
+    return RunPause(tuple(_question(interrupt) for interrupt in waiting), json.dumps(encoded))
 
 
-def _question(interrupt: Any) -> Question:
+def _question(interrupt: Any) -> RunQuestion:
     try:
         reason = json_of(interrupt.reason)
     except (TypeError, ValueError):
         reason = str(interrupt.reason)
     text = reason if isinstance(reason, str) else json.dumps(reason, ensure_ascii=False)
     shown = interrupt.name if reason is None else f"{interrupt.name}: {text}"
-    return Question(shown, {"interrupt": {"name": interrupt.name, "reason": reason}})
+    return RunQuestion(shown, {"interrupt": {"name": interrupt.name, "reason": reason}})
 
 
-def _response(answer: Answer) -> Any:
-    return str(answer) if answer.data is None else answer.data
-
-
-def _turns(past: Iterable[Said]) -> list[dict[str, Any]]:
+def _turns(past: Iterable[PlainMessage]) -> list[dict[str, Any]]:
     """The messages, with neighbours of one side joined, since models expect the sides to take turns."""
     turns: list[dict[str, Any]] = []
     for words in past:
@@ -233,11 +228,11 @@ def _turns(past: Iterable[Said]) -> list[dict[str, Any]]:
     return turns
 
 
-def _content(words: Said) -> list[dict[str, Any]]:
+def _content(words: PlainMessage) -> list[dict[str, Any]]:
     return [{"text": piece} if isinstance(piece, str) else _file(piece) for piece in words.pieces]
 
 
-def _file(file: File) -> dict[str, Any]:
+def _file(file: PlainFile) -> dict[str, Any]:
     kind = file.media_type.rpartition("/")[2]
     if file.raw is not None and file.image and kind in IMAGES:
         return {"image": {"format": kind, "source": {"bytes": file.raw}}}

@@ -1,0 +1,174 @@
+"""The agent of a framework's object, and its runs, which wait for their caller and continue after a restart.
+
+Invariant: what a framework has done before a pause is not repeated as long as its state can be restored: the state is
+noted with the question, and a later run of the task begins with it. The card says what the object says about itself,
+and no more; `[[agents]]` may override it.
+"""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from contextlib import aclosing
+from typing import Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from dragoman.agents.frameworks.gathering import gather_texts
+from dragoman.agents.python.agent import Agent
+from dragoman.agents.python.context import Answer, Context
+from dragoman.agents.text_windows import Windows
+from dragoman.model.message import Part
+
+NOTE = "pause"
+"""The name under which pauses are noted."""
+
+REPLAYED = " "
+"""Stands for the output before a pause: it keeps the count of artifacts, and is dropped like all output of a replay."""
+
+SKILL = "answer"
+"""The one skill of a framework's agent: it takes any message."""
+
+COALESCE_S = 0.03
+"""How long tokens are gathered into one chunk, in seconds."""
+
+DESCRIPTION_CHARS_MAX = 300
+"""Instructions that replace a missing description are cut: a prompt does not belong on a card."""
+
+
+class RunQuestion(Struct, frozen=True):
+    """A question to the caller: a text for people and, unless None, the same as data for programs.
+
+    With `auth`, the caller is asked to authenticate (`auth-required`).
+    """
+
+    text: str
+    data: Any = None
+    auth: bool = False
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The question as parts."""
+        text = Part(text=self.text)
+        return (text,) if self.data is None else (text, Part(data=self.data))
+
+
+class RunPause(Struct, frozen=True):
+    """The last item of a run that waits: its questions, and the state from which it continues, as text."""
+
+    questions: tuple[RunQuestion, ...]
+    state: str = ""
+
+
+class FrameworkRun(Protocol):
+    """One task's run of a framework. The caller gets the items of `begin` and `resume`; a RunPause comes last."""
+
+    async def holds(self, state: str) -> bool:
+        """Whether a run can continue from a noted state. If not, it begins again, and repeats its questions."""
+        ...
+
+    def begin(self) -> AsyncGenerator[object, None]:
+        """Run from the start."""
+        ...
+
+    def resume(self, state: str, answers: Sequence[Answer]) -> AsyncGenerator[object, None]:
+        """Continue from a state with the answers to its questions, in their order."""
+        ...
+
+    async def close(self) -> None:
+        """Release what the run holds: it is over, or given up."""
+        return
+
+
+def build_agent(
+    agent_id: str,
+    start_run: Callable[[Context], FrameworkRun],
+    *,
+    name: str | None = None,
+    description: str = "",
+    tools: Iterable[str] = (),
+    input_modes: Iterable[str] = ("text/plain", "application/json", "image/*"),
+    output_modes: Iterable[str] = ("text/plain", "application/json"),
+) -> Agent:
+    """Make an agent that runs each task by what `start_run` makes for it. The tools become tags of its skill."""
+    agent = Agent(
+        agent_id,
+        name=name or agent_id,
+        description=_shorten(description) or name or agent_id,
+        input_modes=input_modes,
+        output_modes=output_modes,
+    )
+
+    windows = Windows(COALESCE_S)
+
+    @agent.skill(SKILL, name=name or agent_id, tags=sorted(set(tools)))
+    async def answer(ctx: Context) -> AsyncIterator[object]:
+        async with aclosing(run_through(ctx, start_run(ctx), windows)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    return agent
+
+
+async def run_through(ctx: Context, run: FrameworkRun, windows: Windows) -> AsyncGenerator[object, None]:
+    """The items of a run, through its pauses to its end. Texts are gathered in `windows`."""
+    try:
+        async with aclosing(_run_through(ctx, run, windows)) as pieces:
+            async for piece in pieces:
+                yield piece
+    finally:
+        await run.close()
+
+
+class _Past(Struct):
+    """A noted pause of this task. `said`: whether there was output since the one before."""
+
+    said: bool
+    questions: tuple[RunQuestion, ...]
+
+
+class _Noted(Struct):
+    """All pauses of this task so far, and the state at the last."""
+
+    pasts: list[_Past]
+    state: str
+
+
+async def _run_through(ctx: Context, run: FrameworkRun, windows: Windows) -> AsyncGenerator[object, None]:
+    noted = _load(ctx)
+    if noted is not None and await run.holds(noted.state):
+        answers: list[Answer] = []
+        for past in noted.pasts:
+            if past.said:
+                yield REPLAYED
+            answers = [await _ask(ctx, question) for question in past.questions]
+        pieces = run.resume(noted.state, answers)
+    else:
+        noted, pieces = _Noted([], ""), run.begin()
+    while True:
+        pause, said = None, False
+        async with aclosing(gather_texts(pieces, windows)) as gatherings:
+            async for piece in gatherings:
+                if isinstance(piece, RunPause):
+                    pause = piece
+                else:
+                    said = True
+                    yield piece
+        if pause is None:
+            return
+        noted = _Noted([*noted.pasts, _Past(said, pause.questions)], pause.state)
+        ctx.note(NOTE, msgspec.json.encode(noted).decode())
+        answers = [await _ask(ctx, question) for question in pause.questions]
+        pieces = run.resume(pause.state, answers)
+
+
+async def _ask(ctx: Context, question: RunQuestion) -> Answer:
+    return await (ctx.require_auth(question.parts) if question.auth else ctx.ask(question.parts))
+
+
+def _load(ctx: Context) -> _Noted | None:
+    text = ctx.noted(NOTE)
+    return msgspec.json.decode(text, type=_Noted) if text else None
+
+
+def _shorten(description: str) -> str:
+    text = " ".join(description.split())
+    return text if len(text) <= DESCRIPTION_CHARS_MAX else text[: DESCRIPTION_CHARS_MAX - 1] + "…"
