@@ -11,7 +11,7 @@ from dragoman.cli.references import AgentReferenceError
 from dragoman.cli.served import load_agents
 from dragoman.config import ConfigError, load
 from dragoman.config.agents import AgentEntry
-from dragoman.config.mcp import McpEntry
+from dragoman.config.models import McpEntry
 
 HEAD = '[[agents]]\nid = "m"\nrun = "openai:http://127.0.0.1:9/v1"\nmodel = "x"\n'
 URL = 'run = "mcp:https://mcp.files.example/mcp"'

@@ -8,7 +8,7 @@ import pytest
 
 from dragoman.cli.references import AgentReferenceError, place_of, referenced
 from dragoman.cli.served import load_agents
-from dragoman.config import AgentEntry, AgentProvider, AgentSkill
+from dragoman.config import AgentEntry, ProviderEntry, SkillEntry
 
 SOURCE = """
 from msgspec import Struct
@@ -190,8 +190,8 @@ def test_a_table_gives_the_agent_its_id_and_what_its_card_says() -> None:
         id="tomorrow",
         run="python:forecasts:weather",
         name="Tomorrow",
-        provider=AgentProvider(organization="Example", url="https://example.org"),
-        skills=(AgentSkill(id="say", tags=("weather", "rain")),),
+        provider=ProviderEntry(organization="Example", url="https://example.org"),
+        skills=(SkillEntry(id="say", tags=("weather", "rain")),),
     )
     (agent,) = load_agents((entry,), (), None)
     assert (agent.profile.id, agent.profile.name, agent.profile.description) == ("tomorrow", "Tomorrow", "From code")
@@ -208,19 +208,19 @@ def test_agents_of_the_file_come_before_those_of_the_command_line() -> None:
 
 @pytest.mark.usefixtures("directory")
 def test_a_table_for_a_skill_that_the_code_lacks_is_refused() -> None:
-    entry = AgentEntry(id="a", run="forecasts:weather", skills=(AgentSkill(id="sing"),))
+    entry = AgentEntry(id="a", run="forecasts:weather", skills=(SkillEntry(id="sing"),))
     with pytest.raises(AgentReferenceError, match="skill 'sing' is not in the code; there are say"):
         load_agents((entry,), (), None)
 
 
 @pytest.mark.usefixtures("directory")
 def test_a_table_says_which_skills_are_on_the_extended_card_only() -> None:
-    table = AgentEntry(id="sea", run="forecasts:tides", skills=(AgentSkill(id="say", name="Speak", extended=True),))
+    table = AgentEntry(id="sea", run="forecasts:tides", skills=(SkillEntry(id="say", name="Speak", extended=True),))
     (agent,) = load_agents((table,), (), None)
     assert agent.profile.skills == ()
     (skill,) = agent.profile.extended_skills
     assert (skill.name, skill.description) == ("Speak", "Says it")
-    skills = (AgentSkill(id="open", extended=False), AgentSkill(id="closed", extended=True))
+    skills = (SkillEntry(id="open", extended=False), SkillEntry(id="closed", extended=True))
     (worker,) = load_agents((AgentEntry(id="far", run="worker", skills=skills),), (), None)
     assert [skill.id for skill in worker.profile.skills] == ["open"]
     assert [skill.id for skill in worker.profile.extended_skills] == ["closed"]

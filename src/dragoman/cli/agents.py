@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dragoman.cli.configured import CONFIG_ENV, config_file
-from dragoman.config import FILE, Apart, load_apart
+from dragoman.config import FILE, ConfigParts, load_parts
 
 if TYPE_CHECKING:
     from dragoman.cli.checked import Subject
@@ -80,7 +80,7 @@ def _load_subjects(
 
     from dragoman.cli.checked import subjects_of
 
-    apart = load_apart(config_file(file), os.environ, {} if default is None else {"default": default})
+    apart = load_parts(config_file(file), os.environ, {} if default is None else {"default": default})
     chosen, references = _split_words(named, apart)
 
     async def found() -> "list[Subject]":
@@ -110,7 +110,7 @@ def _stdout_to_stderr() -> Iterator[None]:
         os.close(kept)
 
 
-def _split_words(named: Sequence[str], apart: Apart) -> tuple[list[str], list[str]]:
+def _split_words(named: Sequence[str], apart: ConfigParts) -> tuple[list[str], list[str]]:
     """Split the words into ids and references. A word that names both an agent and a module is the agent's id."""
     declared = {table.id for table in apart.tables}
     references = [word for word in named if word not in declared and (":" in word or "/" in word or _is_module(word))]

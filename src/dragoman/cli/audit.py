@@ -90,7 +90,7 @@ def _fields(entry: "AuditEntry") -> dict[str, object]:
 
 
 def _since_ms(text: str, now_ms: int) -> int:
-    from dragoman.config.kinds import DURATION
+    from dragoman.config.settings import DURATION
 
     try:
         age = DURATION.parse(text)

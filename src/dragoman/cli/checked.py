@@ -14,7 +14,7 @@ from dragoman.agents.lifecycle import Checkable, Finding
 from dragoman.cli.declared import declared
 from dragoman.cli.references import AgentReferenceError, referenced
 from dragoman.cli.served import look_in_working_directory
-from dragoman.config import AgentEntry, Apart, ConfigError, Fault, agent_id_fault
+from dragoman.config import AgentEntry, ConfigError, ConfigParts, FaultyEntry, agent_id_fault
 from dragoman.engine.api import Runner
 
 IMPORT_S = 30.0
@@ -44,7 +44,7 @@ class Subject(Struct):
 
 
 async def subjects_of(
-    apart: Apart, references: Sequence[str], chosen: Sequence[str] = (), *, tries: bool = True
+    apart: ConfigParts, references: Sequence[str], chosen: Sequence[str] = (), *, tries: bool = True
 ) -> list[Subject]:
     """Load the agents of the file, then those of `references`. If any ids are `chosen`, only these are returned.
 
@@ -71,8 +71,8 @@ async def subjects_of(
     return subjects
 
 
-async def _load_declared(table: AgentEntry | Fault) -> Subject:
-    if isinstance(table, Fault):
+async def _load_declared(table: AgentEntry | FaultyEntry) -> Subject:
+    if isinstance(table, FaultyEntry):
         return Subject(table.id, "", [_config_finding(table.error)])
     loaded = await _load_in_thread(table.run, lambda: [declared(table)])
     if isinstance(loaded, Finding):
@@ -96,7 +96,7 @@ async def _load_referenced(reference: str, taken: set[str]) -> list[Subject]:
     return subjects
 
 
-def _check_together(apart: Apart, every: Sequence[Subject]) -> Iterable[Subject]:
+def _check_together(apart: ConfigParts, every: Sequence[Subject]) -> Iterable[Subject]:
     """The findings about all agents together."""
     ids = [subject.id for subject in every if subject.id != SETTINGS]
     if not every:

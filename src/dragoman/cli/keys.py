@@ -186,7 +186,7 @@ def _check_agents(config: Config, agents: Sequence[str]) -> None:
 
 
 def _age_ms(text: str) -> int:
-    from dragoman.config.kinds import DURATION
+    from dragoman.config.settings import DURATION
 
     try:
         age = DURATION.parse(text)

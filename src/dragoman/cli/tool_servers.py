@@ -12,7 +12,7 @@ from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.agents.program.executable import build_environment, find_executable
 from dragoman.cli.references import AgentReferenceError
 from dragoman.client.credentials import CredentialsFactory
-from dragoman.config.mcp import McpEntry
+from dragoman.config.models import McpEntry
 from dragoman.config.upstreams import UpstreamCredentials
 
 Credited = Callable[[UpstreamCredentials | None], CredentialsFactory]

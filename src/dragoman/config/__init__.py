@@ -3,13 +3,12 @@
 Invariant: pure values. Of the rest of Dragoman it knows only the table of systems and the URLs of stores.
 """
 
-from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, AgentProvider, AgentSkill, agent_id_fault
+from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, ProviderEntry, SkillEntry, agent_id_fault
 from dragoman.config.errors import ConfigError
-from dragoman.config.kinds import Kind
-from dragoman.config.load import FILE, Apart, Fault, load, load_apart, loopback
+from dragoman.config.load import FILE, ConfigParts, FaultyEntry, load, load_parts, loopback
 from dragoman.config.models import OPENAI, Model
 from dragoman.config.programs import COMMAND, Program
-from dragoman.config.settings import Config, Setting, settings, spelled
+from dragoman.config.settings import Config, Setting, SettingKind, settings, spell
 from dragoman.config.upstreams import A2A, Upstream, UpstreamCredentials
 
 __all__ = [
@@ -20,22 +19,22 @@ __all__ = [
     "RESERVED_AGENT_IDS",
     "WORKER",
     "AgentEntry",
-    "AgentProvider",
-    "AgentSkill",
-    "Apart",
     "Config",
     "ConfigError",
-    "Fault",
-    "Kind",
+    "ConfigParts",
+    "FaultyEntry",
     "Model",
     "Program",
+    "ProviderEntry",
     "Setting",
+    "SettingKind",
+    "SkillEntry",
     "Upstream",
     "UpstreamCredentials",
     "agent_id_fault",
     "load",
-    "load_apart",
+    "load_parts",
     "loopback",
     "settings",
-    "spelled",
+    "spell",
 ]

@@ -62,14 +62,14 @@ KINDS = (
 )
 
 
-class AgentProvider(msgspec.Struct, frozen=True, kw_only=True):
+class ProviderEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`[agents.provider]`: the organization that runs the agent."""
 
     organization: str
     url: str
 
 
-class AgentSkill(msgspec.Struct, frozen=True, kw_only=True):
+class SkillEntry(msgspec.Struct, frozen=True, kw_only=True):
     """`[[agents.skills]]`: where the card's description of the skill `id` differs from the code.
 
     An `extended` skill is on the extended card only.
@@ -101,11 +101,11 @@ class AgentEntry(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     icon_url: str | None = None
     documentation_url: str | None = None
-    provider: AgentProvider | None = None
+    provider: ProviderEntry | None = None
     input_modes: tuple[str, ...] | None = None
     output_modes: tuple[str, ...] | None = None
     versions: Annotated[tuple[Literal["1.0", "0.3"], ...], msgspec.Meta(min_length=1)] | None = None
-    skills: tuple[AgentSkill, ...] = ()
+    skills: tuple[SkillEntry, ...] = ()
     api_key: str | None = None
     push: bool | None = None
     offline: Literal["queue", "error"] | None = None
@@ -215,11 +215,11 @@ def _agent(source: str, path: str, table: dict[str, Any]) -> AgentEntry:
     known = (*_TABLE, *(key for kind in KINDS for key in kind.keys))
     check_keys(source, table, known, f"{path}.", _keys_of(table.get("run")))
     if isinstance(provider := table.get("provider"), dict):
-        check_keys(source, provider, AgentProvider.__struct_fields__, f"{path}.provider.")
+        check_keys(source, provider, ProviderEntry.__struct_fields__, f"{path}.provider.")
     skills = table.get("skills")
     for index, skill in enumerate(skills if isinstance(skills, list) else ()):
         if isinstance(skill, dict):
-            check_keys(source, skill, AgentSkill.__struct_fields__, f"{path}.skills[{index}].")
+            check_keys(source, skill, SkillEntry.__struct_fields__, f"{path}.skills[{index}].")
     own = {name: value for name, value in table.items() if name in _TABLE}
     try:
         entry = msgspec.convert(own, AgentEntry)

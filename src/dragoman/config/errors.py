@@ -1,11 +1,18 @@
-"""ConfigError for a setting that cannot be used, and the checks for unknown keys and for URLs.
+"""ConfigError for a setting that cannot be used, and the checks that the tables of the file share.
 
-Invariant: the message names the source, the key, the value and what is allowed.
+Invariant: the message names the source, the key, the value and what is allowed. A value that may be a secret in the
+wrong place is not shown.
 """
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+import msgspec
+
+T = TypeVar("T")
 
 
 class ConfigError(Exception):
@@ -47,3 +54,22 @@ def check_url(source: str, key: str, url: str, allowed: str) -> None:
         raise ConfigError(source, key, url, allowed)
     if parts.username is not None or parts.password is not None:
         raise ConfigError(source, key, None, "must not hold a password: use `credentials`", shows_value=False)
+
+
+def convert_table(
+    source: str,
+    path: str,
+    table: Mapping[str, Any],
+    into: type[T],
+    allowed: Mapping[str, str],
+    *,
+    shows_value: bool = False,
+) -> T:
+    """The keys of a table as an `into`. Raises ConfigError, with what is `allowed` at a key that is not a text."""
+    try:
+        return msgspec.convert(table, into)
+    except msgspec.ValidationError as error:
+        place = str(error).partition(" - at `$.")[2].rstrip("`") or "run"  # the one key that a table must have
+        key = re.split(r"[.\[]", place)[0]
+        said = allowed.get(key, "must be text")
+        raise ConfigError(source, f"{path}.{place}", table.get(key), said, shows_value=shows_value) from error

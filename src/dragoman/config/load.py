@@ -1,6 +1,7 @@
-"""Loads a `Config` from the file, then the environment, then the flags.
+"""Loads a `Config` from the file, then the environment, then the flags, as the profile of a system reads them.
 
-Invariant: whatever they contain, the result is a `Config` or a `ConfigError`.
+Invariant: whatever they contain, the result is a `Config` or a `ConfigError`. A profile (`profile = "kaos"`) only
+changes defaults and reads the system's own variables. Settings of Dragoman itself win.
 """
 
 import ipaddress
@@ -13,22 +14,28 @@ from msgspec import Struct
 
 from dragoman.config.agents import AgentEntry, agent_entries, agent_entry, agent_tables
 from dragoman.config.errors import ConfigError, check_keys
-from dragoman.config.profiles import read_variables
 from dragoman.config.settings import Config, Setting, settings
+from dragoman.dialects.system import Variable
 from dragoman.dialects.systems import PROFILES, load_profile
 
 FILE = "dragoman.toml"
 """The file that is read when no other is named and it exists in the working directory."""
 
+EVERYWHERE: Mapping[str, Variable] = {
+    "PUSH_NOTIFICATION_ALLOWED_HOSTS": Variable("push_allowed_hosts"),
+    "PUSH_NOTIFICATION_ALLOWED_CIDRS": Variable("push_allowed_cidrs"),
+}
+"""Variables of protoAgent that have the same meaning with any profile or none: its guard applies to everybody."""
 
-class Fault(Struct, frozen=True):
+
+class FaultyEntry(Struct, frozen=True):
     """A table `[[agents]]` that cannot be used. `id` is its place in the file if it has no id."""
 
     id: str
     error: ConfigError
 
 
-class Apart(Struct, frozen=True):
+class ConfigParts(Struct, frozen=True):
     """A configuration in its parts, those that can be used and those that cannot.
 
     `config` is None if the settings cannot be used. `faults` are those of the file and its settings, `tables` are the
@@ -36,7 +43,7 @@ class Apart(Struct, frozen=True):
     """
 
     config: Config | None
-    tables: tuple[AgentEntry | Fault, ...]
+    tables: tuple[AgentEntry | FaultyEntry, ...]
     faults: tuple[ConfigError, ...]
 
 
@@ -51,14 +58,14 @@ def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]
     return Config(**values, agents=agent_entries(str(file), table.get("agents", [])))
 
 
-def load_apart(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Apart:
+def load_parts(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> ConfigParts:
     """As `load`, as far as the parts can be used: one faulty table does not hide the others."""
     faults: list[ConfigError] = []
-    found: list[AgentEntry | Fault] = []
+    found: list[AgentEntry | FaultyEntry] = []
     try:
         table = _read(file) if file else {}
     except ConfigError as error:
-        return Apart(None, (), (error,))
+        return ConfigParts(None, (), (error,))
     values: dict[str, Any] | None = None
     try:
         values = _values(str(file), table, environ, flags)
@@ -74,9 +81,42 @@ def load_apart(file: Path | None, environ: Mapping[str, str], flags: Mapping[str
             found.append(agent_entry(str(file), index, each, [one for one in found if isinstance(one, AgentEntry)]))
         except ConfigError as error:
             named = each.get("id")
-            found.append(Fault(named if isinstance(named, str) and named else f"agents[{index}]", error))
+            found.append(FaultyEntry(named if isinstance(named, str) and named else f"agents[{index}]", error))
     entries = tuple(one for one in found if isinstance(one, AgentEntry))
-    return Apart(None if values is None else Config(**values, agents=entries), tuple(found), tuple(faults))
+    return ConfigParts(None if values is None else Config(**values, agents=entries), tuple(found), tuple(faults))
+
+
+def loopback(host: str) -> bool:
+    """Whether a server that listens on `host` can be reached from this machine only."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def read_variables(profile: str | None, environ: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Read a system's own variables: by setting, the variable's name and its value. Empty ones are ignored.
+
+    Raises ConfigError if a variable has a value that it cannot have.
+    """
+    known = dict(EVERYWHERE)
+    if profile is not None:
+        system = load_profile(profile)
+        known |= {**system.variables, **system.named_variables(environ)}
+    return {
+        variable.setting: (name, translate(name, variable, value))
+        for name, variable in known.items()
+        if (value := environ.get(name, "").strip())
+    }
+
+
+def translate(name: str, variable: Variable, value: str) -> str:
+    """Return the setting's value for a variable's. Raises ConfigError if the variable cannot have it."""
+    if variable.values is None:
+        return value.lower() if variable.setting == "log_level" else value
+    if value.lower() not in variable.values:
+        raise ConfigError("environment", name, value, variable.allowed)
+    return variable.values[value.lower()]
 
 
 def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags: Mapping[str, str]) -> dict[str, Any]:
@@ -99,14 +139,6 @@ def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags
             if given is not None:
                 values[name] = _parsed(setting, source, key, given)
     return values
-
-
-def loopback(host: str) -> bool:
-    """Whether a server that listens on `host` can be reached from this machine only."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _read(file: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`run = "openai:https://…"`: a model behind a card, by any endpoint of chat completions.
+"""`run = "openai:https://…"`: a model behind a card, by any endpoint of chat completions, and its MCP servers.
 
 Invariant: the file holds no secret: a table names the environment variable that holds it.
 """
@@ -7,18 +7,19 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.config.errors import ConfigError, check_keys, check_url
-from dragoman.config.mcp import McpEntry, tool_entries
-from dragoman.config.upstreams import HEADER, VARIABLE, Seconds
+from dragoman.config.errors import ConfigError, check_keys, check_url, convert_table
+from dragoman.config.programs import COMMAND, command_words
+from dragoman.config.upstreams import HEADER, VARIABLE, Seconds, UpstreamCredentials, check_credentials
 
 OPENAI = "openai:"
 """The prefix of `run` for a model; the base URL of its endpoint follows."""
 
-ONE_OF = 'must be { env = "NAME" } for a bearer token, or { header = "api-key", env = "NAME" }'
+MODEL_CREDENTIALS = 'must be { env = "NAME" } for a bearer token, or { header = "api-key", env = "NAME" }'
 
 OURS = ("messages", "model", "n", "response_format", "stream", "stream_options", "tools")
 """Keys that `extra` may not have, because the agent itself sets them."""
@@ -26,9 +27,43 @@ OURS = ("messages", "model", "n", "response_format", "stream", "stream_options",
 COALESCED_MAX = 4
 """An answer is silent for `coalesce_ms`, and for three times as long on a busy server; this bounds that silence."""
 
-Taken = Literal["image", "image_url", "audio", "file"]
+_SECONDS = "must be a number of seconds from 0.1 to 86400"
 
-TAKES: tuple[Taken, ...] = ("image", "image_url", "audio", "file")
+MCP = "mcp:"
+"""The prefix of `run` for an MCP server; its URL follows, or `command:` and a program."""
+
+TOOL_SERVER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,23}", re.ASCII)
+"""The name of a server. It leaves room for the name of a tool in the 64 characters that a model's API allows."""
+
+TOOL_CREDENTIALS = (
+    'must be one of { env = "NAME" } for a bearer token, { header = "x-api-key", env = "NAME" }, '
+    '{ token_url = "https://…", client_id = "…", env = "NAME" }'
+)
+
+InputKind = Literal["image", "image_url", "audio", "file"]
+
+TAKES: tuple[InputKind, ...] = ("image", "image_url", "audio", "file")
+
+
+class McpEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """An MCP server, by its `url`, or as a program with its words in `command`; one of the two is empty.
+
+    `name` tells its tools apart from those of other servers. `allow` lists the tools that can be called, all if None.
+    `approve` lists those about which the caller of a task is asked first: `always`, `never`, or their names. `env`
+    names the variables that the program gets beside the usual ones. `start_s` is the timeout for the server to start,
+    `call_s` for a call.
+    """
+
+    run: str
+    name: str = ""
+    url: str = ""
+    command: tuple[str, ...] = ()
+    credentials: UpstreamCredentials | None = None
+    env: tuple[str, ...] = ()
+    allow: tuple[str, ...] | None = None
+    approve: Literal["always", "never"] | tuple[str, ...] = "never"
+    start_s: Seconds = 30.0
+    call_s: Seconds = 120.0
 
 
 class ModelCredentials(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,7 +97,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
     schema_file: str | None = None
     schema_strict: bool = True
     usage: bool = True
-    takes: tuple[Taken, ...] = TAKES
+    takes: tuple[InputKind, ...] = TAKES
     history_messages: Annotated[int, msgspec.Meta(ge=0, le=1000)] = 20
     history_tokens: Annotated[int, msgspec.Meta(ge=0)] | None = None
     coalesce_ms: Annotated[float, msgspec.Meta(ge=0, le=10_000)] = 30.0
@@ -80,10 +115,10 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 MODEL_KEYS = tuple(name for name in Model.__struct_fields__ if name != "url")
 
-_SECONDS = "must be a number of seconds from 0.1 to 86400"
+TOOL_KEYS = tuple(name for name in McpEntry.__struct_fields__ if name not in ("url", "command"))
 
 _ALLOWED = {
-    "credentials": ONE_OF,
+    "credentials": MODEL_CREDENTIALS,
     "temperature": "must be a number from 0 to 10",
     "top_p": "must be a number from 0 to 1",
     "max_tokens": "must be a whole number of at least 1",
@@ -109,6 +144,16 @@ _ALLOWED = {
 }
 """The allowed values of the keys that are not texts."""
 
+_ALLOWED_IN_TOOLS = {
+    "run": f"must be {MCP} and the http:// or https:// URL of a server, or {MCP}{COMMAND} and a program",
+    "name": "must be 1 to 24 letters, digits, '_' or '-', and begin with a letter or digit",
+    "credentials": TOOL_CREDENTIALS,
+    "env": "must be a list of names of environment variables",
+    "allow": "must be a list of names of tools",
+    "approve": 'must be "always", "never" or a list of names of tools',
+    **dict.fromkeys(("start_s", "call_s"), "must be a number of seconds from 0.1 to 86400"),
+}
+
 
 def model_entry(source: str, path: str, table: Mapping[str, Any]) -> Model:
     """Read the keys of an agent's table about the model. Raises ConfigError."""
@@ -117,15 +162,7 @@ def model_entry(source: str, path: str, table: Mapping[str, Any]) -> Model:
     given = {name: table[name] for name in MODEL_KEYS if name in table and name != "tools"}
     if isinstance(credentials := given.get("credentials"), dict):
         check_keys(source, credentials, ModelCredentials.__struct_fields__, f"{path}.credentials.")
-    try:
-        model = msgspec.convert({**given, "url": url}, Model)
-    except msgspec.ValidationError as error:
-        place = str(error).partition(" - at `$.")[2].rstrip("`")
-        key = re.split(r"[.\[]", place)[0]
-        # the value may be a secret in the wrong place
-        raise ConfigError(
-            source, f"{path}.{place}", None, _ALLOWED.get(key, "must be text"), shows_value=False
-        ) from error
+    model = convert_table(source, path, {**given, "url": url}, Model, _ALLOWED)
     if not model.model.strip():
         raise ConfigError(source, f"{path}.model", None, "must name the model, as the API does", shows_value=False)
     if model.credentials is not None:
@@ -142,9 +179,25 @@ def model_entry(source: str, path: str, table: Mapping[str, Any]) -> Model:
     return model
 
 
+def tool_entries(source: str, path: str, tables: Any) -> tuple[McpEntry, ...]:
+    """Read the servers whose tools a model may call. Raises ConfigError."""
+    if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
+        raise ConfigError(source, path, None, 'must be tables like { run = "mcp:https://…" }', shows_value=False)
+    servers: list[McpEntry] = []
+    for index, table in enumerate(tables):
+        at = f"{path}[{index}]"
+        server = _server(source, at, table)
+        if not server.name:
+            server = replace(server, name=_derive_name(server, {other.name for other in servers}))
+        if any(other.name == server.name for other in servers):
+            raise ConfigError(source, f"{at}.name", server.name, "is the name of an earlier server: names must differ")
+        servers.append(server)
+    return tuple(servers)
+
+
 def _check_credentials(source: str, path: str, given: ModelCredentials) -> None:
     if not VARIABLE.fullmatch(given.env) or (given.header is not None and not HEADER.fullmatch(given.header)):
-        raise ConfigError(source, path, None, ONE_OF, shows_value=False)
+        raise ConfigError(source, path, None, MODEL_CREDENTIALS, shows_value=False)
 
 
 def _with_files(source: str, path: str, model: Model) -> Model:
@@ -171,3 +224,50 @@ def _text(source: str, key: str, name: str) -> str:
     except (OSError, UnicodeDecodeError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise ConfigError(source, key, name, f"must be a file of text: {reason}") from error
+
+
+def _server(source: str, path: str, table: Mapping[str, Any]) -> McpEntry:
+    check_keys(source, table, TOOL_KEYS, f"{path}.")
+    if isinstance(credentials := table.get("credentials"), dict):
+        check_keys(source, credentials, UpstreamCredentials.__struct_fields__, f"{path}.credentials.")
+    approve = table.get("approve")
+    given = {**table, "approve": tuple(approve)} if isinstance(approve, list) else dict(table)
+    server = convert_table(source, path, given, McpEntry, _ALLOWED_IN_TOOLS)
+    if server.name and not TOOL_SERVER_NAME.fullmatch(server.name):
+        raise ConfigError(source, f"{path}.name", server.name, _ALLOWED_IN_TOOLS["name"])
+    if not all(VARIABLE.fullmatch(name) for name in server.env):
+        raise ConfigError(source, f"{path}.env", None, _ALLOWED_IN_TOOLS["env"], shows_value=False)
+    where = server.run.removeprefix(MCP).strip()
+    if not server.run.startswith(MCP):
+        raise ConfigError(source, f"{path}.run", server.run, _ALLOWED_IN_TOOLS["run"])
+    if where.startswith(COMMAND):
+        return _program(source, path, server, where.removeprefix(COMMAND))
+    check_url(source, f"{path}.run", where, _ALLOWED_IN_TOOLS["run"])
+    if server.env:
+        raise ConfigError(source, f"{path}.env", None, f"is for {MCP}{COMMAND}… only", shows_value=False)
+    if server.credentials is not None:
+        if server.credentials.forward:  # a model calls on its own account, at any time
+            raise ConfigError(source, f"{path}.credentials", None, TOOL_CREDENTIALS, shows_value=False)
+        check_credentials(source, f"{path}.credentials", server.credentials, TOOL_CREDENTIALS)
+    return replace(server, url=where)
+
+
+def _program(source: str, path: str, server: McpEntry, command: str) -> McpEntry:
+    words = command_words(source, path, server.run, command, _ALLOWED_IN_TOOLS["run"])
+    if server.credentials is not None:
+        raise ConfigError(
+            source, f"{path}.credentials", None, "is for URLs: name the variable in `env`", shows_value=False
+        )
+    return replace(server, command=words)
+
+
+def _derive_name(server: McpEntry, taken: set[str]) -> str:
+    """Derive a name from the host, without its common parts, or the program; with a number if the name is taken."""
+    if server.url:
+        host = urlsplit(server.url).hostname or ""
+        words = [word for word in host.split(".") if word not in ("www", "api", "mcp")]
+        found = host if host.replace(".", "").isdigit() else (words or ["server"])[0]
+    else:
+        found = server.command[0].rpartition("/")[2]
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", found).strip("-_")[:20] or "server"
+    return next(name for n in range(1, 1000) if (name := plain if n == 1 else f"{plain}{n}") not in taken)

@@ -3,14 +3,13 @@
 Invariant: no shell reads the command: it is split into words once, when the configuration is read.
 """
 
-import re
 import shlex
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dragoman.config.errors import ConfigError
+from dragoman.config.errors import ConfigError, convert_table
 from dragoman.config.upstreams import VARIABLE, Seconds
 
 COMMAND = "command:"
@@ -79,12 +78,7 @@ def program_entry(source: str, path: str, table: Mapping[str, Any]) -> Program:
     given = {name: table[name] for name in PROGRAM_KEYS if name in table}
     run = str(table["run"])
     words = command_words(source, path, run, run.removeprefix(COMMAND), RUN)
-    try:
-        program = msgspec.convert({**given, "command": words}, Program)
-    except msgspec.ValidationError as error:
-        place = str(error).partition(" - at `$.")[2].rstrip("`")
-        key = re.split(r"[.\[]", place)[0]
-        raise ConfigError(source, f"{path}.{place}", table.get(key), _ALLOWED[key]) from error
+    program = convert_table(source, path, {**given, "command": words}, Program, _ALLOWED, shows_value=True)
     for name in program.env:
         if not VARIABLE.fullmatch(name):  # it may be NAME=secret, by mistake
             raise ConfigError(source, f"{path}.env", None, _ALLOWED["env"], shows_value=False)

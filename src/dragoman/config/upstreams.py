@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from dragoman.config.errors import ConfigError, check_keys, check_url
+from dragoman.config.errors import ConfigError, check_keys, check_url, convert_table
 from dragoman.dialects.systems import DIALECTS
 
 A2A = "a2a:"
@@ -110,15 +110,7 @@ def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream
     credentials = given.get("credentials")
     if isinstance(credentials, dict):
         check_keys(source, credentials, UpstreamCredentials.__struct_fields__, f"{path}.credentials.")
-    try:
-        entry = msgspec.convert({**given, "url": url}, Upstream)
-    except msgspec.ValidationError as error:
-        place = str(error).partition(" - at `$.")[2].rstrip("`")
-        key = re.split(r"[.\[]", place)[0]
-        # the value may be a secret in the wrong place
-        raise ConfigError(
-            source, f"{path}.{place}", None, _ALLOWED.get(key, "must be text"), shows_value=False
-        ) from error
+    entry = convert_table(source, path, {**given, "url": url}, Upstream, _ALLOWED)
     if entry.dialect is not None and entry.dialect not in DIALECTS:
         raise ConfigError(source, f"{path}.dialect", None, _ALLOWED["dialect"], shows_value=False)
     for origin in entry.origins:

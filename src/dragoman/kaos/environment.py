@@ -6,7 +6,7 @@ Invariant: `TASK_STORE_TYPE` means the same here and for a server with KAOS's pr
 import os
 from collections.abc import Mapping
 
-from dragoman.config.profiles import translate
+from dragoman.config.load import translate
 from dragoman.dialects.kaos import TASK_STORE_TYPE
 from dragoman.kaos.local import LocalTaskManager
 from dragoman.kaos.manager import NullTaskManager, TaskManager
