@@ -6,7 +6,7 @@ import pytest
 
 from dragoman.dialects.kaos import encode
 from dragoman.kaos import Task, TaskState
-from dragoman.kaos.task import task_of
+from dragoman.kaos.manager import task_of
 from dragoman.model import task as canonical
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import Record, TaskHead, TaskStatus

@@ -1,48 +1,54 @@
-"""LocalTaskManager: tasks in this process, on the engine of the server.
+"""LocalTaskManager: tasks of one function in this process, on the engine of the server.
 
 Invariant: everything that runs belongs to one TaskGroup, held by one asyncio task of the manager. When `shutdown`
-returns, or the event loop ends, nothing is left running.
+returns, or the event loop ends, nothing is left running. An exception of the function becomes a failed task with its
+text. A plain function never runs on the loop. `TASK_STORE_TYPE` means the same here and for a server with KAOS's
+profile.
 """
 
 import asyncio
+import inspect
+import logging
+import os
 import sys
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman import __version__
-from dragoman.agents.content import json_of, parts_of
+from dragoman.agents.content import Artifacts, json_of, parts_of
+from dragoman.agents.python.threads import Threads
+from dragoman.config.load import translate
+from dragoman.dialects.kaos import TASK_STORE_TYPE
+from dragoman.engine.api import Ended, Reject, Run
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler, Snapshot
 from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.policy import LIST_OFFSET_MAX, EngineSettings
-from dragoman.kaos.manager import TaskManager, session_of
-from dragoman.kaos.process import AGENT_ID, ProcessFn, ProcessRunner
-from dragoman.kaos.task import Task, task_of
+from dragoman.kaos.manager import NullTaskManager, Task, TaskManager, session_of, task_of
 from dragoman.model import task as canonical
+from dragoman.model.card import Profile
 from dragoman.model.errors import TaskNotCancelable, TaskNotFound, Unavailable, UnsupportedOperation
 from dragoman.model.events import Logged
 from dragoman.model.ids import Clock, SystemClock, new_id, timestamp_ms
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Message, Role
-from dragoman.model.operations import (
-    Call,
-    CancelTask,
-    GetTask,
-    ListTasks,
-    Operation,
-    SendMessage,
-    Subscribe,
-    TaskPage,
-)
+from dragoman.model.operations import Call, CancelTask, GetTask, ListTasks, Operation, SendMessage, Subscribe, TaskPage
 from dragoman.model.principal import ANONYMOUS
-from dragoman.model.task import Record
+from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Store, StoreError
 from dragoman.store.open import open_store
 
 if TYPE_CHECKING:
     from dragoman.telemetry.opentelemetry import OpenTelemetry
+
+
+log = logging.getLogger("dragoman.kaos")
+
+AGENT_ID = "agent"
+"""The one agent of a manager's engine."""
 
 MAX_TASKS = 10_000
 """How many tasks are kept; KAOS's own number."""
@@ -58,9 +64,16 @@ SETTINGS = EngineSettings(
 PAGE = 100
 """The largest page that ListTasks gives."""
 
-
 TELEMETRY_PREFIX = "kaos"
 """How KAOS's names of spans and metrics begin."""
+
+ProcessFn = Callable[..., Any]
+"""`process_fn(text)` or `process_fn(text, session_id)`: a coroutine function or a plain function, which returns the
+answer, or an async generator, which yields it in pieces.
+
+KAOS's own signatures fit: one that takes `stream` is called with `stream=False`, and of a pair `(answer, tool calls)`
+the first is the answer.
+"""
 
 
 class _Home(Struct):
@@ -123,7 +136,7 @@ class LocalTaskManager(TaskManager):
         home = await self._running()
         await self._make_room(home)
         try:
-            return _task(await home.handler.call(home.call_of(send)))
+            return _to_task(await home.handler.call(home.call_of(send)))
         except Unavailable as error:
             raise _gone() from error
 
@@ -133,7 +146,7 @@ class LocalTaskManager(TaskManager):
             return None
         home = await self._running()
         try:
-            return _task(await home.handler.call(_call(GetTask(id=task_id))))
+            return _to_task(await home.handler.call(_call(GetTask(id=task_id))))
         except TaskNotFound:
             return None
 
@@ -143,7 +156,7 @@ class LocalTaskManager(TaskManager):
             return None
         home = await self._running()
         try:
-            return _task(await home.handler.call(home.call_of(CancelTask(id=task_id))))
+            return _to_task(await home.handler.call(home.call_of(CancelTask(id=task_id))))
         except TaskNotFound:
             return None
         except TaskNotCancelable:
@@ -234,6 +247,107 @@ class LocalTaskManager(TaskManager):
             pass
 
 
+def task_manager_from_env(process_fn: ProcessFn, environ: Mapping[str, str] | None = None) -> TaskManager:
+    """The manager that `TASK_STORE_TYPE` names: `local` (or unset) keeps tasks in memory, `null` keeps none.
+
+    `environ` None is the environment of the process. Raises ConfigError if the variable is anything else.
+    """
+    given = (os.environ if environ is None else environ).get("TASK_STORE_TYPE", "").strip() or "local"
+    keeps = translate("TASK_STORE_TYPE", TASK_STORE_TYPE, given)
+    return LocalTaskManager(process_fn) if keeps == "true" else NullTaskManager()
+
+
+class ProcessRunner:
+    """See `engine.api.Runner`. Raises TypeError if `process_fn` cannot be called with a text."""
+
+    direct = False
+    restartable = False
+    one_message = False
+    offline = False
+
+    def __init__(self, process_fn: ProcessFn) -> None:
+        self.profile = Profile(id=AGENT_ID, name=AGENT_ID, description="A function", version="1", skills=())
+        self._function = process_fn
+        self._name = getattr(process_fn, "__name__", type(process_fn).__name__)
+        self._takes = _accepted(process_fn, self._name)
+        self._awaits = any(
+            inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
+            for each in (process_fn, getattr(process_fn, "__call__", None))  # noqa: B004  an object may have an async one
+        )
+        self._threads = Threads()
+
+    async def run(self, run: Run) -> None:
+        """Call the function with the message's text. Its result becomes the task's only artifact."""
+        artifacts = Artifacts(run)
+        session_id = run.head.context_id
+        try:
+            if self._awaits:
+                given = self._call(run.message.text, session_id)
+            else:
+                given = await self._threads.run(lambda crossing: self._call(run.message.text, session_id))
+            if isinstance(given, Awaitable):
+                given = await given
+            if isinstance(given, AsyncIterator):
+                await self._emit_pieces(given, artifacts)
+            else:
+                await artifacts.add(self._text(given), last=True)
+        except Reject:
+            raise
+        except Exception as error:  # a user's function may raise anything
+            log.exception("process_fn %s failed in task %s", self._name, run.head.id)
+            raise Ended(TaskState.FAILED, parts_of(str(error) or type(error).__name__)) from error
+
+    def _call(self, text: str, session_id: str) -> Any:
+        positional, named = self._takes
+        told = {"session_id": session_id, "stream": False}
+        return self._function(text, *(session_id,) * positional, **{name: told[name] for name in named})
+
+    async def _emit_pieces(self, pieces: AsyncIterator[object], artifacts: Artifacts) -> None:
+        try:
+            async for piece in pieces:
+                await artifacts.add(self._text(piece))
+        finally:
+            if isinstance(pieces, AsyncGenerator):
+                await pieces.aclose()
+
+    def _text(self, given: object) -> str:
+        match given:
+            case None:
+                return ""
+            case str():
+                return given
+            case (str() as text, int()):
+                return text
+            case _:
+                raise TypeError(f"process_fn {self._name} gave {type(given).__name__}, expected text")
+
+
+def _accepted(process_fn: ProcessFn, name: str) -> tuple[bool, tuple[str, ...]]:
+    """The arguments of the function beside the text: whether the session is the second one, and those by name."""
+    if not callable(process_fn):
+        raise TypeError(f"process_fn must be a function from text to text, not {process_fn!r}")
+    try:
+        parameters = list(inspect.signature(process_fn).parameters.values())
+    except ValueError:  # a builtin without a signature
+        return False, ()
+    positional = [each for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)]
+    if not positional and not any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        raise TypeError(f"process_fn {name} takes no text: write `async def {name}(text: str) -> str`")
+    by_name = [each for each in parameters if each not in positional[:1] and each.kind is not each.POSITIONAL_ONLY]
+    named = tuple(each.name for each in by_name if each.name in ("session_id", "stream"))
+    needed = [
+        each
+        for each in parameters
+        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    unmet = [each for each in needed if each not in positional[:1] and each.name not in named]
+    second = bool(unmet) and len(positional) > 1 and unmet[0] is positional[1] and "session_id" not in named
+    if more := unmet[1:] if second else unmet:
+        names = ", ".join(each.name for each in more)
+        raise TypeError(f"process_fn {name} needs {names}, but is given a text and, if it wants it, session_id")
+    return second, named
+
+
 def _telemetry() -> "OpenTelemetry | None":
     """The telemetry that this process has set up, for which it has imported the SDK. Without it nothing is loaded."""
     if "opentelemetry.sdk" not in sys.modules:
@@ -263,7 +377,7 @@ def _call(operation: Operation) -> Call:
     return Call(operation=operation, principal=ANONYMOUS, agent=AGENT_ID, dialect="kaos", mount="/")
 
 
-def _task(result: object) -> Task:
+def _to_task(result: object) -> Task:
     if not isinstance(result, Record):
         raise TypeError(f"expected a task, got {type(result).__name__}")
     return task_of(result)

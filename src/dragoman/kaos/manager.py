@@ -1,18 +1,105 @@
-"""TaskManager, the interface that KAOS's contract names, and NullTaskManager, which keeps no tasks.
+"""KAOS's contract: TaskManager and the tasks that it gives; and NullTaskManager, which keeps no tasks.
 
-Invariant: no method raises for a missing task; it returns None.
+Invariant: no method raises for a missing task; it returns None. A Task is a snapshot of a task at the time of the call,
+built from the engine's record, and does not change afterwards.
 """
 
 from abc import ABC, abstractmethod
 from datetime import UTC, datetime
+from enum import StrEnum
 from types import TracebackType
 from typing import Any, Self
 
-from dragoman.kaos.task import Task, TaskState, TaskStatus
+from msgspec import Struct
+
+from dragoman.dialects.kaos import encode
+from dragoman.model import task as canonical
 from dragoman.model.ids import new_id
+from dragoman.model.task import Record
 
 NULL_SESSION = "null-session"
 """The session of a stub, unless the caller names one."""
+
+
+class TaskState(StrEnum):
+    """The life of a task, in KAOS's spelling."""
+
+    SUBMITTED = "submitted"
+    WORKING = "working"
+    INPUT_REQUIRED = "input-required"
+    COMPLETED = "completed"
+    FAILED = "failed"
+    CANCELED = "canceled"
+
+
+TERMINAL = frozenset({TaskState.COMPLETED, TaskState.FAILED, TaskState.CANCELED})
+"""States that nothing follows."""
+
+_STATES = {
+    canonical.TaskState.SUBMITTED: TaskState.SUBMITTED,
+    canonical.TaskState.WORKING: TaskState.WORKING,
+    canonical.TaskState.INPUT_REQUIRED: TaskState.INPUT_REQUIRED,
+    canonical.TaskState.AUTH_REQUIRED: TaskState.INPUT_REQUIRED,
+    canonical.TaskState.COMPLETED: TaskState.COMPLETED,
+    canonical.TaskState.FAILED: TaskState.FAILED,
+    canonical.TaskState.CANCELED: TaskState.CANCELED,
+    canonical.TaskState.REJECTED: TaskState.FAILED,
+}
+"""KAOS has neither `rejected` nor `auth-required`: each becomes the state to which its callers react alike."""
+
+
+class TaskStatus(Struct, frozen=True):
+    """Where a task stands. `message` is plain text; `timestamp` is aware, in UTC."""
+
+    state: TaskState
+    message: str | None
+    timestamp: datetime
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: `message` is left out when there is none."""
+        said = {} if self.message is None else {"message": self.message}
+        return {"state": self.state.value, **said, "timestamp": self.timestamp.isoformat()}
+
+
+class TaskMessage(Struct, frozen=True):
+    """One message: `role` is `user` or `agent`."""
+
+    role: str
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON has it: one part, tagged `type`."""
+        return {"role": self.role, "parts": [{"type": "text", "text": self.text}]}
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """A unit of work. `output` is the answer so far. When the task has ended, it is also the last of its `history`."""
+
+    id: str
+    session_id: str
+    status: TaskStatus
+    history: tuple[TaskMessage, ...] = ()
+    artifacts: tuple[dict[str, Any], ...] = ()
+    metadata: dict[str, Any] = {}  # msgspec copies an empty default for each instance
+    output: str = ""
+
+    @property
+    def terminal(self) -> bool:
+        """Whether the task has ended."""
+        return self.status.state in TERMINAL
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON of the server's answer in KAOS's dialect, followed by `metadata`."""
+        return {
+            "id": self.id,
+            "sessionId": self.session_id,
+            "status": self.status.to_dict(),
+            "history": [message.to_dict() for message in self.history],
+            "contextId": self.session_id,
+            "output": self.output,
+            "artifacts": list(self.artifacts),
+            "metadata": self.metadata,
+        }
 
 
 class TaskManager(ABC):
@@ -60,15 +147,6 @@ class TaskManager(ABC):
         await self.shutdown()
 
 
-def session_of(session_id: str | None, context_id: str | None) -> str | None:
-    """The session a caller means. Raises ValueError if it names two."""
-    if session_id and context_id and session_id != context_id:
-        raise ValueError(
-            f"session_id {session_id!r} and context_id {context_id!r} are the same thing: give one of them"
-        )
-    return session_id or context_id or None
-
-
 class NullTaskManager(TaskManager):
     """Keeps no tasks: a message is answered with an empty, completed stub."""
 
@@ -101,3 +179,31 @@ class NullTaskManager(TaskManager):
 
     async def shutdown(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def task_of(record: Record) -> Task:
+    """Build the task from the engine's record, as KAOS's dialect encodes it."""
+    shown = encode.task(record, None)
+    status = shown["status"]
+    return Task(
+        id=record.head.id,
+        session_id=record.head.context_id,
+        status=TaskStatus(_STATES[record.state], status.get("message"), datetime.fromisoformat(status["timestamp"])),
+        history=tuple(TaskMessage(said["role"], _text(said["parts"])) for said in shown["history"]),
+        artifacts=tuple(shown["artifacts"]),
+        metadata=record.head.metadata or {},
+        output=shown["output"],
+    )
+
+
+def session_of(session_id: str | None, context_id: str | None) -> str | None:
+    """The session a caller means. Raises ValueError if it names two."""
+    if session_id and context_id and session_id != context_id:
+        raise ValueError(
+            f"session_id {session_id!r} and context_id {context_id!r} are the same thing: give one of them"
+        )
+    return session_id or context_id or None
+
+
+def _text(parts: list[dict[str, Any]]) -> str:
+    return "\n".join(part["text"] for part in parts if "text" in part)

@@ -47,7 +47,7 @@ CARD_PATH = "/.well-known/agent.json"
 ONCE = Retrier(Retries(attempts=1))
 """The errors after which the other way is tried."""
 
-Messages = str | Sequence[Mapping[str, Any]]
+ChatMessages = str | Sequence[Mapping[str, Any]]
 """A text, or messages as chat completions have them: `[{"role": "user", "content": "…"}]`."""
 
 _ASKING = ("user", "task-delegation")
@@ -121,7 +121,7 @@ class RemoteAgent:
 
     async def process_message(
         self,
-        messages: Messages,
+        messages: ChatMessages,
         context_id: str | None = None,
         metadata: dict[str, Any] | None = None,
         *,
@@ -221,7 +221,7 @@ class RemoteAgent:
             )
         return text
 
-    async def _complete(self, messages: Messages, headers: dict[str, str]) -> str:
+    async def _complete(self, messages: ChatMessages, headers: dict[str, str]) -> str:
         whole = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         return await complete(
             self._way, self.base_url, self.name, whole, timeout_s=self._request_timeout_s, headers=headers
@@ -268,7 +268,7 @@ def _text_in(parts: Sequence[Part], between: str) -> str | None:
     return "\n".join(data) or None
 
 
-def _asked(messages: Messages) -> str:
+def _asked(messages: ChatMessages) -> str:
     """The text of the last message that asks for something, or of the last one. Raises ValueError without any."""
     if isinstance(messages, str):
         return messages
