@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from dragoman.engine.run import closing
 from dragoman.model.events import ArtifactChunk, Event, Logged, MessageReceived, StatusChanged, Submitted
-from dragoman.model.lifecycle import FOLLOWS, Fold, duration_ms, fold
+from dragoman.model.lifecycle import FOLLOWS, Fold, fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import INTERRUPTED, TERMINAL, Progress, Record, TaskHead, TaskState, Usage
 
@@ -120,7 +121,7 @@ def test_a_log_begins_with_submitted() -> None:
 
 
 def test_a_duration_is_never_negative() -> None:
-    assert duration_ms(HEAD, 0) == 0
+    assert closing(HEAD, S.COMPLETED, 0).duration_ms == 0
 
 
 plain = st.builds(Part, text=st.text("ab", max_size=2))

@@ -24,7 +24,7 @@ from dragoman.engine.policy import EngineSettings
 from dragoman.engine.run import refusal_of
 from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import Generation, Supervisor
-from dragoman.engine.task_log import STALLED_S
+from dragoman.engine.task_log import STALLED_S, TaskLog
 from dragoman.engine.tasks import Tasks
 from dragoman.engine.webhooks import Webhooks
 from dragoman.model.card import Profile
@@ -60,6 +60,21 @@ from dragoman.model.operations import (
 from dragoman.model.principal import Principal
 from dragoman.model.task import INTERRUPTED, Record, TaskState
 from dragoman.store.api import Store, StoreError, StoreFull
+
+OtherOperation = (
+    GetTask
+    | ListTasks
+    | CancelTask
+    | CreatePushConfig
+    | GetPushConfig
+    | ListPushConfigs
+    | DeletePushConfig
+    | GetExtendedCard
+    | Subscribe
+    | CompleteTask
+    | UpdateStatus
+)
+"""Every operation but SendMessage and SendStreamingMessage."""
 
 FIRST_CONTACT_S = 2.0
 """How long a new stream waits for an agent elsewhere to take the task on or refuse it. After a refusal the caller reads
@@ -184,29 +199,50 @@ class Engine:
         runner = self._runners.get(call.agent) or self._leaving_runner(call)
         operation = call.operation
         try:
-            if isinstance(operation, SendMessage):
-                return await self._send(runner, call, operation)
-            match operation:
-                case GetTask(id=task_id):
-                    return await self._tasks.read_record(call, task_id)
-                case ListTasks():
-                    return await self._tasks.list(call, operation, self._settings.max_page_bytes)
-                case CancelTask(id=task_id):
-                    return await self._cancel(call, task_id)
-                case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
-                    if self._webhooks is None or not runner.profile.pushes:
-                        raise PushNotificationNotSupported
-                    return await self._webhooks.answer(call, operation)
-                case GetExtendedCard():
-                    return self._extended(runner.profile)
-                case Subscribe():
-                    raise UnsupportedOperation("a subscription is a stream")
-                case CompleteTask() | UpdateStatus():
-                    return await self._report(runner, call, operation)
-                case _:
-                    assert_never(operation)
+            if not isinstance(operation, SendMessage):
+                return await self._answer(runner, call, operation)
+            if self._stopping.begun:
+                raise _stopping()
+            serving = self._serving
+            serving.busy += 1
+            try:
+                taken = await self._intake.take(runner, call, operation)
+            finally:
+                serving.done()
+            if isinstance(taken, Message):
+                return taken
+            try:
+                if operation.return_immediately:
+                    return taken.task.record()
+                timeout_s = self._settings.blocking_timeout_s
+                settled = await taken.task.settled(self._supervisor.loop, taken.seq, timeout_s, self._stopping)
+                return self._outcome(call, operation, taken.task, settled=settled)
+            finally:
+                self._tasks.unpin(taken.task)
         except StoreError as error:
             raise _unavailable(error) from error
+
+    async def _answer(self, runner: Runner, call: Call, operation: OtherOperation) -> Answered:
+        """Answer an operation other than SendMessage. Raises A2AError or StoreError."""
+        match operation:
+            case GetTask(id=task_id):
+                return await self._tasks.read_record(call, task_id)
+            case ListTasks():
+                return await self._tasks.list(call, operation, self._settings.max_page_bytes)
+            case CancelTask(id=task_id):
+                return await self._cancel(call, task_id)
+            case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
+                if self._webhooks is None or not runner.profile.pushes:
+                    raise PushNotificationNotSupported
+                return await self._webhooks.answer(call, operation)
+            case GetExtendedCard():
+                return self._extended(runner.profile)
+            case Subscribe():
+                raise UnsupportedOperation("a subscription is a stream")
+            case CompleteTask() | UpdateStatus():
+                return await self._report(runner, call, operation)
+            case _:
+                assert_never(operation)
 
     async def stream(self, call: Call) -> Opened:
         """Open a stream: see `engine.handler.Handler.stream`."""
@@ -264,36 +300,19 @@ class Engine:
 
     # -- SendMessage, SendStreamingMessage (A2A 1.0 §3.1.1, §3.1.2) ----------------------------------------------------
 
-    async def _send(self, runner: Runner, call: Call, send: SendMessage) -> Record | Message:
-        if self._stopping.begun:
-            raise _stopping()
-        serving = self._serving
-        serving.busy += 1
-        try:
-            taken = await self._intake.take(runner, call, send)
-        finally:
-            serving.done()
-        if isinstance(taken, Message):
-            return taken
-        task, seq = taken.task, taken.seq
-        try:
-            if send.return_immediately:
-                return task.record()
-            timeout_s = self._settings.blocking_timeout_s
-            settled = await task.settled(self._supervisor.loop, seq, timeout_s, self._stopping)
-            record = task.record()
-            began = not send.message.task_id
-            if began and task.state is TaskState.FAILED and (refused := refusal_of(record)) is not None:
-                raise refused
-            if call.manners.late_is_error and not settled and not self._stopping.done:
-                # Also if the run cannot write. After Unavailable clients would send again, and it would run twice.
-                stalled = task.stalled(self._supervisor.loop) is not None
-                raise TaskTimeout(task.head.id, STALLED_S if stalled else timeout_s)
-            if call.manners.failure_is_error and task.state in (TaskState.FAILED, TaskState.REJECTED):
-                raise AgentFailed(task.head.id, "" if record.status.message is None else record.status.message.text)
-            return record
-        finally:
-            self._tasks.unpin(task)
+    def _outcome(self, call: Call, send: SendMessage, task: TaskLog, *, settled: bool) -> Record:
+        """Return the task to the sender that waited for it. Raises the error that its dialect has instead."""
+        record = task.record()
+        began = not send.message.task_id
+        if began and task.state is TaskState.FAILED and (refused := refusal_of(record)) is not None:
+            raise refused
+        if call.manners.late_is_error and not settled and not self._stopping.done:
+            # Also if the run cannot write. After Unavailable clients would send again, and it would run twice.
+            stalled = task.stalled(self._supervisor.loop) is not None
+            raise TaskTimeout(task.head.id, STALLED_S if stalled else self._settings.blocking_timeout_s)
+        if call.manners.failure_is_error and task.state in (TaskState.FAILED, TaskState.REJECTED):
+            raise AgentFailed(task.head.id, "" if record.status.message is None else record.status.message.text)
+        return record
 
     async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> Opened:
         serving = self._serving

@@ -78,7 +78,11 @@ def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> 
         raise InvalidParams("message.parts", "must contain at least one part")
     if send.push_config is not None and not (pushes and profile.pushes):
         raise PushNotificationNotSupported
-    skill = _skill(profile, send)
+    if send.skill is None and not send.skills:
+        skills = profile.skills or profile.extended_skills
+        skill = skills[0] if skills else None
+    else:
+        skill = _named_skill(profile, send)
     modes = (skill.input_modes if skill is not None else ()) or profile.input_modes
     if "*/*" not in modes:
         for index, part in enumerate(message.parts):
@@ -95,9 +99,7 @@ def check_send(profile: Profile, send: SendMessage, *, pushes: bool = False) -> 
     return skill
 
 
-def _skill(profile: Profile, send: SendMessage) -> AgentSkill | None:
-    if send.skill is None and not send.skills:
-        return next(iter((*profile.skills, *profile.extended_skills)), None)
+def _named_skill(profile: Profile, send: SendMessage) -> AgentSkill:
     known = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
     named = (("metadata.skill", send.skill),) if send.skill is not None else ()
     for field, name in (*named, *(("configuration.skills", name) for name in send.skills)):

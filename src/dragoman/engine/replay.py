@@ -49,7 +49,7 @@ class Replay:
         self._answers = deque(answers)
         self._baseline = baseline
         self.crashed = baseline is not None
-        self.late = deque(late)
+        self.late = tuple(late)
         self.active = bool(self._answers or self._passed)
 
     @property
@@ -110,6 +110,10 @@ class Replay:
             return None
         artifact = self._baseline.get(artifact_id)
         return () if artifact is None else artifact.parts
+
+
+NOTHING = Replay()
+"""What a task has to replay that was just made. Nothing is recorded in it, so that no method changes it."""
 
 
 def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[Message, Replay]:

@@ -6,6 +6,7 @@ nothing more is written (invariant 5). A run never raises: whatever its agent do
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from math import ceil
 from typing import Any
@@ -21,8 +22,8 @@ from dragoman.engine.run_writer import RunWriter
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, Delegated, Logged, Noted, StatusChanged
-from dragoman.model.ids import Clock, new_id, timestamp
-from dragoman.model.lifecycle import duration_ms, fold
+from dragoman.model.ids import Clock, new_id, timestamp, timestamp_ms
+from dragoman.model.lifecycle import fold
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import Shown
 from dragoman.model.principal import Principal
@@ -88,7 +89,7 @@ def closing(
         timestamp(now_ms),
         message=message,
         usage=usage,
-        duration_ms=duration_ms(head, now_ms),
+        duration_ms=max(0, now_ms - timestamp_ms(head.created_at)),
     )
 
 
@@ -163,6 +164,8 @@ class TaskRun:
         self.runner = runner
         self.log = log
         self.replay = replay
+        self._late = deque(replay.late)
+        """Messages that came while the agent worked, for its next `ask`."""
         self._services = services
         self._clock = services.clock
         self._loop = services.loop
@@ -240,7 +243,7 @@ class TaskRun:
 
     def receive(self, message: Message) -> None:
         """Keep a message that came while the agent works, for its next `ask`."""
-        self.replay.late.append(message)
+        self._late.append(message)
 
     def _overtaken(self, question: StatusChanged) -> bool:
         """Whether the question about to be written already has its answer, or needs none any more.
@@ -255,8 +258,8 @@ class TaskRun:
             if child.state in INTERRUPTED:
                 return False
             answer.set_result(None)
-        elif self.replay.late:
-            answer.set_result(self.replay.late.popleft())
+        elif self._late:
+            answer.set_result(self._late.popleft())
         else:
             return False
         return True
@@ -403,8 +406,8 @@ class TaskRun:
             return self.replay.answer(parts)
         parts = await self._keep(parts)
         await self._answered()
-        if self.replay.late:
-            return self.replay.late.popleft()
+        if self._late:
+            return self._late.popleft()
         answer = await self._put_question(agent_message(self.head, parts), auth=auth)
         assert answer is not None  # only a question that was passed on can become pointless
         return answer

@@ -99,12 +99,14 @@ class RunWriter:
         """
         if self.lost or self.state in TERMINAL:
             return False
-        size = _weight(event)
         if isinstance(event, StatusChanged):
+            size = EVENT_BYTES if event.message is None else _weight(event)
             if event.state not in FOLLOWS[self.state]:
                 return False
             self.state = event.state
             self._status_ms = now_ms
+        else:
+            size = _weight(event)
         self._quiet = quietly and not self._buffer
         self._buffer.append(event)
         self._buffer_bytes += size
@@ -151,25 +153,23 @@ class RunWriter:
 
     def landing(self, done: "asyncio.Future[None]") -> None:
         """Set the result of `done` when the write now under way is committed; at once if there is none."""
-        if (self._buffer or self._flying) and not self.lost:
-            self._wait(done)
-        elif not done.done():
+        if self.next_commit(done) is None and not done.done():
             done.set_result(None)
 
-    def next_commit(self) -> "asyncio.Future[None] | None":
-        """A future for the commit of what was put; None if all is committed, or the run is fenced."""
+    def next_commit(self, future: "asyncio.Future[None] | None" = None) -> "asyncio.Future[None] | None":
+        """Return a future, or the given one, that finishes at the next commit.
+
+        Returns None if everything put is committed, or the run is fenced.
+        """
         if self.lost or not (self._buffer or self._flying):
             return None
-        future: asyncio.Future[None] = self._loop.create_future()
-        self._wait(future)
-        return future
-
-    def _wait(self, future: "asyncio.Future[None]") -> None:
-        """Finish `future` after the next commit. A quiet event is written now, because somebody waits."""
+        if future is None:
+            future = self._loop.create_future()
         self._waiting.append(future)
-        self._quiet = False
+        self._quiet = False  # a quiet event is written now, because somebody waits
         if self._timer is not None:
             self._flush()
+        return future
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

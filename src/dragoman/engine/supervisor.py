@@ -16,7 +16,7 @@ from dragoman.engine.files import Files
 from dragoman.engine.history import History
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
-from dragoman.engine.replay import Replay, replay_of
+from dragoman.engine.replay import NOTHING, Replay, replay_of
 from dragoman.engine.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
@@ -146,12 +146,46 @@ class Supervisor:
         """The run of the task in this process, if there is one."""
         return self._runs.get(task.head.id)
 
-    def start(self, runner: Runner, task: TaskLog, message: Message) -> None:
-        """Run a task that has just been written and leased. After the drain it is left to the next start."""
-        if self._observer is not None:
-            self._observer.submitted(task.head.agent)
-        if not self._over:
-            self._launch(runner, task, message, Replay(), announce=True)
+    def start(self, runner: Runner, task: TaskLog, message: Message, replay: Replay | None = None) -> None:
+        """Run a task that has been leased. Without a `replay` it has just been written.
+
+        After the drain the task is left to the next start.
+        """
+        observer = self._observer
+        if observer is not None and replay is None:
+            observer.submitted(task.head.agent)
+        if self._over:
+            return
+        if self._services is None:
+            raise RuntimeError("the engine has not been started")
+        run = TaskRun(runner, task, message, replay or NOTHING, self._services, announce=replay is None)
+        self._runs[task.head.id] = run
+        task.pins += 1
+        task.attach(run.receive, run.abandon)
+        if self.stopping.begun:
+            run.leave()
+        execution: Execution | None = None
+        if observer is not None:
+            head = task.head
+            execution = observer.executing(head.agent, head.id, head.traceparent)
+            run.traceparent = execution.traceparent or head.traceparent
+        context = None if execution is None else execution.context
+        asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=context)
+        self._active.add(asyncio_task)
+        asyncio_task.add_done_callback(partial(self._done, run, task, execution))
+
+    def _done(self, run: TaskRun, task: TaskLog, execution: Execution | None, done: "asyncio.Task[None]") -> None:
+        if execution is not None:
+            execution.finished(SPELLED[task.state])
+        self._active.discard(done)
+        error = None if done.cancelled() else done.exception()
+        run.release()
+        if error is not None and not self._over:
+            self._give_up_on(task, error)
+        elif run.again and not self.stopping.begun:
+            self.errand(task, lambda: self._run_again(task))
+        self._forget(run, task)
+        task.wake()
 
     def answer(self, task: TaskLog, message: Message | None) -> None:
         """Resume a task that has been leased anew, with the caller's answer, or None if no answer is wanted any more.
@@ -191,38 +225,6 @@ class Supervisor:
                 await asyncio.sleep(self._settings.retry_s)
             else:
                 return
-
-    def _launch(self, runner: Runner, task: TaskLog, message: Message, replay: Replay, *, announce: bool) -> None:
-        if self._services is None:
-            raise RuntimeError("the engine has not been started")
-        run = TaskRun(runner, task, message, replay, self._services, announce=announce)
-        self._runs[task.head.id] = run
-        task.pins += 1
-        task.attach(run.receive, run.abandon)
-        if self.stopping.begun:
-            run.leave()
-        execution: Execution | None = None
-        if self._observer is not None:
-            head = task.head
-            execution = self._observer.executing(head.agent, head.id, head.traceparent)
-            run.traceparent = execution.traceparent or head.traceparent
-        context = None if execution is None else execution.context
-        asyncio_task = run.task = self.loop.create_task(run.run_to_end(), context=context)
-        self._active.add(asyncio_task)
-        asyncio_task.add_done_callback(partial(self._done, run, task, execution))
-
-    def _done(self, run: TaskRun, task: TaskLog, execution: Execution | None, done: "asyncio.Task[None]") -> None:
-        if execution is not None:
-            execution.finished(SPELLED[task.state])
-        self._active.discard(done)
-        error = None if done.cancelled() else done.exception()
-        run.release()
-        if error is not None and not self._over:
-            self._give_up_on(task, error)
-        elif run.again and not self.stopping.begun:
-            self.errand(task, lambda: self._run_again(task))
-        self._forget(run, task)
-        task.wake()
 
     def _leave_behind(self, run: TaskRun, task: TaskLog) -> None:
         """Abandon the run and forget it, even if it does not stop. Its task goes on without it."""
@@ -280,7 +282,7 @@ class Supervisor:
                 if (runner := self.runners.get(task.head.agent)) is not None:
                     prefix = (logged for logged in whole if logged.seq <= task.seq)  # the rest comes with a refresh
                     message, replay = replay_of(task.head, prefix, crashed=crashed)
-                    self._launch(runner, task, message, replay, announce=False)
+                    self.start(runner, task, message, replay)
                     return
             await self.end(task, TaskState.FAILED, GONE_TEXT, "interrupted", epoch=task.epoch)
             return

@@ -105,11 +105,11 @@ class TaskLog:
 
     `seq`, `state`, `status_ms` (when that state was reached) and all else show committed events only. `terminal` says
     that the task has ended. `settled_seq` is the seq of the status in which it settled (terminal or interrupted), 0
-    while it has not. `idle` is called when the last write has landed and nothing pins the task, `ended` when the end of
-    the task is committed. `audience` holds the webhooks of the task.
-    `children` are the tasks it delegated, as far as this process knows; None means that an earlier process may have
-    made some. `shown` holds the caller's latest credentials, if an agent of the server passes them on. `holder` has the
-    lease of the task; None if nobody has. `taken_on` says that an agent elsewhere is known to have the task.
+    while it has not. `holder` has the lease of the task; None if nobody has. `busy` says that a write is under way or
+    queued. `idle` is called when the last write has landed and nothing pins the task, `ended` when the end of the task
+    is committed. `audience` holds the webhooks of the task. `children` are the tasks it delegated, as far as this
+    process knows; None means that an earlier process may have made some. `shown` holds the caller's latest credentials,
+    if an agent of the server passes them on. `taken_on` says that an agent elsewhere is known to have the task.
     """
 
     __slots__ = (
@@ -123,8 +123,8 @@ class TaskLog:
         "_store",
         "_waiting",
         "_writes",
-        "_writing",
         "audience",
+        "busy",
         "children",
         "ended",
         "epoch",
@@ -172,7 +172,7 @@ class TaskLog:
         self._bytes_at_snapshot = 0
         self._waiting: dict[Future[bool], TimerHandle | None] = {}
         self._writes: deque[tuple[Decide, Landed] | Future[None]] = deque()
-        self._writing = False
+        self.busy = False
         self._reading: Task[None] | None = None
 
     @classmethod
@@ -214,11 +214,6 @@ class TaskLog:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    @property
-    def busy(self) -> bool:
-        """Whether a write is under way or queued."""
-        return self._writing or bool(self._writes)
-
     async def append(self, decide: Decide, committed: Callable[[], None] | None = None) -> Appended | Repeat | None:
         """Write what `decide` says, in its turn, and wait for the outcome. Raises what `decide` or the store raises.
 
@@ -239,13 +234,16 @@ class TaskLog:
 
     def submit(self, decide: Decide, landed: Landed) -> None:
         """As `append`, without waiting: `landed` gets the outcome."""
-        self._writes.append((decide, landed))
-        if not self._writing:
+        if self.busy:
+            self._writes.append((decide, landed))
+            return
+        self._decide(decide, landed)
+        if not self.busy:
             self._next()
 
     def create(self, new: NewTask, landed: Landed) -> None:
         """Write the task itself. `landed` gets the outcome, after the first events have been published."""
-        self._writing = True
+        self.busy = True
         self._store.create(new).add_done_callback(partial(self._created, new, landed))
 
     def _created(self, new: NewTask, landed: Landed, done: "Future[Appended | Repeat]") -> None:
@@ -271,19 +269,19 @@ class TaskLog:
         mine: Future[None] = get_running_loop().create_future()
 
         self._writes.append(mine)
-        if not self._writing:
+        if not self.busy:
             self._next()
         try:
             await mine
             yield
         finally:
             if not mine.cancelled():  # else the turn never began
-                self._writing = False
+                self.busy = False
                 self._next()
 
     def _next(self) -> None:
         """Begin the oldest queued write, or report that the log is idle and nothing pins it."""
-        while not self._writing:
+        while not self.busy:
             if not self._writes:
                 if self.pins <= 0:
                     self.idle(self)
@@ -292,12 +290,12 @@ class TaskLog:
             if isinstance(write, tuple):
                 self._decide(*write)
             elif not write.done():  # else the waiter for this turn was cancelled
-                self._writing = True
+                self.busy = True
                 write.set_result(None)
 
     def _decide(self, decide: Decide, landed: Landed) -> None:
         """Begin a write; it is over at once if nothing is to be written."""
-        self._writing = True
+        self.busy = True
         try:
             decision = decide(self)
             if decision is None:
@@ -316,7 +314,7 @@ class TaskLog:
             landed(outcome)
         except Exception:
             logger.exception("task %s: what follows a write went wrong", self.head.id)
-        self._writing = False
+        self.busy = False
 
     def _append_of(self, decision: Decision) -> Append:
         events, epoch = decision.events, decision.epoch
@@ -424,7 +422,7 @@ class TaskLog:
         else:
             self.wake()
             self._land(outcome, landed)
-        if not self._writing:
+        if not self.busy:
             self._next()
 
     def publish(

@@ -215,8 +215,8 @@ class Tasks:
     def unpin(self, task: TaskLog) -> None:
         """Undo one `pin`."""
         task.pins -= 1
-        if task.pins <= 0:
-            self.release(task)
+        if task.pins <= 0 and not task.busy and self._logs.get(task.head.id) is task:
+            del self._logs[task.head.id]
 
     def release(self, task: TaskLog) -> None:
         """Drop the task from memory if it is neither pinned nor written to."""

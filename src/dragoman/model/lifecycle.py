@@ -18,7 +18,6 @@ from dragoman.model.events import (
     StatusChanged,
     Submitted,
 )
-from dragoman.model.ids import timestamp_ms
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState, TaskStatus
 
@@ -249,8 +248,3 @@ def fold(head: TaskHead, record: Record | None, events: Iterable[Logged]) -> Rec
     for logged in events:
         result.add(logged.seq, logged.event)
     return result.record()
-
-
-def duration_ms(head: TaskHead, now_ms: int) -> int:
-    """Milliseconds since the task was made."""
-    return max(0, now_ms - timestamp_ms(head.created_at))

@@ -34,7 +34,7 @@ from dragoman.model.operations import (
     task_id_of,
 )
 from dragoman.model.principal import Principal, Scope
-from dragoman.model.task import Record
+from dragoman.model.task import Record, TaskHead
 from dragoman.store.audit import AuditEntry
 
 STREAM_RETRY_S = 5
@@ -125,6 +125,7 @@ class Admission:
         self._rates = rates
         self._max_streams = max_streams
         self._trail = trail
+        self._exempt = None if trail is None else trail.exempt
         self._clock = clock
         self._open: dict[str, int] = {}
 
@@ -137,10 +138,8 @@ class Admission:
         except BaseException as error:
             self._note_raised(call, kind, error)
             raise
-        trail = self._trail
-        if trail is not None and trail.keeps(call.principal.id):
-            task_id = result.head.id if isinstance(result, Record) else task_id_of(call.operation)
-            trail.note(self._entry(call, kind, task_id, ""))
+        if self._exempt is not None and call.principal.id not in self._exempt:
+            self._note_allowed(call, kind, result.head if isinstance(result, Record) else None)
         return result
 
     async def stream(self, call: Call) -> Opened:
@@ -152,10 +151,8 @@ class Admission:
         except BaseException as error:
             self._note_raised(call, kind, error)
             raise
-        trail = self._trail
-        if trail is not None and trail.keeps(call.principal.id):
-            task_id = stream.head.id if stream.head is not None else task_id_of(call.operation)
-            trail.note(self._entry(call, kind, task_id, ""))
+        if self._exempt is not None and call.principal.id not in self._exempt:
+            self._note_allowed(call, kind, stream.head)
         return stream
 
     async def dialect_of(self, task_id: str, principal: Principal, agent: str, mount: str) -> str | None:
@@ -205,6 +202,11 @@ class Admission:
         return stream
 
     # -- notes ---------------------------------------------------------------------------------------------------------
+
+    def _note_allowed(self, call: Call, kind: Kind, head: TaskHead | None) -> None:
+        if self._trail is not None:
+            task_id = head.id if head is not None else task_id_of(call.operation)
+            self._trail.note(self._entry(call, kind, task_id, ""))
 
     def _note_raised(self, call: Call, kind: Kind, error: BaseException) -> None:
         """Note a refusal, or that the caller left while it waited; the operation goes on then."""

@@ -57,6 +57,14 @@ class Keeping(StrEnum):
     OFF = "off"
 
 
+EXEMPT = {
+    Keeping.AUTO: frozenset({ANONYMOUS.id}),
+    Keeping.ALL: frozenset[str](),
+    Keeping.REFUSED: None,
+    Keeping.OFF: None,
+}
+
+
 class Trail:
     """Gathers entries, and writes them at most once a second or `BATCH_ENTRIES` at a time, one write after the other.
 
@@ -77,12 +85,12 @@ class Trail:
         self._writing: asyncio.Future[None] | None = None
         self._failing = False
         self._dropped = 0
-        self._all = self._keeping is Keeping.ALL
-        self._all_but_anonymous = self._keeping is Keeping.AUTO
+        self.exempt = EXEMPT[self._keeping]
+        """The principals whose allowed operations are not kept; None: nobody's are."""
 
     def keeps(self, principal: str) -> bool:
         """Whether the allowed operations of this principal are kept, too."""
-        return self._all or (self._all_but_anonymous and principal != ANONYMOUS.id)
+        return self.exempt is not None and principal not in self.exempt
 
     def note(self, entry: AuditEntry) -> None:
         """Take an entry: a refusal, or an allowed operation that is to be kept."""
