@@ -9,8 +9,7 @@ from typing import Any
 from joserfc import jws
 from joserfc.jwk import ECKey, OKPKey, RSAKey
 
-from dragoman.auth.jwks import Jwks
-from dragoman.auth.tokens import Tokens
+from dragoman.auth.tokens import Jwks, TokenVerifier
 from dragoman.net.egress import Egress
 from dragoman.testing.store_cases.bench import SetClock
 from tests.net.peer import Peer, listening, says, status
@@ -98,7 +97,7 @@ async def verifying(
     url: str | None = None,
     jwks_url: str | None = None,
     guarded: Egress | None = None,
-) -> AsyncIterator[Tokens]:
+) -> AsyncIterator[TokenVerifier]:
     """Tokens of that issuer, verified; `guarded` lets nothing through unless it is given."""
     named = Egress()
     guarded = guarded or Egress(lambda address: "refused")
@@ -111,7 +110,7 @@ async def verifying(
         clock=issuer.clock,
     )
     try:
-        yield Tokens(jwks, audience=AUDIENCE, algorithms=algorithms, leeway_s=30, clock=issuer.clock)
+        yield TokenVerifier(jwks, audience=AUDIENCE, algorithms=algorithms, leeway_s=30, clock=issuer.clock)
     finally:
         await named.close()
         await guarded.close()

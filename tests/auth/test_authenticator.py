@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.auth.authenticator import Authenticator
+from dragoman.auth.authenticator import ENTRY_BYTES, Authenticator, CredentialCache
 from dragoman.auth.certificates import Certificates
 from dragoman.auth.keys import digest_of, make_key
-from dragoman.auth.seen import ENTRY_BYTES, Seen
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.errors import Unauthorized, Unavailable
@@ -408,7 +407,7 @@ async def test_the_card_says_what_is_enforced_in_both_spellings(store: Store, cl
 
 
 def test_what_was_seen_is_bounded_in_bytes_and_the_oldest_goes_first() -> None:
-    seen, who = Seen(max_bytes=3 * (ENTRY_BYTES + 10)), Principal("x")
+    seen, who = CredentialCache(max_bytes=3 * (ENTRY_BYTES + 10)), Principal("x")
     for name in (b"aaaaaaaaaa", b"bbbbbbbbbb", b"cccccccccc", b"aaaaaaaaaa", b"dddddddddd"):
         seen.put(name, who, 0, 10)
     assert [seen.get(letter * 10, 5) is who for letter in (b"a", b"b", b"c", b"d")] == [True, False, True, True]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from joserfc.jwk import ECKey, OKPKey
 
-from dragoman.auth.tokens import Tokens
+from dragoman.auth.tokens import TokenVerifier
 from dragoman.model.errors import Unauthorized
 from dragoman.model.principal import Principal, Role, Scope
 from tests.auth.issuer import EC, OTHER, RSA, Issuer, Key, b64, issuing, jwk, token, unsigned, verifying
@@ -24,12 +24,12 @@ async def issuer() -> AsyncIterator[Issuer]:
 
 
 @pytest.fixture
-async def tokens(issuer: Issuer) -> AsyncIterator[Tokens]:
+async def tokens(issuer: Issuer) -> AsyncIterator[TokenVerifier]:
     async with verifying(issuer) as tokens:
         yield tokens
 
 
-async def refused(tokens: Tokens, sent: bytes | str) -> str:
+async def refused(tokens: TokenVerifier, sent: bytes | str) -> str:
     with pytest.raises(Unauthorized) as caught:
         await tokens.verify(sent if isinstance(sent, bytes) else sent.encode())
     assert not caught.value.missing
@@ -38,7 +38,7 @@ async def refused(tokens: Tokens, sent: bytes | str) -> str:
 
 @pytest.mark.parametrize(("key", "kid", "alg"), [(RSA, "r1", "RS256"), (EC, "e1", "ES256")])
 async def test_a_token_names_its_subject_and_its_issuer(
-    issuer: Issuer, tokens: Tokens, key: Key, kid: str, alg: str
+    issuer: Issuer, tokens: TokenVerifier, key: Key, kid: str, alg: str
 ) -> None:
     principal, _ = await tokens.verify(token(issuer.claims(), key=key, kid=kid, alg=alg))
     assert principal == Principal(f"jwt:alice@{issuer.url}")
@@ -76,7 +76,7 @@ async def test_the_old_name_of_ed25519_verifies(issuer: Issuer) -> None:
 
 
 @pytest.mark.parametrize("audience", [["other", "https://agents.example.org"], "https://agents.example.org"])
-async def test_the_audience_may_be_one_of_several(issuer: Issuer, tokens: Tokens, audience: Any) -> None:
+async def test_the_audience_may_be_one_of_several(issuer: Issuer, tokens: TokenVerifier, audience: Any) -> None:
     assert await tokens.verify(token(issuer.claims(aud=audience)))
 
 
@@ -90,14 +90,14 @@ async def test_the_issuer_may_end_in_a_slash(issuer: Issuer, slash: str) -> None
         assert "issuer" in await refused(tokens, token(issuer.claims(iss=issuer.url + "//")))
 
 
-async def test_a_token_is_believed_until_it_expires_or_the_keys_do(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_token_is_believed_until_it_expires_or_the_keys_do(issuer: Issuer, tokens: TokenVerifier) -> None:
     now_s = issuer.clock.now_ms() // 1000
     _, short = await tokens.verify(token(issuer.claims(exp=now_s + 60)))
     _, long = await tokens.verify(token(issuer.claims(exp=now_s + 36_000)))
     assert (short, long) == ((now_s + 60 + 30) * 1000, (now_s + 600) * 1000)
 
 
-async def test_the_claim_dragoman_limits_a_token(issuer: Issuer, tokens: Tokens) -> None:
+async def test_the_claim_dragoman_limits_a_token(issuer: Issuer, tokens: TokenVerifier) -> None:
     claim = {"agents": ["echo"], "scopes": ["send", "read"], "role": "agent"}
     principal, _ = await tokens.verify(token(issuer.claims(dragoman=claim)))
     assert (principal.role, principal.agents) == (Role.AGENT, frozenset({"echo"}))
@@ -116,7 +116,7 @@ async def test_the_claim_dragoman_limits_a_token(issuer: Issuer, tokens: Tokens)
     ],
 )
 async def test_a_claim_dragoman_that_is_not_understood_gives_nothing(
-    issuer: Issuer, tokens: Tokens, claim: Any
+    issuer: Issuer, tokens: TokenVerifier, claim: Any
 ) -> None:
     assert "`dragoman`" in await refused(tokens, token(issuer.claims(dragoman=claim)))
 
@@ -146,12 +146,12 @@ async def test_a_claim_dragoman_that_is_not_understood_gives_nothing(
     ],
 )
 async def test_a_claim_that_is_wrong_or_missing(
-    issuer: Issuer, tokens: Tokens, claims: dict[str, Any], told: str
+    issuer: Issuer, tokens: TokenVerifier, claims: dict[str, Any], told: str
 ) -> None:
     assert told in await refused(tokens, token(issuer.claims(**claims)))
 
 
-async def test_clocks_may_differ_by_the_leeway_and_no_more(issuer: Issuer, tokens: Tokens) -> None:
+async def test_clocks_may_differ_by_the_leeway_and_no_more(issuer: Issuer, tokens: TokenVerifier) -> None:
     now_s = issuer.clock.now_ms() // 1000
     for good in ({"exp": now_s - 29}, {"nbf": now_s + 30}, {"iat": now_s + 30}):
         assert await tokens.verify(token(issuer.claims(**good)))
@@ -159,31 +159,31 @@ async def test_clocks_may_differ_by_the_leeway_and_no_more(issuer: Issuer, token
         await refused(tokens, token(issuer.claims(**bad)))
 
 
-async def test_an_expiry_far_beyond_all_clocks_is_good(issuer: Issuer, tokens: Tokens) -> None:
+async def test_an_expiry_far_beyond_all_clocks_is_good(issuer: Issuer, tokens: TokenVerifier) -> None:
     assert await tokens.verify(token(issuer.claims(exp=1e308)))
     await refused(tokens, token(json.dumps(issuer.claims()).replace('"exp": ', '"exp": 1e999, "x": ').encode()))
 
 
-async def test_a_subject_may_be_of_any_script(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_subject_may_be_of_any_script(issuer: Issuer, tokens: TokenVerifier) -> None:
     principal, _ = await tokens.verify(token(issuer.claims(sub="Łucja 山田")))
     assert principal.id == f"jwt:Łucja 山田@{issuer.url}"
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"null", b"{", b'{"sub":"\xff"}', b'{"sub":"\\ud800"}', b"[" * 9000])
-async def test_a_payload_that_is_no_claims(tokens: Tokens, payload: bytes) -> None:
+async def test_a_payload_that_is_no_claims(tokens: TokenVerifier, payload: bytes) -> None:
     await refused(tokens, token(payload))
 
 
 # -- how a token would like to be verified ---------------------------------------------------------------------
 
 
-async def test_no_algorithm_is_no_signature(issuer: Issuer, tokens: Tokens) -> None:
+async def test_no_algorithm_is_no_signature(issuer: Issuer, tokens: TokenVerifier) -> None:
     for name in ("none", "None", "NONE", ""):
         await refused(tokens, unsigned({"alg": name, "kid": "r1"}, issuer.claims()) + ".")
 
 
 @pytest.mark.parametrize("alg", ["HS256", "HS384", "HS512"])
-async def test_a_public_key_is_no_secret(issuer: Issuer, tokens: Tokens, alg: str) -> None:
+async def test_a_public_key_is_no_secret(issuer: Issuer, tokens: TokenVerifier, alg: str) -> None:
     digest = getattr(hashlib, f"sha{alg[2:]}")
     for secret in (RSA.as_pem(private=False), RSA.as_der(private=False), json.dumps(jwk(RSA, "r1")).encode()):
         text = unsigned({"alg": alg, "kid": "r1"}, issuer.claims())
@@ -201,7 +201,7 @@ async def test_a_secret_key_that_the_issuer_publishes_is_not_used(issuer: Issuer
 
 
 async def test_an_algorithm_that_is_not_configured_is_refused_although_the_key_fits(
-    issuer: Issuer, tokens: Tokens
+    issuer: Issuer, tokens: TokenVerifier
 ) -> None:
     for alg in ("RS512", "PS256"):
         await refused(tokens, token(issuer.claims(), alg=alg))
@@ -213,7 +213,7 @@ async def test_no_algorithm_configured_is_no_algorithm_allowed(issuer: Issuer) -
         await refused(tokens, token(issuer.claims()))
 
 
-async def test_a_key_of_another_kind_does_not_verify(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_key_of_another_kind_does_not_verify(issuer: Issuer, tokens: TokenVerifier) -> None:
     await refused(tokens, token(issuer.claims(), kid="e1"))
     await refused(tokens, token(issuer.claims(), key=EC, kid="r1", alg="ES256"))
     issuer.keys = [jwk(P384, "p")]
@@ -223,7 +223,9 @@ async def test_a_key_of_another_kind_does_not_verify(issuer: Issuer, tokens: Tok
     await refused(tokens, f"{text}.{b64(bytes(64))}")
 
 
-async def test_a_key_that_the_token_brings_along_or_points_to_is_not_looked_at(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_key_that_the_token_brings_along_or_points_to_is_not_looked_at(
+    issuer: Issuer, tokens: TokenVerifier
+) -> None:
     own = jwk(OTHER, "r1")
     issuer.peer.scripts["GET /evil"] = issuer.peer.scripts["GET /realms/x/keys"]
     evil = f"{issuer.peer.url}/evil"
@@ -235,18 +237,18 @@ async def test_a_key_that_the_token_brings_along_or_points_to_is_not_looked_at(i
 
 
 @pytest.mark.parametrize("kid", ["../../keys", "' OR 1=1 --", "r1\0", "/dev/null", "", "x" * 5000, "r\u0131"])
-async def test_an_id_of_a_key_is_only_compared(issuer: Issuer, tokens: Tokens, kid: str) -> None:
+async def test_an_id_of_a_key_is_only_compared(issuer: Issuer, tokens: TokenVerifier, kid: str) -> None:
     await refused(tokens, token(issuer.claims(), kid=kid))
     assert issuer.fetches <= 1
 
 
 @pytest.mark.parametrize("crit", [["b64"], ["exp"], ["x"], [], "x", None])
-async def test_what_must_be_understood_is_not(issuer: Issuer, tokens: Tokens, crit: Any) -> None:
+async def test_what_must_be_understood_is_not(issuer: Issuer, tokens: TokenVerifier, crit: Any) -> None:
     text = unsigned({"alg": "RS256", "kid": "r1", "crit": crit, "b64": False}, issuer.claims())
     await refused(tokens, f"{text}.AAAA")
 
 
-async def test_a_signature_that_is_changed_cut_or_spelled_otherwise(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_signature_that_is_changed_cut_or_spelled_otherwise(issuer: Issuer, tokens: TokenVerifier) -> None:
     sent = token(issuer.claims())
     head, claims, signature = sent.decode().split(".")
     more = b64(json.dumps(issuer.claims(sub="bob")).encode())
@@ -269,7 +271,7 @@ async def test_a_signature_that_is_changed_cut_or_spelled_otherwise(issuer: Issu
 
 
 async def test_a_token_of_16_kb_is_verified_and_one_that_is_larger_is_not_looked_at(
-    issuer: Issuer, tokens: Tokens
+    issuer: Issuer, tokens: TokenVerifier
 ) -> None:
     padded = token(issuer.claims(more="x" * 11_500))
     assert 15_000 < len(padded) <= 16_384
@@ -287,7 +289,7 @@ async def test_whatever_comes_is_a_principal_or_unauthorized(sent: bytes) -> Non
         await refused(tokens, sent)
 
 
-async def test_a_header_of_any_depth_is_unauthorized(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_header_of_any_depth_is_unauthorized(issuer: Issuer, tokens: TokenVerifier) -> None:
     """msgspec and json, which the library reads it with again, give up at different depths."""
     for depth in range(800, 1100):
         header = b'{"alg":"RS256","kid":"r1","x":' + b"[" * depth + b"]" * depth + b"}"

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.auth.jwks import Jwks
-from dragoman.auth.tokens import Tokens
+from dragoman.auth.tokens import Jwks, TokenVerifier
 from dragoman.client.credentials import ClientCredentials
 from dragoman.client.errors import NoToken
 from dragoman.model.errors import Unauthorized
@@ -90,10 +89,10 @@ async def egress() -> AsyncIterator[Egress]:
     await egress.close()
 
 
-def tokens_of(provider: Provider, egress: Egress, clock: Later, audience: str = AUDIENCE) -> Tokens:
+def tokens_of(provider: Provider, egress: Egress, clock: Later, audience: str = AUDIENCE) -> TokenVerifier:
     algorithms = ("RS256", "ES256")
     jwks = Jwks(issuer=provider.url, jwks_url=None, algorithms=algorithms, named=egress, guarded=Egress(), clock=clock)
-    return Tokens(jwks, audience=audience, algorithms=algorithms, leeway_s=30, clock=clock)
+    return TokenVerifier(jwks, audience=audience, algorithms=algorithms, leeway_s=30, clock=clock)
 
 
 async def sent(credentials: ClientCredentials) -> bytes:

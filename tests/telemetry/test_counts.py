@@ -15,7 +15,7 @@ from dragoman import Agent, Context, Reject
 from dragoman.config import Config
 from dragoman.server import serving
 from dragoman.telemetry.counts import BOUNDS_MS, Counts
-from dragoman.telemetry.prometheus import Page
+from dragoman.telemetry.prometheus import MetricsPage
 
 DEADLINE_S = 60.0
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.1)
@@ -159,7 +159,7 @@ def test_durations_fall_into_the_bucket_of_their_bound() -> None:
     counts = Counts()
     for duration_ms in (0, BOUNDS_MS[0], BOUNDS_MS[0] + 1, BOUNDS_MS[-1] + 1):
         counts.ended("a", "completed", duration_ms)
-    shown = values(Page(counts, "kaos", "1").text("", streams=0, writes=(0, 0))[1].decode())
+    shown = values(MetricsPage(counts, "kaos", "1").text("", streams=0, writes=(0, 0))[1].decode())
     bucket = "kaos_task_duration_milliseconds_bucket a"
     assert [shown[f"{bucket} {bound}"] for bound in ("5.0", "10.0", "1800000.0", "+Inf")] == [2, 3, 3, 4]
     assert shown["kaos_task_duration_milliseconds_sum a"] == 0 + 5 + 6 + 1_800_001
@@ -169,7 +169,7 @@ def test_refusals_are_counted_by_their_reason() -> None:
     counts = Counts()
     for reason in ("Forbidden", "TaskNotFound", "Forbidden"):
         counts.refused(reason)
-    shown = values(Page(counts, "dragoman", "1").text("", streams=0, writes=(0, 0))[1].decode())
+    shown = values(MetricsPage(counts, "dragoman", "1").text("", streams=0, writes=(0, 0))[1].decode())
     assert shown["dragoman_refused_total Forbidden"] == 2
     assert shown["dragoman_refused_total TaskNotFound"] == 1
 
@@ -179,7 +179,7 @@ def test_webhook_calls_are_counted_by_what_became_of_them() -> None:
     for outcome in ("delivered", "retry", "delivered", "dead", "gone"):
         counts.pushed(outcome)
     counts.pushes_waiting, counts.pushes_dead = 7, 1
-    shown = values(Page(counts, "dragoman", "1").text("", streams=0, writes=(0, 0))[1].decode())
+    shown = values(MetricsPage(counts, "dragoman", "1").text("", streams=0, writes=(0, 0))[1].decode())
     assert shown["dragoman_push_calls_total delivered"] == 2
     assert shown["dragoman_push_calls_total retry"] == 1
     assert (shown["dragoman_push_waiting"], shown["dragoman_push_dead"]) == (7, 1)

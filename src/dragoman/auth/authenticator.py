@@ -1,7 +1,8 @@
 """Authenticator: finds the principal of a request from its headers, by the configured kinds of credentials.
 
 Invariant: the first of several credentials decides, in the order `KEY_HEADERS`, bearer token, client certificate. The
-sender of a wrong key cannot tell what is wrong with it.
+sender of a wrong key cannot tell what is wrong with it. Only valid credentials are remembered, so that a flood of wrong
+ones evicts nothing.
 """
 
 import hashlib
@@ -9,7 +10,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from dragoman.auth.keys import id_of, key_state, matches
-from dragoman.auth.seen import Seen
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.principal import ANONYMOUS, Principal, Role
@@ -18,7 +18,46 @@ from dragoman.store.keyring import ApiKey, KeyRing
 
 if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
     from dragoman.auth.certificates import Certificates
-    from dragoman.auth.tokens import Tokens
+    from dragoman.auth.tokens import TokenVerifier
+
+
+MAX_BYTES = 8 * 1024 * 1024
+"""Enough for some 8,000 JWTs of 1 KB, or 40,000 API keys."""
+
+ENTRY_BYTES = 200
+"""The bytes of an entry beside the credential."""
+
+
+class CredentialCache:
+    """The principals of credentials, by the exact bytes that were sent, for as long as they may be accepted.
+
+    Bytes are compared only if a hash with a secret seed (SipHash) is equal, so that timing reveals nothing.
+    """
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._entries: dict[bytes, tuple[Principal, int, int]] = {}
+        self._bytes_left = max_bytes
+
+    def get(self, sent: bytes, now_ms: int) -> Principal | None:
+        """The principal of a credential; None if it must be verified anew, also after the clock was set back."""
+        entry = self._entries.get(sent)
+        return entry[0] if entry is not None and entry[1] <= now_ms < entry[2] else None
+
+    def put(self, sent: bytes, principal: Principal, now_ms: int, until_ms: int) -> None:
+        """Accept a credential until `until_ms`. The oldest entries make room."""
+        self._remove(sent)
+        self._entries[sent] = (principal, now_ms, until_ms)
+        self._bytes_left -= len(sent) + ENTRY_BYTES
+        while self._bytes_left < 0:
+            self._remove(next(iter(self._entries)))
+
+    def _remove(self, sent: bytes) -> None:
+        if self._entries.pop(sent, None) is not None:
+            self._bytes_left += len(sent) + ENTRY_BYTES
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
 
 KEY_HEADERS = (b"x-api-key", b"x-agent-api-key")
 """The headers for a key; the second is BeeOS's. A key may also be sent as a bearer token."""
@@ -50,7 +89,7 @@ class Authenticator:
         *,
         shared: str | None = None,
         agent_keys: Mapping[str, str],
-        tokens: "Tokens | None" = None,
+        tokens: "TokenVerifier | None" = None,
         certificates: "Certificates | None" = None,
         always: bool = False,
     ) -> None:
@@ -68,14 +107,14 @@ class Authenticator:
         self._keyed = False
         self._unsure = False
         self._looked_ms = -KEY_MS
-        self._seen = {name: Seen() for name in (*KEY_HEADERS, AUTHORIZATION)}
+        self._seen = {name: CredentialCache() for name in (*KEY_HEADERS, AUTHORIZATION)}
 
     def replace_agent_keys(self, agent_keys: Mapping[str, str]) -> None:
         """Replace all keys of agents."""
         self.keyed_agents = frozenset(agent_keys)
         self._asks = self._fixed or bool(agent_keys)
         self._configured = _configured(None, agent_keys) | self._common
-        self._seen = {name: Seen() for name in self._seen}
+        self._seen = {name: CredentialCache() for name in self._seen}
 
     @property
     def required(self) -> bool:
@@ -150,7 +189,7 @@ class Authenticator:
         """The schemes as alternatives (A2A 1.0 §4.4.1, `securityRequirements`)."""
         return tuple({"schemes": {name: {"list": []}}} for name in self.schemes(agent))
 
-    async def _verified(self, name: bytes, raw: bytes, secret: bytes, seen: Seen) -> Principal:
+    async def _verified(self, name: bytes, raw: bytes, secret: bytes, seen: CredentialCache) -> Principal:
         """Verify a credential and return its principal. Raises Unauthorized or Unavailable."""
         if len(raw) > SENT_BYTES_MAX:
             raise Unauthorized(KEY_WRONG)

@@ -1,23 +1,270 @@
-"""JWTs as bearer tokens (RFC 7519, RFC 8725): verified against the keys of one issuer.
+"""JWTs as bearer tokens (RFC 7519, RFC 8725), verified against the keys of one issuer. The keys are fetched on demand
+(RFC 7517, OpenID Connect Discovery 1.0).
 
 Invariant: a token's header can only pick a key and an algorithm among the configured ones. `jku`, `jwk`, `x5u` and
-`x5c` are ignored, and no extension that `crit` demands is supported.
+`x5c` are ignored, and no extension that `crit` demands is supported. Only public keys for the configured algorithms are
+accepted, each for those algorithms only, so that no token can choose a weaker verification.
 """
 
+import asyncio
+import logging
 import math
-from collections.abc import Collection
+import re
+from collections.abc import Collection, Mapping
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from joserfc import jws
 from joserfc.errors import JoseError
+from joserfc.jwk import ECKey, OKPKey, RSAKey
 from joserfc.util import urlsafe_b64decode
 from msgspec import UNSET, Struct, UnsetType
 
-from dragoman.auth.jwks import Jwks, same_issuer
-from dragoman.model.errors import Unauthorized
+from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.principal import Principal, Role, Scope
+from dragoman.net.egress import Egress, HttpReply
+from dragoman.net.errors import EgressError
+from dragoman.net.target import Target, target
+
+log = logging.getLogger(__name__)
+
+Key = RSAKey | ECKey | OKPKey
+
+KINDS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    **dict.fromkeys(("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"), ("RSA", ())),
+    "ES256": ("EC", ("P-256",)),
+    "ES384": ("EC", ("P-384",)),
+    "ES512": ("EC", ("P-521",)),
+    "Ed25519": ("OKP", ("Ed25519",)),
+    "EdDSA": ("OKP", ("Ed25519", "Ed448")),
+}
+"""The key type and curves of each algorithm (RFC 7518 §3.1, RFC 8037 §3.1, RFC 9864 §2.2). None uses a secret key."""
+
+PUBLIC = {"RSA": ("n", "e"), "EC": ("crv", "x", "y"), "OKP": ("crv", "x")}
+"""The members of a JWK that make up a public key; others are ignored."""
+
+RSA_BITS = range(2048, 8192 + 1)
+"""The least size is that of RFC 7518 §3.3; a key above the largest takes too long."""
+
+DISCOVERY_PATH = "/.well-known/openid-configuration"
+FETCH_S = 5.0
+KEYS_MAX = 200
+
+FRESH_S_MIN, FRESH_S_MAX, FRESH_S = 5 * 60, 24 * 3600, 3600
+"""The bounds for how long keys are kept, which their response says, and the time for a response that does not say."""
+
+STALE_S = 24 * 3600
+"""How much longer keys are kept if new ones cannot be fetched."""
+
+ASK_AGAIN_S = 30
+"""Shortest time between two fetches for an unknown key, or after a failed fetch."""
+
+RETRY_S = 5
+"""The same while there are no keys at all."""
+
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})", re.IGNORECASE)
+
+
+class FoundKey(Struct, frozen=True):
+    """A key, and how long a token that it verifies may be accepted without asking for the key again."""
+
+    key: Key
+    until_ms: int
+
+
+class Verifier(Struct, frozen=True):
+    """A public key, and the algorithms by which it may verify."""
+
+    kid: str | None
+    algorithms: frozenset[str]
+    key: Key
+
+
+class IssuerFault(Exception):
+    """The issuer's answer is unusable. The message says why."""
+
+
+class Jwks:
+    """The keys of one issuer, fetched on demand.
+
+    `named` is the egress to hosts that the operator named, `guarded` the one to other hosts to which the issuer refers.
+    The caller closes both.
+    """
+
+    def __init__(
+        self,
+        *,
+        issuer: str,
+        jwks_url: str | None,
+        algorithms: Collection[str],
+        named: Egress,
+        guarded: Egress,
+        clock: Clock,
+    ) -> None:
+        self.issuer = issuer.rstrip("/")
+        self.discovery_url = self.issuer + DISCOVERY_PATH
+        self._jwks_url = jwks_url
+        self._algorithms = frozenset(algorithms) & KINDS.keys()
+        self._named = named
+        self._guarded = guarded
+        self._clock = clock
+        self._keys: tuple[Verifier, ...] = ()
+        self._fresh_until_ms = 0
+        self._fetched_ms: int | None = None
+        self._tried_ms: int | None = None
+        self._failed = False
+        self._fetching = asyncio.Lock()
+
+    async def find(self, kid: str | None, algorithm: str) -> FoundKey | None:
+        """The key with this id for this algorithm; without an id the only key for it. None if the issuer has none.
+
+        Raises Unavailable if the issuer does not answer.
+        """
+        if self._due(kid, algorithm):
+            if self._usable and self._fetching.locked() and (found := self._match(kid, algorithm)) is not None:
+                return found  # a fetch is under way; the known key will do
+            async with self._fetching:
+                if self._due(kid, algorithm):
+                    await self._fetch()
+        found = self._match(kid, algorithm)
+        if found is None and (self._failed or not self._usable):
+            raise Unavailable("the issuer of the token cannot be reached to verify it: try again", RETRY_S)
+        return found
+
+    @property
+    def _usable(self) -> bool:
+        """Whether there are keys, and they are not too old."""
+        now_ms = self._clock.now_ms()
+        return self._fetched_ms is not None and self._fetched_ms <= now_ms < self._fresh_until_ms + STALE_S * 1000
+
+    def _due(self, kid: str | None, algorithm: str) -> bool:
+        """Whether to fetch the keys now."""
+        now_ms = self._clock.now_ms()
+        fresh = self._fetched_ms is not None and self._fetched_ms <= now_ms < self._fresh_until_ms
+        if fresh and self._match(kid, algorithm) is not None:
+            return False
+        if self._tried_ms is None or now_ms < self._tried_ms:
+            return True
+        if not fresh and not self._failed:
+            return True
+        return now_ms - self._tried_ms >= (ASK_AGAIN_S if self._usable else RETRY_S) * 1000
+
+    def _match(self, kid: str | None, algorithm: str) -> FoundKey | None:
+        if not self._usable:
+            return None
+        keys = [each.key for each in self._keys if algorithm in each.algorithms and kid in (None, each.kid)]
+        if not keys or (kid is None and len(keys) > 1):
+            return None
+        return FoundKey(keys[0], max(self._fresh_until_ms, self._clock.now_ms() + ASK_AGAIN_S * 1000))
+
+    async def _fetch(self) -> None:
+        """Fetch the keys. If that fails, the known ones stay."""
+        self._tried_ms = self._clock.now_ms()
+        try:
+            url = self._jwks_url or await self._discovered()
+            reply = await (_get(self._named, url) if self._jwks_url else self._referred(target(url)))
+            document = _document(reply, url)
+            jwks = document.get("keys")
+            if not isinstance(jwks, list):
+                raise IssuerFault(f"{url}: expected a JWK Set with `keys`")
+            keys = tuple(key for each in jwks[:KEYS_MAX] if (key := verifier(each, self._algorithms)) is not None)
+        except (EgressError, IssuerFault) as error:
+            log.warning("the keys of the issuer %s cannot be fetched: %s", self.issuer, error)
+            self._failed = True
+            return
+        if not keys:  # an issuer may withdraw all of them
+            log.warning("%s: of %d keys none is for %s", url, len(jwks), ", ".join(sorted(self._algorithms)))
+        self._keys, self._failed = keys, False
+        self._fetched_ms = self._clock.now_ms()
+        self._fresh_until_ms = self._fetched_ms + _fresh_s(reply) * 1000
+
+    async def _discovered(self) -> str:
+        """Discover the URL of the issuer's keys."""
+        document = _document(await _get(self._named, self.discovery_url), self.discovery_url)
+        return keys_url(document, self.issuer)
+
+    async def _referred(self, to: Target) -> HttpReply:
+        """Fetch a URL that the issuer named. Only the issuer's own host counts as named by the operator."""
+        own = urlsplit(self.issuer).hostname
+        return await _get(self._named if to.host == own else self._guarded, to)
+
+
+async def _get(egress: Egress, url: str | Target) -> HttpReply:
+    return await egress.request("GET", url, timeout_s=FETCH_S, headers={"Accept": "application/json"})
+
+
+def keys_url(document: Mapping[str, Any], issuer: str) -> str:
+    """`jwks_uri` of an issuer's discovery document (OpenID Connect Discovery 1.0 §4). Raises IssuerFault."""
+    said, url = document.get("issuer"), document.get("jwks_uri")
+    if not isinstance(said, str) or not same_issuer(said, issuer):  # §4.3: MUST be identical
+        raise IssuerFault(f"its discovery document is that of another issuer, {said!r:.200}")
+    if not isinstance(url, str) or not url:
+        raise IssuerFault("its discovery document has no `jwks_uri`")
+    if issuer.startswith("https:") and not url.lower().startswith("https:"):
+        raise IssuerFault(f"its discovery document has a `jwks_uri` without TLS, {url!r:.200}")
+    return url
+
+
+def same_issuer(said: str, issuer: str) -> bool:
+    """Whether `said` is the issuer. It may end in one more slash, which the setting of a URL does not keep."""
+    return said.removesuffix("/") == issuer.removesuffix("/")
+
+
+def verifier(jwk: object, algorithms: Collection[str]) -> Verifier | None:
+    """The public key in a JWK, with those of the algorithms that it may verify; None if there are none.
+
+    Keys for encryption (§4.2), other operations (§4.3) or another algorithm (§4.4) are not used, nor are RSA keys that
+    are too small or absurdly large.
+    """
+    kind = jwk.get("kty") if isinstance(jwk, dict) else None
+    if not isinstance(jwk, dict) or not isinstance(kind, str) or kind not in PUBLIC:
+        return None
+    kid, operations, curve = jwk.get("kid"), jwk.get("key_ops"), jwk.get("crv")
+    fits = frozenset(
+        name
+        for name in algorithms
+        if KINDS[name][0] == kind and (not KINDS[name][1] or curve in KINDS[name][1]) and jwk.get("alg") in (None, name)
+    )
+    if jwk.get("use", "sig") != "sig" or (isinstance(operations, list) and "verify" not in operations) or not fits:
+        return None
+    members = {name: jwk.get(name) for name in PUBLIC[kind]}
+    if not all(isinstance(value, str) for value in members.values()):
+        return None
+    if kind == "RSA" and not _rsa_size_ok(str(members["n"])):
+        return None
+    try:
+        key = _IMPORTS[kind]({"kty": kind, **members})
+    except (JoseError, ValueError, TypeError):
+        return None
+    return Verifier(kid if isinstance(kid, str) else None, fits, key)
+
+
+_IMPORTS: Mapping[str, Any] = {"RSA": RSAKey.import_key, "EC": ECKey.import_key, "OKP": OKPKey.import_key}
+
+
+def _rsa_size_ok(modulus: str) -> bool:
+    """Check the size by the length of the base64, without computing with a key that is out of bounds."""
+    return len(modulus.rstrip("=")) * 6 // 8 * 8 in RSA_BITS
+
+
+def _document(reply: HttpReply, url: str) -> dict[str, Any]:
+    if not reply.ok:
+        raise IssuerFault(f"{url}: answered with HTTP status {reply.status}, expected 200")
+    try:
+        return msgspec.json.decode(reply.body, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        raise IssuerFault(f"{url}: expected a JSON object, got something else") from None
+
+
+def _fresh_s(reply: HttpReply) -> int:
+    """How long an answer may be kept (RFC 9111 §5.2.2.1), within bounds."""
+    control = reply.headers.get("cache-control", "")
+    if (said := _MAX_AGE.search(control)) is not None:
+        return min(max(int(said[1]), FRESH_S_MIN), FRESH_S_MAX)
+    return FRESH_S_MIN if "no-" in control.lower() else FRESH_S
+
 
 TOKEN_BYTES_MAX = 16 * 1024
 
@@ -37,7 +284,7 @@ class _Header(Struct, frozen=True):
     crit: msgspec.Raw | UnsetType = UNSET
 
 
-class Grant(Struct, frozen=True, forbid_unknown_fields=True):
+class TokenGrant(Struct, frozen=True, forbid_unknown_fields=True):
     """The claim `dragoman`: the limits of the token. A missing member sets no limit; unknown members are refused."""
 
     agents: frozenset[str] | None = None
@@ -54,7 +301,7 @@ class _Claims(Struct, frozen=True):
     exp: float
     nbf: float = 0.0
     iat: float = 0.0
-    dragoman: Grant = Grant()
+    dragoman: TokenGrant = TokenGrant()
 
 
 class _Pinned(jws.JWSRegistry):
@@ -70,7 +317,7 @@ class _Pinned(jws.JWSRegistry):
         return self.algorithms[name]
 
 
-class Tokens:
+class TokenVerifier:
     """Verifies the tokens of one issuer for one audience."""
 
     def __init__(

@@ -124,7 +124,7 @@ class Metrics:
         """Answer a scrape."""
         if self._page is None:  # the import takes a while, so it runs beside the loop
             module = await asyncio.to_thread(importlib.import_module, "dragoman.telemetry.prometheus")
-            self._page = module.Page(self._counts, self._prefix, self._version)
+            self._page = module.MetricsPage(self._counts, self._prefix, self._version)
         accept = request.text(b"accept") or ""
         content_type, body = self._page.text(accept, streams=self._streams.open, writes=self._writes())
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]

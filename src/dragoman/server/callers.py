@@ -71,8 +71,7 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
         )
     tokens = certificates = None
     if config.jwt_issuer is not None and config.jwt_audience is not None:
-        from dragoman.auth.jwks import Jwks
-        from dragoman.auth.tokens import Tokens
+        from dragoman.auth.tokens import Jwks, TokenVerifier
 
         jwks = Jwks(
             issuer=config.jwt_issuer,
@@ -82,7 +81,7 @@ def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock:
             guarded=ways.guarded,
             clock=clock,
         )
-        tokens = Tokens(
+        tokens = TokenVerifier(
             jwks,
             audience=config.jwt_audience,
             algorithms=config.jwt_algorithms,

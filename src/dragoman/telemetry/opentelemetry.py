@@ -104,32 +104,32 @@ class OpenTelemetry:
         self._tasks.add(1, {"state": state, "agent": agent})
         self._duration.record(duration_ms, {"agent": agent})
 
-    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "Execution":
+    def executing(self, agent: str, task_id: str, traceparent: str | None) -> "ExecutionSpan":
         """Begin the span of a run. It is current in the context in which the agent runs."""
         span = self._tracer.start_span(
             f"{self._prefix}.task.execute",
             _parent(traceparent),
             attributes={"task.id": task_id, "agent": agent},
         )
-        return Execution(span)
+        return ExecutionSpan(span)
 
     # -- Tracer ------------------------------------------------------------------------------------------------------
 
-    def submitting(self, agent: str, traceparent: str | None) -> "Answering":
+    def submitting(self, agent: str, traceparent: str | None) -> "AnsweringSpan":
         """Begin the span of a caller's message, which lasts until it is answered."""
         return self._answering("submit", agent, traceparent)
 
-    def canceling(self, agent: str, traceparent: str | None) -> "Answering":
+    def canceling(self, agent: str, traceparent: str | None) -> "AnsweringSpan":
         """Begin the span of a caller's cancel, which lasts until it is answered."""
         return self._answering("cancel", agent, traceparent)
 
-    def _answering(self, verb: str, agent: str, traceparent: str | None) -> "Answering":
+    def _answering(self, verb: str, agent: str, traceparent: str | None) -> "AnsweringSpan":
         name = f"{self._prefix}.task.{verb}"
         span = self._tracer.start_span(name, _parent(traceparent), trace.SpanKind.SERVER, attributes={"agent": agent})
-        return Answering(span)
+        return AnsweringSpan(span)
 
 
-class Execution:
+class ExecutionSpan:
     """The span of a run. It is current in `context`; `traceparent` identifies it to others."""
 
     __slots__ = ("_span", "context", "traceparent")
@@ -148,7 +148,7 @@ class Execution:
         self._span.end()
 
 
-class Answering:
+class AnsweringSpan:
     """The span of a caller's operation."""
 
     __slots__ = ("_span", "traceparent")

@@ -18,7 +18,7 @@ from dragoman.telemetry.counts import BOUNDS_MS, Counts, UpstreamCalls
 BREAKER_STATES = ("closed", "open", "half-open")
 
 
-class Page:
+class MetricsPage:
     """The content of `/metrics`: the counts, gauges that are read on request, and metrics of the process."""
 
     def __init__(self, counts: Counts, prefix: str, version: str) -> None:

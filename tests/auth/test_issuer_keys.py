@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from joserfc.jwk import ECKey, RSAKey
 
-from dragoman.auth.jwks import IssuerFault, keys_url
-from dragoman.auth.tokens import Tokens
+from dragoman.auth.tokens import IssuerFault, TokenVerifier, keys_url
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.net.egress import Egress
 from tests.auth.issuer import DISCOVERY, EC, JWKS, OTHER, RSA, Issuer, issuing, jwk, token, verifying
@@ -24,12 +23,12 @@ async def issuer() -> AsyncIterator[Issuer]:
 
 
 @pytest.fixture
-async def tokens(issuer: Issuer) -> AsyncIterator[Tokens]:
+async def tokens(issuer: Issuer) -> AsyncIterator[TokenVerifier]:
     async with verifying(issuer) as tokens:
         yield tokens
 
 
-async def works(tokens: Tokens, issuer: Issuer, **how: Any) -> bool:
+async def works(tokens: TokenVerifier, issuer: Issuer, **how: Any) -> bool:
     """Whether a token that is good now is taken; Unavailable goes through."""
     try:
         await tokens.verify(token(issuer.claims(), **how))
@@ -38,7 +37,7 @@ async def works(tokens: Tokens, issuer: Issuer, **how: Any) -> bool:
     return True
 
 
-async def test_keys_are_fetched_once_for_many_callers_at_once(issuer: Issuer, tokens: Tokens) -> None:
+async def test_keys_are_fetched_once_for_many_callers_at_once(issuer: Issuer, tokens: TokenVerifier) -> None:
     assert await asyncio.gather(*(works(tokens, issuer) for _ in range(50))) == [True] * 50
     assert issuer.peer.paths == [DISCOVERY, JWKS]
 
@@ -71,7 +70,7 @@ async def test_keys_are_kept_as_long_as_their_answer_says_within_bounds(
 
 
 async def test_a_key_that_is_new_is_fetched_at_once_and_one_that_is_gone_ends_with_the_old_answer(
-    issuer: Issuer, tokens: Tokens
+    issuer: Issuer, tokens: TokenVerifier
 ) -> None:
     assert await works(tokens, issuer)
     issuer.keys = [jwk(OTHER, "r2")]
@@ -81,7 +80,7 @@ async def test_a_key_that_is_new_is_fetched_at_once_and_one_that_is_gone_ends_wi
     assert not await works(tokens, issuer, kid="r1")
 
 
-async def test_unknown_ids_of_keys_ask_the_issuer_at_most_twice_a_minute(issuer: Issuer, tokens: Tokens) -> None:
+async def test_unknown_ids_of_keys_ask_the_issuer_at_most_twice_a_minute(issuer: Issuer, tokens: TokenVerifier) -> None:
     assert await works(tokens, issuer)
     for turn in range(60):
         issuer.clock.ms += 1000
@@ -90,7 +89,7 @@ async def test_unknown_ids_of_keys_ask_the_issuer_at_most_twice_a_minute(issuer:
     assert issuer.fetches == 3
 
 
-async def test_while_the_issuer_is_away_its_keys_are_used_for_a_day_more(issuer: Issuer, tokens: Tokens) -> None:
+async def test_while_the_issuer_is_away_its_keys_are_used_for_a_day_more(issuer: Issuer, tokens: TokenVerifier) -> None:
     assert await works(tokens, issuer)
     issuer.fail()
     issuer.clock.ms += 600_000 + 24 * HOUR_MS - 1
@@ -106,7 +105,7 @@ async def test_while_the_issuer_is_away_its_keys_are_used_for_a_day_more(issuer:
     assert await works(tokens, issuer)
 
 
-async def test_what_stale_keys_verify_is_believed_for_half_a_minute(issuer: Issuer, tokens: Tokens) -> None:
+async def test_what_stale_keys_verify_is_believed_for_half_a_minute(issuer: Issuer, tokens: TokenVerifier) -> None:
     await works(tokens, issuer)
     issuer.fail()
     issuer.clock.ms += 700_000
@@ -115,7 +114,7 @@ async def test_what_stale_keys_verify_is_believed_for_half_a_minute(issuer: Issu
 
 
 async def test_an_issuer_that_was_never_reached_is_unavailable_and_is_asked_again_soon(
-    issuer: Issuer, tokens: Tokens
+    issuer: Issuer, tokens: TokenVerifier
 ) -> None:
     issuer.fail(500)
     for _ in range(3):
@@ -128,7 +127,9 @@ async def test_an_issuer_that_was_never_reached_is_unavailable_and_is_asked_agai
     assert await works(tokens, issuer)
 
 
-async def test_a_new_key_while_the_issuer_is_away_is_unavailable_and_not_wrong(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_new_key_while_the_issuer_is_away_is_unavailable_and_not_wrong(
+    issuer: Issuer, tokens: TokenVerifier
+) -> None:
     await works(tokens, issuer)
     issuer.fail()
     issuer.clock.ms += 31_000
@@ -138,7 +139,7 @@ async def test_a_new_key_while_the_issuer_is_away_is_unavailable_and_not_wrong(i
     assert await works(tokens, issuer)
 
 
-async def test_a_slow_issuer_delays_nobody_whose_key_is_known(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_slow_issuer_delays_nobody_whose_key_is_known(issuer: Issuer, tokens: TokenVerifier) -> None:
     await works(tokens, issuer)
     issuer.clock.ms += 700_000
     issuer.peer.scripts[DISCOVERY] = hangs()
@@ -153,7 +154,7 @@ async def test_a_slow_issuer_delays_nobody_whose_key_is_known(issuer: Issuer, to
 
 
 async def test_a_caller_who_leaves_while_keys_are_fetched_leaves_the_next_to_fetch(
-    issuer: Issuer, tokens: Tokens
+    issuer: Issuer, tokens: TokenVerifier
 ) -> None:
     issuer.peer.scripts[DISCOVERY] = hangs()
     first = asyncio.create_task(works(tokens, issuer))
@@ -164,7 +165,7 @@ async def test_a_caller_who_leaves_while_keys_are_fetched_leaves_the_next_to_fet
     assert await second
 
 
-async def test_a_clock_that_is_set_back_does_not_keep_keys_for_ever(issuer: Issuer, tokens: Tokens) -> None:
+async def test_a_clock_that_is_set_back_does_not_keep_keys_for_ever(issuer: Issuer, tokens: TokenVerifier) -> None:
     await works(tokens, issuer)
     issuer.clock.ms -= 10 * HOUR_MS
     assert await works(tokens, issuer)
@@ -191,7 +192,7 @@ async def test_a_clock_that_is_set_back_does_not_keep_keys_for_ever(issuer: Issu
     ],
 )
 async def test_a_discovery_document_that_is_not_the_issuers_is_not_followed(
-    issuer: Issuer, tokens: Tokens, document: Any
+    issuer: Issuer, tokens: TokenVerifier, document: Any
 ) -> None:
     if isinstance(document, dict):
         document = {
@@ -215,7 +216,7 @@ async def test_a_discovery_document_that_is_not_the_issuers_is_not_followed(
         says(b"", 302, {"Location": "/realms/x/keys2"}),
     ],
 )
-async def test_an_answer_without_keys_is_none(issuer: Issuer, tokens: Tokens, script: Any) -> None:
+async def test_an_answer_without_keys_is_none(issuer: Issuer, tokens: TokenVerifier, script: Any) -> None:
     issuer.peer.scripts[JWKS] = script
     issuer.peer.scripts["GET /realms/x/keys2"] = says({"keys": list(issuer.keys)})
     with pytest.raises(Unavailable):
@@ -312,7 +313,7 @@ async def test_one_key_that_is_broken_or_private_does_not_spoil_the_others(issue
         assert await works(tokens, issuer, key=OTHER, kid="p")
 
 
-async def test_without_an_id_the_only_key_of_its_kind_verifies(issuer: Issuer, tokens: Tokens) -> None:
+async def test_without_an_id_the_only_key_of_its_kind_verifies(issuer: Issuer, tokens: TokenVerifier) -> None:
     assert await works(tokens, issuer, kid=None)
     issuer.keys = [jwk(RSA, None), jwk(OTHER, "r2")]
     issuer.publish()
@@ -320,7 +321,7 @@ async def test_without_an_id_the_only_key_of_its_kind_verifies(issuer: Issuer, t
     assert not await works(tokens, issuer, kid=None)
 
 
-async def test_an_issuer_may_take_all_its_keys_back(issuer: Issuer, tokens: Tokens) -> None:
+async def test_an_issuer_may_take_all_its_keys_back(issuer: Issuer, tokens: TokenVerifier) -> None:
     await works(tokens, issuer)
     issuer.keys = []
     issuer.publish()
