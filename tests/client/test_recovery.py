@@ -9,10 +9,10 @@ from dragoman.client.errors import CallBroken, CallTimedOut, HttpRefusal, NoToke
 from dragoman.client.recovery import (
     SETTLES_S,
     Agree,
+    Circumstances,
     Fail,
     Failure,
     Finish,
-    Known,
     ReadAgain,
     Recovery,
     Reopen,
@@ -53,8 +53,8 @@ def subscribing(**more: Any) -> Recovery:
     return replace(begun, **{"first": False, "begun": True, **more})
 
 
-def known(**more: Any) -> Known:
-    return Known(**{"task_id": "t", "status": WORKING, **more})
+def known(**more: Any) -> Circumstances:
+    return Circumstances(**{"task_id": "t", "status": WORKING, **more})
 
 
 def task(status: TaskStatus) -> Task:
@@ -73,7 +73,7 @@ def update(status: TaskStatus) -> StatusUpdate:
     [
         ("numbered", sending(), known(event_id="7"), BROKEN, Source.RESUME),
         ("numbered", sending(), known(event_id="7"), None, Source.RESUME),
-        ("repeated", sending(), Known(recognises=True), BROKEN, Source.CALL),
+        ("repeated", sending(), Circumstances(recognises=True), BROKEN, Source.CALL),
         ("unnumbered", sending(), known(), BROKEN, Source.READ),
         ("unnumbered", sending(resumes=False), known(event_id="7"), BROKEN, Source.READ),
         ("unnumbered", sending(source=Source.READ), known(), None, Source.SUBSCRIBE),
@@ -84,7 +84,7 @@ def update(status: TaskStatus) -> StatusUpdate:
     ],
 )
 def test_the_next_source_follows_from_what_the_agent_can_do(
-    way: str, state: Recovery, circumstances: Known, error: Failure | None, source: Source
+    way: str, state: Recovery, circumstances: Circumstances, error: Failure | None, source: Source
 ) -> None:
     after, action = end_piece(state, circumstances, error)
     assert isinstance(action, Reopen)
@@ -100,7 +100,7 @@ def test_an_acknowledgement_of_a_subscription_shows_that_the_agent_has_none() ->
     "state", [sending(), subscribing(source=Source.CALL)], ids=["a send that is forgotten", "a subscription"]
 )
 def test_a_stream_that_named_no_task_is_lost(state: Recovery) -> None:
-    _, action = end_piece(state, Known(), None)
+    _, action = end_piece(state, Circumstances(), None)
     assert isinstance(action, Fail)
     assert isinstance(action.error, StreamLost)
 
@@ -142,20 +142,20 @@ def test_a_piece_that_ends_properly_ends_the_silence() -> None:
     ("state", "circumstances", "error", "fails"),
     [
         # A send that may not have arrived
-        (sending(first=True), Known(), NotReached(URL, "refused"), True),
-        (sending(first=True), Known(recognises=True), BROKEN, False),
-        (sending(first=True), Known(recognises=True), CallTimedOut(URL, "late", "answer_s", sent=True), True),
-        (sending(), Known(recognises=True), CallTimedOut(URL, "late", "answer_s", sent=True), False),
+        (sending(first=True), Circumstances(), NotReached(URL, "refused"), True),
+        (sending(first=True), Circumstances(recognises=True), BROKEN, False),
+        (sending(first=True), Circumstances(recognises=True), CallTimedOut(URL, "late", "answer_s", sent=True), True),
+        (sending(), Circumstances(recognises=True), CallTimedOut(URL, "late", "answer_s", sent=True), False),
         # A broken connection
         (sending(), known(), BROKEN, False),
         (sending(), known(), NotReached(URL, "refused"), False),
-        (subscribing(first=True), Known(task_id="t"), BROKEN, False),
-        (subscribing(first=True), Known(task_id="t"), NotReached(URL, "refused"), True),
+        (subscribing(first=True), Circumstances(task_id="t"), BROKEN, False),
+        (subscribing(first=True), Circumstances(task_id="t"), NotReached(URL, "refused"), True),
         # A proxy
         (sending(begun=False), known(), HttpRefusal(URL, 502), False),
         (sending(begun=False), known(), HttpRefusal(URL, 429), False),
         (sending(begun=False), known(), HttpRefusal(URL, 404), True),
-        (sending(first=True), Known(), HttpRefusal(URL, 502), True),
+        (sending(first=True), Circumstances(), HttpRefusal(URL, 502), True),
         # Credentials
         (sending(begun=False), known(), NoToken(URL, "none"), False),
         (sending(begun=False), known(), NoToken(URL, "none", permanent=True), True),
@@ -165,10 +165,12 @@ def test_a_piece_that_ends_properly_ends_the_silence() -> None:
         (sending(source=Source.READ, begun=False), known(), InternalError("fault"), False),
         (sending(source=Source.READ, begun=False), known(), TaskNotFound("t"), True),
         (sending(source=Source.READ, begun=False), known(), InvalidParams("id", "bad"), True),
-        (sending(first=True, begun=False), Known(), InternalError("fault"), True),
+        (sending(first=True, begun=False), Circumstances(), InternalError("fault"), True),
     ],
 )
-def test_an_error_ends_the_stream_or_not(state: Recovery, circumstances: Known, error: Failure, fails: bool) -> None:
+def test_an_error_ends_the_stream_or_not(
+    state: Recovery, circumstances: Circumstances, error: Failure, fails: bool
+) -> None:
     _, action = end_piece(state, circumstances, error)
     assert isinstance(action, Fail) is fails
     if isinstance(action, Fail):
@@ -177,7 +179,7 @@ def test_an_error_ends_the_stream_or_not(state: Recovery, circumstances: Known, 
 
 @pytest.mark.parametrize("recognises", [False, True])
 def test_the_fate_of_a_send_is_unknown_unless_the_agent_recognises_it(recognises: bool) -> None:
-    _, action = end_piece(sending(first=True), Known(recognises=recognises), BROKEN)
+    _, action = end_piece(sending(first=True), Circumstances(recognises=recognises), BROKEN)
     assert action == (Reopen(1) if recognises else Fail(BROKEN, fate_unknown=True))
 
 
@@ -198,7 +200,7 @@ def test_an_agent_that_lacks_a_way_is_asked_by_another(state: Recovery, lacks: s
 
 def test_a_subscription_at_an_agent_without_the_method_is_polled() -> None:
     state = subscribing(first=True, begun=False)
-    after, _ = end_piece(state, Known(task_id="t"), MethodNotFound("m"))
+    after, _ = end_piece(state, Circumstances(task_id="t"), MethodNotFound("m"))
     assert (after.source, after.resumes, after.subscribes) == (Source.READ, False, False)
 
 
@@ -212,7 +214,7 @@ def test_a_subscription_at_an_agent_without_the_method_is_polled() -> None:
         (sending(), known(status=DONE), BROKEN, True),
         (sending(), known(status=ASKS), None, True),
         (sending(), known(status=ASKS), BROKEN, True),
-        (sending(), Known(message=True), None, True),
+        (sending(), Circumstances(message=True), None, True),
         (sending(), known(), None, False),
         # The question that the message answers is no end
         (sending(question=ASKS), known(status=ASKS), BROKEN, False),
@@ -226,7 +228,7 @@ def test_a_subscription_at_an_agent_without_the_method_is_polled() -> None:
     ],
 )
 def test_a_stream_is_over_when_nothing_more_is_to_come(
-    state: Recovery, circumstances: Known, error: Failure | None, over: bool
+    state: Recovery, circumstances: Circumstances, error: Failure | None, over: bool
 ) -> None:
     assert isinstance(end_piece(state, circumstances, error)[1], Finish) is over
 
@@ -281,7 +283,7 @@ def test_only_a_number_or_a_whole_task_proves_that_nothing_is_missing(
 
 
 def test_the_beginning_of_a_send_follows_nothing() -> None:
-    state, fits = begin_piece(sending(first=True), Known(), CHUNK, continues=False)
+    state, fits = begin_piece(sending(first=True), Circumstances(), CHUNK, continues=False)
     assert (fits, state.doubtful) == (True, False)
 
 
@@ -297,7 +299,7 @@ def test_a_resumed_piece_that_begins_with_the_task_may_repeat() -> None:
 
 @pytest.mark.parametrize(("answers", "first"), [(True, True), (True, False), (False, True)])
 def test_the_question_that_a_message_answers_is_in_its_first_snapshot(answers: bool, first: bool) -> None:
-    state, _ = begin_piece(sending(answers=answers, first=first), Known(), task(ASKS), continues=False)
+    state, _ = begin_piece(sending(answers=answers, first=first), Circumstances(), task(ASKS), continues=False)
     assert state.question == (ASKS if answers and first else None)
 
 

@@ -20,7 +20,15 @@ from dragoman.model.operations import PushConfig
 from dragoman.model.task import Record, TaskHead, TaskState, TaskStatus
 from dragoman.net.address import Guard
 from dragoman.net.errors import Unresolved
-from dragoman.push.announcer import EACH_BYTES_MAX, Announcer, News, news_of, render_part, render_step, render_whole
+from dragoman.push.announcer import (
+    EACH_BYTES_MAX,
+    News,
+    WebhookAnnouncer,
+    news_of,
+    render_part,
+    render_step,
+    render_whole,
+)
 from dragoman.store.api import Append
 from dragoman.store.outbox import Delivery, Registration
 from tests.push.rig import FORM
@@ -46,13 +54,13 @@ class Names:
         return [self._names[host]]
 
 
-def announcer(guard: Guard | None = None, **forms: PushForm) -> Announcer:
+def announcer(guard: Guard | None = None, **forms: PushForm) -> WebhookAnnouncer:
     names = Names(hooks_example="203.0.114.7", inside_example="10.0.0.7")
-    return Announcer({"1.0": FORM, **forms}, guard or Guard(), names, lambda: None)
+    return WebhookAnnouncer({"1.0": FORM, **forms}, guard or Guard(), names, lambda: None)
 
 
 def render(
-    announcer: Announcer, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+    announcer: WebhookAnnouncer, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
 ) -> tuple[Delivery, ...]:
     return announcer.deliveries(head, configs, steps, put_off)[0]
 

@@ -9,7 +9,7 @@ from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TaskState
 from dragoman.net.address import Guard
-from dragoman.push.announcer import EACH_BYTES_MAX, Announcer
+from dragoman.push.announcer import EACH_BYTES_MAX, WebhookAnnouncer
 from dragoman.store.outbox import Delivery
 from tests.engine.house import Scripted, house
 from tests.push.test_announcer import Names
@@ -38,7 +38,7 @@ async def one_that_grows(run: Run) -> None:
 @pytest.mark.parametrize("dialect", FORMS)
 async def test_all_bodies_of_a_task_together_are_a_few_times_what_it_amounts_to(dialect: str, script: object) -> None:
     owed: list[Delivery] = []
-    announcer = Announcer(FORMS, Guard(), Names(hooks_example="203.0.114.7"), lambda: None)
+    announcer = WebhookAnnouncer(FORMS, Guard(), Names(hooks_example="203.0.114.7"), lambda: None)
     deliveries = announcer.deliveries
 
     def noted(*given: object) -> object:

@@ -10,13 +10,13 @@ from dragoman.push.outcome import (
     WINDOW_START,
     WRITES_MAX,
     Abandon,
-    Answered,
-    Faulty,
-    Result,
+    AttemptResult,
+    CannotSend,
+    ReceiverAnswered,
+    ReceiverSilent,
     Rewrite,
     Schedule,
-    Unanswered,
-    Unsendable,
+    ServerFault,
     Window,
     Written,
     adjust,
@@ -45,12 +45,12 @@ def due(attempts: int = 0) -> Due:
     )
 
 
-def settled(result: Result, attempts: int = 0) -> Settled:
+def settled(result: AttemptResult, attempts: int = 0) -> Settled:
     return settle(Window(), due(attempts), result, Schedule(), NOW_MS, 0.5)[1]
 
 
 def after(status: int, attempts: int = 0, retry_after: str | None = None) -> Settled:
-    return settled(Answered(status, QUICK, retry_after), attempts)
+    return settled(ReceiverAnswered(status, QUICK, retry_after), attempts)
 
 
 @pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
@@ -94,24 +94,24 @@ def test_after_the_last_attempt_it_is_a_dead_letter() -> None:
     ],
 )
 def test_without_an_answer_the_host_was_not_reached(error: EgressError, reason: str) -> None:
-    assert settled(Unanswered(error)) == Settled(
+    assert settled(ReceiverSilent(error)) == Settled(
         number=7, outcome="retry", due_ms=NOW_MS + 1000, reason=reason, reached=False
     )
-    assert settled(Unanswered(error), attempts=7).outcome == "dead"
+    assert settled(ReceiverSilent(error), attempts=7).outcome == "dead"
 
 
 def test_a_reason_holds_nothing_of_the_url_the_secrets_or_the_answer() -> None:
     reasons = [after(status).reason for status in (302, 400, 410, 500)]
-    reasons.append(settled(Unanswered(Unreachable(URL, "secret"))).reason)
+    reasons.append(settled(ReceiverSilent(Unreachable(URL, "secret"))).reason)
     assert not [reason for reason in reasons if "secret" in reason or "example" in reason]
 
 
 def test_what_can_never_be_sent_is_dead_at_once() -> None:
-    assert settled(Unsendable("no URL")) == Settled(number=7, outcome="dead", reason="no URL")
+    assert settled(CannotSend("no URL")) == Settled(number=7, outcome="dead", reason="no URL")
 
 
 def test_a_fault_of_this_server_is_tried_again_and_says_nothing_about_the_host() -> None:
-    window, found = settle(Window(8, 3), due(), Faulty(), Schedule(), NOW_MS, 0.5)
+    window, found = settle(Window(8, 3), due(), ServerFault(), Schedule(), NOW_MS, 0.5)
     assert (window, found.outcome, found.reached) == (Window(8, 3), "retry", True)
 
 
@@ -121,25 +121,25 @@ def test_a_fault_of_this_server_is_tried_again_and_says_nothing_about_the_host()
 @pytest.mark.parametrize(
     ("window", "result", "expected"),
     [
-        (Window(4, 0), Answered(200, QUICK), Window(4, 1)),
-        (Window(4, 3), Answered(200, QUICK), Window(8, 0)),
-        (Window(WINDOW_MAX, WINDOW_MAX - 1), Answered(200, QUICK), Window(WINDOW_MAX, 0)),
-        (Window(8, 3), Answered(200, 0.5), Window(8, 3)),
-        (Window(8, 3), Answered(200, SLOW), Window(4, 0)),
-        (Window(1, 0), Answered(200, SLOW), Window(1, 0)),
-        (Window(8, 3), Answered(429, QUICK), Window(4, 0)),
-        (Window(8, 3), Answered(500, QUICK), Window(4, 0)),
-        (Window(8, 3), Answered(404, SLOW), Window(4, 0)),
+        (Window(4, 0), ReceiverAnswered(200, QUICK), Window(4, 1)),
+        (Window(4, 3), ReceiverAnswered(200, QUICK), Window(8, 0)),
+        (Window(WINDOW_MAX, WINDOW_MAX - 1), ReceiverAnswered(200, QUICK), Window(WINDOW_MAX, 0)),
+        (Window(8, 3), ReceiverAnswered(200, 0.5), Window(8, 3)),
+        (Window(8, 3), ReceiverAnswered(200, SLOW), Window(4, 0)),
+        (Window(1, 0), ReceiverAnswered(200, SLOW), Window(1, 0)),
+        (Window(8, 3), ReceiverAnswered(429, QUICK), Window(4, 0)),
+        (Window(8, 3), ReceiverAnswered(500, QUICK), Window(4, 0)),
+        (Window(8, 3), ReceiverAnswered(404, SLOW), Window(4, 0)),
         # A webhook that is wrong takes nothing from others of its host
-        (Window(8, 3), Answered(301, QUICK), Window(8, 3)),
-        (Window(8, 3), Answered(404, QUICK), Window(8, 3)),
-        (Window(8, 3), Answered(410, QUICK), Window(8, 3)),
-        (Window(8, 3), Unsendable("no URL"), Window(8, 3)),
-        (Window(8, 3), Unanswered(Broken(URL, "…")), Window(1, 0)),
+        (Window(8, 3), ReceiverAnswered(301, QUICK), Window(8, 3)),
+        (Window(8, 3), ReceiverAnswered(404, QUICK), Window(8, 3)),
+        (Window(8, 3), ReceiverAnswered(410, QUICK), Window(8, 3)),
+        (Window(8, 3), CannotSend("no URL"), Window(8, 3)),
+        (Window(8, 3), ReceiverSilent(Broken(URL, "…")), Window(1, 0)),
     ],
 )
 def test_a_window_opens_for_a_quick_host_and_closes_for_a_slow_one(
-    window: Window, result: Result, expected: Window
+    window: Window, result: AttemptResult, expected: Window
 ) -> None:
     assert adjust(window, result) == expected
 
@@ -147,7 +147,7 @@ def test_a_window_opens_for_a_quick_host_and_closes_for_a_slow_one(
 def test_a_window_opens_up_to_64() -> None:
     window, sizes = Window(), {WINDOW_START}
     for _ in range(500):
-        window = adjust(window, Answered(200, QUICK))
+        window = adjust(window, ReceiverAnswered(200, QUICK))
         sizes.add(window.size)
     assert sorted(sizes) == [4, 8, 16, 32, WINDOW_MAX]
 

@@ -39,7 +39,7 @@ from dragoman.model.principal import Role as Standing
 from dragoman.model.task import Record
 from dragoman.net.address import Guard
 from dragoman.net.errors import Unresolved
-from dragoman.push.announcer import Announcer
+from dragoman.push.announcer import WebhookAnnouncer
 from dragoman.store.outbox import Lane
 from tests.engine.house import DEADLINE_S, House, Scripted, house, say, sending
 from tests.systems.test_foreign import unknown
@@ -305,7 +305,7 @@ def aimed(operation: Operation, task_id: str) -> Operation:
 
 
 async def walk(steps: list[Step]) -> None:
-    announcer = Announcer(FORMS, Guard(), Names(), lambda: None)
+    announcer = WebhookAnnouncer(FORMS, Guard(), Names(), lambda: None)
     async with house(Scripted(obey), announcer=announcer) as here:
         taken = Walk(here)
         for step in steps:

@@ -95,7 +95,7 @@ class Recovery(Struct, frozen=True, kw_only=True):
         return status is not None and (status.state in TERMINAL or self.answered(status))
 
 
-class Known(Struct, frozen=True, kw_only=True):
+class Circumstances(Struct, frozen=True, kw_only=True):
     """The circumstances of an event: what has been learned of the task and of the stream so far.
 
     `message`: the agent answered with a message. `event_id` is the newest complete event. `retry_ms` is the delay that
@@ -163,7 +163,7 @@ def start(
 # -- a piece -----------------------------------------------------------------------------------------------------------
 
 
-def open_piece(state: Recovery, known: Known) -> Recovery:
+def open_piece(state: Recovery, known: Circumstances) -> Recovery:
     """Begin to read at the state's source."""
     match state.source:
         case Source.READ | Source.SUBSCRIBE:
@@ -177,7 +177,7 @@ def open_piece(state: Recovery, known: Known) -> Recovery:
     return replace(state, begun=False, repeats=repeats)
 
 
-def begin_piece(state: Recovery, known: Known, first: Update, *, continues: bool) -> tuple[Recovery, bool]:
+def begin_piece(state: Recovery, known: Circumstances, first: Update, *, continues: bool) -> tuple[Recovery, bool]:
     """Take note of the first update of a piece. Returns whether the piece can be joined to the updates so far.
 
     `continues`: the number of its first event directly follows the last one. Only that proves that nothing is missing
@@ -221,7 +221,7 @@ def _ends(state: Recovery, update: Task | StatusUpdate) -> bool:
 
 
 def end_piece(
-    state: Recovery, known: Known, error: Failure | None, *, held: bool = False
+    state: Recovery, known: Circumstances, error: Failure | None, *, held: bool = False
 ) -> tuple[Recovery, Reopen | Finish | Fail]:
     """Decide what follows a piece that has ended, or broken with an error. `held`: the end of the stream was held."""
     if error is not None:
@@ -233,7 +233,7 @@ def end_piece(
     return _choose_source(state, known, error)
 
 
-def _admit(state: Recovery, known: Known, error: Failure) -> tuple[Recovery, Fail | None]:
+def _admit(state: Recovery, known: Circumstances, error: Failure) -> tuple[Recovery, Fail | None]:
     """Decide whether the stream may go on after an error. The first row that applies counts."""
     begun = known.status is not None or not state.first
     match error:
@@ -260,7 +260,7 @@ def _admit(state: Recovery, known: Known, error: Failure) -> tuple[Recovery, Fai
             return state, Fail(error)
 
 
-def _is_over(state: Recovery, known: Known, *, clean: bool) -> bool:
+def _is_over(state: Recovery, known: Circumstances, *, clean: bool) -> bool:
     """Whether no more updates are to be expected after a piece. `clean`: the agent ended it."""
     status = known.status
     if status is None:
@@ -274,7 +274,7 @@ def _is_over(state: Recovery, known: Known, *, clean: bool) -> bool:
     return known.retry_ms is None or not state.begun
 
 
-def _choose_source(state: Recovery, known: Known, error: Failure | None) -> tuple[Recovery, Reopen | Fail]:
+def _choose_source(state: Recovery, known: Circumstances, error: Failure | None) -> tuple[Recovery, Reopen | Fail]:
     """Choose the source of the next piece, as in the table above, and the wait before it."""
     before = state.source
     if before is Source.SUBSCRIBE and error is None and not state.begun:
@@ -317,7 +317,7 @@ class ReadAgain(Struct, frozen=True):
 
 
 def judge_final(
-    state: Recovery, known: Known, ended: TaskStatus, read: Task | Failure, waited_s: float
+    state: Recovery, known: Circumstances, ended: TaskStatus, read: Task | Failure, waited_s: float
 ) -> Agree | ReadAgain | Fail:
     """Decide about a read of the agent's task, whose stream ended with the status `ended`, `waited_s` ago."""
     if isinstance(read, Task):

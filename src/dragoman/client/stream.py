@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from dragoman.client import recovery
 from dragoman.client.errors import NoAnswer, PeerError, fate_unknown
-from dragoman.client.recovery import Agree, Fail, Finish, Known, ReadAgain, Reopen, Source, Verdict
+from dragoman.client.recovery import Agree, Circumstances, Fail, Finish, ReadAgain, Reopen, Source, Verdict
 from dragoman.client.retries import Retrier, Timeouts
 from dragoman.client.task_fold import TaskFold
 from dragoman.client.transport import Batch, StreamPosition, succeeds
@@ -130,7 +130,7 @@ class TaskStream:
         """
         while True:
             error: A2AError | NoAnswer | PeerError | None = None
-            self._state = recovery.open_piece(self._state, self._known())
+            self._state = recovery.open_piece(self._state, self._circumstances())
             try:
                 async with aclosing(self._open()) as piece:
                     while (batch := await self._next(piece)) is not None:
@@ -144,7 +144,9 @@ class TaskStream:
                             break
             except (A2AError, NoAnswer, PeerError) as broken:
                 error = broken
-            self._state, action = recovery.end_piece(self._state, self._known(), error, held=self._held is not None)
+            self._state, action = recovery.end_piece(
+                self._state, self._circumstances(), error, held=self._held is not None
+            )
             match action:
                 case Finish(compare):
                     if compare and (news := await self._compare()):
@@ -223,7 +225,7 @@ class TaskStream:
         """Begin with the first batch of a piece. Returns whether it can be joined to the updates so far."""
         event_id = next((event_id for event_id, _ in batch if event_id), "")
         continues = succeeds(event_id, self.position.id)
-        self._state, fits = recovery.begin_piece(self._state, self._known(), batch[0][1], continues=continues)
+        self._state, fits = recovery.begin_piece(self._state, self._circumstances(), batch[0][1], continues=continues)
         return fits
 
     def _take(self, batch: Batch) -> list[Update]:
@@ -294,7 +296,7 @@ class TaskStream:
             except (A2AError, NoAnswer, PeerError) as error:
                 read = error
             waited_s = asyncio.get_running_loop().time() - began_s
-            match recovery.judge_final(self._state, self._known(), ended, read, waited_s):
+            match recovery.judge_final(self._state, self._circumstances(), ended, read, waited_s):
                 case Agree(task):
                     if task is None:
                         _log_disagreement(task_id, read)
@@ -307,10 +309,10 @@ class TaskStream:
 
     # -- what the state machine asks for -------------------------------------------------------------------------------
 
-    def _known(self) -> Known:
+    def _circumstances(self) -> Circumstances:
         """Describe the circumstances for a decision."""
         fold, position = self.fold, self.position
-        return Known(
+        return Circumstances(
             task_id=fold.task_id,
             status=fold.status,
             message=fold.message is not None,

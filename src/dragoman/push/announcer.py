@@ -42,8 +42,8 @@ LONGER_S = 86_400
 """How much longer links in a body are valid than others: the body is sent unchanged until the last attempt."""
 
 
-class Announcer:
-    """See `engine.announcer.Announcer`. `forms` are the dialects' push formats by name; `wake` is the courier's."""
+class WebhookAnnouncer:
+    """See `engine.announcements.Announcer`. `forms` are the dialects' push formats by name; `wake` is the courier's."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Announcer:
         self._files = files
 
     async def registration(self, config: PushConfig, field: str) -> Registration:
-        """See `engine.announcer.Announcer.registration`. A configuration without an id gets one."""
+        """See `engine.announcements.Announcer.registration`. A configuration without an id gets one."""
         try:
             to = target(config.url)
             form = self._forms.get(config.dialect)
@@ -78,7 +78,7 @@ class Announcer:
     def deliveries(
         self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
     ) -> tuple[tuple[Delivery, ...], PutOff]:
-        """See `engine.announcer.Announcer.deliveries`."""
+        """See `engine.announcements.Announcer.deliveries`."""
         links = None if self._files is None else self._files.links(LONGER_S)
         if links is not None:
             steps = [_link_files(step, links) for step in steps]

@@ -17,7 +17,7 @@ from dragoman.net.egress import Poster
 from dragoman.net.errors import BadUrl, EgressError
 from dragoman.net.target import target
 from dragoman.push.lanes import Host
-from dragoman.push.outcome import Answered, Faulty, Result, Schedule, Unanswered, Unsendable
+from dragoman.push.outcome import AttemptResult, CannotSend, ReceiverAnswered, ReceiverSilent, Schedule, ServerFault
 from dragoman.store.outbox import Due, Settled
 
 log = logging.getLogger(__name__)
@@ -79,13 +79,13 @@ class Caller:
         except Exception as error:  # noqa: BLE001 — input of callers and receivers must not end the server
             # The text of the error is not logged: it may contain a secret.
             log.error("webhook call %d failed in this server: %s", due.number, type(error).__name__)
-            return host.settle(due, Faulty(), self._schedule, self._clock.now_ms(), self._chance())
+            return host.settle(due, ServerFault(), self._schedule, self._clock.now_ms(), self._chance())
 
-    async def _call(self, due: Due, timeout_s: float) -> Result:
+    async def _call(self, due: Due, timeout_s: float) -> AttemptResult:
         theirs = self._forms.get(due.config.dialect)
         form = self._forms.get(due.delivery.dialect) if due.delivery.dialect else theirs
         if form is None or theirs is None:
-            return Unsendable("its dialect is not spoken here")
+            return CannotSend("its dialect is not spoken here")
         loop = asyncio.get_running_loop()
         headers = make_headers(due, form, theirs, self._clock.now_ms(), self._token)
         began_s = loop.time()
@@ -94,10 +94,10 @@ class Caller:
             poster = self._unguarded if self._named(to.host) else self._guarded
             reply = await poster.post(to, body=due.delivery.body, headers=headers, timeout_s=timeout_s)
         except BadUrl:
-            return Unsendable("not a URL that can be called")
+            return CannotSend("not a URL that can be called")
         except EgressError as error:
-            return Unanswered(error)
-        return Answered(reply.status, loop.time() - began_s, reply.headers.get("retry-after"))
+            return ReceiverSilent(error)
+        return ReceiverAnswered(reply.status, loop.time() - began_s, reply.headers.get("retry-after"))
 
 
 def make_headers(due: Due, form: PushForm, theirs: PushForm, now_ms: int, token: Token | None) -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections import deque
 
 from msgspec import Struct
 
-from dragoman.push.outcome import WINDOW_MAX, Result, Schedule, Window, settle
+from dragoman.push.outcome import WINDOW_MAX, AttemptResult, Schedule, Window, settle
 from dragoman.store.outbox import SMALL_BYTES_MAX, Due, Lane, Settled
 
 SLOTS = {Lane.HEALTHY: 256, Lane.UNKNOWN: 128, Lane.FAILING: 64}
@@ -118,7 +118,7 @@ class Host:
         """How many more deliveries it may get; zero while some wait."""
         return 0 if self.waiting else max(0, self.window.size - self.in_flight)
 
-    def settle(self, due: Due, result: Result, schedule: Schedule, now_ms: int, chance: float) -> Settled:
+    def settle(self, due: Due, result: AttemptResult, schedule: Schedule, now_ms: int, chance: float) -> Settled:
         """Adjust the window after an attempt, and return the outcome of the delivery: see `outcome.settle`."""
         self.window, settled = settle(self.window, due, result, schedule, now_ms, chance)
         return settled

@@ -48,7 +48,7 @@ WRITES_MAX = 12
 # -- what came of an attempt -------------------------------------------------------------------------------------------
 
 
-class Answered(Struct, frozen=True):
+class ReceiverAnswered(Struct, frozen=True):
     """The receiver answered after `took_s`. `retry_after` is the header's value, None if there is none."""
 
     status: int
@@ -56,23 +56,23 @@ class Answered(Struct, frozen=True):
     retry_after: str | None = None
 
 
-class Unanswered(Struct, frozen=True):
+class ReceiverSilent(Struct, frozen=True):
     """There was no HTTP answer."""
 
     error: EgressError
 
 
-class Unsendable(Struct, frozen=True):
+class CannotSend(Struct, frozen=True):
     """The delivery can never be sent as it is. That says nothing about its host."""
 
     reason: str
 
 
-class Faulty(Struct, frozen=True):
+class ServerFault(Struct, frozen=True):
     """This server failed. It says nothing about the host, and may not happen the next time."""
 
 
-Result = Answered | Unanswered | Unsendable | Faulty
+AttemptResult = ReceiverAnswered | ReceiverSilent | CannotSend | ServerFault
 
 
 class Window(Struct, frozen=True):
@@ -83,18 +83,18 @@ class Window(Struct, frozen=True):
 
 
 def settle(
-    window: Window, due: Due, result: Result, schedule: "Schedule", now_ms: int, chance: float
+    window: Window, due: Due, result: AttemptResult, schedule: "Schedule", now_ms: int, chance: float
 ) -> tuple[Window, Settled]:
     """Return the window of the host and the outcome of the delivery after an attempt. `chance` is from 0 to 1."""
     return adjust(window, result), _settled(due, result, schedule, now_ms, chance)
 
 
-def adjust(window: Window, result: Result) -> Window:
+def adjust(window: Window, result: AttemptResult) -> Window:
     """Open the window of a host while it is quick, and close it when it is slow or fails."""
     match result:
-        case Unanswered():
+        case ReceiverSilent():
             return Window(size=1)
-        case Answered(status, took_s) if 200 <= status < 300:
+        case ReceiverAnswered(status, took_s) if 200 <= status < 300:
             if took_s > SLOW_S:
                 return _halved(window)
             if took_s >= QUICK_S:
@@ -103,7 +103,7 @@ def adjust(window: Window, result: Result) -> Window:
             if quick < window.size:
                 return Window(window.size, quick)
             return Window(min(WINDOW_MAX, window.size * 2))
-        case Answered(status, took_s) if took_s > SLOW_S or status == TOO_MANY or status >= 500:
+        case ReceiverAnswered(status, took_s) if took_s > SLOW_S or status == TOO_MANY or status >= 500:
             return _halved(window)
         case _:  # one webhook is wrong, which is no problem of its host
             return window
@@ -113,22 +113,22 @@ def _halved(window: Window) -> Window:
     return Window(max(1, window.size // 2))
 
 
-def _settled(due: Due, result: Result, schedule: "Schedule", now_ms: int, chance: float) -> Settled:
+def _settled(due: Due, result: AttemptResult, schedule: "Schedule", now_ms: int, chance: float) -> Settled:
     """Return what the outbox is told. Any 2xx is a receipt. A redirect is not followed, so it is a failure."""
     match result:
-        case Answered(status) if 200 <= status < 300:
+        case ReceiverAnswered(status) if 200 <= status < 300:
             return Settled(number=due.number, outcome="delivered")
-        case Answered(status) if status == GONE:
+        case ReceiverAnswered(status) if status == GONE:
             return Settled(number=due.number, outcome="gone", reason=f"HTTP {status}")
-        case Answered(status, _, retry_after):
+        case ReceiverAnswered(status, _, retry_after):
             reason = f"HTTP {status}" + (": redirects are not followed" if 300 <= status < 400 else "")
             asked_s = retry_after_s(retry_after, now_ms) if status in ASKS_FOR_TIME else None
             return _failed(due, reason, schedule.delay_s(due.attempts, chance, asked_s), now_ms)
-        case Unanswered(error):
+        case ReceiverSilent(error):
             return _failed(due, _reason(error), schedule.delay_s(due.attempts, chance), now_ms, reached=False)
-        case Unsendable(reason):
+        case CannotSend(reason):
             return Settled(number=due.number, outcome="dead", reason=reason)
-        case Faulty():
+        case ServerFault():
             reason = "a fault in this server: see its log"
             return _failed(due, reason, schedule.delay_s(due.attempts, chance), now_ms)
         case _:

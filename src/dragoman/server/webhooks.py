@@ -16,7 +16,7 @@ from dragoman.engine.files import Files
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import operator_named
-from dragoman.push.announcer import Announcer
+from dragoman.push.announcer import WebhookAnnouncer
 from dragoman.push.caller import Token
 from dragoman.push.courier import Courier, way_out
 from dragoman.store.outbox import Outbox
@@ -29,7 +29,7 @@ LEAVE_S = 2.0
 class Webhooks(Struct, frozen=True):
     """The announcer, which makes deliveries, and the courier, which sends them."""
 
-    announcer: Announcer
+    announcer: WebhookAnnouncer
     courier: Courier
     resolver: Resolver
 
@@ -57,7 +57,7 @@ async def webhooks_of(
         token=await _token(config, clock, signing) if config.push_jwt else None,
         counts=counts,
     )
-    return Webhooks(Announcer(forms, guard, resolver, courier.wake, files), courier, resolver)
+    return Webhooks(WebhookAnnouncer(forms, guard, resolver, courier.wake, files), courier, resolver)
 
 
 async def _token(config: Config, clock: Clock, signing: SigningRoom) -> Token:
