@@ -1,6 +1,9 @@
 """Folds the updates of a task as its client sees it, and finds what a snapshot adds to them.
 
-Invariant: pure. The updates, followed by what `news` makes of any later snapshot, fold to that snapshot; no text
+Artifacts are folded by `model.lifecycle.Fold`. Status and history cannot be: another agent sends them as they stand,
+not as events.
+
+Invariant: no input or output. The updates, followed by what `news` makes of any later snapshot, fold to that snapshot; no text
 appears twice.
 """
 
@@ -18,7 +21,11 @@ from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 
 
 class TaskFold:
-    """A task built from its updates. Adding an update costs only that update; `task()` costs the whole task."""
+    """A task built from its updates. Adding an update costs only that update; `task()` costs the whole task.
+
+    Text that continues the latest artifact is gathered before it goes into the fold: 0.2 µs a chunk instead of 1.0. An
+    event of a remote agent may cost 1.5 × that of a local one (`upstream` in docs/performance.md), which leaves 3 µs.
+    """
 
     __slots__ = (
         "_fold", "_growing", "_history", "_metadata", "_progress", "_texts",
@@ -50,7 +57,7 @@ class TaskFold:
             artifact = update.artifact
             if update.append and artifact.artifact_id == self._growing and len(artifact.parts) == 1:
                 text = plain_text(artifact.parts[0])
-                if text is not None:  # most updates are such chunks: each would cost four times as much in the fold
+                if text is not None:  # most updates are such chunks
                     self._texts.append(text)
                     return
             self._settle()
