@@ -78,7 +78,7 @@ def test_the_public_key_set_holds_nothing_private() -> None:
 
 def test_a_signature_over_the_fields_of_1_0_alone_verifies_on_the_hybrid_card() -> None:
     ours = signer()
-    one = msgspec.to_builtins(cards.card(PROFILE, AT))
+    one = msgspec.to_builtins(cards.with_modes(cards.card(PROFILE, AT)))
     assert verify({**whole_card(), "signatures": [ours.sign(one, JKU)]}, keys(ours)) == "k1"
 
 

@@ -10,7 +10,7 @@ import pytest
 from dragoman import Part
 from dragoman.client import connect
 from dragoman.client.connection import Connection
-from dragoman.client.conversation import Reply, message_of, text_of
+from dragoman.client.conversation import Reply, make_message, text_of
 from dragoman.config import Config
 from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.message import Artifact, Message, Role
@@ -169,16 +169,16 @@ def test_the_text_of_an_answer_is_where_it_says_most(
 
 @pytest.mark.parametrize("content", ["Hi", Part(text="Hi"), ["Hi"], ("Hi",), [Part(text="Hi")]])
 def test_texts_and_parts_are_content(content: Any) -> None:
-    assert message_of(content).parts == (Part(text="Hi"),)
+    assert make_message(content).parts == (Part(text="Hi"),)
 
 
 @pytest.mark.parametrize("content", [{"size": 5}, [{"size": 5}], ["Look:", {"size": 5}]])
 def test_data_is_content_only_as_a_part(content: Any) -> None:
     with pytest.raises(TypeError, match=r"Part\(data=…\)"):
-        message_of(content)
+        make_message(content)
 
 
 @pytest.mark.parametrize("content", [b"bytes", [b"bytes"], 5, [5], None])
 def test_anything_else_is_no_content(content: Any) -> None:
     with pytest.raises(TypeError, match="a str, a Part, several of them, or a Message"):
-        message_of(content)
+        make_message(content)

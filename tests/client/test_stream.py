@@ -15,9 +15,9 @@ from msgspec.structs import replace
 from dragoman import Agent, Context, Part
 from dragoman.client import CallBroken, Retries, StreamLost, Timeouts, connect, text_of
 from dragoman.client.connection import Connection
-from dragoman.client.conversation import message_of
+from dragoman.client.conversation import make_message
 from dragoman.client.retries import Retrier
-from dragoman.client.task_fold import TaskFold, joined
+from dragoman.client.task_fold import TaskFold, join_text
 from dragoman.config import Config
 from dragoman.model.errors import InvalidAgentResponse, InvalidParams, TaskNotFound
 from dragoman.model.operations import StreamMessage
@@ -112,7 +112,7 @@ def outcome(updates: list[Update]) -> Any:
     return (
         task.status.state,
         () if said is None else said.parts,
-        [(each.artifact_id, joined(each.parts)) for each in task.artifacts],
+        [(each.artifact_id, join_text(each.parts)) for each in task.artifacts],
     )
 
 
@@ -279,7 +279,7 @@ async def test_a_stream_outlives_a_restart_of_the_server(tmp_path: Path, gates: 
     async with asyncio.timeout(DEADLINE_S), AsyncExitStack() as stack:
         async with serving(config, house(gates)) as url:
             agent = await stack.enter_async_context(connect(f"{url}/agents/script", dialect="1.0", retries=again))
-            stream = agent.task_stream(StreamMessage(message=message_of("wait restart")))
+            stream = agent.task_stream(StreamMessage(message=make_message("wait restart")))
             updates = await stack.enter_async_context(aclosing(stream.updates()))
             got = [await anext(updates)]
             await gates.reached["restart"].wait()
@@ -684,7 +684,7 @@ async def test_whoever_began_after_an_event_is_told_the_whole_task(peer: Peer) -
     async with connect(peer.url, dialect="1.0") as agent:
         updates = [update async for update in agent.subscribe("t", after="5")]
     assert isinstance(updates[-1], Task)
-    assert joined(updates[-1].artifacts[0].parts) == (Part(text="1212"),)
+    assert join_text(updates[-1].artifacts[0].parts) == (Part(text="1212"),)
 
 
 async def test_frames_of_another_task_are_ignored(peer: Peer, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman import Part
-from dragoman.client.task_fold import TaskFold, joined, missing, parts_beyond
+from dragoman.client.task_fold import TaskFold, join_text, missing, parts_beyond
 from dragoman.model.message import Artifact, Message, Role
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
@@ -32,7 +32,7 @@ def meant(task: Task | None) -> object:
     """A task without what may differ: times, and how texts are cut."""
     assert task is not None
     status = replace(task.status, timestamp="")
-    return status, {each.artifact_id: joined(each.parts) for each in task.artifacts}
+    return status, {each.artifact_id: join_text(each.parts) for each in task.artifacts}
 
 
 def folded(*updates: Update) -> TaskFold:
@@ -66,7 +66,7 @@ def test_nothing_is_missing_of_what_was_seen(now: Task) -> None:
 def test_what_follows_is_what_was_added(before: list[Part], more: list[Part]) -> None:
     rest = parts_beyond(before, [*before, *more])
     assert rest is not None
-    assert joined([*before, *rest]) == joined([*before, *more])
+    assert join_text([*before, *rest]) == join_text([*before, *more])
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 import uvloop
 from msgspec import Struct
 
-from dragoman.net.address import Guard, Resolver, parsed
+from dragoman.net.address import Guard, Resolver, parse_address
 from dragoman.net.egress import Egress, Poster
 from dragoman.net.errors import AddressRefused, BadUrl, EgressError, Unreachable
 from dragoman.net.target import Target, target
@@ -120,7 +120,7 @@ async def test_a_hostile_target_is_not_dialled_even_if_nobody_checked_it(street:
         await street.post(to)
     assert not caught.value.sent
     assert trap.came == 0
-    if parsed(to.host) is not None:
+    if parse_address(to.host) is not None:
         assert isinstance(caught.value, AddressRefused)
         assert to.host in street.asked
 

@@ -15,7 +15,7 @@ from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.client import Retries, connect
 from dragoman.client.connection import Connection
-from dragoman.client.task_fold import TaskFold, joined
+from dragoman.client.task_fold import TaskFold, join_text
 from dragoman.config import Config
 from dragoman.model.card import Profile
 from dragoman.model.task import Task, TaskState
@@ -48,13 +48,13 @@ def cutting(chance: Random) -> Callable[[bytes], Fault | None]:
 
 def held(task: Task) -> tuple[TaskState, dict[str, Any]]:
     """What counts of a task."""
-    return task.status.state, {each.artifact_id: joined(each.parts) for each in task.artifacts}
+    return task.status.state, {each.artifact_id: join_text(each.parts) for each in task.artifacts}
 
 
 def upstream_id(task: Task) -> str:
     """The id that the server gave the task, with which its agent begins."""
     (first,) = [each for each in task.artifacts if each.artifact_id == "pace"]
-    return (joined(first.parts)[0].text or "").partition(" ")[0]
+    return (join_text(first.parts)[0].text or "").partition(" ")[0]
 
 
 async def by_client(agent: Connection) -> Task:

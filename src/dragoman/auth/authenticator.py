@@ -102,8 +102,8 @@ class Authenticator:
         self._fixed = always or shared is not None or tokens is not None or certificates is not None
         self._asks = self._fixed or bool(agent_keys)
         self._shared = shared is not None
-        self._common = _configured(shared, {})
-        self._configured = _configured(None, agent_keys) | self._common
+        self._common = _index_keys(shared, {})
+        self._configured = _index_keys(None, agent_keys) | self._common
         self._keyed = False
         self._unsure = False
         self._looked_ms = -KEY_MS
@@ -113,7 +113,7 @@ class Authenticator:
         """Replace all keys of agents."""
         self.keyed_agents = frozenset(agent_keys)
         self._asks = self._fixed or bool(agent_keys)
-        self._configured = _configured(None, agent_keys) | self._common
+        self._configured = _index_keys(None, agent_keys) | self._common
         self._seen = {name: CredentialCache() for name in self._seen}
 
     @property
@@ -151,7 +151,7 @@ class Authenticator:
             return principal
         for name, seen in self._seen.items():
             if (raw := headers.get(name)) and (secret := _secret(name, raw)):
-                return await self._verified(name, raw, secret, seen)
+                return await self._verify(name, raw, secret, seen)
         if self._certificates is not None:
             principal = self._certificates.principal(headers, peer)
             if principal is not None:
@@ -189,7 +189,7 @@ class Authenticator:
         """The schemes as alternatives (A2A 1.0 §4.4.1, `securityRequirements`)."""
         return tuple({"schemes": {name: {"list": []}}} for name in self.schemes(agent))
 
-    async def _verified(self, name: bytes, raw: bytes, secret: bytes, seen: CredentialCache) -> Principal:
+    async def _verify(self, name: bytes, raw: bytes, secret: bytes, seen: CredentialCache) -> Principal:
         """Verify a credential and return its principal. Raises Unauthorized or Unavailable."""
         if len(raw) > SENT_BYTES_MAX:
             raise Unauthorized(KEY_WRONG)
@@ -246,7 +246,7 @@ class Authenticator:
         return "send " + ", or ".join(ways)
 
 
-def _configured(shared: str | None, agent_keys: Mapping[str, str]) -> dict[bytes, Principal]:
+def _index_keys(shared: str | None, agent_keys: Mapping[str, str]) -> dict[bytes, Principal]:
     """The principals of configured keys, by digest. Agents with the same key have the same principal."""
     principals: dict[str, Principal] = {}
     for key in dict.fromkeys(agent_keys.values()):

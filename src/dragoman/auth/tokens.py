@@ -163,8 +163,8 @@ class Jwks:
         """Fetch the keys. If that fails, the known ones stay."""
         self._tried_ms = self._clock.now_ms()
         try:
-            url = self._jwks_url or await self._discovered()
-            reply = await (_get(self._named, url) if self._jwks_url else self._referred(target(url)))
+            url = self._jwks_url or await self._discover()
+            reply = await (_get(self._named, url) if self._jwks_url else self._fetch_referred(target(url)))
             document = _document(reply, url)
             jwks = document.get("keys")
             if not isinstance(jwks, list):
@@ -180,12 +180,12 @@ class Jwks:
         self._fetched_ms = self._clock.now_ms()
         self._fresh_until_ms = self._fetched_ms + _fresh_s(reply) * 1000
 
-    async def _discovered(self) -> str:
+    async def _discover(self) -> str:
         """Discover the URL of the issuer's keys."""
         document = _document(await _get(self._named, self.discovery_url), self.discovery_url)
         return keys_url(document, self.issuer)
 
-    async def _referred(self, to: Target) -> HttpReply:
+    async def _fetch_referred(self, to: Target) -> HttpReply:
         """Fetch a URL that the issuer named. Only the issuer's own host counts as named by the operator."""
         own = urlsplit(self.issuer).hostname
         return await _get(self._named if to.host == own else self._guarded, to)

@@ -9,7 +9,7 @@ from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
 from dragoman.client.card import Interface, RemoteCard, binding_of
-from dragoman.client.conversation import Content, Conversation, message_of
+from dragoman.client.conversation import Content, Conversation, make_message
 from dragoman.client.credentials import Credentials, check_credentials
 from dragoman.client.decode import double_base64 as in_double_base64
 from dragoman.client.decode import tongue
@@ -105,7 +105,7 @@ class Connection:
 
         `metadata` goes into the message. A NoAnswer whose `sent` is true carries the message id; use it to send again.
         """
-        message = message_of(
+        message = make_message(
             content,
             context_id=context_id,
             task_id=task_id,
@@ -152,7 +152,7 @@ class Connection:
         A stream that breaks is resumed without a gap or a repeat; TaskStream says what is raised if that fails. For an
         agent without streams only its answer is yielded.
         """
-        message = message_of(
+        message = make_message(
             content,
             context_id=context_id,
             task_id=task_id,
@@ -397,7 +397,7 @@ async def connect(
         credentials=credentials,
         again=again,
     )
-    fixed = None if spoken is None else _fixed(where, over, spoken)
+    fixed = None if spoken is None else _make_interface(where, over, spoken)
     choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, version=version, keys=keys)
     try:
         await choice.begin()
@@ -408,7 +408,7 @@ async def connect(
             await own.close()
 
 
-def _fixed(where: Places, binding: str | None, spoken: Tongue) -> Interface:
+def _make_interface(where: Places, binding: str | None, spoken: Tongue) -> Interface:
     """Return the endpoint for a dialect that the caller named: the agent's URL as the caller wrote it."""
     over = binding or (HTTP_JSON if spoken.rpc is None else JSONRPC)
     url = where.base + "/" if spoken.slash and over == JSONRPC else where.given

@@ -22,7 +22,7 @@ Content = str | Part | Sequence[str | Part] | Message
 """A text, a part, several of them, or a whole message."""
 
 
-def message_of(
+def make_message(
     content: Content,
     *,
     context_id: str | None = None,

@@ -175,7 +175,7 @@ class TaskStream:
                 return self._answer(GetTask(id=task_id))
             case Source.CALL:
                 if isinstance(self._operation, StreamMessage) and not self._streams:
-                    return self._answer(_unstreamed(self._operation))
+                    return self._answer(_to_send(self._operation))
                 return self._agent.events(
                     self._operation,
                     after=position.id or None,
@@ -363,7 +363,7 @@ def check_task(answer: object, task_id: str) -> Task:
     return answer
 
 
-def _unstreamed(operation: StreamMessage) -> SendMessage:
+def _to_send(operation: StreamMessage) -> SendMessage:
     """Return the same call without a stream."""
     return SendMessage(**{name: getattr(operation, name) for name in SendMessage.__struct_fields__})
 

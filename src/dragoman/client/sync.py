@@ -279,7 +279,7 @@ class BlockingConnection(Twin[Connection]):
         self.close()
 
 
-def _connecting(connect: Callable[P, AbstractAsyncContextManager[Connection]]) -> Callable[P, BlockingConnection]:
+def _make_connect(connect: Callable[P, AbstractAsyncContextManager[Connection]]) -> Callable[P, BlockingConnection]:
     @wraps(connect)
     def connects(*args: P.args, **kwargs: P.kwargs) -> BlockingConnection:
         thread = Thread()
@@ -288,4 +288,4 @@ def _connecting(connect: Callable[P, AbstractAsyncContextManager[Connection]]) -
     return connects
 
 
-connect = _connecting(connection.connect)
+connect = _make_connect(connection.connect)

@@ -3,8 +3,8 @@
 Artifacts are folded by `model.lifecycle.Fold`. Status and history cannot be: another agent sends them as they stand,
 not as events.
 
-Invariant: no input or output. The updates, followed by what `news` makes of any later snapshot, fold to that snapshot; no text
-appears twice.
+Invariant: no input or output. The updates, followed by what `news` makes of any later snapshot, fold to that snapshot;
+no text appears twice.
 """
 
 from collections.abc import Iterable
@@ -159,7 +159,7 @@ def parts_beyond(seen: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...] 
 
     How a text is cut into parts makes no difference: servers keep chunks as they came, or joined.
     """
-    before, after = joined(seen), joined(now)
+    before, after = join_text(seen), join_text(now)
     count = len(before)
     if after[:count] == before:
         return after[count:]
@@ -171,7 +171,7 @@ def parts_beyond(seen: Iterable[Part], now: Iterable[Part]) -> tuple[Part, ...] 
     return (Part(text=new[len(old) :]), *after[count:])
 
 
-def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
+def join_text(parts: Iterable[Part]) -> tuple[Part, ...]:
     """Join adjacent plain texts and leave out empty ones."""
     whole: list[Part] = []
     texts: list[str] = []
@@ -191,7 +191,7 @@ def joined(parts: Iterable[Part]) -> tuple[Part, ...]:
 
 def with_joined_text(artifact: Artifact) -> Artifact:
     """Return the artifact of a snapshot as its chunks would have built it: adjacent plain texts are joined."""
-    return replace(artifact, parts=joined(artifact.parts) or artifact.parts)
+    return replace(artifact, parts=join_text(artifact.parts) or artifact.parts)
 
 
 def plain_text(part: Part) -> str | None:

@@ -19,7 +19,7 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from dragoman.client.card import Interface, RemoteCard, read_card
-from dragoman.client.conversation import LAST_RESORT, message_of
+from dragoman.client.conversation import LAST_RESORT, make_message
 from dragoman.client.credentials import Authorized, Credentials
 from dragoman.client.discovery import CardCache, Discovery, Places
 from dragoman.client.errors import CallTimedOut, NoAnswer, PeerError
@@ -189,7 +189,7 @@ class RemoteAgent:
         self, text: str, context_id: str | None, metadata: dict[str, Any] | None, headers: dict[str, str]
     ) -> str:
         """Send SendMessage, in KAOS's spelling, to the agent's own URL."""
-        said = message_of(text, context_id=context_id, metadata=metadata)
+        said = make_message(text, context_id=context_id, metadata=metadata)
         send = SendMessage(message=replace(said, message_id=""))  # KAOS's messages have no id
         transport = Transport(
             self._way,

@@ -89,7 +89,7 @@ _ISATAP = (0x00005EFE, 0x02005EFE)
 
 
 @lru_cache(PARSED_MAX)
-def parsed(address: str) -> Address | None:
+def parse_address(address: str) -> Address | None:
     """Parse an address literal, None if it is not one. One with a zone (`%eth0`) is refused too: it names an interface.
 
     The spelling must be plain: four decimal numbers without leading zeros, or hexadecimal groups, in ASCII.
@@ -128,7 +128,7 @@ class Guard:
 
     def __call__(self, address: str) -> str | None:
         """Return why the address may not be dialled, in words that do not contain it; None if it may."""
-        if (known := parsed(address)) is None:
+        if (known := parse_address(address)) is None:
             return "not a plain IP address"
         return self._fault(known)
 
@@ -144,7 +144,7 @@ class Guard:
         """
         if self.named(target.host):
             return
-        if parsed(target.host) is not None:
+        if parse_address(target.host) is not None:
             if (reason := self(target.host)) is not None:
                 raise AddressRefused(target.shown, f"its host is {reason}, which may not be called from here")
             return

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dragoman.net.address import Resolves, parsed
+from dragoman.net.address import Resolves, parse_address
 from dragoman.net.connection import ConnectionEnd, Destination, HttpConnection
 from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, TimedOut, Unreachable, Unresolved
 from dragoman.net.exchange import HttpAnswer
@@ -243,14 +243,14 @@ class Dialer:
     async def _dial(self, to: Target, until_s: float) -> HttpConnection:
         try:
             async with asyncio.timeout_at(until_s):
-                addresses = (to.host,) if parsed(to.host) is not None else await self._addresses(to.host)
+                addresses = (to.host,) if parse_address(to.host) is not None else await self._addresses(to.host)
                 async with asyncio.timeout(self._connect_timeout_s) as connecting:
                     end_s = connecting.when()
                     assert end_s is not None
                     dialled = await self._connect(to, addresses, min(end_s, until_s))
                     return await self._open_connection(dialled, to)
         except TimeoutError as error:
-            raise late(to.shown) from error
+            raise connect_timeout(to.shown) from error
         except Unresolved as error:
             raise Unreachable(to.shown, f"its host {error}") from error
         except ssl.SSLError as error:
@@ -318,12 +318,12 @@ class Dialer:
         self._open.discard(connection)
 
 
-def late(shown: str) -> EgressError:
+def connect_timeout(shown: str) -> EgressError:
     """Return the error for a connection that was not made in time."""
     return Unreachable(shown, "no connection in time: is it listening, and does a firewall let it be reached?")
 
 
-def silence(connection: HttpConnection, shown: str, timeout_s: float) -> EgressError:
+def missing_answer(connection: HttpConnection, shown: str, timeout_s: float) -> EgressError:
     """Return the error that says why there is no answer, or no more of it."""
     if connection.end is ConnectionEnd.LATE:
         return TimedOut(shown, timeout_s)

@@ -17,10 +17,19 @@ from msgspec import Struct
 
 from dragoman.net.address import Resolves
 from dragoman.net.connection import Begin, ConnectionEnd, Destination, HttpConnection
-from dragoman.net.dialer import CONNECT_TIMEOUT_S, IDLE_S, Dialer, Policy, Pool, RequestLimit, late, silence
+from dragoman.net.dialer import (
+    CONNECT_TIMEOUT_S,
+    IDLE_S,
+    Dialer,
+    Policy,
+    Pool,
+    RequestLimit,
+    connect_timeout,
+    missing_answer,
+)
 from dragoman.net.errors import BadUrl, Broken, TooLarge
 from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compressed
-from dragoman.net.target import Target, named
+from dragoman.net.target import Target, parse_operator_url
 
 NEVER = float("inf")
 
@@ -89,17 +98,17 @@ class Flow:
         """Return everything that has come since; empty at the end of the body. Raises as `pieces`."""
         self._late_at = NEVER
         if self._coded:
-            raise compressed(self._shown)
+            raise compressed_answer(self._shown)
         answer = self._answer
         if answer.held:
             return answer.take()
         if answer.whole:
             return b""
-        raise silence(self._connection, self._shown, self._idle_s)
+        raise missing_answer(self._connection, self._shown, self._idle_s)
 
     async def _pieces(self) -> AsyncGenerator[bytes, None]:
         if self._coded:
-            raise compressed(self._shown)
+            raise compressed_answer(self._shown)
         answer, connection = self._answer, self._connection
         while True:
             if answer.held:
@@ -107,7 +116,7 @@ class Flow:
             elif answer.whole:
                 return
             elif answer.over or connection.end is not None:
-                raise silence(connection, self._shown, self._idle_s)
+                raise missing_answer(connection, self._shown, self._idle_s)
             else:
                 self._late_at = self._loop.time() + self._idle_s
                 try:
@@ -131,7 +140,7 @@ class Flow:
         self._timer = self._loop.call_at(min(self._late_at, now + self._idle_s), self._look)
 
 
-def compressed(shown: str) -> Broken:
+def compressed_answer(shown: str) -> Broken:
     """Return the error for a compressed answer. None is unpacked: a small one can expand to a huge one."""
     return Broken(shown, "the answer is compressed although the request asked for identity")
 
@@ -226,11 +235,11 @@ class Egress:
         connection = await self._send(call, method, headers, body, answer, timeout_s)
         self._release(connection)
         if answer.is_compressed:
-            raise compressed(call.shown)
+            raise compressed_answer(call.shown)
         if answer.large:
             raise TooLarge(call.shown, self._max_answer_bytes)
         if not answer.whole:
-            raise silence(connection, call.shown, timeout_s)
+            raise missing_answer(connection, call.shown, timeout_s)
         return HttpReply(answer.status, answer.headers, answer.body)
 
     @asynccontextmanager
@@ -257,7 +266,7 @@ class Egress:
         connection = await self._send(call, method, headers, body, answer, head_timeout_s)
         try:
             if not answer.status:
-                raise silence(connection, call.shown, head_timeout_s)
+                raise missing_answer(connection, call.shown, head_timeout_s)
             flow = Flow(connection, answer, shown=call.shown, idle_s=idle_timeout_s, max_bytes=self._max_answer_bytes)
             try:
                 yield flow
@@ -290,7 +299,7 @@ class Egress:
         try:
             await self._room.enter(call.destination, until_s)
         except TimeoutError as error:
-            raise late(call.shown) from error
+            raise connect_timeout(call.shown) from error
         try:
             return await self._dialer.ask(
                 call.to, request, answer, until_s, again=method in _IDEMPOTENT, others_max=self._room.free
@@ -311,7 +320,7 @@ class Egress:
             if len(self._read) >= _READ_MAX:
                 self._read.clear()
             shown = checked(url)
-            to, user = named(url, shown)
+            to, user = parse_operator_url(url, shown)
             headers = {"Authorization": f"Basic {b64encode(user.encode()).decode()}"} if user else {}
             call = self._read[url] = _Call(to, (to.scheme, to.host, to.port), shown, headers)
         return call
@@ -383,7 +392,7 @@ class Poster:
         connection = await self._dialer.ask(to, request, answer, until_s, again=True)
         self._dialer.release(connection)
         if not answer.status:
-            raise silence(connection, to.shown, timeout_s)
+            raise missing_answer(connection, to.shown, timeout_s)
         return HttpReply(answer.status, answer.headers, answer.body)
 
     async def close(self) -> None:

@@ -76,7 +76,7 @@ def target(url: str, longest: int = MAX_URL) -> Target:
     )
 
 
-def named(url: str, shown: str) -> tuple[Target, str]:
+def parse_operator_url(url: str, shown: str) -> tuple[Target, str]:
     """Parse a URL that the operator chose, in any spelling. Also returns its `user:password`, or an empty string.
 
     The policy judges its address when it is dialled. Raises BadUrl, which calls the URL `shown`.

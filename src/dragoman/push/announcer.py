@@ -25,7 +25,7 @@ from dragoman.model.lifecycle import SETTLED, SPELLED
 from dragoman.model.message import Artifact
 from dragoman.model.operations import PushConfig
 from dragoman.model.task import TERMINAL, Record, TaskHead
-from dragoman.net.address import Guard, Resolves, fault, parsed
+from dragoman.net.address import Guard, Resolves, fault, parse_address
 from dragoman.net.errors import AddressRefused, BadUrl, Unresolved
 from dragoman.net.target import Target, target
 from dragoman.push.caller import header_fault
@@ -91,7 +91,7 @@ class WebhookAnnouncer:
     def _allowed(self, to: Target) -> bool:
         """Whether the operator has allowed the host by name, or by network if it is written as an address."""
         return self._guard.named(to.host) or (
-            parsed(to.host) is not None and fault(to.host) is not None and self._guard(to.host) is None
+            parse_address(to.host) is not None and fault(to.host) is not None and self._guard(to.host) is None
         )
 
 

@@ -86,7 +86,7 @@ def settle(
     window: Window, due: Due, result: AttemptResult, schedule: "Schedule", now_ms: int, chance: float
 ) -> tuple[Window, Settled]:
     """Return the window of the host and the outcome of the delivery after an attempt. `chance` is from 0 to 1."""
-    return adjust(window, result), _settled(due, result, schedule, now_ms, chance)
+    return adjust(window, result), _outcome(due, result, schedule, now_ms, chance)
 
 
 def adjust(window: Window, result: AttemptResult) -> Window:
@@ -96,7 +96,7 @@ def adjust(window: Window, result: AttemptResult) -> Window:
             return Window(size=1)
         case ReceiverAnswered(status, took_s) if 200 <= status < 300:
             if took_s > SLOW_S:
-                return _halved(window)
+                return _halve(window)
             if took_s >= QUICK_S:
                 return window
             quick = window.quick + 1
@@ -104,16 +104,16 @@ def adjust(window: Window, result: AttemptResult) -> Window:
                 return Window(window.size, quick)
             return Window(min(WINDOW_MAX, window.size * 2))
         case ReceiverAnswered(status, took_s) if took_s > SLOW_S or status == TOO_MANY or status >= 500:
-            return _halved(window)
+            return _halve(window)
         case _:  # one webhook is wrong, which is no problem of its host
             return window
 
 
-def _halved(window: Window) -> Window:
+def _halve(window: Window) -> Window:
     return Window(max(1, window.size // 2))
 
 
-def _settled(due: Due, result: AttemptResult, schedule: "Schedule", now_ms: int, chance: float) -> Settled:
+def _outcome(due: Due, result: AttemptResult, schedule: "Schedule", now_ms: int, chance: float) -> Settled:
     """Return what the outbox is told. Any 2xx is a receipt. A redirect is not followed, so it is a failure."""
     match result:
         case ReceiverAnswered(status) if 200 <= status < 300:
@@ -123,19 +123,19 @@ def _settled(due: Due, result: AttemptResult, schedule: "Schedule", now_ms: int,
         case ReceiverAnswered(status, _, retry_after):
             reason = f"HTTP {status}" + (": redirects are not followed" if 300 <= status < 400 else "")
             asked_s = retry_after_s(retry_after, now_ms) if status in ASKS_FOR_TIME else None
-            return _failed(due, reason, schedule.delay_s(due.attempts, chance, asked_s), now_ms)
+            return _failure(due, reason, schedule.delay_s(due.attempts, chance, asked_s), now_ms)
         case ReceiverSilent(error):
-            return _failed(due, _reason(error), schedule.delay_s(due.attempts, chance), now_ms, reached=False)
+            return _failure(due, _reason(error), schedule.delay_s(due.attempts, chance), now_ms, reached=False)
         case CannotSend(reason):
             return Settled(number=due.number, outcome="dead", reason=reason)
         case ServerFault():
             reason = "a fault in this server: see its log"
-            return _failed(due, reason, schedule.delay_s(due.attempts, chance), now_ms)
+            return _failure(due, reason, schedule.delay_s(due.attempts, chance), now_ms)
         case _:
             assert_never(result)
 
 
-def _failed(due: Due, reason: str, delay_s: float | None, now_ms: int, *, reached: bool = True) -> Settled:
+def _failure(due: Due, reason: str, delay_s: float | None, now_ms: int, *, reached: bool = True) -> Settled:
     if delay_s is None:
         return Settled(number=due.number, outcome="dead", reason=reason, reached=reached)
     due_ms = now_ms + round(delay_s * 1000)

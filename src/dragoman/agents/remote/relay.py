@@ -11,7 +11,7 @@ from msgspec import UNSET, Struct
 from msgspec.structs import replace
 
 from dragoman.agents.remote.credentials import CallCredentials, Masking
-from dragoman.client.task_fold import joined, parts_beyond, plain_text, with_joined_text
+from dragoman.client.task_fold import join_text, parts_beyond, plain_text, with_joined_text
 from dragoman.dialects.hearing import beyond
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
@@ -116,8 +116,8 @@ class Relay:
 
     def has_emitted(self, parts: Sequence[Part]) -> bool:
         """Whether an artifact holds exactly these parts: some repeat their answer in the last status (Evo AI)."""
-        said = joined(parts)
-        return any(same_parts(joined(each.parts), said) for each in self._run.record.artifacts)
+        said = join_text(parts)
+        return any(same_parts(join_text(each.parts), said) for each in self._run.record.artifacts)
 
     def _open(self, artifact_id: str) -> bool:
         return artifact_id in self._run.record.open_artifacts
@@ -219,7 +219,7 @@ class Overlap(Struct):
         if not append:
             self.now, self.begun = (), True
         self.last = artifact
-        self.now = joined((*(self.now or ()), *artifact.parts))
+        self.now = join_text((*(self.now or ()), *artifact.parts))
         told = _as_given(self.told, self.now)
         more = parts_beyond(told, self.now)
         if more is not None:
@@ -237,7 +237,7 @@ class Overlap(Struct):
 
 def overlaps(told: Sequence[Artifact], *, anew: bool = False) -> dict[str, Overlap]:
     """An Overlap for each known artifact. `anew`: an append may be the whole artifact, since deltas do not say."""
-    return {each.artifact_id: Overlap(joined(each.parts), now=() if anew else None) for each in told}
+    return {each.artifact_id: Overlap(join_text(each.parts), now=() if anew else None) for each in told}
 
 
 def _numbers(usage: Usage) -> tuple[int, int, int]:
