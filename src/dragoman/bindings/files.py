@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from dragoman.bindings.http import Gone, HttpRequest, HttpResponse, StreamingResponse
 from dragoman.bindings.request import Header
-from dragoman.engine.files import Claim, Links
+from dragoman.engine.files import LinkClaim, Links
 from dragoman.model.errors import NotFound, Unavailable
 from dragoman.store.api import StoreError
 from dragoman.store.blobs.api import BlobMissing, BlobStore
@@ -63,7 +63,7 @@ class FileDoor:
             raise Unavailable("the files cannot be read now: try again", 5) from error
         return self._respond(request, claim, size)
 
-    def _respond(self, request: HttpRequest, claim: Claim, size: int) -> HttpResponse | StreamingResponse:
+    def _respond(self, request: HttpRequest, claim: LinkClaim, size: int) -> HttpResponse | StreamingResponse:
         etag = b'"%b"' % claim.place.digest.encode()
         headers: list[Header] = [
             (b"etag", etag),
@@ -90,7 +90,7 @@ class FileDoor:
             return HttpResponse(status, headers, b"")
         return StreamingResponse(status, headers, self._read(claim, start, stop))
 
-    async def _read(self, claim: Claim, start: int, stop: int) -> AsyncGenerator[bytes, None]:
+    async def _read(self, claim: LinkClaim, start: int, stop: int) -> AsyncGenerator[bytes, None]:
         """Read the bytes. If that fails midway, the answer breaks off; Content-Length tells the reader."""
         async with aclosing(self._blobs.pieces(claim.place, start, stop)) as pieces:
             try:

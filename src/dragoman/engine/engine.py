@@ -15,7 +15,7 @@ from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import Reported, Runner
 from dragoman.engine.delegation import Delegations
 from dragoman.engine.files import Files
-from dragoman.engine.handler import Answered, Opened
+from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.history import History
 from dragoman.engine.intake import Intake, server_name
@@ -26,7 +26,7 @@ from dragoman.engine.subscriptions import DirectStream, Tails
 from dragoman.engine.supervisor import Generation, Supervisor
 from dragoman.engine.task_log import STALLED_S, TaskLog
 from dragoman.engine.tasks import Tasks
-from dragoman.engine.webhooks import Webhooks
+from dragoman.engine.webhooks import WebhookOperations
 from dragoman.model.card import Profile
 from dragoman.model.errors import (
     AgentFailed,
@@ -111,7 +111,7 @@ class Engine:
         self._settings = settings
         self._identified = identified
         self._tasks = tasks = Tasks(store, observer, announcer, self._pushes, shared=settings.poll_s > 0)
-        self._webhooks = Webhooks(store, tasks, announcer) if announcer is not None else None
+        self._webhooks = WebhookOperations(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)
         self._supervisor = supervisor = Supervisor(
@@ -244,7 +244,7 @@ class Engine:
             case _:
                 assert_never(operation)
 
-    async def stream(self, call: Call) -> Opened:
+    async def stream(self, call: Call) -> OpenStream:
         """Open a stream: see `engine.handler.Handler.stream`."""
         runner = self._runners.get(call.agent) or self._leaving_runner(call)
         if self._stopping.begun:
@@ -314,7 +314,7 @@ class Engine:
             raise AgentFailed(task.head.id, "" if record.status.message is None else record.status.message.text)
         return record
 
-    async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> Opened:
+    async def _stream(self, runner: Runner, call: Call, send: StreamMessage) -> OpenStream:
         serving = self._serving
         serving.busy += 1
         try:

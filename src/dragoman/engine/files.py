@@ -63,7 +63,7 @@ class Expired(Forbidden):
     """A genuine link has expired."""
 
 
-class Claim(Struct, frozen=True):
+class LinkClaim(Struct, frozen=True):
     """The content of a link: place, name and media type of the bytes, and the expiry in seconds since the epoch.
 
     `name` and `media_type` are as an agent or a caller wrote them; empty if they did not.
@@ -92,17 +92,17 @@ class Links:
         if place is None:
             return part
         expires = self._now_s() + self._expire_s + longer_s
-        claim = Claim(place, (part.filename or "")[:NAME_CHARACTERS], part.media_type or "", expires)
+        claim = LinkClaim(place, (part.filename or "")[:NAME_CHARACTERS], part.media_type or "", expires)
         return replace(part, file=None, url=self._url(base, claim))
 
-    def _url(self, base: str, claim: Claim) -> str:
+    def _url(self, base: str, claim: LinkClaim) -> str:
         fields: dict[str, str | int] = {"name": claim.name} if claim.name else {}
         if claim.media_type:
             fields["type"] = claim.media_type
         query = urlencode({**fields, "expires": claim.expires, "signature": self._signature(claim)})
         return f"{base}{PATH}{claim.place}?{query}"
 
-    def claim(self, task_id: str, digest: str, query: Mapping[str, str]) -> Claim:
+    def claim(self, task_id: str, digest: str, query: Mapping[str, str]) -> LinkClaim:
         """Read the claim of a link. Raises NotFound if it is not a link, Forbidden if it is forged, or Expired."""
         place = Place.read(f"{task_id}/{digest}")
         if place is None:
@@ -110,7 +110,7 @@ class Links:
         signed, expires = query.get("signature", ""), query.get("expires", "")
         if not EXPIRES.fullmatch(expires):
             raise Forbidden("this URL is not signed: take it as it stands in the task, with its whole query")
-        claim = Claim(place, query.get("name", ""), query.get("type", ""), int(expires))
+        claim = LinkClaim(place, query.get("name", ""), query.get("type", ""), int(expires))
         if not hmac.compare_digest(self._signature(claim).encode(), signed.encode()):
             raise Forbidden("the signature does not fit: take the URL as it stands in the task, with its whole query")
         if claim.expires <= self._now_s():
@@ -139,11 +139,11 @@ class Links:
         except (NotFound, Forbidden):
             return None
 
-    def left_s(self, claim: Claim) -> int:
+    def left_s(self, claim: LinkClaim) -> int:
         """How many seconds the claim is still valid."""
         return max(0, claim.expires - self._now_s())
 
-    def _signature(self, claim: Claim) -> str:
+    def _signature(self, claim: LinkClaim) -> str:
         fields = (str(claim.place), claim.name, claim.media_type, str(claim.expires))
         signed = b"".join(
             b"%d:%b," % (len(field), field) for field in (each.encode("utf-8", "replace") for each in fields)

@@ -63,7 +63,7 @@ class Stream(Protocol):
         ...
 
 
-class Opened(Stream, Protocol):
+class OpenStream(Stream, Protocol):
     """A stream as a Handler opens it."""
 
     def when_closed(self, done: Callable[[], None]) -> None:
@@ -82,7 +82,7 @@ class Handler(Protocol):
         """Answer a unary operation. Raises A2AError and nothing else."""
         ...
 
-    async def stream(self, call: Call) -> Opened:
+    async def stream(self, call: Call) -> OpenStream:
         """Open the stream of a StreamMessage or Subscribe. Raises A2AError and nothing else."""
         ...
 

@@ -23,7 +23,7 @@ from dragoman.engine.run import refusal_of
 from dragoman.engine.supervisor import Supervisor
 from dragoman.engine.task_log import Decision, Outcome, TaskLog, settle
 from dragoman.engine.tasks import Tasks
-from dragoman.engine.webhooks import Webhooks, check_room
+from dragoman.engine.webhooks import WebhookOperations, check_room
 from dragoman.model.errors import AgentOffline, InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
 from dragoman.model.ids import Clock, new_id, new_write, timestamp
@@ -114,7 +114,7 @@ class Intake:
         supervisor: Supervisor,
         clock: Clock,
         settings: EngineSettings,
-        webhooks: Webhooks | None,
+        webhooks: WebhookOperations | None,
         *,
         files: Files,
         past: History,

@@ -14,8 +14,7 @@ from dragoman.engine.task_log import Decision, Outcome, TaskLog
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.task import INTERRUPTED, TERMINAL
-from dragoman.store.api import Ended as TaskEnded
-from dragoman.store.api import Moved, Refused, StoreError
+from dragoman.store.api import Moved, Refused, StoreError, TaskEnded
 
 BUFFER_EVENTS_MAX = 256
 """Most events that wait for the write under way; then the agent waits too (DESIGN §5)."""

@@ -175,7 +175,7 @@ class Tail:
         self._task.expire(future)
 
     def when_closed(self, done: Callable[[], None]) -> None:
-        """See `engine.handler.Opened.when_closed`."""
+        """See `engine.handler.OpenStream.when_closed`."""
         self._when_closed.append(done)
 
     def close(self) -> None:
@@ -221,7 +221,7 @@ class DirectStream:
             done()
 
     def when_closed(self, done: Callable[[], None]) -> None:
-        """See `engine.handler.Opened.when_closed`."""
+        """See `engine.handler.OpenStream.when_closed`."""
         self._when_closed.append(done)
 
 

@@ -24,7 +24,6 @@ from dragoman.store.api import (
     Append,
     Appended,
     Dedupe,
-    Ended,
     Moved,
     NewTask,
     OutcomeUnknown,
@@ -33,6 +32,7 @@ from dragoman.store.api import (
     Store,
     Stored,
     StoreError,
+    TaskEnded,
     Unknown,
 )
 from dragoman.store.outbox import Registration
@@ -167,7 +167,7 @@ class TaskLog:
         self._receive: Callable[[Message], None] | None = None
         self._fenced: Callable[[], None] = _nobody
         self._fold = Fold(head)
-        self._recent: Recent | None = None
+        self._recent: NewestEvents | None = None
         self._log_bytes = 0
         self._bytes_at_snapshot = 0
         self._waiting: dict[Future[bool], TimerHandle | None] = {}
@@ -369,7 +369,7 @@ class TaskLog:
             heard = partial(self._committed, append, seq, decide, landed)
             self._doubt(outcome, partial(self._store.append, append), heard)
             return
-        elif isinstance(outcome, Moved | Ended):
+        elif isinstance(outcome, Moved | TaskEnded):
             self._read(self._decide_again(outcome, seq, decide, landed))
             return
         else:
@@ -527,10 +527,10 @@ class TaskLog:
 
     # -- following ---------------------------------------------------------------------------------------------------
 
-    def follow(self) -> "Recent":
+    def follow(self) -> "NewestEvents":
         """Pin the task for a follower, and return its newest events: those committed from now on, for a while."""
         if self._recent is None:
-            self._recent = Recent()
+            self._recent = NewestEvents()
         self._recent.followers += 1
         self.pins += 1
         return self._recent
@@ -606,7 +606,7 @@ class TaskLog:
         return self.failure if self.failure is not None and loop.time() - self.failing_since >= STALLED_S else None
 
 
-class Recent:
+class NewestEvents:
     """The newest events of a task, without a gap. They are kept as long as the task has `followers`."""
 
     __slots__ = ("_bytes", "_events", "followers")

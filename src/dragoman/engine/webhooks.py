@@ -37,7 +37,7 @@ HIDDEN = "hidden"
 PushOperation = CreatePushConfig | GetPushConfig | ListPushConfigs | DeletePushConfig
 
 
-class Webhooks:
+class WebhookOperations:
     """Callers' operations on the webhooks of their tasks."""
 
     __slots__ = ("_announcer", "_store", "_tasks")

@@ -61,7 +61,7 @@ class Exists(Refused):
     """There is a task with this id already, written by somebody else."""
 
 
-class Ended(Refused):
+class TaskEnded(Refused):
     """The task is terminal: its log takes no further event (invariant 4)."""
 
 
@@ -290,7 +290,7 @@ class Store(Protocol):
         """Add to a task's log (compare-and-append); under way when this returns, as with `create`.
 
         If the dedupe key is known, nothing is written and the earlier call is returned. The future raises Unknown,
-        Ended, Fenced or Moved, StoreError or OutcomeUnknown.
+        TaskEnded, Fenced or Moved, StoreError or OutcomeUnknown.
         """
         ...
 

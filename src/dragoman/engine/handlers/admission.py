@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from msgspec import Struct
 
-from dragoman.engine.handler import Answered, Handler, Opened
+from dragoman.engine.handler import Answered, Handler, OpenStream
 from dragoman.engine.handlers.audit import Trail
 from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
 from dragoman.model.ids import Clock
@@ -142,7 +142,7 @@ class Admission:
             self._note_allowed(call, kind, result.head if isinstance(result, Record) else None)
         return result
 
-    async def stream(self, call: Call) -> Opened:
+    async def stream(self, call: Call) -> OpenStream:
         """Open a stream: see `engine.handler.Handler.stream`."""
         kind = KINDS[type(call.operation)]
         try:
@@ -185,7 +185,7 @@ class Admission:
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
-    async def _counted(self, call: Call) -> Opened:
+    async def _counted(self, call: Call) -> OpenStream:
         """Open a stream and count it. It is counted before it opens, so that concurrent calls cannot pass the limit."""
         owner, most = call.principal.id, self._max_streams
         if self._open.get(owner, 0) >= most:

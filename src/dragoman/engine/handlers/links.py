@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from dragoman.engine.files import Links, LinksAt
-from dragoman.engine.handler import Answered, Direct, Handler, Opened, Snapshot, StreamItem
+from dragoman.engine.handler import Answered, Direct, Handler, OpenStream, Snapshot, StreamItem
 from dragoman.model.events import Logged
 from dragoman.model.operations import Call
 from dragoman.model.principal import Principal
@@ -27,7 +27,7 @@ class FileLinks:
         """See `engine.handler.Handler.call`."""
         return self._links.at(call.base).answer(await self._handler.call(call))
 
-    async def stream(self, call: Call) -> Opened:
+    async def stream(self, call: Call) -> OpenStream:
         """See `engine.handler.Handler.stream`."""
         return FileLinksStream(await self._handler.stream(call), self._links.at(call.base))
 
@@ -48,7 +48,7 @@ class FileLinksStream:
 
     __slots__ = ("_links", "_stream", "base", "head")
 
-    def __init__(self, stream: Opened, links: LinksAt) -> None:
+    def __init__(self, stream: OpenStream, links: LinksAt) -> None:
         self.head: TaskHead | None = stream.head
         self.base: Record | None = None if stream.base is None else links.record(stream.base)
         self._stream = stream
@@ -69,7 +69,7 @@ class FileLinksStream:
         self._stream.close()
 
     def when_closed(self, done: Callable[[], None]) -> None:
-        """See `engine.handler.Opened.when_closed`."""
+        """See `engine.handler.OpenStream.when_closed`."""
         self._stream.when_closed(done)
 
     def _linked(self, item: StreamItem) -> StreamItem:

@@ -5,7 +5,7 @@ Invariant: a send is answered at once with an empty, completed task. No task is 
 
 from typing import assert_never
 
-from dragoman.engine.handler import Opened
+from dragoman.engine.handler import OpenStream
 from dragoman.model.errors import PushNotificationNotSupported, TaskNotFound, UnsupportedOperation
 from dragoman.model.ids import Clock, new_id, timestamp
 from dragoman.model.operations import (
@@ -59,7 +59,7 @@ class NoStore:
             case _:
                 assert_never(operation)
 
-    async def stream(self, call: Call) -> Opened:
+    async def stream(self, call: Call) -> OpenStream:
         """Raises UnsupportedOperation: there is nothing to follow."""
         if isinstance(call.operation, Subscribe):
             raise TaskNotFound(call.operation.id)

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from dragoman.engine.handler import Answered, Handler, Opened
+from dragoman.engine.handler import Answered, Handler, OpenStream
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import Call, CancelTask, SendMessage
 from dragoman.model.principal import Principal
@@ -68,7 +68,7 @@ class Traced:
         finally:
             span.ended(error)
 
-    async def stream(self, call: Call) -> Opened:
+    async def stream(self, call: Call) -> OpenStream:
         """See `engine.handler.Handler.stream`; the span ends when the stream is open."""
         span = self._span(call)
         if span is None:

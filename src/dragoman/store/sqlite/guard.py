@@ -4,7 +4,7 @@ Invariant: pure, with the same conditions as the SQL statement, which decides. T
 lets through, and explains a refusal.
 """
 
-from dragoman.store.api import Ended, Fenced, Moved, Refused
+from dragoman.store.api import Fenced, Moved, Refused, TaskEnded
 from dragoman.store.sqlite.codec import TERMINAL_FROM
 from dragoman.store.sqlite.tables import Standing
 from dragoman.store.sqlite.writes import Addition
@@ -30,7 +30,7 @@ def refusal(add: Addition, standing: Standing) -> Refused:
     """Why the guard of `add` refused the task. A permanent reason comes first."""
     _, _, _, state, seq, epoch, leased, _ = standing
     if state >= TERMINAL_FROM:
-        return Ended(add.id)
+        return TaskEnded(add.id)
     if add.epoch is not None and not (leased and add.epoch == epoch):
         return Fenced(f"{add.id}: epoch {add.epoch}, the task has {epoch if leased else 'no lease'}")
     return Moved(f"{add.id}: expected seq {add.expected_seq}, the task is at {seq}")

@@ -12,10 +12,10 @@ from dragoman.model.task import TaskState
 from dragoman.store.api import (
     Append,
     Appended,
-    Ended,
     Fenced,
     ListQuery,
     Moved,
+    TaskEnded,
     Unknown,
 )
 from dragoman.testing.store_cases.bench import (
@@ -104,8 +104,8 @@ async def nothing_follows_a_terminal_state(bench: Bench) -> None:
             await store.append(ending(task_id, 1, state=state))
             before = await loaded(store, task_id)
             assert before.holder is None
-            await refused(store.append(by_run(task_id, chunk("late"))), Ended)
-            await refused(store.append(ending(task_id, 2, epoch=None, state=TaskState.CANCELED)), Ended)
+            await refused(store.append(by_run(task_id, chunk("late"))), TaskEnded)
+            await refused(store.append(ending(task_id, 2, epoch=None, state=TaskState.CANCELED)), TaskEnded)
             await store.request_cancel(task_id)
             after = await loaded(store, task_id)
             assert (after.state, after.seq, after.cancel_requested) == (state, 2, False)
