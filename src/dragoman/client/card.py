@@ -6,8 +6,8 @@ version. Any JSON object gives the endpoints in the order to try them, possibly 
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
-from urllib.parse import urljoin
 
 import msgspec
 from msgspec import Struct
@@ -15,9 +15,12 @@ from msgspec.structs import replace
 
 from dragoman.auth.signatures import VERIFIABLE, verify_card
 from dragoman.dialects import card_reading
+from dragoman.dialects.card_view import CardView, absolute_url, objects_in
 from dragoman.dialects.cards import HTTP_JSON, JSONRPC
 from dragoman.dialects.extensions import dedupes_s
 from dragoman.dialects.heard import Unfit
+from dragoman.dialects.system import CardSign, System
+from dragoman.dialects.systems import load_systems
 from dragoman.model.card import AgentCard
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import Target, target
@@ -91,16 +94,14 @@ INTERFACES_MAX = 32
 LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
 """Names by which this machine reaches itself."""
 
-PROTOLABS = re.compile(r"https://(proto-labs|protolabs)\.ai/a2a/ext/")
-"""The prefixes of protoAgent's extension URIs; the second was in use until May 2026."""
-
 _VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\..*)?", re.ASCII)
 
 
 class Interface(Struct, frozen=True, kw_only=True):
-    """An endpoint and its protocol. `dialect` is a name of `decode.PACKAGES`; `tenant` goes with every operation.
+    """An endpoint and its protocol. `dialect` is a name of `dialects.systems.DIALECTS`.
 
-    `dedupes_s` is how long the agent recognises a repeated message, in seconds, as its card says.
+    `tenant` goes with every operation. `dedupes_s` is how long the agent recognises a repeated message, in seconds, as
+    its card says.
     """
 
     url: str
@@ -113,46 +114,6 @@ class Interface(Struct, frozen=True, kw_only=True):
     def to(self) -> Target:
         """The parsed URL. Raises BadUrl."""
         return target(self.url)
-
-
-class CardView(Struct, frozen=True):
-    """The input of the rows: a card, its URL, and the agent's URL as the caller gave it, without a trailing slash."""
-
-    card: Json
-    card_url: str
-    base: str
-
-    @property
-    def at(self) -> str:
-        """The agent's URL in a card of 0.3; empty if the card names none."""
-        return _absolute(self.card.get("url"), self.card_url)
-
-    @property
-    def listed(self) -> list[Json]:
-        """The endpoints that a card of 1.0 lists."""
-        return _objects(self.card.get("supportedInterfaces"))
-
-    @property
-    def path(self) -> str:
-        """The path of the agent's URL."""
-        return re.sub(r"^[a-z]+://[^/]*", "", (self.at or self.base).partition("?")[0], flags=re.IGNORECASE)
-
-    @property
-    def schemes(self) -> Mapping[str, Any]:
-        """The card's security schemes by name."""
-        schemes = self.card.get("securitySchemes")
-        return schemes if isinstance(schemes, dict) else {}
-
-    @property
-    def extensions(self) -> list[Json]:
-        """The extensions that the card declares."""
-        capabilities = self.card.get("capabilities")
-        return _objects(capabilities.get("extensions")) if isinstance(capabilities, dict) else []
-
-    @property
-    def uris(self) -> list[str]:
-        """The URIs of the declared extensions."""
-        return [uri for each in self.extensions if isinstance(uri := each.get("uri"), str)]
 
 
 class CardKind(Struct, frozen=True):
@@ -171,7 +132,7 @@ def interfaces(
     The order: version 1.0 first, then the origin of the card, then the card's own order.
     """
     seen = CardView(card, card_url, base)
-    found = next((row.then(seen) for row in CARDS if row.when(seen)), ())
+    found = next((row.then(seen) for row in card_kinds() if row.when(seen)), ())
     knows_s = dedupes_s(seen.extensions)
     valid = [replace(each, url=_at_home(each.url, card_url), dedupes_s=knows_s) for each in found if _valid(each.url)]
     origin = target(card_url).origin
@@ -205,7 +166,7 @@ def _of_list(seen: CardView) -> list[Interface]:
     for each in seen.listed[:INTERFACES_MAX]:
         binding = binding_of(_text(each, "protocolBinding") or _text(each, "transport") or JSONRPC)
         dialect = dialect_of(_text(each, "protocolVersion") or (said if isinstance(said, str) else "") or "1.0")
-        url = _absolute(each.get("url"), seen.card_url)
+        url = absolute_url(each.get("url"), seen.card_url)
         if binding and dialect and url:
             found.append(Interface(url=url, binding=binding, dialect=dialect, tenant=_text(each, "tenant")))
     return found
@@ -216,55 +177,34 @@ def _of_url(seen: CardView) -> list[Interface]:
     dialect = dialect_of(_text(seen.card, "protocolVersion")) or "0.3"
     first = {"url": seen.card.get("url"), "transport": _text(seen.card, "preferredTransport") or JSONRPC}
     found = []
-    for each in (first, *_objects(seen.card.get("additionalInterfaces"))[:INTERFACES_MAX]):
-        binding, url = binding_of(_text(each, "transport") or JSONRPC), _absolute(each.get("url"), seen.card_url)
+    for each in (first, *objects_in(seen.card.get("additionalInterfaces"))[:INTERFACES_MAX]):
+        binding, url = binding_of(_text(each, "transport") or JSONRPC), absolute_url(each.get("url"), seen.card_url)
         if binding and url:
             found.append(Interface(url=url, binding=binding, dialect=dialect))
     return found
 
 
-def _beeos(seen: CardView) -> list[Interface]:
-    named = seen.card.get("supportedInterfaces")
-    url = _absolute(named.get("a2a"), seen.card_url) if isinstance(named, dict) else ""
-    return _rpc(url or seen.at or seen.base, "beeos")
+def _kind(system: System, sign: CardSign) -> CardKind:
+    """The kind of card that the sign recognises: its one endpoint is the system's."""
+
+    def endpoint(seen: CardView) -> list[Interface]:
+        url = sign.url(seen)
+        return [Interface(url=url, binding=JSONRPC, dialect=system.name)] if url else []
+
+    return CardKind(f"{system.name}, {sign.kind}", sign.when, endpoint)
 
 
-def _kaos(seen: CardView) -> list[Interface]:
-    """Use the URL where the card was found, as KAOS's own client does: the card's `url` is the host's own view."""
-    return _rpc(seen.base + "/", "kaos") if "jsonrpc" in (seen.card["supportedProtocols"] or ()) else []
-
-
-def _rpc(url: str, dialect: str) -> list[Interface]:
-    return [Interface(url=url, binding=JSONRPC, dialect=dialect)]
-
-
-CARDS: tuple[CardKind, ...] = (
-    # Its page of cards has an object, {"a2a": url, "mcp": url, "rest": url}. Its overview has an array instead, and is
-    # recognised by the names of its schemes.
-    CardKind("BeeOS, by the object", lambda seen: isinstance(seen.card.get("supportedInterfaces"), dict), _beeos),
-    CardKind("BeeOS, by its schemes", lambda seen: {"agentApiKey", "userJwt"} <= seen.schemes.keys(), _beeos),
-    # An agent that lists endpoints with versions speaks those versions: protoAgent since June 2026, and Dragoman.
-    CardKind("official, by the list", lambda seen: bool(seen.listed), _of_list),
-    CardKind("KAOS, by its list", lambda seen: isinstance(seen.card.get("supportedProtocols"), list), _kaos),
-    CardKind(
-        "protoAgent, by its extensions",
-        lambda seen: any(PROTOLABS.match(uri) for uri in seen.uris),
-        lambda seen: _rpc(seen.at or f"{seen.base.removesuffix('/a2a')}/a2a", "protoagent"),
-    ),
-    # Cards of 0.3 must name their version (§5.5); neither protoAgent's nor Evo AI's does.
-    CardKind(
-        "protoAgent, by its path",
-        lambda seen: seen.path.rstrip("/") == "/a2a" and "protocolVersion" not in seen.card,
-        lambda seen: _rpc(seen.at or seen.base, "protoagent"),
-    ),
-    CardKind(
-        "Evo AI, by its path",
-        lambda seen: re.search(r"/api/v1/a2a(-sdk)?/", seen.path) is not None and "protocolVersion" not in seen.card,
-        lambda seen: _rpc(seen.at or seen.base, "evoai"),
-    ),
-    CardKind("0.3, by its URL", lambda seen: bool(seen.at), _of_url),
-)
-"""Kinds of cards; the first match counts."""
+@cache
+def card_kinds() -> tuple[CardKind, ...]:
+    """The kinds of cards; the first match counts."""
+    signs = [(system, sign) for system in load_systems() for sign in system.signs]
+    return (
+        *(_kind(system, sign) for system, sign in signs if sign.certain),
+        # An agent that lists endpoints with versions speaks those versions: protoAgent since June 2026, and Dragoman.
+        CardKind("official, by the list", lambda seen: bool(seen.listed), _of_list),
+        *(_kind(system, sign) for system, sign in signs if not sign.certain),
+        CardKind("0.3, by its URL", lambda seen: bool(seen.at), _of_url),
+    )
 
 
 def _at_home(url: str, card_url: str) -> str:
@@ -284,20 +224,6 @@ def _valid(url: str) -> bool:
     except BadUrl:
         return False
     return True
-
-
-def _absolute(url: object, card_url: str) -> str:
-    """Resolve a URL of a card relative to the card's own URL; empty if it is not a URL."""
-    if not isinstance(url, str) or not url.strip():
-        return ""
-    try:
-        return urljoin(card_url, url.strip())
-    except ValueError:
-        return ""
-
-
-def _objects(value: object) -> list[Json]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _text(values: Json, key: str) -> str:

@@ -1,4 +1,4 @@
-"""Finds an agent's card: at the given path, at the well-known paths, and where BeeOS and protoAgent serve it. Fetched
+"""Finds an agent's card: at the given path, at the well-known paths, and where the vendors' systems serve it. Fetched
 cards are cached by the rules of HTTP (RFC 9111) for a private cache.
 
 Invariant: the last segment of the agent's URL is never lost: paths are appended to it and do not replace it. A card
@@ -24,6 +24,7 @@ from dragoman.client.errors import CallBroken, NoCard, Tried, no_answer
 from dragoman.client.http import Requester
 from dragoman.client.retries import Retrier, RetryLater
 from dragoman.dialects.cards import WELL_KNOWN
+from dragoman.dialects.systems import load_systems
 from dragoman.net.egress import HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import target
@@ -182,11 +183,7 @@ def places(url: str, path: str | None = None) -> Places:
         found = base.rpartition("/")[0]
         return Places(found, (place.url,), target(found).url)
     likely = [base + known for known in WELL_KNOWN]
-    above_it, _, last = base.rpartition("/")
-    if base != origin:
-        likely.append(f"{origin}{WELL_KNOWN[0]}?id={last}")  # BeeOS, the older form
-    if last == "a2a":
-        likely += [above_it + known for known in WELL_KNOWN]  # protoAgent serves it beside its endpoint, not below
+    likely += [url for system in load_systems() for url in system.card_urls(base)]
     return Places(base, tuple(likely), place.url)
 
 

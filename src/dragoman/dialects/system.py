@@ -9,6 +9,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.card_view import CardView
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.tongue import Tongue
 from dragoman.model.card import AgentExtension
@@ -70,6 +71,24 @@ class OwnPath(Struct, frozen=True, kw_only=True):
     bare: str = ""
 
 
+class CardSign(Struct, frozen=True, kw_only=True):
+    """A sign by which a client recognises the card of one of the system's servers.
+
+    `kind` names it. `url` returns the URL of the JSON-RPC endpoint that the card stands for, empty if there is none. A
+    `certain` sign counts even if the card lists endpoints of the official versions.
+    """
+
+    kind: str
+    when: Callable[[CardView], bool]
+    url: Callable[[CardView], str]
+    certain: bool = False
+
+
+def no_cards(base: str) -> tuple[str, ...]:
+    """Return no further places of a card."""
+    return ()
+
+
 class Variable(Struct, frozen=True):
     """An environment variable of a system, and the setting that it means.
 
@@ -109,22 +128,28 @@ class ServerProfile(Struct, frozen=True, kw_only=True):
 class System(Struct, frozen=True, kw_only=True):
     """One system.
 
-    `dialect` is its dialect over JSON-RPC; `methods` are the method names of that. `tongue` is the client's side; None:
-    only the system's clients are known, not its servers. `mount` is the mount that is named after the system, or the
-    one that a server posing as the system has.
+    `dialect` is its dialect over JSON-RPC; `methods` are the method names of that. `mount` is the mount that is named
+    after the system, or the one that a server posing as the system has.
+
+    `tongue` is the client's side; None: only the system's clients are known, not its servers. `signs` recognise its
+    cards, and `card_urls` returns where they may be besides the usual places, for an agent's URL without a slash at its
+    end.
 
     `rows` resolve the JSON-RPC calls at its own mount, and `unread` the dialect for answering an unreadable body there,
     by the version. `shared` are rows for calls at mounts that belong to no system; they come before the official ones.
-    `paths` are paths that only this system has; `health_path` are the segments of one that says that the server is
-    alive. `bare` recognises a body without an envelope that was posted to a mount that belongs to no system, and
-    returns its method and its dialect. `extensions` are listed on the cards of its mount. `profile` None: no server
-    poses as the system.
+    `bare` recognises a body without an envelope that was posted to such a mount, and returns its method and its
+    dialect. `paths` are paths that only this system has; `health_path` are the segments of one that says that the
+    server is alive. `extensions` are listed on the cards of its mount.
+
+    `profile` None: no server poses as the system.
     """
 
     name: str
     dialect: Dialect
     methods: frozenset[str] = frozenset()
     tongue: Tongue | None = None
+    signs: tuple[CardSign, ...] = ()
+    card_urls: Callable[[str], tuple[str, ...]] = no_cards
     mount: Mount | None = None
     rows: tuple[Row, ...] = ()
     unread: Callable[[str], Dialect] | None = None

@@ -11,6 +11,8 @@ from dragoman.dialects.api import Dialect
 from dragoman.dialects.beeos import decode, encode, errors, frames
 from dragoman.dialects.beeos.push import FORM
 from dragoman.dialects.beeos.tongue import TONGUE
+from dragoman.dialects.card_view import CardView, absolute_url
+from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.requests import (
     ONLY_A_TASK,
@@ -25,7 +27,7 @@ from dragoman.dialects.requests import (
     role_of_1,
     slash,
 )
-from dragoman.dialects.system import Asked, OwnPath, Row, ServerProfile, System
+from dragoman.dialects.system import Asked, CardSign, OwnPath, Row, ServerProfile, System
 from dragoman.model.errors import VersionNotSupported
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
@@ -86,6 +88,18 @@ def _refuse_version(asked: Asked) -> Dialect:
     return refusing(JSONRPC, VersionNotSupported(asked.version))
 
 
+def _endpoint(seen: CardView) -> str:
+    named = seen.card.get("supportedInterfaces")
+    url = absolute_url(named.get("a2a"), seen.card_url) if isinstance(named, dict) else ""
+    return url or seen.at or seen.base
+
+
+def _card_urls(base: str) -> tuple[str, ...]:
+    """Return the older place of a card, `/.well-known/agent-card.json?id=…`."""
+    origin, last = "/".join(base.split("/", 3)[:3]), base.rpartition("/")[2]
+    return () if base == origin else (f"{origin}{WELL_KNOWN[0]}?id={last}",)
+
+
 # Some calls of BeeOS and of the official versions look the same here, and only the task's own dialect tells them apart.
 # A card promises only what holds for every call.
 TENANT = Mount("/{id}", ("0.3",), ("1.0",))
@@ -95,6 +109,23 @@ SYSTEM = System(
     dialect=JSONRPC,
     methods=METHODS,
     tongue=TONGUE,
+    # Its page of cards has an object, {"a2a": url, "mcp": url, "rest": url}. Its overview has an array instead, and is
+    # recognised by the names of its schemes.
+    signs=(
+        CardSign(
+            kind="by the object",
+            when=lambda seen: isinstance(seen.card.get("supportedInterfaces"), dict),
+            url=_endpoint,
+            certain=True,
+        ),
+        CardSign(
+            kind="by its schemes",
+            when=lambda seen: {"agentApiKey", "userJwt"} <= seen.schemes.keys(),
+            url=_endpoint,
+            certain=True,
+        ),
+    ),
+    card_urls=_card_urls,
     mount=TENANT,
     # BeeOS clients send A2A-Version: 1.0 on everything, so 1.0 is no signal here; 0.3 is one with 0.3's method names.
     rows=(

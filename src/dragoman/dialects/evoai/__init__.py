@@ -4,6 +4,8 @@ Invariant: every key that Evo AI's own page shows is written in the order of tha
 docs/dialects.md lists them.
 """
 
+import re
+
 from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.evoai import encode, envelope, errors
@@ -21,7 +23,7 @@ from dragoman.dialects.requests import (
     slash,
     tagged_kind,
 )
-from dragoman.dialects.system import Row, ServerProfile, System, Variable
+from dragoman.dialects.system import CardSign, Row, ServerProfile, System, Variable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.operations import Manners
 
@@ -68,6 +70,8 @@ JSONRPC = Dialect(
     push=FORM,
 )
 
+_PATH = re.compile(r"/api/v1/a2a(-sdk)?/")
+
 MOUNT = Mount("/api/v1/a2a/{id}", ("0.3",), (), fixed=True)
 
 SYSTEM = System(
@@ -75,6 +79,14 @@ SYSTEM = System(
     dialect=JSONRPC,
     methods=METHODS,
     tongue=TONGUE,
+    # Cards of 0.3 must name their version (§5.5); Evo AI's does not.
+    signs=(
+        CardSign(
+            kind="by its path",
+            when=lambda seen: _PATH.search(seen.path) is not None and "protocolVersion" not in seen.card,
+            url=lambda seen: seen.at or seen.base,
+        ),
+    ),
     mount=MOUNT,
     # Parts tagged `kind` are 0.3, all else is Evo AI.
     rows=(

@@ -8,7 +8,7 @@ from dragoman.dialects.kaos import decode, encode, errors
 from dragoman.dialects.kaos.tongue import TONGUE
 from dragoman.dialects.mounts import ROOT
 from dragoman.dialects.requests import answer_in, pascal, slash
-from dragoman.dialects.system import Asked, Row, ServerProfile, System, Variable
+from dragoman.dialects.system import Asked, CardSign, Row, ServerProfile, System, Variable
 from dragoman.model.operations import Manners
 
 METHODS = frozenset(decode.METHODS)
@@ -50,6 +50,14 @@ SYSTEM = System(
     dialect=JSONRPC,
     methods=METHODS,
     tongue=TONGUE,
+    # The URL is where the card was found, as for KAOS's own client: the card's `url` is the host's own view.
+    signs=(
+        CardSign(
+            kind="by its list",
+            when=lambda seen: isinstance(seen.card.get("supportedProtocols"), list),
+            url=lambda seen: seen.base + "/" if "jsonrpc" in (seen.card["supportedProtocols"] or ()) else "",
+        ),
+    ),
     mount=ROOT,
     # KAOS clients send no version: its names without one are KAOS.
     shared={ROOT: (Row(lambda asked: asked.version == "" and _named_as_kaos(asked), answer_in(JSONRPC)),)},

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects import v1
 from dragoman.dialects.api import Dialect
+from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.protoagent import encode, errors
 from dragoman.dialects.protoagent.decode import METHODS, decode, decode_rest
@@ -17,7 +18,7 @@ from dragoman.dialects.protoagent.extensions import EXTENSIONS
 from dragoman.dialects.protoagent.push import FORM
 from dragoman.dialects.protoagent.tongue import TONGUE
 from dragoman.dialects.requests import always, answer_in, pascal, refuse_version
-from dragoman.dialects.system import OwnPath, Row, ServerProfile, System, Variable
+from dragoman.dialects.system import CardSign, OwnPath, Row, ServerProfile, System, Variable
 from dragoman.dialects.v03.errors import encode_error, error_status
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
@@ -58,7 +59,16 @@ REST = replace(
 )
 """The aliases below `/a2a/tasks`: the same objects without an envelope, and errors as `{"detail": …}`."""
 
+_EXTENSION = re.compile(r"https://(proto-labs|protolabs)\.ai/a2a/ext/")
+"""The prefixes of its extension URIs; the second was in use until May 2026."""
+
 MOUNT = Mount("/a2a", ("1.0", "0.3"), (), fixed=True)
+
+
+def _card_urls(base: str) -> tuple[str, ...]:
+    """Return the places beside its endpoint: it serves no card below that."""
+    above, _, last = base.rpartition("/")
+    return tuple(above + known for known in WELL_KNOWN) if last == "a2a" else ()
 
 
 def _key_variables(environ: Mapping[str, str]) -> Mapping[str, Variable]:
@@ -72,6 +82,20 @@ SYSTEM = System(
     dialect=JSONRPC,
     methods=METHODS,
     tongue=TONGUE,
+    # Cards of 0.3 must name their version (§5.5); protoAgent's does not.
+    signs=(
+        CardSign(
+            kind="by its extensions",
+            when=lambda seen: any(_EXTENSION.match(uri) for uri in seen.uris),
+            url=lambda seen: seen.at or f"{seen.base.removesuffix('/a2a')}/a2a",
+        ),
+        CardSign(
+            kind="by its path",
+            when=lambda seen: seen.path.rstrip("/") == "/a2a" and "protocolVersion" not in seen.card,
+            url=lambda seen: seen.at or seen.base,
+        ),
+    ),
+    card_urls=_card_urls,
     mount=MOUNT,
     # protoAgent's 1.0 clients use 1.0's names, all others those of 0.3. Its dialect is a superset of 0.3.
     rows=(
