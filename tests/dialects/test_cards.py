@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from dragoman.dialects import card_reading, cards, evoai, protoagent, v03, v1
+from dragoman.dialects import cards, evoai, protoagent, v03, v1
+from dragoman.dialects.client.card import decode_card
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.dialects.v03.card import proto_card as proto_card_03
 from dragoman.model.card import AgentCard, AgentExtension, AgentProvider, AgentSkill, Profile
@@ -189,7 +190,7 @@ def test_what_is_asked_of_callers_is_on_every_card() -> None:
     hybrid = well_known(offer=offer)
     assert hybrid["securitySchemes"] == {"apiKey": {**old, **new}}
     assert (hybrid["security"], hybrid["securityRequirements"]) == ([{"apiKey": []}], list(offer.requirements))
-    assert card_reading.card(hybrid).security_schemes == schemes
+    assert decode_card(hybrid).security_schemes == schemes
     only_03 = well_known(offer=offer, at=cards.interfaces("http://h", "/echo", ("0.3",)))
     assert (only_03["securitySchemes"], "securityRequirements" in only_03) == ({"apiKey": old}, False)
     assert well_known(offer=offer, form="0.3")["securitySchemes"] == {"apiKey": old}

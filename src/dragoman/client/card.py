@@ -14,11 +14,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.auth.signatures import VERIFIABLE, verify_card
-from dragoman.dialects import card_reading
 from dragoman.dialects.card_view import CardView, absolute_url, objects_in
 from dragoman.dialects.cards import HTTP_JSON, JSONRPC
+from dragoman.dialects.client.card import decode_card
+from dragoman.dialects.client.scalars import Unfit
 from dragoman.dialects.extensions import dedupes_s
-from dragoman.dialects.heard import Unfit
 from dragoman.dialects.system import CardSign, System
 from dragoman.dialects.systems import load_systems
 from dragoman.model.card import AgentCard
@@ -59,7 +59,7 @@ def _readings(whole: dict[str, Any]) -> list[dict[str, Any]]:
     except msgspec.ValidationError:
         return []
     try:
-        new = card_reading.card(whole)
+        new = decode_card(whole)
     except Unfit:
         return [msgspec.to_builtins(card)]
     secured = replace(card, security_schemes=new.security_schemes, security_requirements=new.security_requirements)

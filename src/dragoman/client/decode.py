@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from dragoman.client.errors import HttpRefusal, shown
-from dragoman.dialects import refusals
+from dragoman.dialects.client import refusals
 from dragoman.dialects.sse import ServerSentEvent
 from dragoman.dialects.systems import DIALECTS, load_system
 from dragoman.dialects.tongue import Answer, Tongue

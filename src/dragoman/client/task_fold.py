@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.dialects.hearing import beyond
+from dragoman.dialects.client.objects import beyond
 from dragoman.model.events import ArtifactChunk
 from dragoman.model.lifecycle import Fold
 from dragoman.model.message import Artifact, Message, Part, Role

@@ -1,16 +1,95 @@
-"""Shared by the webhook calls of several dialects: tokens as headers, and the Standard Webhooks signature.
+"""Webhooks in several dialects: the check of a configuration, and the headers of its calls.
 
-Invariant: a token or secret is sent in a header of the call to its own webhook, and nowhere else.
+Invariant: a configuration that passes can be sent, so a caller can neither inject a header nor break a later call. A
+token or secret is sent in a header of the call to its own webhook, and nowhere else.
 """
 
 import base64
 import hashlib
 import hmac
+import re
+import unicodedata
 
 from dragoman.dialects.api import Signing
-from dragoman.dialects.json_fields import raw_bytes
-from dragoman.dialects.push_fields import ENCODED
+from dragoman.dialects.json_fields import Violations, raw_bytes
 from dragoman.model.operations import PushConfig
+from dragoman.model.task import TaskState
+
+MAX_TOKEN = 8192
+"""Longest token: servers accept no longer header, and each call repeats it."""
+
+MAX_ID = 1024
+"""Longest id that a caller may choose, as for all ids."""
+
+SECRET_MIN = 16
+SECRET_MAX = 256
+"""Bounds of a secret's length in characters (BeeOS)."""
+
+ENCODED = "whsec_"
+"""Prefix of a secret that is given in base64 (Standard Webhooks 1.0, secrets)."""
+
+ARTIFACT = "artifact"
+
+EVENTS = (*(state.removeprefix("TASK_STATE_").lower().replace("_", "-") for state in TaskState), ARTIFACT)
+"""Events that a webhook may choose: states, and complete artifacts."""
+
+_SCHEME = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,64}")
+"""An auth-scheme (RFC 9110 §11.1)."""
+
+
+def check(
+    config: PushConfig,
+    path: str,
+    violations: Violations,
+    *,
+    authentication: str = "authentication",
+    secret_min: int = SECRET_MIN,
+) -> None:
+    """Add the faults of a configuration, except those of its URL; `path` is empty or ends in a dot."""
+    inside = f"{path}{authentication}."
+    for field, text in ((f"{path}token", config.token), (f"{inside}credentials", config.credentials)):
+        if text is not None and (fault := header_fault(text)):
+            violations.append((field, fault))
+    if config.scheme is not None and not _SCHEME.fullmatch(config.scheme):
+        violations.append((f"{inside}scheme", "must be the name of a scheme, such as Bearer"))
+    if config.secret is not None and (fault := _secret_fault(config.secret, secret_min)):
+        violations.append((f"{path}secret", fault))
+    if len(config.id) > MAX_ID or "\0" in config.id:
+        violations.append((f"{path}id", f"must have at most {MAX_ID} characters and no null character"))
+
+
+def header_fault(text: str) -> str | None:
+    """Return why `text` cannot be the value of a header; None if it can (RFC 9110 §5.5)."""
+    if len(text) > MAX_TOKEN:
+        return f"must have at most {MAX_TOKEN} characters"
+    if not all(ord(each) < 256 and unicodedata.category(each) != "Cc" for each in text):
+        return "must be Latin-1 without control characters: it is sent in a header"
+    return None
+
+
+def events(named: tuple[str, ...], field: str, violations: Violations) -> tuple[str, ...]:
+    """Return the events under our names; `task.completed`, `input_required` and `TASK_STATE_FAILED` are accepted."""
+    known = tuple(dict.fromkeys(_event(each) for each in named))
+    if not set(known) <= set(EVENTS):
+        violations.append((field, f"must be some of {', '.join(EVENTS)}"))
+        return ()
+    return known
+
+
+def _event(named: str) -> str:
+    name = named.strip().lower().removeprefix("task_state_").removeprefix("task.").replace("_", "-")
+    return "canceled" if name == "cancelled" else name
+
+
+def _secret_fault(secret: str, least: int) -> str | None:
+    if not least <= len(secret) <= SECRET_MAX:
+        return f"must have {least} to {SECRET_MAX} characters"
+    if secret.startswith(ENCODED) and not raw_bytes(secret.removeprefix(ENCODED)):
+        return f"must be base64 after {ENCODED}"
+    return None
+
+
+# -- calls -----------------------------------------------------------------------------------------------------------
 
 Headers = list[tuple[str, str]]
 

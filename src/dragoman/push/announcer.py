@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.dialects.api import PushForm, Told
-from dragoman.dialects.push_fields import ARTIFACT
+from dragoman.dialects.push import ARTIFACT
 from dragoman.engine.announcements import PutOff, Step
 from dragoman.engine.files import Files, LinksAt
 from dragoman.model.errors import InvalidParams

@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman.dialects import heard, hearing, v03
+from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.asking import named
+from dragoman.dialects.client import objects, scalars
+from dragoman.dialects.client.encode import named
 from dragoman.dialects.tongue import Tongue
 from dragoman.dialects.v03 import errors as v03_errors
 from dragoman.dialects.v03.tongue import TONGUE, TWICE
@@ -180,7 +181,7 @@ def test_any_event_that_the_server_writes_is_read(event: Event, lane: str) -> No
 @given(spoken.events)
 def test_the_lenient_reading_agrees_with_the_exact_one(event: Event) -> None:
     (frame,) = v03.JSONRPC.encode_event(spoken.HEAD, event, None)
-    assert (heard.heard(frame, hearing.update),) == TONGUE.read_update(frame)
+    assert (scalars.decode_answer(frame, objects.update),) == TONGUE.read_update(frame)
 
 
 @pytest.mark.parametrize("vector", vectors("heard"))

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, heard, hearing
-from dragoman.dialects.asking import named
+from dragoman.dialects.client import answers, objects, scalars
+from dragoman.dialects.client.encode import named
 from dragoman.dialects.v1 import JSONRPC, REST
 from dragoman.dialects.v1.errors import TABLE, encode_http_error, encode_rpc_error, http_status
 from dragoman.dialects.v1.tongue import TONGUE
@@ -132,9 +132,9 @@ def test_any_event_that_the_server_writes_is_read(event: Event) -> None:
 @given(spoken.events, spoken.records)
 def test_the_lenient_reading_agrees_with_the_exact_one(event: Event, record: Record) -> None:
     (frame,) = JSONRPC.encode_event(spoken.HEAD, event, None)
-    assert (heard.heard(frame, hearing.update),) == TONGUE.read_update(frame)
+    assert (scalars.decode_answer(frame, objects.update),) == TONGUE.read_update(frame)
     body = JSONRPC.encode_result(HELLO, record)
-    assert heard.heard(body, lambda value: answers.answer(HELLO, value)) == TONGUE.read_answer(HELLO, body)
+    assert scalars.decode_answer(body, lambda value: answers.answer(HELLO, value)) == TONGUE.read_answer(HELLO, body)
 
 
 @pytest.mark.parametrize("name", having("heard"))

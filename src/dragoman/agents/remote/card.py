@@ -13,8 +13,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.dialects import card_reading, json_bounds
-from dragoman.dialects.heard import Unfit
+from dragoman.dialects import json_bounds
+from dragoman.dialects.client.card import decode_card
+from dragoman.dialects.client.scalars import Unfit
 from dragoman.model.card import AgentCard, AgentSkill, Profile
 from dragoman.model.errors import A2AError
 from dragoman.net.egress import Egress
@@ -56,7 +57,7 @@ def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
     text here would make the agent useless.
     """
     try:
-        card = card_reading.card(whole)
+        card = decode_card(whole)
     except Unfit:
         return ours
     skills = tuple(_skills(card)) or ours.skills
@@ -79,7 +80,7 @@ def profile_of(whole: dict[str, Any], ours: Profile) -> Profile:
 def untold_text(whole: dict[str, Any]) -> tuple[str, ...]:
     """The input modes of a card that names some, but none that accepts text; empty if the card accepts text."""
     try:
-        modes = _modes(card_reading.card(whole).default_input_modes)
+        modes = _modes(decode_card(whole).default_input_modes)
     except Unfit:
         return ()
     return () if _with_text(modes) == modes else modes

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dragoman.agents.remote.credentials import CallCredentials, Masking
 from dragoman.client.task_fold import join_text, parts_beyond, plain_text, with_joined_text
-from dragoman.dialects.hearing import beyond
+from dragoman.dialects.client.objects import beyond
 from dragoman.dialects.protoagent.extensions import COST_TYPE, media_type
 from dragoman.engine.api import Run
 from dragoman.engine.files import same_parts

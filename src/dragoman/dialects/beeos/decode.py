@@ -7,11 +7,11 @@ missing or wrong value is InvalidParams with its path.
 from collections.abc import Callable
 
 from dragoman.dialects.api import RestRequest
-from dragoman.dialects.tagged import filled
 from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import STATES, part, send
 from dragoman.dialects.v03.fields import MAX_ID, Fields
+from dragoman.dialects.vendors import filled
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import (

@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.dialects.tagged import encode_artifact, encode_part, text_of
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, STATES
+from dragoman.dialects.vendors import encode_artifact, encode_part, text_of
 from dragoman.model.message import Message
 from dragoman.model.operations import ListTasks, Operation, PushConfig, Result, TaskPage
 from dragoman.model.task import Progress, Record, TaskState, TaskStatus

@@ -9,8 +9,8 @@ from typing import assert_never
 import msgspec
 
 from dragoman.dialects.beeos.encode import TAG, Json, message, status_text
-from dragoman.dialects.tagged import encode_artifact, encode_part
 from dragoman.dialects.v03.encode import STATES
+from dragoman.dialects.vendors import encode_artifact, encode_part
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState

@@ -12,7 +12,7 @@ import msgspec
 from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Signing, Stands, Told
 from dragoman.dialects.beeos.encode import TAG, Json, status_of
-from dragoman.dialects.tagged import encode_artifact
+from dragoman.dialects.vendors import encode_artifact
 from dragoman.model.events import StatusChanged
 from dragoman.model.message import Artifact
 from dragoman.model.task import TERMINAL, TaskHead, TaskStatus

@@ -8,14 +8,15 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, asking, calling, hearing, refusals
+from dragoman.dialects import vendors
 from dragoman.dialects.beeos.encode import TAG, Json
 from dragoman.dialects.beeos.errors import CODES, WORDS
-from dragoman.dialects.calling import call, lacks, message, present, webhook
-from dragoman.dialects.heard import heard, members
-from dragoman.dialects.tagged import encode_artifact, encode_part
+from dragoman.dialects.client import answers, objects, refusals
+from dragoman.dialects.client.encode import no_earlier
+from dragoman.dialects.client.scalars import decode_answer, members
 from dragoman.dialects.tongue import Answer, RpcCall, Tongue
 from dragoman.dialects.v03.encode import STATES
+from dragoman.dialects.vendors import call, encode_artifact, encode_part, lacks, message, present, webhook
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
 from dragoman.model.operations import (
@@ -78,12 +79,12 @@ def rpc(operation: Operation) -> RpcCall:
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
     """Decode a `result`. Raises InvalidAgentResponse."""
-    return heard(body, lambda value: _answer(operation, value))
+    return decode_answer(body, lambda value: _answer(operation, value))
 
 
 def read_update(frame: bytes) -> tuple[Update, ...]:
     """Decode a frame: BeeOS's own by `type`, or one of A2A's. Also raises the error that a frame carries."""
-    told = heard(frame, _update)
+    told = decode_answer(frame, _update)
     if isinstance(told, A2AError):
         raise told
     return told
@@ -95,14 +96,14 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 
 def _send(sent: SendMessage) -> Json:
-    asking.no_earlier(sent, SYSTEM)
-    configuration = calling.configuration(sent)
+    no_earlier(sent, SYSTEM)
+    configuration = vendors.configuration(sent)
     if sent.push_config is not None:
         configuration["pushNotificationConfig"] = webhook(sent.push_config)
     return {
         "message": message(sent.message, TAG),
         "configuration": configuration,
-        "metadata": calling.metadata(sent),
+        "metadata": vendors.metadata(sent),
     }
 
 
@@ -177,11 +178,11 @@ def _update(value: object) -> tuple[Update, ...] | A2AError:
         case "artifact" | "agent_reply" | "task_artifact":
             return (_artifact_update(given, append=False),)
         case "message":
-            return (hearing.message(given.get("message")),)
+            return (objects.message(given.get("message")),)
         case "error":
             return refusals.of(value, 0, _ERRORS, _WORDS)
         case None:
-            return (hearing.update(given),)
+            return (objects.update(given),)
         case _:
             return ()  # a type that BeeOS has not documented
 
@@ -189,8 +190,8 @@ def _update(value: object) -> tuple[Update, ...] | A2AError:
 def _status_update(given: Json) -> StatusUpdate:
     """Read a status; the task's progress may be in it, as in `UpdateStatus`."""
     found = given.get("status")
-    told = hearing.status_update(given)
-    return replace(told, progress=hearing.progress(found.get("progress"))) if isinstance(found, dict) else told
+    told = objects.status_update(given)
+    return replace(told, progress=objects.progress(found.get("progress"))) if isinstance(found, dict) else told
 
 
 def _artifact_update(given: Json, *, append: bool) -> ArtifactUpdate:
@@ -198,7 +199,7 @@ def _artifact_update(given: Json, *, append: bool) -> ArtifactUpdate:
     held = given.get("delta" if append else "artifact")
     if held is None and isinstance(given.get("text"), str):
         held = {"parts": [given["text"]]}
-    told = hearing.artifact_update({**given, "artifact": held})
+    told = objects.artifact_update({**given, "artifact": held})
     return replace(told, append=append, last_chunk=not append)
 
 

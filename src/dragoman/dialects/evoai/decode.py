@@ -9,12 +9,12 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from dragoman.dialects.evoai import webhooks
-from dragoman.dialects.tagged import filled
 from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import message, send
 from dragoman.dialects.v03.fields import Fields
 from dragoman.dialects.v03.webhooks import INLINE, without
+from dragoman.dialects.vendors import filled
 from dragoman.model.operations import GetExtendedCard, Operation, SendMessage, StreamMessage, Subscribe
 
 

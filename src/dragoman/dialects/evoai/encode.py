@@ -13,9 +13,9 @@ import msgspec
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.evoai import errors
 from dragoman.dialects.evoai.card import card
-from dragoman.dialects.tagged import encode_artifact, encode_part
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest
+from dragoman.dialects.vendors import encode_artifact, encode_part
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import AgentFailed
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted

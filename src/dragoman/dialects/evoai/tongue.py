@@ -11,10 +11,11 @@ from uuid import UUID
 
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, calling, hearing, refusals
-from dragoman.dialects.calling import call, lacks, message, present, whole_call
-from dragoman.dialects.heard import Json, Unfit, heard, items_in, members, text_in, texts_in
+from dragoman.dialects import vendors
+from dragoman.dialects.client import answers, objects, refusals
+from dragoman.dialects.client.scalars import Json, Unfit, decode_answer, items_in, members, text_in, texts_in
 from dragoman.dialects.tongue import Answer, RpcCall, Tongue
+from dragoman.dialects.vendors import call, lacks, message, present, whole_call
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, UnsupportedOperation
 from dragoman.model.message import Message
@@ -77,12 +78,12 @@ def rpc(operation: Operation) -> RpcCall:
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
     """Decode a `result`. Raises InvalidAgentResponse."""
-    return heard(body, lambda value: _answer(operation, value))
+    return decode_answer(body, lambda value: _answer(operation, value))
 
 
 def read_update(frame: bytes) -> tuple[Update, ...]:
     """Decode the `result` of a frame; an acknowledgement gives no update. Raises InvalidAgentResponse."""
-    return heard(frame, _update)
+    return decode_answer(frame, _update)
 
 
 def read_error(body: bytes, status: int) -> A2AError:
@@ -96,8 +97,8 @@ def _send(sent: SendMessage) -> Json:
         "contextId": sent.message.context_id,
         "message": _message(sent.message),
         "pushNotificationConfig": None if sent.push_config is None else _webhook(sent.push_config),
-        "configuration": calling.configuration(sent),
-        "metadata": calling.metadata(sent),
+        "configuration": vendors.configuration(sent),
+        "metadata": vendors.metadata(sent),
         "history": [_message(each) for each in sent.earlier],
     }
 
@@ -123,7 +124,7 @@ def _webhook(config: PushConfig) -> Json:
     """Encode a webhook in the words of Evo AI's browser client. Raises UnsupportedOperation if its URL is not https."""
     if not config.url.lower().startswith("https://"):
         raise UnsupportedOperation(f"{SYSTEM} calls only webhooks at https:// URLs")
-    written = calling.webhook(config)
+    written = vendors.webhook(config)
     del written["url"]
     authentication = written.pop("authentication", {"type": "none"})
     events = [f"task.{each}" for each in written.pop("events", ())]
@@ -133,7 +134,7 @@ def _webhook(config: PushConfig) -> Json:
 def _answer(operation: Operation, value: object) -> Answer:
     match operation:
         case SendMessage() if isinstance(value, dict) and "final" in value:
-            return hearing.task(value)  # as the last frame of a stream
+            return objects.task(value)  # as the last frame of a stream
         case CancelTask() if isinstance(value, dict) and _acknowledges(value):
             return _read_cancellation(operation, value)
         case CreatePushConfig():
@@ -154,7 +155,7 @@ def _read_cancellation(operation: CancelTask, given: Json) -> Task:
     if given["success"] is False:
         raise Unfit("a task that was canceled")
     said = text_in(given, "message")
-    status = TaskStatus(state=TaskState.WORKING, message=hearing.message(said) if said else None, timestamp="")
+    status = TaskStatus(state=TaskState.WORKING, message=objects.message(said) if said else None, timestamp="")
     return Task(id=operation.id, context_id="", status=status)
 
 
@@ -194,22 +195,22 @@ def _update(value: object) -> tuple[Update, ...]:
     if _acknowledges(given):
         return ()
     if "status" not in given or ("kind" in given and "final" not in given) or given.get("kind") in _KINDS_OF_03:
-        return (hearing.update(given),)
+        return (objects.update(given),)
     task_id = text_in(given, "id", "taskId") or ""
     status = given["status"]
-    told = hearing.status_update(given)
-    if isinstance(status, dict) and (progress := hearing.progress(status.get("progress"))) is not None:
+    told = objects.status_update(given)
+    if isinstance(status, dict) and (progress := objects.progress(status.get("progress"))) is not None:
         told = replace(told, progress=progress)
     whole = [
         ArtifactUpdate(
             task_id=task_id,
             context_id=told.context_id,
-            artifact=hearing.artifact(each, task_id, nth),
+            artifact=objects.artifact(each, task_id, nth),
             last_chunk=True,
         )
         for nth, each in enumerate(items_in(given, "artifacts"))
     ]
-    chunk = [hearing.artifact_update(given)] if given.get("artifact") is not None else []
+    chunk = [objects.artifact_update(given)] if given.get("artifact") is not None else []
     return (*whole, *chunk, told)
 
 

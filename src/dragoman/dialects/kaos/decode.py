@@ -7,11 +7,11 @@ is InvalidParams with its path.
 from collections.abc import Callable
 from typing import Any
 
-from dragoman.dialects.tagged import filled
 from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import send
 from dragoman.dialects.v03.fields import Fields
 from dragoman.dialects.v03.webhooks import INLINE
+from dragoman.dialects.vendors import filled
 from dragoman.model.errors import InvalidParams, PushNotificationNotSupported
 from dragoman.model.operations import CancelTask, GetTask, ListTasks, Operation, SendMessage
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import msgspec
 
-from dragoman.dialects.tagged import encode_artifact, encode_part, text_of
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import ROLES, STATES, history_limit
+from dragoman.dialects.vendors import encode_artifact, encode_part, text_of
 from dragoman.model.events import Event
 from dragoman.model.message import Message, Part
 from dragoman.model.operations import Operation, Result, TaskPage

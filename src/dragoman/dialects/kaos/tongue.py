@@ -9,11 +9,13 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, asking, calling, hearing, refusals
-from dragoman.dialects.calling import call, lacks, message
-from dragoman.dialects.heard import Json, heard
+from dragoman.dialects import vendors
+from dragoman.dialects.client import answers, objects, refusals
+from dragoman.dialects.client.encode import no_earlier
+from dragoman.dialects.client.scalars import Json, decode_answer
 from dragoman.dialects.kaos.encode import TAG
 from dragoman.dialects.tongue import Answer, RpcCall, Tongue
+from dragoman.dialects.vendors import call, lacks, message
 from dragoman.model.errors import A2AError
 from dragoman.model.message import Artifact, Part, Role
 from dragoman.model.operations import (
@@ -66,12 +68,12 @@ def rpc(operation: Operation) -> RpcCall:
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
     """Decode a `result`. Raises InvalidAgentResponse."""
-    return heard(body, lambda value: _answer(operation, value))
+    return decode_answer(body, lambda value: _answer(operation, value))
 
 
 def read_update(frame: bytes) -> tuple[Update, ...]:
     """Decode a frame. KAOS sends none, so any readable one is accepted. Raises InvalidAgentResponse."""
-    return (heard(frame, hearing.update),)
+    return (decode_answer(frame, objects.update),)
 
 
 def read_error(body: bytes, status: int) -> A2AError:
@@ -81,13 +83,13 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 def _send(sent: SendMessage) -> Json:
     """Encode a send. The task's metadata is that of its message; `autonomous` is KAOS's word for not waiting."""
-    asking.no_earlier(sent, SYSTEM)
+    no_earlier(sent, SYSTEM)
     if sent.push_config is not None:
         raise lacks(SYSTEM, "webhooks", "send without, and ask with GetTask")
-    configuration = calling.configuration(sent)
+    configuration = vendors.configuration(sent)
     if configuration.pop("blocking", None) is False:
         configuration["mode"] = "autonomous"
-    metadata = {**calling.metadata(sent), **(sent.message.metadata or {})}
+    metadata = {**vendors.metadata(sent), **(sent.message.metadata or {})}
     return {
         "message": message(sent.message, TAG, contextId=None, metadata=metadata),
         "contextId": sent.message.context_id,

@@ -9,11 +9,11 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.dialects.api import RestRequest
-from dragoman.dialects.tagged import filled
 from dragoman.dialects.v03 import plain, webhooks
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import send
 from dragoman.dialects.v03.fields import Fields, read
+from dragoman.dialects.vendors import filled
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.operations import (
     CreatePushConfig,

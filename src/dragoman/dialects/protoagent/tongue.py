@@ -9,12 +9,14 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, asking, calling, hearing, refusals
-from dragoman.dialects.calling import call, lacks, message, webhook
+from dragoman.dialects import vendors
+from dragoman.dialects.client import answers, objects, refusals
+from dragoman.dialects.client.encode import no_earlier
+from dragoman.dialects.client.scalars import Json, decode_answer
 from dragoman.dialects.extensions import USAGE, usage_metadata
-from dragoman.dialects.heard import Json, heard
 from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, marked, media_type
 from dragoman.dialects.tongue import Answer, RpcCall, Tongue
+from dragoman.dialects.vendors import call, lacks, message, webhook
 from dragoman.model.errors import A2AError
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import (
@@ -79,12 +81,12 @@ def rpc(operation: Operation) -> RpcCall:
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
     """Decode a `result`. Raises InvalidAgentResponse."""
-    return heard(body, lambda value: _answer(operation, value))
+    return decode_answer(body, lambda value: _answer(operation, value))
 
 
 def read_update(frame: bytes) -> tuple[Update, ...]:
     """Decode the `result` of a frame. Raises InvalidAgentResponse."""
-    return (heard(frame, _update),)
+    return (decode_answer(frame, _update),)
 
 
 def read_error(body: bytes, status: int) -> A2AError:
@@ -93,8 +95,8 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 
 def _send(sent: SendMessage) -> Json:
-    asking.no_earlier(sent, SYSTEM)
-    configuration = calling.configuration(sent)
+    no_earlier(sent, SYSTEM)
+    configuration = vendors.configuration(sent)
     if sent.push_config is not None:
         configuration["pushNotificationConfig"] = webhook(sent.push_config)
     said = replace(sent.message, parts=tuple([marked(part) for part in sent.message.parts]))
@@ -102,7 +104,7 @@ def _send(sent: SendMessage) -> Json:
         "contextId": said.context_id,
         "message": message(said, TAG, contextId=None),
         "configuration": configuration,
-        "metadata": calling.metadata(sent),
+        "metadata": vendors.metadata(sent),
     }
 
 
@@ -116,20 +118,20 @@ def _answer(operation: Operation, value: object) -> Answer:
 
 
 def _update(value: object) -> Update:
-    told = hearing.update(value, _part)
+    told = objects.update(value, _part)
     match told:
         case Task():
             return _add_cost(told, value)
         case ArtifactUpdate():
             cost = _find_cost([told.artifact])
-            return told if cost is None else replace(told, usage=hearing.usage(cost.get("usage")))
+            return told if cost is None else replace(told, usage=objects.usage(cost.get("usage")))
         case _:
             return told
 
 
 def _part(value: object) -> Part:
     """Read a part; the type that its metadata names becomes its media type."""
-    part = hearing.part(value)
+    part = objects.part(value)
     kind = media_type(part)
     if kind is None or part.media_type == kind:
         return part
@@ -143,7 +145,7 @@ def _add_cost(task: Task, value: object) -> Task:
     cost = told if isinstance(told, dict) else _find_cost(task.artifacts)
     if cost is None or USAGE in (task.metadata or {}):
         return task
-    used, took = hearing.usage(cost.get("usage")), cost.get("durationMs")
+    used, took = objects.usage(cost.get("usage")), cost.get("durationMs")
     if used is None or not (used.input_tokens or used.output_tokens or used.total_tokens):
         return task
     known = usage_metadata(used, took if isinstance(took, int) else None)

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Raw, Struct
 
-from dragoman.dialects.tagged import filled
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import message as message_03
 from dragoman.dialects.v03.fields import Fields, read
+from dragoman.dialects.vendors import filled
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.message import Message, Role
 from dragoman.model.operations import CancelTask, GetTask, Operation, SendMessage, StreamMessage

@@ -11,9 +11,9 @@ import msgspec
 from msgspec import UNSET
 
 from dragoman.dialects.python_a2a.decode import STATES
-from dragoman.dialects.tagged import encode_part, text_of
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03.encode import final, newest, submitted
+from dragoman.dialects.vendors import encode_part, text_of
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Message, Part, Role
 from dragoman.model.operations import GetTask, Operation, Result, SendMessage

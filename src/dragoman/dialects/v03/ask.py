@@ -10,7 +10,7 @@ URL.
 
 from typing import Any, NoReturn
 
-from dragoman.dialects.asking import Json, encoded, moment, named, no_earlier, present, query, segment
+from dragoman.dialects.client.encode import Json, encoded, moment, named, no_earlier, present, query, segment
 from dragoman.dialects.tongue import RestCall, RpcCall
 from dragoman.dialects.v03 import proto
 from dragoman.dialects.v03.encode import STATES, message

@@ -13,9 +13,10 @@ import msgspec
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
-from dragoman.dialects import answers, heard, hearing, json_bounds, refusals
-from dragoman.dialects.heard import Json
-from dragoman.dialects.hearing import WRAPPED, ReadPart, beyond
+from dragoman.dialects import json_bounds
+from dragoman.dialects.client import answers, objects, refusals, scalars
+from dragoman.dialects.client.objects import WRAPPED, ReadPart, beyond
+from dragoman.dialects.client.scalars import Json
 from dragoman.dialects.json_fields import raw_bytes
 from dragoman.dialects.tongue import Answer
 from dragoman.dialects.v03.decode import STATES
@@ -136,7 +137,7 @@ _TEXTS: Mapping[str, type[A2AError]] = {
 
 def read_update(data: bytes) -> tuple[Update, ...]:
     """Decode a frame, which holds exactly one update."""
-    return (_exact_update(data) or heard.heard(data, lambda value: hearing.update(value, part)),)
+    return (_exact_update(data) or scalars.decode_answer(data, lambda value: objects.update(value, part)),)
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -146,7 +147,7 @@ def read_answer(operation: Operation, body: bytes) -> Answer:
 
 def read_update_twice(data: bytes) -> tuple[Update, ...]:
     """The same from a server that puts file bytes into base64 twice, in protobuf JSON."""
-    return (_exact_update(data) or heard.heard(data, lambda value: hearing.update(value, part_twice)),)
+    return (_exact_update(data) or scalars.decode_answer(data, lambda value: objects.update(value, part_twice)),)
 
 
 def read_answer_twice(operation: Operation, body: bytes) -> Answer:
@@ -157,13 +158,13 @@ def read_answer_twice(operation: Operation, body: bytes) -> Answer:
 def read_error(body: bytes, status: int) -> A2AError:
     """Decode an `error` member, or an HTTP body with `code` or with only a text."""
     try:
-        given = heard.heard(body, _error_object)
+        given = scalars.decode_answer(body, _error_object)
     except InvalidAgentResponse:
         return refusals.read(body, status, words=_WORDS, statuses=_STATUSES)
     # The official Python server sends the form of 1.0 (§5.4) since its own version 1.0.
     if status and isinstance(given.get("details"), list):
         return v1_hear.read_error(body, status)
-    message = heard.text_in(given, "message") or ""
+    message = scalars.text_in(given, "message") or ""
     if status and not isinstance(given.get("code"), int):
         for text, kind in _TEXTS.items():
             if message.lower().startswith(text):
@@ -175,18 +176,18 @@ def read_error(body: bytes, status: int) -> A2AError:
 
 def part(value: object) -> Part:
     """Read a part; in protobuf JSON, which has no tags, data is `{"data": {"data": {…}}}`."""
-    return hearing.part(_unwrap(value))
+    return objects.part(_unwrap(value))
 
 
 def part_twice(value: object) -> Part:
     """Read a part of which the file bytes in protobuf JSON are base64 of base64."""
-    return hearing.part(_unwrap(value), file_bytes=_raw_bytes_twice)
+    return objects.part(_unwrap(value), file_bytes=_raw_bytes_twice)
 
 
 def _answer(operation: Operation, body: bytes, read_part: ReadPart) -> Answer:
     if isinstance(operation, DeletePushConfig):
         return None
-    return heard.heard(body, lambda value: answers.answer(operation, value, read_part))
+    return scalars.decode_answer(body, lambda value: answers.answer(operation, value, read_part))
 
 
 def _unwrap(value: object) -> object:
@@ -208,7 +209,7 @@ def _raw_bytes_twice(text: str) -> bytes | None:
 
 def _error_object(value: object) -> Json:
     """Return the error object, inside an envelope or bare."""
-    given = heard.members(value, "an error with code and message")
+    given = scalars.members(value, "an error with code and message")
     inner = given.get("error")
     return inner if isinstance(inner, dict) else given
 
@@ -218,7 +219,7 @@ def _exact_update(data: bytes) -> Update | None:
     if b'"kind"' not in data:
         return None
     try:
-        json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_VALUES)
+        json_bounds.check(data, scalars.MAX_DEPTH, scalars.MAX_VALUES)
         frame = _UPDATE.decode(data)
     except _FAILURES:
         return None
@@ -259,7 +260,7 @@ def _status_update(frame: _StatusUpdate) -> StatusUpdate | None:
     return StatusUpdate(
         task_id=frame.task_id,
         context_id=frame.context_id,
-        status=TaskStatus(state=state, message=said, timestamp=heard.timestamp(given.timestamp)),
+        status=TaskStatus(state=state, message=said, timestamp=scalars.timestamp(given.timestamp)),
         metadata=metadata,
         progress=told,
         usage=used,

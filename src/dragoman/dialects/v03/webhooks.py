@@ -5,7 +5,7 @@ Invariant: a configuration may be wrapped or bare, under any of its names; one t
 
 from msgspec.structs import replace
 
-from dragoman.dialects import push_fields
+from dragoman.dialects import push
 from dragoman.dialects.json_fields import Violations, refuse
 from dragoman.dialects.v03.fields import Fields
 from dragoman.model.errors import InvalidParams
@@ -23,7 +23,7 @@ INLINE = (*WRAPPERS, "pushNotification", "push_notification")
 """The names within `configuration`, where 0.3's protobuf JSON uses the last."""
 
 
-def push_config(fields: Fields, task_id: str, secret_min: int = push_fields.SECRET_MIN) -> PushConfig:
+def push_config(fields: Fields, task_id: str, secret_min: int = push.SECRET_MIN) -> PushConfig:
     """Decode a PushNotificationConfig. The first of several authentication schemes counts: 1.0 has only one."""
     authentication = fields.object("authentication") or Fields({}, fields.at("authentication"))
     schemes = authentication.texts("schemes")
@@ -44,8 +44,8 @@ def checked(
 ) -> PushConfig:
     """Return the configuration with the events in `fields`. Raises InvalidParams if a value in it cannot be sent."""
     violations: Violations = []
-    push_fields.check(config, fields.at(""), violations, authentication=authentication, secret_min=secret_min)
-    events = push_fields.events(fields.texts("events"), fields.at("events"), violations)
+    push.check(config, fields.at(""), violations, authentication=authentication, secret_min=secret_min)
+    events = push.events(fields.texts("events"), fields.at("events"), violations)
     refuse(violations)
     return replace(config, events=events)
 

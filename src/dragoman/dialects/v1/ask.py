@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 from msgspec import Struct
 
-from dragoman.dialects.asking import Json, encoded, moment, named, no_earlier, present, query, segment
+from dragoman.dialects.client.encode import Json, encoded, moment, named, no_earlier, present, query, segment
 from dragoman.dialects.tongue import RestCall, RpcCall
 from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.message import Message

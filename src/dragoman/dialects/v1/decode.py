@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from msgspec import UNSET, Struct
 from msgspec.json import Decoder
 
-from dragoman.dialects import json_fields, push_fields
+from dragoman.dialects import json_fields, push
 from dragoman.dialects.json_fields import Violations, refusal, refuse, whole
 from dragoman.dialects.v1 import wire
 from dragoman.model.errors import MethodNotFound
@@ -267,9 +267,9 @@ def _push_config(given: wire.WirePushConfig, violations: Violations, path: str =
         scheme=scheme or None,
         credentials=(authentication.credentials or None) if authentication is not None else None,
         secret=given.secret,
-        events=push_fields.events(given.events or (), f"{path}events", violations),
+        events=push.events(given.events or (), f"{path}events", violations),
     )
-    push_fields.check(config, path, violations)
+    push.check(config, path, violations)
     return config
 
 

@@ -14,9 +14,10 @@ from msgspec import UNSET, Struct
 from msgspec.json import Decoder
 from msgspec.structs import replace
 
-from dragoman.dialects import answers, heard, hearing, json_bounds, refusals
-from dragoman.dialects.heard import Json
-from dragoman.dialects.hearing import beyond
+from dragoman.dialects import json_bounds
+from dragoman.dialects.client import answers, objects, refusals, scalars
+from dragoman.dialects.client.objects import beyond
+from dragoman.dialects.client.scalars import Json
 from dragoman.dialects.tongue import Answer
 from dragoman.dialects.v1.errors import TABLE
 from dragoman.model import errors
@@ -83,7 +84,7 @@ _GRPC: dict[str, type[A2AError]] = {
 
 def read_update(data: bytes) -> tuple[Update, ...]:
     """Decode a frame, which holds exactly one update."""
-    return (_exact_update(data) or heard.heard(data, hearing.update),)
+    return (_exact_update(data) or scalars.decode_answer(data, objects.update),)
 
 
 def read_event(data: str, call_id: int) -> Update | None:
@@ -92,7 +93,7 @@ def read_event(data: str, call_id: int) -> Update | None:
         event = _EVENT.decode(data)
         chunk = event.result.artifact_update
         if chunk is None or not _plain(chunk):  # a plain chunk has no nested values to check
-            json_bounds.check(data.encode(), heard.MAX_DEPTH, heard.MAX_VALUES)
+            json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
     except _FAILURES:
         return None
     return _decode_member(event.result) if event.id == call_id else None
@@ -112,7 +113,7 @@ def read_answer(operation: Operation, body: bytes) -> Answer:
             pass
     if isinstance(told, Task | Message):
         return told
-    return heard.heard(body, lambda value: answers.answer(operation, value))
+    return scalars.decode_answer(body, lambda value: answers.answer(operation, value))
 
 
 def read_error(body: bytes, status: int) -> A2AError:
@@ -121,7 +122,7 @@ def read_error(body: bytes, status: int) -> A2AError:
     The reason decides, or else the code, the HTTP status and the gRPC status, in this order.
     """
     try:
-        given = heard.heard(body, _error_object)
+        given = scalars.decode_answer(body, _error_object)
     except InvalidAgentResponse:
         return refusals.read(body, status)
     details = given.get("data") if isinstance(given.get("data"), list) else given.get("details")
@@ -134,13 +135,13 @@ def read_error(body: bytes, status: int) -> A2AError:
         kind = _GRPC.get(grpc)
     if kind is None:
         return refusals.of(given, status)
-    return refusals.made(kind, heard.text_in(given, "message") or "", told)
+    return refusals.made(kind, scalars.text_in(given, "message") or "", told)
 
 
 def _exact_update(data: bytes) -> Update | None:
     """Decode a frame that follows the specification; None for any other."""
     try:
-        json_bounds.check(data, heard.MAX_DEPTH, heard.MAX_VALUES)
+        json_bounds.check(data, scalars.MAX_DEPTH, scalars.MAX_VALUES)
         frame = _FRAME.decode(data)
     except _FAILURES:
         return None
@@ -183,7 +184,7 @@ def _plain(chunk: ArtifactUpdate) -> bool:
 
 def _exact_task(body: bytes) -> Task | None:
     try:
-        json_bounds.check(body, heard.MAX_DEPTH, heard.MAX_VALUES)
+        json_bounds.check(body, scalars.MAX_DEPTH, scalars.MAX_VALUES)
         return _check_task(_TASK.decode(body))
     except _FAILURES:
         return None
@@ -201,7 +202,7 @@ def _check_task(task: Task) -> Task | None:
 
 def _normalize_time(status: TaskStatus) -> TaskStatus:
     """Return the status with its time in our spelling: others have more digits, or an offset."""
-    moment = heard.timestamp(status.timestamp)
+    moment = scalars.timestamp(status.timestamp)
     return status if moment == status.timestamp else replace(status, timestamp=moment)
 
 
@@ -220,7 +221,7 @@ def _whole(parts: Iterable[Part]) -> bool:
 
 def _error_object(value: object) -> Json:
     """Return the error object, inside an envelope or bare."""
-    given = heard.members(value, "an error with code and message")
+    given = scalars.members(value, "an error with code and message")
     inner = given.get("error")
     return inner if isinstance(inner, dict) else given
 
@@ -234,7 +235,7 @@ def _merge_details(details: list[Any]) -> Json:
         metadata = each.get("metadata")
         told |= metadata if isinstance(metadata, dict) else {}
         told |= {name: each[name] for name in ("reason", "fieldViolations") if name in each and name not in told}
-        delay = _DELAY.fullmatch(heard.text_in(each, "retryDelay") or "")
+        delay = _DELAY.fullmatch(scalars.text_in(each, "retryDelay") or "")
         if delay is not None:
             told["retryAfterS"] = delay[1]
     return told

@@ -1,7 +1,7 @@
 """Decodes answers of other agents, and reads the scalars in them in any spelling.
 
 Invariant: any bytes give a value or InvalidAgentResponse. Readers of decoded JSON raise Unfit, which says what was
-expected; `heard` turns it into an InvalidAgentResponse that also shows what came.
+expected; `decode_answer` turns it into an InvalidAgentResponse that also shows what came.
 """
 
 from collections.abc import Callable
@@ -65,7 +65,7 @@ class Unfit(Exception):
         self.expected = expected
 
 
-def heard(body: bytes, read: Callable[[Any], T]) -> T:
+def decode_answer(body: bytes, read: Callable[[Any], T]) -> T:
     """Return what `read` makes of the JSON in `body`. Raises InvalidAgentResponse and nothing else."""
     try:
         json_bounds.check(body, MAX_DEPTH, MAX_VALUES)

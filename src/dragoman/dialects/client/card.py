@@ -6,7 +6,7 @@ Invariant: a field that is missing or has another type is empty; only a value th
 from collections.abc import Iterator
 from typing import Any
 
-from dragoman.dialects.heard import Json, flag_in, members, text_in, texts_in
+from dragoman.dialects.client.scalars import Json, flag_in, members, text_in, texts_in
 from dragoman.model.card import (
     AgentCapabilities,
     AgentCard,
@@ -29,7 +29,7 @@ OLDEST = "0.3"
 """The version of a card that names none. Cards before 0.3 did not name one, and those agents speak as 0.3 does."""
 
 
-def card(value: object) -> AgentCard:
+def decode_card(value: object) -> AgentCard:
     """Read the card in a JSON object; interfaces without a URL are left out."""
     given = members(value, "an agent card")
     found = given.get("capabilities")

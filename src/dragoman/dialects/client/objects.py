@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.dialects.extensions import PROGRESS, USAGE
-from dragoman.dialects.heard import (
+from dragoman.dialects.client.scalars import (
     Json,
     Unfit,
     context_of,
@@ -27,6 +26,7 @@ from dragoman.dialects.heard import (
     texts_in,
     timestamp,
 )
+from dragoman.dialects.extensions import PROGRESS, USAGE
 from dragoman.dialects.json_fields import raw_bytes
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import Progress, Task, TaskStatus, Usage

@@ -7,9 +7,10 @@ import re
 from typing import Any
 from urllib.parse import unquote
 
-from dragoman.dialects import card_reading, hearing
-from dragoman.dialects.heard import Json, Unfit, items_in, members, text_in, texts_in
-from dragoman.dialects.hearing import ReadPart
+from dragoman.dialects.client import objects
+from dragoman.dialects.client.card import decode_card
+from dragoman.dialects.client.objects import ReadPart
+from dragoman.dialects.client.scalars import Json, Unfit, items_in, members, text_in, texts_in
 from dragoman.dialects.tongue import Answer
 from dragoman.model.message import Message
 from dragoman.model.operations import (
@@ -40,7 +41,7 @@ _WRAPPERS = (
 )
 
 
-def answer(operation: Operation, value: object, read_part: ReadPart = hearing.part) -> Answer:
+def answer(operation: Operation, value: object, read_part: ReadPart = objects.part) -> Answer:
     """Read the answer to an operation."""
     match operation:
         case SendMessage():
@@ -58,28 +59,28 @@ def answer(operation: Operation, value: object, read_part: ReadPart = hearing.pa
         case DeletePushConfig():
             return None
         case GetExtendedCard():
-            return card_reading.card(value)
+            return decode_card(value)
         case _:
             raise Unfit("no answer to an operation that this dialect lacks")
 
 
-def sent(value: object, read_part: ReadPart = hearing.part) -> Task | Message:
+def sent(value: object, read_part: ReadPart = objects.part) -> Task | Message:
     """Read the answer to a send: a task or a message, wrapped or flat."""
-    told = hearing.update(value, read_part)
+    told = objects.update(value, read_part)
     if isinstance(told, Task | Message):
         return told
     raise Unfit("a task or a message")
 
 
-def task(value: object, read_part: ReadPart = hearing.part) -> Task:
+def task(value: object, read_part: ReadPart = objects.part) -> Task:
     """Read a task, wrapped or flat."""
-    told = hearing.update(value, read_part)
+    told = objects.update(value, read_part)
     if isinstance(told, Task):
         return told
     raise Unfit("a task")
 
 
-def task_list(value: object, read_part: ReadPart = hearing.part) -> TaskList:
+def task_list(value: object, read_part: ReadPart = objects.part) -> TaskList:
     """Read a page of tasks: an object with `tasks`, or a bare list."""
     if isinstance(value, list):
         value = {"tasks": value}
@@ -87,7 +88,7 @@ def task_list(value: object, read_part: ReadPart = hearing.part) -> TaskList:
     if not isinstance(given.get("tasks"), list) and "totalSize" not in given and given:
         raise Unfit("an object with a list of tasks")
     return TaskList(
-        tasks=tuple([hearing.task(each, read_part) for each in items_in(given, "tasks")]),
+        tasks=tuple([objects.task(each, read_part) for each in items_in(given, "tasks")]),
         next_page_token=text_in(given, "nextPageToken", "next_page_token") or "",
         total_size=_count(given, "totalSize", "total_size", "total", "count"),
     )

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping
 
 from dragoman.dialects import rpc_errors
-from dragoman.dialects.heard import Json, heard, text_in, texts_in
+from dragoman.dialects.client.scalars import Json, decode_answer, text_in, texts_in
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidAgentResponse
 
@@ -75,7 +75,7 @@ def read(
 ) -> A2AError:
     """Read the `error` member of an answer (`status` 0), or the body of an HTTP answer with that status."""
     try:
-        return heard(body, lambda value: of(value, status, codes, words, statuses))
+        return decode_answer(body, lambda value: of(value, status, codes, words, statuses))
     except InvalidAgentResponse as unread:
         kind = statuses.get(status)
         return unread if kind is None else made(kind, "", {})

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.dialects.heard import SHOWN, Unfit, heard, state, timestamp
+from dragoman.dialects.client.scalars import SHOWN, Unfit, decode_answer, state, timestamp
 from dragoman.model import ids
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.task import TaskState
@@ -56,7 +56,7 @@ def test_a_time_stamp_is_ours_or_none(text: str) -> None:
 
 def test_what_came_instead_is_shown_but_not_all_of_it() -> None:
     with pytest.raises(InvalidAgentResponse) as refused:
-        heard(b'"' + b"x" * 5000 + b'"', state)
+        decode_answer(b'"' + b"x" * 5000 + b'"', state)
     assert refused.value.message.startswith("expected the state of a task")
     assert len(refused.value.message) < SHOWN + 100
 
@@ -64,4 +64,4 @@ def test_what_came_instead_is_shown_but_not_all_of_it() -> None:
 @pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"[" * 5000, b"[" * 300 + b"]" * 300, b"1e999"])
 def test_what_is_not_json_raises_one_thing(body: bytes) -> None:
     with pytest.raises(InvalidAgentResponse):
-        heard(body, lambda value: value)
+        decode_answer(body, lambda value: value)

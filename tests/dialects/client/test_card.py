@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from hypothesis import given
 
-from dragoman.dialects.card_reading import card
 from dragoman.dialects.cards import hybrid
-from dragoman.dialects.heard import Unfit
+from dragoman.dialects.client.card import decode_card
+from dragoman.dialects.client.scalars import Unfit
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.model.card import (
     AgentCapabilities,
@@ -53,25 +53,25 @@ OURS = AgentCard(
 
 
 def test_a_card_of_1_0_is_read_whole() -> None:
-    assert card(spoken.builtins(OURS)) == OURS
+    assert decode_card(spoken.builtins(OURS)) == OURS
 
 
 def test_a_hybrid_card_is_read_as_that_of_1_0_that_it_came_from() -> None:
-    assert card(spoken.builtins(hybrid(OURS))) == OURS
+    assert decode_card(spoken.builtins(hybrid(OURS))) == OURS
 
 
 def test_a_card_of_0_3_is_read_as_one_with_interfaces_of_0_3() -> None:
     old = [each for each in OURS.supported_interfaces if each.protocol_version == "0.3"]
-    assert card(spoken.builtins(card_03(OURS))) == msgspec.structs.replace(OURS, supported_interfaces=tuple(old))
+    assert decode_card(spoken.builtins(card_03(OURS))) == msgspec.structs.replace(OURS, supported_interfaces=tuple(old))
 
 
 def test_interfaces_may_be_an_object_of_urls() -> None:
-    found = card({"name": "b", "supportedInterfaces": {"a2a": "https://a2a.example.com/x", "mcp": "https://m"}})
+    found = decode_card({"name": "b", "supportedInterfaces": {"a2a": "https://a2a.example.com/x", "mcp": "https://m"}})
     assert found.supported_interfaces == (endpoint("JSONRPC", "0.3", "https://a2a.example.com/x"),)
 
 
 def test_what_is_missing_is_empty() -> None:
-    found = card({"name": "bare", "skills": [{"name": "only"}], "capabilities": None})
+    found = decode_card({"name": "bare", "skills": [{"name": "only"}], "capabilities": None})
     assert (found.name, found.version, found.supported_interfaces) == ("bare", "", ())
     assert found.skills == (AgentSkill(id="only", name="only", description="", tags=()),)
 
@@ -79,14 +79,14 @@ def test_what_is_missing_is_empty() -> None:
 @given(spoken.values)
 def test_any_json_gives_a_card_or_is_refused(value: Any) -> None:
     if isinstance(value, dict):
-        msgspec.json.encode(card(value))
+        msgspec.json.encode(decode_card(value))
     else:
         with pytest.raises(Unfit):
-            card(value)
+            decode_card(value)
 
 
 @given(spoken.values)
 def test_any_member_may_be_anything(value: Any) -> None:
     whole = spoken.builtins(OURS) | spoken.builtins(card_03(OURS))
     for name in whole:
-        msgspec.json.encode(card({**whole, name: value}))
+        msgspec.json.encode(decode_card({**whole, name: value}))

@@ -1,21 +1,75 @@
-"""Encodes calls as the clients of the vendors' systems do: messages, webhooks, and their options.
+"""Shared by the systems of vendors: messages and parts in their spelling, and calls as their clients write them.
 
-Invariant: nothing is written that the caller did not ask for, so a plain call is the same as from the system's own
-clients. An option for which the system has no word of its own is written as in 0.3.
+Their spelling is that of 0.3, with fewer required members and a choice of tag. Invariant: 0.3's decoder reads the
+messages, after missing members were filled in. Nothing is written that the caller did not ask for, so a plain call is
+the same as from the system's own clients. An option for which a system has no word of its own is written as in 0.3.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
-from dragoman.dialects.asking import encoded
-from dragoman.dialects.tagged import encode_part
+from dragoman.dialects.client.encode import encoded
 from dragoman.dialects.tongue import RpcCall
 from dragoman.dialects.v03.encode import ROLES
+from dragoman.dialects.v03.fields import Fields
+from dragoman.dialects.v03.plain import fresh_id
 from dragoman.model.errors import UnsupportedOperation
-from dragoman.model.message import Message
+from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import PushConfig, SendMessage
 
 Json = dict[str, Any]
+
+
+# -- messages and parts ----------------------------------------------------------------------------------------------
+
+
+def filled(message: Fields, role: str | None = None) -> Json:
+    """Return the members of a message, with a fresh id or `role` if they are missing."""
+    members = {name: value for name, value in message.members.items() if value is not None}
+    if not message.text("messageId", "message_id"):
+        members["messageId"] = fresh_id()
+    if role is not None:
+        members.setdefault("role", role)
+    return members
+
+
+def encode_part(part: Part, tag: str) -> Json:
+    """Encode a part whose type is in `tag`, which is `kind` or `type`."""
+    body: Json
+    if part.text is not None:
+        body = {tag: "text", "text": part.text}
+    elif part.raw is not None or part.url is not None:
+        content: Json = {"uri": part.url} if part.raw is None else {"bytes": part.raw}
+        if part.media_type:
+            content["mimeType"] = part.media_type
+        if part.filename:
+            content["name"] = part.filename
+        body = {tag: "file", "file": content}
+    else:
+        body = {tag: "data", "data": part.data}
+    if part.metadata:
+        body["metadata"] = part.metadata
+    return body
+
+
+def encode_artifact(artifact: Artifact, tag: str) -> Json:
+    """Encode an artifact: its parts, then the members that A2A adds."""
+    body: Json = {"parts": [encode_part(part, tag) for part in artifact.parts], "artifactId": artifact.artifact_id}
+    if artifact.name:
+        body["name"] = artifact.name
+    if artifact.description:
+        body["description"] = artifact.description
+    if artifact.metadata:
+        body["metadata"] = artifact.metadata
+    return body
+
+
+def text_of(message: Message | None) -> str:
+    """Return the text of a message; empty if there is none."""
+    return "" if message is None else message.text
+
+
+# -- calls of their clients --------------------------------------------------------------------------------------------
 
 
 def call(method: str, params: Mapping[str, Any]) -> RpcCall:
