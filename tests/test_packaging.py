@@ -45,3 +45,12 @@ def test_help_needs_neither_server_nor_store() -> None:
     script = "import sys, dragoman.cli; print(*sorted({'asyncio', 'apsw', 'uvicorn', 'rich'} & set(sys.modules)))"
     shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=30)
     assert shown.stdout.split() == []
+
+
+def test_the_module_is_the_command() -> None:
+    import subprocess
+
+    ran = subprocess.run(
+        [sys.executable, "-m", "dragoman", "--version"], check=True, capture_output=True, text=True, timeout=30
+    )
+    assert ran.stdout.startswith("dragoman ")
