@@ -343,7 +343,11 @@ def test_an_agent_table_is_read_whole(tmp_path: Path) -> None:
         ('[[agents]]\nid = "a"\nrun = "openai:gpt"\n', "agents[0].run", "URL of an API"),
         ('[[agents]]\nid = "a/b"\nrun = "m:o"\n', "agents[0].id", "letters, digits"),
         ('[[agents]]\nid = "tasks"\nrun = "m:o"\n', "agents[0].id", "path of the server itself"),
-        ('[[agents]]\nid = "a"\nrun = "m:o"\n[[agents]]\nid = "a"\nrun = "m:p"\n', "agents[1].id", "must differ"),
+        (
+            '[[agents]]\nid = "a"\nrun = "m:o"\n[[agents]]\nid = "a"\nrun = "m:p"\n',
+            "agents[1].id",
+            "is the id of agents[0]: ids must",
+        ),
         ("agents = 5\n", "agents", "[[agents]]"),
     ],
 )

@@ -4,7 +4,7 @@ Invariant: every id can be a path segment, and no two entries have the same.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -140,26 +140,33 @@ def agent_id_fault(agent_id: str) -> str | None:
 
 
 def agent_entries(source: str, tables: Any) -> tuple[AgentEntry, ...]:
+    """Read the entries of all tables. Raises ConfigError."""
+    found: dict[str, int] = {}
     entries: list[AgentEntry] = []
     for index, table in enumerate(agent_tables(source, tables)):
-        entries.append(agent_entry(source, index, table, entries))
+        entries.append(agent_entry(source, index, table, found))
+        found[entries[-1].id] = index
     return tuple(entries)
 
 
 def agent_tables(source: str, tables: Any) -> list[dict[str, Any]]:
+    """Check that `agents` holds tables. Raises ConfigError."""
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise ConfigError(source, "agents", tables, "must be tables: write [[agents]]")
     return tables
 
 
-def agent_entry(source: str, index: int, table: dict[str, Any], others: Iterable[AgentEntry]) -> AgentEntry:
-    """Read the entry of the table at `index`. Raises ConfigError, also for an id that one of `others` has."""
+def agent_entry(source: str, index: int, table: dict[str, Any], others: Mapping[str, int]) -> AgentEntry:
+    """Read the entry of the table at `index`. Raises ConfigError, also for an id that is among `others`.
+
+    `others` are the ids of earlier tables, with their indexes.
+    """
     path = f"agents[{index}]"
     entry = _agent(source, path, table)
     if fault := agent_id_fault(entry.id):
         raise ConfigError(source, f"{path}.id", entry.id, fault)
-    if any(entry.id == other.id for other in others):
-        raise ConfigError(source, f"{path}.id", entry.id, "is the id of an earlier agent: ids must differ")
+    if entry.id in others:
+        raise ConfigError(source, f"{path}.id", entry.id, f"is the id of agents[{others[entry.id]}]: ids must differ")
     if entry.api_key is not None and not entry.api_key.strip():  # else the agent would be open to all
         raise ConfigError(source, f"{path}.api_key", entry.api_key, "must be text that is not empty")
     _check_run(source, path, entry, table)

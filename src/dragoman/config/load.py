@@ -78,7 +78,8 @@ def load_parts(file: Path | None, environ: Mapping[str, str], flags: Mapping[str
         tables = []
     for index, each in enumerate(tables):
         try:
-            found.append(agent_entry(str(file), index, each, [one for one in found if isinstance(one, AgentEntry)]))
+            earlier = {one.id: at for at, one in enumerate(found) if isinstance(one, AgentEntry)}
+            found.append(agent_entry(str(file), index, each, earlier))
         except ConfigError as error:
             named = each.get("id")
             found.append(FaultyEntry(named if isinstance(named, str) and named else f"agents[{index}]", error))
