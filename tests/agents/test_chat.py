@@ -13,7 +13,7 @@ from dragoman.agents.model.answer import RetryPolicy
 from dragoman.agents.model.endpoint import EndpointAddress, completions_url, endpoint, limit_name, models_url
 from dragoman.agents.model.failures import after_s
 from dragoman.agents.model.request import ModelRequest
-from dragoman.cli.declared import declared
+from dragoman.cli.entries import make_agent
 from dragoman.config import load
 from dragoman.engine.api import Refusing
 from dragoman.model.card import Profile
@@ -164,7 +164,7 @@ async def test_tokens_that_come_within_coalesce_ms_are_one_chunk_and_later_ones_
     file = tmp_path / "dragoman.toml"
     file.write_text(f'[[agents]]\nid = "chat"\nrun = "openai:{api.url}"\nmodel = "small"\ncoalesce_ms = 400\n')
     (entry,) = load(file, {}, {}).agents
-    agent = declared(entry)
+    agent = make_agent(entry)
     assert isinstance(agent, ChatAgent)
     async with asyncio.timeout(DEADLINE_S):
         await agent.run(heard)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dragoman.agents.model.agent import ChatAgent
+from dragoman.cli.loader import load_agents
 from dragoman.cli.references import AgentReferenceError
-from dragoman.cli.served import load_agents
 from dragoman.config import ConfigError, load
 from dragoman.config.agents import AgentEntry
 from dragoman.config.models import McpEntry

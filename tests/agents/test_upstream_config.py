@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from dragoman.agents.remote.agent import UpstreamAgent
+from dragoman.cli.loader import load_agents
 from dragoman.cli.references import AgentReferenceError
-from dragoman.cli.served import load_agents
 from dragoman.config import Config, ConfigError, load
 
 HEAD = '[[agents]]\nid = "partner"\nrun = "a2a:https://host/agent"\n'

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.cli import checked, main
+from dragoman.cli import checks, main
 from dragoman.config import Config, settings
 from dragoman.server import serving
 
@@ -136,7 +136,7 @@ def test_references_are_tried_as_serve_takes_them(cli: CliRunner) -> None:
     Path("dragoman.toml").write_text(ECHO)
     result = check(cli, "house.py:echo", "--json")
     assert result.exit_code == 1
-    assert "another agent has the id 'echo'" in result.stdout
+    assert "has the id 'echo', too" in result.stdout
 
 
 def test_no_agents_and_a_default_that_is_none_are_said(cli: CliRunner) -> None:
@@ -148,7 +148,7 @@ def test_no_agents_and_a_default_that_is_none_are_said(cli: CliRunner) -> None:
 
 
 def test_an_import_that_never_ends_does_not_hold_up_the_others(cli: CliRunner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checked, "IMPORT_S", 2.0)
+    monkeypatch.setattr(checks, "IMPORT_S", 2.0)
     Path("sleepy.py").write_text("import threading\nthreading.Event().wait(120)\n")
     Path("dragoman.toml").write_text('[[agents]]\nid = "sleepy"\nrun = "sleepy.py:agent"\n' + ECHO)
     began = time.monotonic()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from dragoman.cli.loader import load_agents
 from dragoman.cli.references import AgentReferenceError, place_of, referenced
-from dragoman.cli.served import load_agents
 from dragoman.config import AgentEntry, ProviderEntry, SkillEntry
 
 SOURCE = """
@@ -176,7 +176,10 @@ def test_an_agent_under_two_ids_is_two_agents() -> None:
 
 @pytest.mark.usefixtures("directory")
 def test_two_agents_of_one_id_are_refused() -> None:
-    assert refusal("forecasts", "forecasts:tides") == "agent id 'tides' is given 2 times: ids must differ"
+    assert refusal("forecasts", "forecasts:tides") == (
+        "agent id 'tides' is given 2 times, by forecasts and by forecasts:tides: ids must differ; "
+        "ID=MODULE:OBJECT gives an agent another one"
+    )
 
 
 def test_an_agent_whose_id_is_a_path_of_the_server_is_refused(directory: Path) -> None:

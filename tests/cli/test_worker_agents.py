@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.agents.worker.agent import WorkerAgent
-from dragoman.cli.served import load_agents
+from dragoman.cli.loader import load_agents
 from dragoman.config import ConfigError, load
 from dragoman.engine.api import Reported
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.cli.declared import declared
+from dragoman.cli.entries import make_agent
 from dragoman.cli.references import AgentReferenceError
 from dragoman.config import ConfigError, Model, load
 from dragoman.config.models import MODEL_KEYS
@@ -80,7 +80,7 @@ def test_a_key_that_is_not_in_the_environment_is_named(tmp_path: Path, monkeypat
     file.write_text(TABLE + 'model = "small"\ncredentials = { env = "CHAT_KEY" }\n')
     (entry,) = load(file, {}, {}).agents
     with pytest.raises(AgentReferenceError, match="CHAT_KEY"):
-        declared(entry)
+        make_agent(entry)
 
 
 def blocks(text: str) -> list[str]:
@@ -97,7 +97,7 @@ def test_what_is_shown_can_be_served(tmp_path: Path, text: str, monkeypatch: pyt
     file = tmp_path / "dragoman.toml"
     file.write_text(text)
     for entry in load(file, {}, {}).agents:
-        assert declared(entry).profile.id == entry.id
+        assert make_agent(entry).profile.id == entry.id
 
 
 def test_the_page_has_every_key() -> None:

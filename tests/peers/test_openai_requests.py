@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.cli.declared import declared
+from dragoman.cli.entries import make_agent
 from dragoman.config import load
 from dragoman.model.message import Part
 from dragoman.testing import run
@@ -55,7 +55,7 @@ async def requests(tmp_path: Path) -> list[dict[str, Any]]:
         assert entry.model is not None
         host = replace(entry.model, url="https://api.openai.com/v1")
         assert host.max_tokens == 100
-        agents = [declared(entry), model(api.url), model(api.url, schema={"type": "object"})]
+        agents = [make_agent(entry), model(api.url), model(api.url, schema={"type": "object"})]
         for agent in agents:
             api.answers(said("{}"))
             await run(agent, FILES)

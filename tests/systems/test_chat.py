@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from dragoman.agents.mcp.http import HttpReach
 from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.agents.tools import ToolResult
-from dragoman.cli.declared import declared
+from dragoman.cli.entries import make_agent
 from dragoman.client import Connection, Retries, connect
 from dragoman.config import Config, load
 from dragoman.engine.api import Run, Runner
@@ -235,7 +235,7 @@ async def test_a_table_of_the_file_is_an_agent(
     monkeypatch.setenv("CHAT_KEY", "secret")
     (entry,) = load(file, {}, {}).agents
     api.answers(said('{"a": 1}'))
-    async with served(declared(entry)) as connection:
+    async with served(make_agent(entry)) as connection:
         task = await asked(connection, "Hi")
     assert task.artifacts[0].parts[0].data == {"a": 1}
     assert api.asked[0].headers["api-key"] == "secret"

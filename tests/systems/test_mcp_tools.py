@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from dragoman import Agent, Context
 from dragoman.agents.mcp.tools import McpGrant
-from dragoman.cli.served import load_agents
+from dragoman.cli.loader import load_agents
 from dragoman.client import Connection
 from dragoman.config import Config, load
 from dragoman.engine.api import Runner

@@ -15,7 +15,7 @@ import pytest
 from msgspec import UNSET
 from msgspec.structs import replace
 
-from dragoman.cli.declared import declared
+from dragoman.cli.entries import make_agent
 from dragoman.cli.references import AgentReferenceError
 from dragoman.client import Connection, connect
 from dragoman.config import Config, load
@@ -39,7 +39,7 @@ def agent(folder: Path, script: str, **keys: Any) -> Runner:
     path.chmod(0o755)
     (folder / "dragoman.toml").write_text(table(f"command:{path}", **keys))
     (entry,) = load(folder / "dragoman.toml", {}, {}).agents
-    return declared(entry)
+    return make_agent(entry)
 
 
 def table(run: str, **keys: Any) -> str:
@@ -102,7 +102,7 @@ def example(name: str, folder: Path) -> Runner:
     file = folder / "dragoman.toml"
     file.write_text("\n".join(marked).replace("examples/", f"{ROOT}/examples/"))
     (entry,) = load(file, {}, {}).agents
-    return declared(entry)
+    return make_agent(entry)
 
 
 async def test_the_example_in_bash(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ async def test_a_missing_program_is_named_when_its_table_is_read(tmp_path: Path)
     (tmp_path / "dragoman.toml").write_text(table("command:no-such-program --fast"))
     (entry,) = load(tmp_path / "dragoman.toml", {}, {}).agents
     with pytest.raises(AgentReferenceError, match=r"agent 'program': the program no-such-program was not found"):
-        declared(entry)
+        make_agent(entry)
 
 
 async def test_a_program_that_has_gone_since_fails_its_task_with_a_reference(tmp_path: Path) -> None:

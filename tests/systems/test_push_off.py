@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from dragoman.cli.declared import configured
+from dragoman.cli.entries import configured
 from dragoman.config import AgentEntry, load
 from dragoman.server import serving
 from tests.push.receiver import Receiver, receiving

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.configured import CONFIG_ENV, config_file
+from dragoman.cli.store_commands import CONFIG_ENV, config_file, table
 from dragoman.config import FILE, ConfigParts, load_parts
 
 if TYPE_CHECKING:
-    from dragoman.cli.checked import Subject
+    from dragoman.cli.checks import Subject
 
 STDOUT, STDERR = 1, 2
 
@@ -64,8 +64,6 @@ def list_(named: tuple[str, ...], file: str | None, default: str | None, as_json
     if as_json:
         click.echo(_json([{**_fields(subject), "skills": _skills(subject)} for subject in subjects]))
         return
-    from dragoman.cli.tables import table
-
     rows = [
         (subject.id, subject.run, ", ".join(_skills(subject)) if subject.ok else "cannot be served: see `agents check`")
         for subject in subjects
@@ -78,7 +76,7 @@ def _load_subjects(
 ) -> "list[Subject]":
     import asyncio
 
-    from dragoman.cli.checked import subjects_of
+    from dragoman.cli.checks import subjects_of
 
     apart = load_parts(config_file(file), os.environ, {} if default is None else {"default": default})
     chosen, references = _split_words(named, apart)
@@ -86,9 +84,9 @@ def _load_subjects(
     async def found() -> "list[Subject]":
         subjects = await subjects_of(apart, references, chosen, tries=tries)
         if server is not None:
-            from dragoman.cli.asked import ask
+            from dragoman.cli.checks import ask_server
 
-            await ask(server, subjects)
+            await ask_server(server, subjects)
         return subjects
 
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # the findings tell what agents would log

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dragoman.cli.configured import at_store, with_store
+from dragoman.cli.store_commands import at_store, moment, table, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ def audit(config: Config, principal: str | None, refused: bool, since: str | Non
     """
     import msgspec
 
-    from dragoman.cli.tables import moment, table
     from dragoman.model.ids import SystemClock, timestamp
 
     since_ms = 0 if since is None else _since_ms(since, SystemClock().now_ms())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.configured import at_store, operator, with_store
+from dragoman.cli.store_commands import at_store, moment, operator, table, with_store
 from dragoman.config import Config, agent_id_fault
 
 if TYPE_CHECKING:
@@ -113,7 +113,6 @@ def list_(config: Config, as_json: bool) -> None:
     """Show every key ever made, oldest first, but not the secrets."""
     import msgspec
 
-    from dragoman.cli.tables import table
     from dragoman.model.ids import SystemClock
 
     now_ms = SystemClock().now_ms()
@@ -202,7 +201,6 @@ def _age_ms(text: str) -> int:
 def _public_fields(key: "ApiKey", now_ms: int) -> dict[str, Any]:
     """The fields of a key that may be shown."""
     from dragoman.auth.keys import key_state
-    from dragoman.cli.tables import moment
 
     return {
         "id": key.id,
@@ -224,8 +222,6 @@ def _cell(column: str, value: Any) -> str:
 
 def _describe(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey]") -> str:
     """Describe a key that was just made, and how to use it."""
-    from dragoman.cli.tables import moment
-
     reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
     doing = f"only {', '.join(key.scopes)}" if key.scopes else "every operation"
     if key.role.value != "caller":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dragoman.cli.configured import at_store, operator, with_store
+from dragoman.cli.store_commands import at_store, moment, operator, table, with_store
 from dragoman.config import Config
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ def push() -> None:
 def list_(config: Config, which: str | None, limit: int, after: int, as_json: bool) -> None:
     """Show pending deliveries and dead letters, oldest first."""
     import msgspec
-
-    from dragoman.cli.tables import moment, table
 
     dead = None if which is None else which == "dead"
     found = at_store(config, lambda store: store.outbox.owed(dead=dead, limit=limit, after=after))

@@ -13,7 +13,7 @@ import click
 from msgspec.structs import replace
 
 from dragoman import __version__
-from dragoman.cli.configured import CONFIG_ENV, config_file
+from dragoman.cli.store_commands import CONFIG_ENV, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
         config = load(config_file(file), os.environ, given)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+    from dragoman.cli.loader import load_served
     from dragoman.cli.references import AgentReferenceError
-    from dragoman.cli.served import load_served
 
     try:
         served = load_served(config.agents, agents, config.default)

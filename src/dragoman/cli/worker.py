@@ -72,8 +72,8 @@ def worker(
         raise click.UsageError(f"--server {server!r}: must be a URL such as http://127.0.0.1:7870")
     import asyncio
 
+    from dragoman.cli.loader import load_agents
     from dragoman.cli.references import AgentReferenceError
-    from dragoman.cli.served import load_agents
     from dragoman.telemetry.logs import log_to
 
     if not (more or references):

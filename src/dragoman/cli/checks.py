@@ -1,21 +1,28 @@
-"""Checks of agents, each by itself, whatever is wrong with the others.
+"""Checks of agents, each by itself, whatever is wrong with the others; and what a running server reports about them.
 
-Invariant: every declared agent gets its findings within a bounded time. No task is made.
+Invariant: every declared agent gets its findings within a bounded time. No task is made. Of the server, only two public
+pages are read; nothing is changed.
 """
 
 import asyncio
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from typing import Any
 
 from msgspec import Struct
 
 from dragoman.agents.lifecycle import Checkable, Finding
-from dragoman.cli.declared import declared
+from dragoman.cli.entries import make_agent
+from dragoman.cli.loader import look_in_working_directory
 from dragoman.cli.references import AgentReferenceError, referenced
-from dragoman.cli.served import look_in_working_directory
+from dragoman.client.errors import PeerError
+from dragoman.client.http import get_object
 from dragoman.config import AgentEntry, ConfigError, ConfigParts, FaultyEntry, agent_id_fault
 from dragoman.engine.api import Runner
+from dragoman.model.errors import A2AError
+from dragoman.net.egress import Egress
+from dragoman.net.errors import EgressError
 
 IMPORT_S = 30.0
 """How long the import of an agent may take."""
@@ -27,6 +34,8 @@ SETTINGS = ""
 """The id of findings that concern no single agent."""
 
 AT_HOME = 'move what must not run at import below `if __name__ == "__main__":`'
+
+ANSWER_S = 5.0
 
 
 class Subject(Struct):
@@ -55,7 +64,7 @@ async def subjects_of(
     for table in apart.tables:
         if not chosen or table.id in chosen:
             every.append(await _load_declared(table))
-    taken = {table.id for table in apart.tables}
+    taken = {table.id: f"the table {table.id!r} of the file" for table in apart.tables}
     for reference in references:
         every += await _load_referenced(reference, taken)
     if not chosen:
@@ -71,16 +80,42 @@ async def subjects_of(
     return subjects
 
 
+async def ask_server(server: str, subjects: list[Subject]) -> None:
+    """Add what the server at that URL reports about the subjects to their findings."""
+    base, egress = server.rstrip("/"), Egress()
+    try:
+        ready = await get_object(egress, f"{base}/ready", timeout_s=ANSWER_S, headers={})
+        served = await get_object(egress, f"{base}/agents?limit=1000", timeout_s=ANSWER_S, headers={})
+    except (EgressError, PeerError, A2AError) as error:
+        fix = "give the URL on which it listens; GET /ready says why a server is not ready"
+        subjects.append(Subject(SETTINGS, server, [Finding(False, f"the server cannot be asked: {error}", fix)]))
+        return
+    finally:
+        await egress.close()
+    degraded, ids = ready.get("degraded"), set(_ids(served.get("agents")))
+    for subject in subjects:
+        if subject.id in ids:
+            why = degraded.get(subject.id) if isinstance(degraded, dict) else None
+            if why:
+                fix = "start one: dragoman worker" if subject.run == "worker" else "see its own log"
+                subject.findings.append(Finding(False, f"{base} reports: {why}", fix))
+            else:
+                subject.findings.append(Finding(True, f"{base} serves it"))
+        elif subject.id != SETTINGS:
+            fix = "reload it (SIGHUP), or start it with this configuration"
+            subject.findings.append(Finding(False, f"{base} does not serve it", fix))
+
+
 async def _load_declared(table: AgentEntry | FaultyEntry) -> Subject:
     if isinstance(table, FaultyEntry):
         return Subject(table.id, "", [_config_finding(table.error)])
-    loaded = await _load_in_thread(table.run, lambda: [declared(table)])
+    loaded = await _load_in_thread(table.run, lambda: [make_agent(table)])
     if isinstance(loaded, Finding):
         return Subject(table.id, table.run, [loaded])
     return Subject(table.id, table.run, [], loaded[0])
 
 
-async def _load_referenced(reference: str, taken: set[str]) -> list[Subject]:
+async def _load_referenced(reference: str, taken: dict[str, str]) -> list[Subject]:
     made = await _load_in_thread(reference, lambda: referenced(reference))
     if isinstance(made, Finding):
         return [Subject(reference, reference, [made])]
@@ -90,8 +125,9 @@ async def _load_referenced(reference: str, taken: set[str]) -> list[Subject]:
         if fault := agent_id_fault(subject.id):
             subject.findings.append(Finding(False, f"its id {subject.id!r} cannot be served", f"it {fault}"))
         if subject.id in taken:
-            subject.findings.append(Finding(False, f"another agent has the id {subject.id!r}", "change one of them"))
-        taken.add(subject.id)
+            fix = "change one of them: ID=MODULE:OBJECT gives an agent another id"
+            subject.findings.append(Finding(False, f"{taken[subject.id]} has the id {subject.id!r}, too", fix))
+        taken[subject.id] = reference
         subjects.append(subject)
     return subjects
 
@@ -117,7 +153,7 @@ async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[R
             loading.set_result(outcome)
 
     def load() -> None:
-        outcome = _load(what, made)
+        outcome = _call_loader(what, made)
         with suppress(RuntimeError):  # the loop is closed, so nobody waits for the outcome
             loop.call_soon_threadsafe(tell, outcome)
 
@@ -129,7 +165,7 @@ async def _load_in_thread(what: str, made: Callable[[], list[Runner]]) -> list[R
         return Finding(False, f"{what}: importing it takes longer than {IMPORT_S:g} s", AT_HOME)
 
 
-def _load(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
+def _call_loader(what: str, made: Callable[[], list[Runner]]) -> list[Runner] | Finding:
     try:
         return made()
     except AgentReferenceError as error:
@@ -171,3 +207,9 @@ def _split_message(said: str) -> Finding:
             what, _, fix = said.rpartition(between)
             return Finding(False, what, fix)
     return Finding(False, said, "name one that is there")
+
+
+def _ids(agents: Any) -> Iterable[str]:
+    for agent in agents if isinstance(agents, list) else ():
+        if isinstance(agent, dict) and isinstance(agent.get("id"), str):
+            yield agent["id"]

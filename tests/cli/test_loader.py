@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.agents.python.agent import Agent
+from dragoman.cli.loader import LoadedAgents, load_served
 from dragoman.cli.references import AgentReferenceError
-from dragoman.cli.served import Served, load_served
 from dragoman.config import AgentEntry, load
 from dragoman.engine.api import Runner
 
@@ -57,11 +57,11 @@ def entries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[A
             del sys.modules[name]
 
 
-def by_id(served: Served) -> dict[str, Runner]:
+def by_id(served: LoadedAgents) -> dict[str, Runner]:
     return {agent.profile.id: agent for agent in served.agents}
 
 
-def again(entries: tuple[AgentEntry, ...], before: Served) -> Served:
+def again(entries: tuple[AgentEntry, ...], before: LoadedAgents) -> LoadedAgents:
     return load_served(entries, [], None, before)
 
 

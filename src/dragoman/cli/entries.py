@@ -1,71 +1,79 @@
-"""Make the agent of an `[[agents]]` table of the file, for each kind of `run`.
+"""Makes the agent of an `[[agents]]` entry of the file, for each kind of `run`.
 
-Invariant: an agent that cannot be served is an `AgentReferenceError` that names the agent and the fix.
+Invariant: an agent, or a tool server of its model, that cannot be served is an `AgentReferenceError` that names the
+agent and the fix.
 """
 
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from dragoman.agents.mcp.http import HttpReach
+from dragoman.agents.mcp.link import Reach
+from dragoman.agents.mcp.program import ProgramReach
+from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
 from dragoman.agents.model.answer import RetryPolicy
 from dragoman.agents.model.endpoint import EndpointAddress, endpoint, limit_name
 from dragoman.agents.model.request import ModelRequest, input_modes
 from dragoman.agents.program.agent import ProgramAgent
-from dragoman.agents.program.executable import check_program
+from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.agents.worker.agent import LEASE_S, WorkerAgent
 from dragoman.cli.references import AgentReferenceError, referenced_as
-from dragoman.cli.tool_servers import tools_of
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
+from dragoman.config.models import McpEntry
 from dragoman.engine.api import Runner
 from dragoman.model.card import VERSIONS, AgentProvider, AgentSkill, Profile
+
+_MakeCredentials = Callable[[UpstreamCredentials | None], CredentialsFactory]
+"""Makes credentials from their table. Raises AgentReferenceError if the environment lacks the secret."""
 
 R = TypeVar("R", bound=Runner)
 
 
-def declared(entry: AgentEntry) -> Runner:
+def make_agent(entry: AgentEntry) -> Runner:
     """Make the agent of a table of the file. Raises AgentReferenceError."""
     if entry.run == WORKER:
-        return worker_agent(entry)
+        return _worker_agent(entry)
     if entry.upstream is not None:
-        return upstream_agent(entry, entry.upstream, os.environ)
+        return _upstream_agent(entry, entry.upstream, os.environ)
     if entry.model is not None:
-        return model_agent(entry, entry.model, os.environ)
+        return _model_agent(entry, entry.model, os.environ)
     if entry.program is not None:
-        return program_agent(entry, entry.program, os.environ)
+        return _program_agent(entry, entry.program, os.environ)
     return configured(referenced_as(entry.run.removeprefix("python:"), entry.id), entry)
 
 
 def configured(agent: R, entry: AgentEntry) -> R:
     """Copy `agent` under the id of `entry`. The table's fields override those of the code in its card."""
     served = copy.copy(agent)
-    served.profile = said(agent.profile, entry)
+    served.profile = _override_profile(agent.profile, entry)
     return served
 
 
-def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
+def _override_profile(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
     """Override the profile's fields with those of the table. `anew`: the table may add skills.
 
     Raises AgentReferenceError if the table names a skill that the profile lacks, unless `anew`.
     """
-    said: dict[str, Any] = {
+    _override_profile: dict[str, Any] = {
         name: value
         for name in ("name", "description", "version", "icon_url", "documentation_url", "input_modes", "output_modes")
         if (value := getattr(entry, name)) is not None
     }
     if entry.versions is not None:
-        said["versions"] = _versions(entry)
+        _override_profile["versions"] = _versions(entry)
     if entry.provider is not None:
-        said["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
+        _override_profile["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
     if entry.push is not None:
-        said["pushes"] = entry.push
+        _override_profile["pushes"] = entry.push
     skills = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
     extended = {skill.id for skill in profile.extended_skills}
     for skill in entry.skills:
@@ -78,12 +86,12 @@ def said(profile: Profile, entry: AgentEntry, *, anew: bool = False) -> Profile:
         skills[skill.id] = _override_skill(skills[skill.id], skill)
         if skill.extended is not None:
             (extended.add if skill.extended else extended.discard)(skill.id)
-    said["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
-    said["extended_skills"] = tuple(skill for skill in skills.values() if skill.id in extended)
-    return replace(profile, id=entry.id, **said)
+    _override_profile["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
+    _override_profile["extended_skills"] = tuple(skill for skill in skills.values() if skill.id in extended)
+    return replace(profile, id=entry.id, **_override_profile)
 
 
-def worker_agent(entry: AgentEntry) -> WorkerAgent:
+def _worker_agent(entry: AgentEntry) -> WorkerAgent:
     """Make an agent that worker processes serve. Its card comes from the table, because its code is elsewhere."""
     skills = tuple(
         _override_skill(AgentSkill(id=skill.id, name=skill.id, description=skill.id, tags=()), skill)
@@ -96,7 +104,7 @@ def worker_agent(entry: AgentEntry) -> WorkerAgent:
     return configured(bare, entry)
 
 
-def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, str]) -> UpstreamAgent:
+def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, str]) -> UpstreamAgent:
     """Make an agent of another server. Its card is the other server's, with the table's fields on top.
 
     Raises AgentReferenceError if the environment lacks the credentials.
@@ -117,7 +125,7 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
             retry_wait_s=upstream.retry_wait_s,
             timeouts=Timeouts(answer_s=upstream.answer_s, idle_s=upstream.idle_s, mend_s=upstream.wait_s),
         ),
-        adjust=lambda profile: said(profile, entry, anew=True),
+        adjust=lambda profile: _override_profile(profile, entry, anew=True),
         make_credentials=_credentials_factory(entry, shown, environ),
         forwards=shown is not None and shown.forward,
         queues=entry.offline == "queue",
@@ -126,7 +134,7 @@ def upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, 
     )
 
 
-def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> ChatAgent:
+def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> ChatAgent:
     """Make an agent from a model. Its card comes from the table; without skills it has one with the agent's id.
 
     Raises AgentReferenceError if the environment lacks the key.
@@ -140,7 +148,7 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
         output_modes=("text/plain",) if model.schema is None else ("application/json",),
     )
     return ChatAgent(
-        said(profile, entry, anew=True),
+        _override_profile(profile, entry, anew=True),
         ModelRequest(
             settings=_settings(model),
             system=model.system,
@@ -163,7 +171,7 @@ def model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> 
         ),
         retry=RetryPolicy(retries=model.retries, wait_max_s=model.retry_wait_s),
         policy=AnswerPolicy(on_refusal=model.on_refusal, on_length=model.on_length, tool_rounds=model.tool_rounds),
-        tools=tools_of(entry.id, model.tools, environ, lambda shown: _credentials_factory(entry, shown, environ)),
+        tools=_tools_of(entry.id, model.tools, environ, lambda shown: _credentials_factory(entry, shown, environ)),
         coalesce_s=model.coalesce_ms / 1000,
     )
 
@@ -182,7 +190,7 @@ def _settings(model: Model) -> dict[str, Any]:
     return settings | model.extra
 
 
-def program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str]) -> ProgramAgent:
+def _program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str]) -> ProgramAgent:
     """Make an agent from a program. Its card comes from the table; without skills it has one with the agent's id.
 
     Raises AgentReferenceError if the program, its interpreter, its folder or one of its variables is missing.
@@ -190,7 +198,7 @@ def program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str
     for finding in check_program(program, environ):
         if not finding.ok:
             raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
-    return ProgramAgent(said(_profile_with_skill(entry), entry, anew=True), program, environ)
+    return ProgramAgent(_override_profile(_profile_with_skill(entry), entry, anew=True), program, environ)
 
 
 def _bare_profile(entry: AgentEntry) -> Profile:
@@ -242,9 +250,45 @@ def _credentials_factory(
 
 
 def _override_skill(skill: AgentSkill, entry: Any) -> AgentSkill:
-    said = {
+    _override_profile = {
         name: value
         for name in AgentSkill.__struct_fields__
         if name in entry.__struct_fields__ and (value := getattr(entry, name)) is not None
     }
-    return replace(skill, **said)
+    return replace(skill, **_override_profile)
+
+
+def _tools_of(
+    agent_id: str, entries: Sequence[McpEntry], environ: Mapping[str, str], make_credentials: _MakeCredentials
+) -> McpTools | None:
+    """Make the tools of the servers in the table; None if it names none. Raises AgentReferenceError."""
+    if not entries:
+        return None
+    return McpTools([_grant(agent_id, entry, environ, make_credentials) for entry in entries])
+
+
+def _grant(agent_id: str, entry: McpEntry, environ: Mapping[str, str], make_credentials: _MakeCredentials) -> McpGrant:
+    return McpGrant(
+        name=entry.name,
+        reach=_reach(agent_id, entry, environ, make_credentials),
+        allow=None if entry.allow is None else frozenset(entry.allow),
+        approve=entry.approve if isinstance(entry.approve, str) else frozenset(entry.approve),
+        start_s=entry.start_s,
+        call_s=entry.call_s,
+    )
+
+
+def _reach(agent_id: str, entry: McpEntry, environ: Mapping[str, str], make_credentials: _MakeCredentials) -> Reach:
+    if entry.url:
+        return HttpReach(entry.url, make_credentials(entry.credentials))
+    for name in entry.env:
+        if name not in environ:
+            raise AgentReferenceError(
+                f"agent {agent_id!r}: tools: the environment has no {name}: set it, or take it out of `env`"
+            )
+    program = find_executable(entry.command[0], environ)
+    if program is None:
+        raise AgentReferenceError(
+            f"agent {agent_id!r}: tools: the program {entry.command[0]} was not found: install it, or write its path"
+        )
+    return ProgramReach(entry.name, (program, *entry.command[1:]), build_environment(entry.env, environ))
