@@ -456,3 +456,8 @@ async def test_an_agent_with_one_skill_does_it_whatever_its_card_calls_it() -> N
         return ctx.skill
 
     assert (await run(agent, "Hi", skill="talk")).text == "say"
+
+
+def test_a_direct_agent_offers_no_webhooks_since_it_makes_no_task() -> None:
+    assert not Agent("at-once", direct=True).profile.pushes
+    assert Agent("echo").profile.pushes

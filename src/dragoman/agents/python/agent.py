@@ -79,6 +79,7 @@ class Agent:
             documentation_url=documentation_url,
             extensions=tuple(AgentExtension(uri=item) if isinstance(item, str) else item for item in extensions),
             streams=streams,
+            pushes=not direct,
             versions=_versions(id, versions),
             **given,
         )
