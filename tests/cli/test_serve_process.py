@@ -100,7 +100,9 @@ def test_the_commands_that_it_prints_work_and_sigterm_ends_it(serve: Serve) -> N
     assert json.loads(pasted(banner, "Send"))["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
     assert "TASK_STATE_COMPLETED" in pasted(banner, "Stream")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(DEADLINE_S) == 0
+    _, log = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0
+    assert log.splitlines()[-1].endswith("stopped")
 
 
 def test_the_directory_of_the_store_is_made(serve: Serve, tmp_path: Path) -> None:

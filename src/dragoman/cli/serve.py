@@ -18,7 +18,7 @@ from dragoman.config import FILE, Config, ConfigError, load, settings
 
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
-    from dragoman.server import Listening
+    from dragoman.server import ListeningServer
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -87,7 +87,7 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
 
         return Loaded(anew, made.agents, undo)
 
-    def ready(listening: "Listening") -> None:
+    def ready(listening: "ListeningServer") -> None:
         note_server(listening.config.store, base_url(listening.config))
         _print(banner(listening.config, served.agents, asks_callers=listening.asks_callers))
 

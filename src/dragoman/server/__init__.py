@@ -6,6 +6,6 @@ Invariant: objects are assembled only here. Everything else gets its dependencie
 from dragoman.server.errors import ReloadError, StartError
 from dragoman.server.process import run
 from dragoman.server.reloading import Loaded
-from dragoman.server.running import Listening, running, serving
+from dragoman.server.running import ListeningServer, running, serving
 
-__all__ = ["Listening", "Loaded", "ReloadError", "StartError", "run", "running", "serving"]
+__all__ = ["ListeningServer", "Loaded", "ReloadError", "StartError", "run", "running", "serving"]

@@ -1,10 +1,11 @@
 """Assembly of the application that callers meet: endpoints, cards, limits and authentication.
 
-Invariant: a card matches what the server does, because both are made from one configuration.
+Invariant: a card matches what the server does, because both are made from one configuration. The set of agents of an
+application never changes; a reload makes another one. The profile of an agent on another server may change.
 """
 
 from collections import ChainMap
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 
 from dragoman import __version__
@@ -34,12 +35,30 @@ from dragoman.dialects.systems import load_profile, load_system
 from dragoman.engine.api import Runner
 from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.audit import Trail
-from dragoman.model.card import AgentExtension
+from dragoman.model.card import AgentExtension, Profile
 from dragoman.model.errors import A2AError
 from dragoman.model.ids import Clock
 from dragoman.server.callers import hosts_of
-from dragoman.server.profiles import Profiles
 from dragoman.store.audit import AuditEntry
+
+
+class Profiles(Mapping[str, Profile]):
+    """The profiles by agent id, read from the agents at each access."""
+
+    def __init__(self, runners: Mapping[str, Runner]) -> None:
+        self._runners = runners
+
+    def __getitem__(self, agent: str) -> Profile:
+        return self._runners[agent].profile
+
+    def __contains__(self, agent: object) -> bool:
+        return agent in self._runners
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._runners)
+
+    def __len__(self) -> int:
+        return len(self._runners)
 
 
 def app_of(

@@ -17,9 +17,8 @@ from contextlib import suppress
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.server.errors import StartError
-from dragoman.server.reloading import Again
-from dragoman.server.running import Listening, running
-from dragoman.server.shutdown import runs_s, whole_s
+from dragoman.server.reloading import ReadAgain
+from dragoman.server.running import ListeningServer, running, runs_s, whole_s
 from dragoman.store.api import StoreError
 from dragoman.telemetry.logs import log_to
 
@@ -49,7 +48,10 @@ M_ARENA_MAX = -8
 
 
 def run(
-    config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening], None], again: Again | None = None
+    config: Config,
+    agents: Sequence[Runner],
+    on_ready: Callable[[ListeningServer], None],
+    again: ReadAgain | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
 
@@ -80,7 +82,7 @@ def run(
 
 
 async def _until_signalled(
-    config: Config, agents: Sequence[Runner], on_ready: Callable[[Listening], None], again: Again | None
+    config: Config, agents: Sequence[Runner], on_ready: Callable[[ListeningServer], None], again: ReadAgain | None
 ) -> None:
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     asked = asyncio.Event()
@@ -124,6 +126,7 @@ async def _until_signalled(
         gc.collect()
         gc.freeze()  # these objects stay for good, so that collections can skip them
         await signalled.wait()
+    log.info("stopped")
 
 
 def _has_terminal() -> bool:

@@ -1,18 +1,21 @@
-"""Reloading: replaces the agents without losing a request, a stream or a task.
+"""The served agents: opened at the start or by a reload, replaced without losing a request, closed after their runs.
 
-Invariant: the agents change in one turn of the event loop, or not at all: no request sees a state in between.
+Invariant: the agents change in one turn of the event loop, or not at all: no request sees a state in between. No agent
+keeps the server from starting or makes it unready. Each opened agent is closed once.
 """
 
 import asyncio
 import gc
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.agents.lifecycle import Dependent, Living
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.threads import Threads
+from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.worker.agent import WorkerAgent
 from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.app import App, CurrentApp
@@ -22,7 +25,7 @@ from dragoman.engine.engine import Engine
 from dragoman.engine.supervisor import Generation
 from dragoman.server.callers import agent_keys, check_exposed
 from dragoman.server.errors import ReloadError, StartError
-from dragoman.server.lifetimes import Lifetimes
+from dragoman.telemetry.counts import Counts
 
 log = logging.getLogger("dragoman.reload")
 
@@ -30,6 +33,10 @@ SAME = "the agents are the same"
 
 LATE_S = 30.0
 """After this long a warning says that modules are still being imported. An import that never ends ends reloading."""
+
+COLLECT_AFTER_S = (0.0, 1.0, 10.0)
+"""Pauses before each collection of the replaced modules. At first, a request that is being answered or a thread that is
+ending may still hold them."""
 
 
 def nothing() -> None:
@@ -47,12 +54,66 @@ class Loaded(Struct, frozen=True):
     undo: Callable[[], None] = nothing
 
 
-Again = Callable[[], Loaded]
+ReadAgain = Callable[[], Loaded]
 """Reads the whole configuration again, in a thread. Raises ReloadError."""
 
-COLLECT_AFTER_S = (0.0, 1.0, 10.0)
-"""Pauses before each collection of the replaced modules. At first, a request that is being answered or a thread that is
-ending may still hold them."""
+
+class AgentLifetimes:
+    """Opens agents before they are served. `counts` gets the call counters of agents on other servers."""
+
+    def __init__(self, counts: Counts | None) -> None:
+        self._counts = counts
+        self._served: tuple[Runner, ...] = ()
+        self._open: list[Living] = []
+
+    def degraded(self) -> dict[str, str]:
+        """The agents that cannot do all of their work: the reason by agent id."""
+        return {
+            agent.profile.id: why
+            for agent in self._served
+            if isinstance(agent, Dependent) and (why := agent.degraded) is not None
+        }
+
+    async def open(self, group: asyncio.TaskGroup, agents: Collection[Runner]) -> None:
+        """Open all agents at once. Each bounds its own time, and goes on trying in `group` if it is not ready then."""
+        living = [agent for agent in agents if isinstance(agent, Living)]
+        self._open += living
+        await asyncio.gather(*(agent.open(group) for agent in living))
+
+    def serve(self, agents: Sequence[Runner]) -> None:
+        """Serve `agents` from now on, and give their workers work."""
+        self._served = tuple(agents)
+        for worker in self._workers:
+            worker.leases.open()
+        if self._counts is not None:
+            self._counts.upstreams.clear()
+            self._counts.upstreams.update({agent.profile.id: agent.route.calls for agent in self._upstreams})
+
+    def stop_work(self) -> None:
+        """Give workers no more work."""
+        for worker in self._workers:
+            worker.leases.close()
+
+    async def let_go(self, agents: Collection[Runner]) -> None:
+        """Close agents that are no longer served. Call it after the last of their tasks."""
+        await self._close([agent for agent in agents if isinstance(agent, Living)])
+
+    async def close(self) -> None:
+        """Close all open agents."""
+        await self._close(self._open)
+
+    async def _close(self, living: Collection[Living]) -> None:
+        closing = tuple(living)
+        self._open = [agent for agent in self._open if not any(agent is other for other in closing)]
+        await asyncio.gather(*(agent.close() for agent in closing))
+
+    @property
+    def _upstreams(self) -> list[UpstreamAgent]:
+        return [agent for agent in self._served if isinstance(agent, UpstreamAgent)]
+
+    @property
+    def _workers(self) -> list[WorkerAgent]:
+        return [agent for agent in self._served if isinstance(agent, WorkerAgent)]
 
 
 class Reloading:
@@ -66,13 +127,13 @@ class Reloading:
         self,
         config: Config,
         agents: Sequence[Runner],
-        again: Again | None,
+        again: ReadAgain | None,
         *,
         current: CurrentApp,
         app_for: Callable[[Config, Mapping[str, Runner]], App],
         engine: Engine,
         authenticator: Authenticator,
-        lifetimes: Lifetimes,
+        lifetimes: AgentLifetimes,
         threads: Threads,
         leaving: dict[str, WorkerAgent],
     ) -> None:
@@ -218,7 +279,7 @@ class Reloading:
         self._authenticator.replace_agent_keys({**self._keys_leaving, **own})
 
 
-async def _read_in_thread(again: Again) -> Loaded:
+async def _read_in_thread(again: ReadAgain) -> Loaded:
     """Call `again` in a thread, without leaving a reference to the result there.
 
     A thread that returns a result holds it until it runs again, which may be after `_collect`. Through `undo` the

@@ -1,14 +1,18 @@
 """Assembly of a listening server from a configuration and agents, and the order in which it starts and stops.
 
 Invariant: the listener opens last, and the work that it serves ends first: no request meets a store that is not open.
+Nothing that is closed within the time budget of a stop holds the server up longer than its grace period. An observer
+that is off is not imported.
 """
 
 import asyncio
 import errno
+import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -31,25 +35,39 @@ from dragoman.engine.handlers.admission import Admission, Rates
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.no_store import NoStore
 from dragoman.engine.handlers.tracing import Traced
+from dragoman.engine.observer import Observer, Observers
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.ids import SystemClock, new_id
 from dragoman.server.callers import Ways, authenticator_of, warn_if_open
 from dragoman.server.errors import StartError
 from dragoman.server.files import files_of
 from dragoman.server.front import app_of
-from dragoman.server.lifetimes import Lifetimes
-from dragoman.server.observing import flush, observer_of, telemetry_of
-from dragoman.server.reloading import Again, Reloading, nothing
+from dragoman.server.reloading import AgentLifetimes, ReadAgain, Reloading, nothing
 from dragoman.server.retention import sweep
-from dragoman.server.shutdown import Shutdown
 from dragoman.server.webhooks import webhooks_of
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.store.path import store_path
 from dragoman.telemetry.counts import Counts
 
+if TYPE_CHECKING:
+    from dragoman.telemetry.opentelemetry import OpenTelemetry
 
-class Listening(Struct, frozen=True):
+
+log = logging.getLogger(__name__)
+
+CLOSING_S = 3.0
+"""The part of the grace period for everything after the runs. Normally that takes less than 0.5 s. In the worst case
+agents that ignore their cancellation take 1 s of it, and answers, webhook calls and programs another second."""
+
+REST_S = 0.8
+"""The part of `CLOSING_S` that is reserved for the audit trail, the idle connections and the store."""
+
+STORE_S = 0.5
+"""The part of `REST_S` that is reserved for the store. It closes within milliseconds on a healthy disk."""
+
+
+class ListeningServer(Struct, frozen=True):
     """A listening server: its configuration, with the actual port, and whether every caller must authenticate."""
 
     config: Config
@@ -65,8 +83,8 @@ class Listening(Struct, frozen=True):
 
 @asynccontextmanager
 async def running(
-    config: Config, agents: Sequence[Runner], on_drained: Callable[[], None] = nothing, again: Again | None = None
-) -> AsyncIterator[Listening]:
+    config: Config, agents: Sequence[Runner], on_drained: Callable[[], None] = nothing, again: ReadAgain | None = None
+) -> AsyncIterator[ListeningServer]:
     """Run a server in the current event loop until the block ends; then it drains. A reload serves what `again` reads.
 
     `on_drained` is called when the server has stopped and its store is closed. Agents that ignore their cancellation
@@ -83,7 +101,7 @@ async def running(
         authenticator = authenticator_of(config, runners, store, clock, ways)
         warn_if_open(config, authenticator, runners)
         counts = Counts() if config.metrics else None
-        telemetry = telemetry_of(config)
+        telemetry = _telemetry_of(config)
         trail = Trail(store.audit, config.audit, counts.refused if counts is not None else lambda reason: None)
         signing = SigningRoom(store.keys, clock)
         files = await files_of(config, store, signing, clock)
@@ -94,7 +112,7 @@ async def running(
             clock=clock,
             settings=_engine_settings(config),
             holder=holder,
-            observer=observer_of(counts, telemetry),
+            observer=_observer_of(counts, telemetry),
             announcer=webhooks.announcer if config.push else None,
             identified=authenticator.required_for,
             trail=trail,
@@ -110,7 +128,7 @@ async def running(
         handler = admitted(linked) if telemetry is None else Traced(admitted(linked), telemetry)
         a2a = handler if config.tasks else admitted(NoStore(clock))
         stopping = asyncio.Event()
-        lifetimes = Lifetimes(counts)
+        lifetimes = AgentLifetimes(counts)
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)
         streams = Streams()
         metrics = None
@@ -155,7 +173,7 @@ async def running(
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
                     await listener.open(bound)
-                    yield Listening(bound_to, authenticator.required, reloading.ask)
+                    yield ListeningServer(bound_to, authenticator.required, reloading.ask)
                 finally:
                     shutdown = Shutdown(config.shutdown_grace_s)
                     stopping.set()  # makes /ready answer 503
@@ -175,7 +193,7 @@ async def running(
                         shutdown.within("the way to an issuer of tokens", ways.close()),
                         shutdown.within("the audit trail", trail.stop()),
                         shutdown.within("the store of files", files.close()),
-                        shutdown.within("OpenTelemetry", flush(telemetry)),
+                        shutdown.within("OpenTelemetry", _flush(telemetry)),
                     )
     finally:
         await store.close()
@@ -190,6 +208,44 @@ async def serving(config: Config, agents: Sequence[Runner]) -> AsyncIterator[str
     """
     async with running(config, agents) as listening:
         yield listening.url
+
+
+def runs_s(grace_s: float) -> float:
+    """How long running tasks may go on: all but the last 3 s of the grace period, but at least half of it."""
+    return max(grace_s - CLOSING_S, grace_s / 2)
+
+
+def whole_s(grace_s: float) -> float:
+    """How long a stop takes at most, from the signal to the end of the process: `grace_s`, if that is 6 s or more."""
+    return runs_s(grace_s) + CLOSING_S
+
+
+class Shutdown:
+    """A stop that begins now and has `grace_s` in all."""
+
+    def __init__(self, grace_s: float) -> None:
+        self.runs_s = runs_s(grace_s)
+        """How long running tasks may go on."""
+        self._loop = asyncio.get_running_loop()
+        self._end = self._loop.time() + whole_s(grace_s)
+        self._kept_s = REST_S
+
+    @property
+    def answers_s(self) -> float:
+        """How many seconds are left, less the reserved part."""
+        return max(0.0, self._end - self._kept_s - self._loop.time())
+
+    def spend_rest(self) -> None:
+        """Release the reserve, except for the store's part, because nothing is under way any more."""
+        self._kept_s = STORE_S
+
+    async def within(self, name: str, closing: Awaitable[None]) -> None:
+        """Await `closing` while there is time, then cancel it and log that `name` was left behind."""
+        try:
+            async with asyncio.timeout(self.answers_s):
+                await closing
+        except TimeoutError:
+            log.warning("stopping: %s did not close in time and is left behind", name)
 
 
 def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runner]:
@@ -242,3 +298,35 @@ def _bind(config: Config) -> socket.socket:
     except OSError as error:
         fix = "; set another `port`" if error.errno == errno.EADDRINUSE else ""
         raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}{fix}") from error
+
+
+def _observer_of(counts: Counts | None, telemetry: "OpenTelemetry | None") -> Observer | None:
+    """The observer of what happens to tasks. None costs nothing."""
+    if counts is not None and telemetry is not None:
+        return Observers((counts, telemetry))
+    return counts or telemetry
+
+
+def _telemetry_of(config: Config) -> "OpenTelemetry | None":
+    """Make the OpenTelemetry observer, if it is on. It is imported only here: it is large and not always installed.
+
+    Raises StartError if it is on and not installed.
+    """
+    if not config.telemetry:
+        return None
+    try:
+        from dragoman.telemetry.opentelemetry import OpenTelemetry, installed
+    except ModuleNotFoundError as error:
+        if error.name is None or not error.name.startswith("opentelemetry"):
+            raise
+        raise StartError(
+            "telemetry is on, but OpenTelemetry is not installed: "
+            "run pip install '.[otel]' in a copy of Dragoman's repository, or turn telemetry off"
+        ) from error
+    return OpenTelemetry(*installed(__version__), config.telemetry_prefix, __version__)
+
+
+async def _flush(telemetry: "OpenTelemetry | None") -> None:
+    """Send what OpenTelemetry has not sent yet."""
+    if telemetry is not None:
+        await asyncio.to_thread(telemetry.flush)

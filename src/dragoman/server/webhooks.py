@@ -26,7 +26,7 @@ LEAVE_S = 2.0
 """How long a stopping server waits for calls to receivers that are under way."""
 
 
-class Webhooks(Struct, frozen=True):
+class WebhookParts(Struct, frozen=True):
     """The announcer, which makes deliveries, and the courier, which sends them."""
 
     announcer: WebhookAnnouncer
@@ -41,7 +41,7 @@ class Webhooks(Struct, frozen=True):
 
 async def webhooks_of(
     config: Config, outbox: Outbox, clock: Clock, signing: SigningRoom, counts: Counts | None, files: Files
-) -> Webhooks:
+) -> WebhookParts:
     """Make both from one configuration. Raises StoreError if calls are signed and the key cannot be loaded."""
     guard, resolver = Guard(config.push_allowed_hosts, config.push_allowed_cidrs), Resolver()
     forms: Mapping[str, PushForm] = {
@@ -57,7 +57,7 @@ async def webhooks_of(
         token=await _token(config, clock, signing) if config.push_jwt else None,
         counts=counts,
     )
-    return Webhooks(WebhookAnnouncer(forms, guard, resolver, courier.wake, files), courier, resolver)
+    return WebhookParts(WebhookAnnouncer(forms, guard, resolver, courier.wake, files), courier, resolver)
 
 
 async def _token(config: Config, clock: Clock, signing: SigningRoom) -> Token:
