@@ -11,6 +11,7 @@ from typing import Any
 from msgspec import UNSET, Struct
 
 from dragoman.agents.content import parts_of
+from dragoman.agents.detached_run import DetachedRun
 from dragoman.engine.api import Delegation, DelegationFailed, Ended, Hear, Reject, Runner, Unreadable
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.lifecycle import Fold
@@ -159,7 +160,7 @@ async def run(
     return Ran(record=fake.record, events=tuple(fake.events), orders=tuple(fake.orders))
 
 
-class FakeRun:
+class FakeRun(DetachedRun):
     """A Run that keeps what the agent does in `events`. Without an answer left, `ask` ends the run and sets `waits`."""
 
     def __init__(
@@ -234,36 +235,9 @@ class FakeRun:
         """Add it up."""
         self._usage = (self._usage or Usage()) + usage
 
-    async def written(self) -> None:
-        """Return at once."""
-
-    def landing(self, done: "asyncio.Future[None]") -> None:
-        """Set the result of `done` at once: nothing is under way."""
-        if not done.done():
-            done.set_result(None)
-
-    canceled = False
-    shown = None
-
     def note(self, **note: str) -> None:
         """Keep a note for a later run."""
         self._add(Noted(note))
-
-    async def noted(self) -> dict[str, str]:
-        """Always empty: there is no earlier task."""
-        return {}
-
-    def caught_up(self) -> None:
-        """Do nothing: there is no replay."""
-
-    def working(self) -> None:
-        """Do nothing: the run has said `working` at its start."""
-
-    def waiting(self, parts: Sequence[Part]) -> None:
-        """Do nothing: there is no caller."""
-
-    def goes_on(self) -> None:
-        """Do nothing: there is no earlier run."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Return the next answer. Without one the agent is stopped there, like one that waits too long."""

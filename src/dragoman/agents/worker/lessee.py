@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from dragoman.agents.detached_run import DetachedRun
 from dragoman.agents.url_files import read_here
 from dragoman.agents.worker import wire
 from dragoman.client.credentials import Authorized, Credentials
@@ -95,7 +96,7 @@ class WorkerApi:
         return msgspec.json.decode(reply.body, type=into)
 
 
-class RemoteRun:
+class RemoteRun(DetachedRun):
     """See `engine.api.Run`. Every method raises CancelledError once the lease is over."""
 
     def __init__(self, server: WorkerApi, delivery: wire.LeasedTask) -> None:
@@ -177,41 +178,14 @@ class RemoteRun:
         """Add to the tokens used. They are sent with the next report."""
         self._used = (self._used or Usage()) + usage
 
-    async def written(self) -> None:
-        """Return at once: the server has taken all reports, and writes them."""
-
-    def landing(self, done: "asyncio.Future[None]") -> None:
-        """Complete `done` at once: no write is in progress here."""
-        if not done.done():
-            done.set_result(None)
-
-    canceled = False
-    shown = None
-
     def note(self, **note: str) -> None:
         """Write notes down. The server stores them with the next question."""
         self._notes |= note
         self._add(Noted(note))
 
-    async def noted(self) -> dict[str, str]:
-        """Return no notes: earlier tasks of the conversation are not known here."""
-        return {}
-
     async def read(self, part: Part) -> bytes:
         """Return the bytes of a file part, fetched from here: see `engine.api.Run.read`."""
         return await read_here(part)
-
-    def caught_up(self) -> None:
-        """Do nothing: the server replays."""
-
-    def working(self) -> None:
-        """Do nothing: the server has been told at the beginning."""
-
-    def waiting(self, parts: Sequence[Part]) -> None:
-        """Do nothing: nobody is there to be told."""
-
-    def goes_on(self) -> None:
-        """Do nothing: the server has the output of earlier runs, and lets it be replaced."""
 
     async def ask(self, parts: Sequence[Part], *, auth: bool = False) -> Message:
         """Put the task into `input-required` (or `auth-required`) and wait for the caller's next message."""
