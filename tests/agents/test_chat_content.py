@@ -8,7 +8,7 @@ import pytest
 from dragoman.agents.model.request import (
     IMAGE_TOKENS,
     ModelRequest,
-    Unsendable,
+    UnsendablePart,
     asked,
     earlier,
     fetches,
@@ -81,7 +81,7 @@ def test_files_are_sent_as_the_api_takes_them(part: Part, piece: dict[str, Any])
     ],
 )
 def test_what_cannot_be_sent_is_refused_by_its_place(part: Part, takes: tuple[str, ...], named: str) -> None:
-    with pytest.raises(Unsendable) as caught:
+    with pytest.raises(UnsendablePart) as caught:
         asked(message("look", part), takes)
     assert str(caught.value).startswith("parts[1] (")
     assert named in str(caught.value)

@@ -17,7 +17,7 @@ from contextlib import suppress
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.server.errors import StartError
-from dragoman.server.reloading import ReadAgain
+from dragoman.server.reloading import ReadConfigAgain
 from dragoman.server.running import ListeningServer, running, runs_s, whole_s
 from dragoman.store.api import StoreError
 from dragoman.telemetry.logs import log_to
@@ -51,7 +51,7 @@ def run(
     config: Config,
     agents: Sequence[Runner],
     on_ready: Callable[[ListeningServer], None],
-    again: ReadAgain | None = None,
+    again: ReadConfigAgain | None = None,
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
 
@@ -82,7 +82,7 @@ def run(
 
 
 async def _until_signalled(
-    config: Config, agents: Sequence[Runner], on_ready: Callable[[ListeningServer], None], again: ReadAgain | None
+    config: Config, agents: Sequence[Runner], on_ready: Callable[[ListeningServer], None], again: ReadConfigAgain | None
 ) -> None:
     loop, signalled = asyncio.get_running_loop(), asyncio.Event()
     asked = asyncio.Event()

@@ -54,7 +54,7 @@ class Loaded(Struct, frozen=True):
     undo: Callable[[], None] = nothing
 
 
-ReadAgain = Callable[[], Loaded]
+ReadConfigAgain = Callable[[], Loaded]
 """Reads the whole configuration again, in a thread. Raises ReloadError."""
 
 
@@ -127,7 +127,7 @@ class Reloading:
         self,
         config: Config,
         agents: Sequence[Runner],
-        again: ReadAgain | None,
+        again: ReadConfigAgain | None,
         *,
         current: CurrentApp,
         app_for: Callable[[Config, Mapping[str, Runner]], App],
@@ -279,7 +279,7 @@ class Reloading:
         self._authenticator.replace_agent_keys({**self._keys_leaving, **own})
 
 
-async def _read_in_thread(again: ReadAgain) -> Loaded:
+async def _read_in_thread(again: ReadConfigAgain) -> Loaded:
     """Call `again` in a thread, without leaving a reference to the result there.
 
     A thread that returns a result holds it until it runs again, which may be after `_collect`. Through `undo` the

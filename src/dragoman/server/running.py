@@ -42,7 +42,7 @@ from dragoman.server.callers import Ways, authenticator_of, warn_if_open
 from dragoman.server.errors import StartError
 from dragoman.server.files import files_of
 from dragoman.server.front import app_of
-from dragoman.server.reloading import AgentLifetimes, ReadAgain, Reloading, nothing
+from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
 from dragoman.server.retention import sweep
 from dragoman.server.webhooks import webhooks_of
 from dragoman.store.api import Store
@@ -83,7 +83,10 @@ class ListeningServer(Struct, frozen=True):
 
 @asynccontextmanager
 async def running(
-    config: Config, agents: Sequence[Runner], on_drained: Callable[[], None] = nothing, again: ReadAgain | None = None
+    config: Config,
+    agents: Sequence[Runner],
+    on_drained: Callable[[], None] = nothing,
+    again: ReadConfigAgain | None = None,
 ) -> AsyncIterator[ListeningServer]:
     """Run a server in the current event loop until the block ends; then it drains. A reload serves what `again` reads.
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 
-from dragoman.agents.mcp.link import SHOWN_CHARS, Away, Link, Receive, SessionGone
+from dragoman.agents.mcp.link import SHOWN_CHARS, Away, HandleMessage, Link, SessionGone
 from dragoman.client.credentials import Authorized, CredentialsFactory
 from dragoman.client.errors import NoToken
 from dragoman.client.http import HttpClient
@@ -62,7 +62,7 @@ class HttpReach:
         credentials = make_credentials(self._egress)
         self._way: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
 
-    def link(self, group: asyncio.TaskGroup, hear: Receive) -> Link:
+    def link(self, group: asyncio.TaskGroup, hear: HandleMessage) -> Link:
         """A link over HTTP."""
         return HttpLink(self._url, self._way, group, hear)
 
@@ -74,7 +74,7 @@ class HttpReach:
 class HttpLink:
     """A session with the server at `url`. Its own messages are read in `group`. Raises BadUrl."""
 
-    def __init__(self, url: str, way: HttpClient, group: asyncio.TaskGroup, hear: Receive) -> None:
+    def __init__(self, url: str, way: HttpClient, group: asyncio.TaskGroup, hear: HandleMessage) -> None:
         self._url = url
         self._shown = checked(url)
         self._way = way

@@ -17,7 +17,7 @@ from dragoman.dialects.mcp.hearing import Answered, Asked, Told
 SHOWN_CHARS = 500
 """The longest text of a server that goes into an error message."""
 
-Receive = Callable[[Asked | Told], Awaitable[None]]
+HandleMessage = Callable[[Asked | Told], Awaitable[None]]
 """Receives the server's messages that are not answers. It raises nothing."""
 
 
@@ -79,7 +79,7 @@ class Reach(Protocol):
     @property
     def place(self) -> str: ...
 
-    def link(self, group: asyncio.TaskGroup, hear: Receive) -> Link:
+    def link(self, group: asyncio.TaskGroup, hear: HandleMessage) -> Link:
         """A link for a session. Its incoming messages are read in `group`."""
         ...
 

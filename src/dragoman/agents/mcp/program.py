@@ -12,7 +12,7 @@ from asyncio.subprocess import PIPE, Process, SubprocessStreamProtocol
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from dragoman.agents.mcp.link import Away, Link, Receive
+from dragoman.agents.mcp.link import Away, HandleMessage, Link
 from dragoman.agents.program.pipes import ErrorLog
 from dragoman.dialects.mcp import hearing
 from dragoman.dialects.mcp.hearing import Answered
@@ -45,7 +45,7 @@ class ProgramReach:
         self._words = words
         self._environ = environ
 
-    def link(self, group: asyncio.TaskGroup, hear: Receive) -> Link:
+    def link(self, group: asyncio.TaskGroup, hear: HandleMessage) -> Link:
         """A link to a program of its own."""
         return ProgramLink(self._name, self._words, self._environ, group, hear)
 
@@ -57,7 +57,7 @@ class ProgramLink:
     """A session with the program of `words`, which sees `environ`. It is read in `group`. `name` is for the log."""
 
     def __init__(
-        self, name: str, words: Sequence[str], environ: Mapping[str, str], group: asyncio.TaskGroup, hear: Receive
+        self, name: str, words: Sequence[str], environ: Mapping[str, str], group: asyncio.TaskGroup, hear: HandleMessage
     ) -> None:
         self._name = name
         self._words = words

@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, TypeVar
 
 from dragoman import __version__
-from dragoman.agents.mcp.link import Away, Link, Receive, RequestRefused, SessionGone
+from dragoman.agents.mcp.link import Away, HandleMessage, Link, RequestRefused, SessionGone
 from dragoman.dialects.mcp import asking, hearing, names, results
 from dragoman.dialects.mcp.hearing import Answered, Asked, Offer, Opened, Progress, Told
 from dragoman.dialects.mcp.results import Outcome
@@ -35,7 +35,7 @@ GIVE_UP_S = 1.0
 PAGES_MAX = 100
 """Most pages of tools that are read, since a faulty server may always announce one more."""
 
-MakeLink = Callable[[Receive], Link]
+MakeLink = Callable[[HandleMessage], Link]
 """Creates a Link, which passes the server's own messages to the given receiver."""
 
 OnProgress = Callable[[Progress], None]

@@ -15,8 +15,8 @@ from dragoman.agents.breaker import State
 from dragoman.agents.lifecycle import Checkable, Dependent, Finding, Living
 from dragoman.agents.model import failures
 from dragoman.agents.model.answer import AnswerCalls, ModelAnswer, RetryPolicy
-from dragoman.agents.model.endpoint import Endpoint, check_endpoint
-from dragoman.agents.model.request import ChatMessage, ModelRequest, Unsendable, fetches, media_type, unsendable
+from dragoman.agents.model.endpoint import ModelEndpoint, check_endpoint
+from dragoman.agents.model.request import ChatMessage, ModelRequest, UnsendablePart, fetches, media_type, unsendable
 from dragoman.agents.model.tool_loop import Calling, Round, Transcript, with_unique_ids
 from dragoman.agents.text_windows import Windows
 from dragoman.agents.tools import Tools
@@ -46,7 +46,7 @@ class ChatAgent:
         self,
         profile: Profile,
         asking: ModelRequest,
-        endpoint: Endpoint,
+        endpoint: ModelEndpoint,
         *,
         retry: RetryPolicy | None = None,
         policy: AnswerPolicy | None = None,
@@ -115,7 +115,7 @@ class ChatAgent:
         history = await run.history(asking.history_messages) if asking.history_messages else ()
         try:
             messages = asking.conversation(message, history)
-        except Unsendable as error:
+        except UnsendablePart as error:
             raise failures.unsendable(error) from error
         if self._tools is None:
             answer = await self._calls.answer(run, asking.body(messages, ()), "result", keeps=asking.schema is not None)

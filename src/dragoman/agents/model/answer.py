@@ -15,7 +15,7 @@ from msgspec import Struct
 from dragoman.agents.breaker import State
 from dragoman.agents.model import failures
 from dragoman.agents.model.completion import ApiFault, Called, CompletionParser, Faulted, NoCompletion, fault_in
-from dragoman.agents.model.endpoint import Endpoint
+from dragoman.agents.model.endpoint import ModelEndpoint
 from dragoman.agents.model.failures import Trouble
 from dragoman.agents.text_windows import Windows
 from dragoman.engine.api import Ended, Run
@@ -66,7 +66,9 @@ class AnswerCalls:
 
     __slots__ = ("_endpoint", "_name", "_on_refusal", "_trying", "_windows")
 
-    def __init__(self, name: str, endpoint: Endpoint, windows: Windows, retry: RetryPolicy, *, on_refusal: str) -> None:
+    def __init__(
+        self, name: str, endpoint: ModelEndpoint, windows: Windows, retry: RetryPolicy, *, on_refusal: str
+    ) -> None:
         self._name = name
         self._endpoint = endpoint
         self._windows = windows

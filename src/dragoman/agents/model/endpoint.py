@@ -43,7 +43,7 @@ class EndpointAddress(Struct, frozen=True, kw_only=True):
     idle_s: float = 60.0
 
 
-class Endpoint:
+class ModelEndpoint:
     """The endpoint at `address`. Belongs to the event loop in which it is opened."""
 
     def __init__(self, address: EndpointAddress, breaker: Breaker) -> None:
@@ -129,9 +129,9 @@ class Endpoint:
 
 def endpoint(
     address: EndpointAddress, failures: int, pause_s: float, clock: Callable[[], float] = time.monotonic
-) -> Endpoint:
+) -> ModelEndpoint:
     """Create an endpoint with a breaker of its own."""
-    return Endpoint(address, Breaker(failures, pause_s, clock))
+    return ModelEndpoint(address, Breaker(failures, pause_s, clock))
 
 
 def completions_url(url: str) -> str:
@@ -151,7 +151,7 @@ def limit_name(url: str) -> str:
     return "max_completion_tokens" if new else "max_tokens"
 
 
-async def check_endpoint(endpoint: Endpoint, model: str) -> AsyncIterator[Finding]:
+async def check_endpoint(endpoint: ModelEndpoint, model: str) -> AsyncIterator[Finding]:
     """Yield the findings one after the other, until something is wrong."""
     where = endpoint.place
     try:

@@ -41,7 +41,7 @@ ChatMessage = dict[str, Any]
 """A message in the API's form."""
 
 
-class Unsendable(Exception):
+class UnsendablePart(Exception):
     """The model cannot be given a part. The message is for the caller."""
 
 
@@ -60,7 +60,7 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
     history_tokens: int | None = None
 
     def conversation(self, message: Message, history: Sequence[Message]) -> list[ChatMessage]:
-        """The messages of a call: the system message, the window of the history, the caller's. Raises Unsendable."""
+        """The messages of a call: the system's, the window of the history, the caller's. Raises UnsendablePart."""
         last = asked(message, self.takes)
         told = (earlier(each, self.takes, believes=self.system is None) for each in history)
         said = window((each for each in told if each is not None), self.history_tokens)
@@ -97,9 +97,9 @@ def fetches(part: Part, takes: Sequence[str]) -> bool:
     return isinstance(_piece(replace(part, url=None, raw=b"", media_type=media_type(part)), takes), dict)
 
 
-def unsendable(at: int, part: Part, why: str) -> Unsendable:
+def unsendable(at: int, part: Part, why: str) -> UnsendablePart:
     """Build the error that says why the part at that place is not taken."""
-    return Unsendable(f"parts[{at}] ({_describe(part)}): {why}")
+    return UnsendablePart(f"parts[{at}] ({_describe(part)}): {why}")
 
 
 def media_type(part: Part) -> str:
@@ -115,7 +115,7 @@ def media_type(part: Part) -> str:
 def asked(message: Message, takes: Sequence[str]) -> ChatMessage:
     """Convert the caller's message. `takes` says which of `image`, `image_url`, `audio` and `file` the model reads.
 
-    Raises Unsendable.
+    Raises UnsendablePart.
     """
     pieces: list[Any] = []
     for at, part in enumerate(message.parts):
