@@ -16,7 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from dragoman.agents.frameworks import adapted
+from dragoman.agents.frameworks import adapt
 from dragoman.testing import run
 
 TOKENS = 2_000
@@ -142,7 +142,7 @@ BENCHES = {"pydantic_ai": pydantic_ai, "langgraph": langgraph, "agents": openai_
 async def measured(name: str, made: Callable[[], tuple[Any, Direct]]) -> dict[str, Any]:
     """Both ways in turns."""
     value, direct = made()
-    agent = adapted(value, "bench")
+    agent = adapt(value, "bench")
     assert agent is not None
     whole = "".join(WORDS)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.cli.loader import load_agents
-from dragoman.cli.references import AgentReferenceError, place_of, referenced
+from dragoman.cli.references import AgentReferenceError, load_reference, place_of
 from dragoman.config import AgentEntry, ProviderEntry, SkillEntry
 
 SOURCE = """
@@ -89,7 +89,7 @@ def test_a_file_is_found_and_loaded_once(directory: Path) -> None:
     (directory / "below").mkdir()
     (directory / "forecasts.py").rename(directory / "below" / "other.py")
     assert ids("below/other.py:tides", "below/other.py:weather") == ["tides", "weather"]
-    assert referenced("below/other.py:tides")[0] is referenced(f"{directory}/below/other.py:tides")[0]
+    assert load_reference("below/other.py:tides")[0] is load_reference(f"{directory}/below/other.py:tides")[0]
 
 
 @pytest.mark.usefixtures("directory")
@@ -105,7 +105,7 @@ def test_a_default_that_is_not_served_is_refused() -> None:
 @pytest.mark.usefixtures("directory")
 @pytest.mark.parametrize("reference", ["python:forecasts.py:tides", "tides=python:forecasts.py:tides"])
 def test_a_reference_may_be_copied_from_the_file(reference: str) -> None:
-    (agent,) = referenced(reference)
+    (agent,) = load_reference(reference)
     assert (agent.profile.id, place_of(reference)) == ("tides", "forecasts.py")
 
 
@@ -155,7 +155,7 @@ def test_an_agent_that_is_declared_wrongly_is_named_with_the_line_of_its_module(
     path = directory / "misnamed.py"
     path.write_text('from dragoman import Agent\n\nagent = Agent("a b", description="Bad id")\n')
     with pytest.raises(AgentReferenceError, match=r"failed with ValueError: agent id 'a b': .* \(.*misnamed\.py:3\)$"):
-        referenced("misnamed.py")
+        load_reference("misnamed.py")
 
 
 def test_a_module_that_is_no_python_is_named_with_the_line(directory: Path) -> None:
@@ -230,12 +230,12 @@ def test_a_table_says_which_skills_are_on_the_extended_card_only() -> None:
 
 
 def test_an_id_before_it_is_the_id_it_is_served_under(directory: Path) -> None:
-    (agent,) = referenced("rain=forecasts.py:weather")
+    (agent,) = load_reference("rain=forecasts.py:weather")
     assert (agent.profile.id, agent.profile.name) == ("rain", "weather")
-    (same,) = referenced("forecasts.py:weather")
+    (same,) = load_reference("forecasts.py:weather")
     assert same.profile.id == "weather"
 
 
 def test_an_id_before_a_module_of_several_is_refused(directory: Path) -> None:
     with pytest.raises(AgentReferenceError, match=r"rain=forecasts.py: has 2 agents: write rain=forecasts.py:OBJECT"):
-        referenced("rain=forecasts.py")
+        load_reference("rain=forecasts.py")

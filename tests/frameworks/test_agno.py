@@ -18,7 +18,7 @@ from agno.tools.user_feedback import UserFeedbackTools
 from pydantic import BaseModel
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapted, framework_of
+from dragoman.agents.frameworks import adapt, framework_of
 from dragoman.agents.python.agent import Agent as Served
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
@@ -47,7 +47,7 @@ def made(model: Completions, **given: Any) -> Agent:
 
 
 def served(value: Agent | Team) -> Served:
-    found = adapted(value, "test")
+    found = adapt(value, "test")
     assert found is not None
     return found
 
@@ -306,4 +306,4 @@ def test_the_page_shows_what_works() -> None:
 async def test_other_objects_of_the_package_are_no_agents() -> None:
     with completions() as model:
         assert framework_of(chat(model)) is not None
-        assert adapted(chat(model), "test") is None
+        assert adapt(chat(model), "test") is None

@@ -26,7 +26,7 @@ from crewai.tools import tool
 from pydantic import BaseModel
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapted, framework_of
+from dragoman.agents.frameworks import adapt, framework_of
 from dragoman.agents.frameworks.crewai import AnswerText
 from dragoman.agents.python.agent import Agent as Served
 from dragoman.model.message import Message, Role
@@ -53,7 +53,7 @@ def crew(model: Completions, *tasks: str, tools: Sequence[Any] = (), **given: An
 
 
 def served(value: Any) -> Served:
-    found = adapted(value, "test")
+    found = adapt(value, "test")
     assert found is not None
     return found
 
@@ -281,5 +281,5 @@ async def test_other_objects_of_the_package_are_no_agents() -> None:
     with completions() as model:
         agent = writer(model)
     assert framework_of(agent.llm) is not None
-    assert adapted(agent.llm, "test") is None
-    assert adapted(Trip(), "test") is None
+    assert adapt(agent.llm, "test") is None
+    assert adapt(Trip(), "test") is None

@@ -24,7 +24,7 @@ from google.genai import types
 from pydantic import BaseModel
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapted, framework_of
+from dragoman.agents.frameworks import adapt, framework_of
 from dragoman.agents.frameworks.google_adk import response_to
 from dragoman.agents.python.agent import Agent as Served
 from dragoman.agents.python.context import Answer
@@ -91,7 +91,7 @@ def made(model: Scripted, **given: Any) -> LlmAgent:
 
 
 def served(value: Any) -> Served:
-    found = adapted(value, "test")
+    found = adapt(value, "test")
     assert found is not None
     return found
 
@@ -404,4 +404,4 @@ def test_the_page_shows_what_works() -> None:
 
 async def test_other_objects_of_the_package_are_no_agents() -> None:
     assert framework_of(FunctionTool(forecast)) is not None
-    assert adapted(FunctionTool(forecast), "test") is None
+    assert adapt(FunctionTool(forecast), "test") is None

@@ -22,9 +22,9 @@ from langgraph.prebuilt import ToolNode, tools_condition
 from langgraph.types import interrupt
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapted
+from dragoman.agents.frameworks import adapt
 from dragoman.agents.python.agent import Agent as Served
-from dragoman.cli.references import AgentReferenceError, referenced
+from dragoman.cli.references import AgentReferenceError, load_reference
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.message import Message, Role
 from dragoman.model.principal import Principal
@@ -35,7 +35,7 @@ from tests.frameworks.restarts import handed_over, restarted
 
 
 def served(graph: Any) -> Served:
-    made = adapted(graph, "test")
+    made = adapt(graph, "test")
     assert made is not None
     return made
 
@@ -289,7 +289,7 @@ async def test_a_graph_with_a_durable_checkpointer_goes_on_with_another_worker(t
 
 
 async def test_the_example_asks_and_books() -> None:
-    (agent,) = referenced("booking=examples/frameworks/langgraph_agent.py")
+    (agent,) = load_reference("booking=examples/frameworks/langgraph_agent.py")
     assert (agent.profile.id, agent.profile.name) == ("booking", "Booking")
     ran = await run(agent, "A table for two", answers=["Friday"])
     assert (ran.questions, ran.text) == (["For which day?"], "Booked for Friday: A table for two")
@@ -303,7 +303,7 @@ def test_who_names_the_wrong_object_is_told_the_right_one(tmp_path: Path) -> Non
         "graph = builder.compile()\n"
     )
     with pytest.raises(AgentReferenceError, match="is of type StateGraph, not an Agent; it is not compiled"):
-        referenced(f"{module}:builder")
+        load_reference(f"{module}:builder")
 
 
 async def test_the_graph_of_the_documentation_answers() -> None:
@@ -434,4 +434,4 @@ async def test_nothing_is_kept_of_a_graph_without_checkpointer() -> None:
 
 
 def test_a_graph_that_is_not_compiled_is_no_agent() -> None:
-    assert adapted(StateGraph(MessagesState), "test") is None
+    assert adapt(StateGraph(MessagesState), "test") is None

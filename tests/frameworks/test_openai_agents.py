@@ -21,9 +21,9 @@ from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapted
+from dragoman.agents.frameworks import adapt
 from dragoman.agents.python.agent import Agent as Served
-from dragoman.cli.references import referenced
+from dragoman.cli.references import load_reference
 from dragoman.model.message import Message, Role
 from dragoman.model.task import Task, TaskState
 from dragoman.testing import ClientFixture, run
@@ -58,7 +58,7 @@ async def model_at() -> AsyncIterator[ModelAt]:
 
 
 def served(agent: Agent[Any]) -> Served:
-    made = adapted(agent, "test")
+    made = adapt(agent, "test")
     assert made is not None
     return made
 
@@ -223,7 +223,7 @@ async def test_an_approval_survives_its_worker_and_nothing_is_done_twice(
 async def test_the_example_forecasts(monkeypatch: pytest.MonkeyPatch) -> None:
     with completions(Answer(calls=[Call("forecast", {"city": "Lyon"})]), "Sunny in Lyon.") as server:
         monkeypatch.setenv("MODEL_URL", server.url)
-        (agent,) = referenced("weather=examples/frameworks/openai_agents_agent.py")
+        (agent,) = load_reference("weather=examples/frameworks/openai_agents_agent.py")
         ran = await run(agent, "How is the weather in Lyon?")
         await sys.modules[_module_of("openai_agents_agent")].client.close()
     assert agent.profile.id == "weather"

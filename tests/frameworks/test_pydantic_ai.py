@@ -13,9 +13,9 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, DeltaToolCalls
 from pydantic_ai.models.test import TestModel
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapted, framework_of
+from dragoman.agents.frameworks import adapt, framework_of
 from dragoman.agents.python.agent import Agent as Served
-from dragoman.cli.references import referenced
+from dragoman.cli.references import load_reference
 from dragoman.model.message import Message, Role
 from dragoman.model.task import TaskState
 from dragoman.testing import ClientFixture, run
@@ -24,7 +24,7 @@ from tests.frameworks.restarts import handed_over, restarted
 
 
 def served(agent: Agent) -> Served:
-    made = adapted(agent, "test")
+    made = adapt(agent, "test")
     assert made is not None
     return made
 
@@ -205,7 +205,7 @@ async def test_an_approval_survives_its_worker_and_nothing_is_done_twice() -> No
 
 
 async def test_the_example_asks_before_it_sends() -> None:
-    (agent,) = referenced("mail=examples/frameworks/pydantic_ai_agent.py")
+    (agent,) = load_reference("mail=examples/frameworks/pydantic_ai_agent.py")
     assert (agent.profile.id, agent.profile.name) == ("mail", "Mail")
     ran = await run(agent, "Write to Ada", answers=["yes"])
     assert ran.questions == ['May send_mail be called with {"to": "ada@example.org"}? Answer yes or no.']
@@ -274,4 +274,4 @@ async def test_cancel_stops_the_model(dragoman_client: ClientFixture) -> None:
 
 async def test_other_objects_of_the_package_are_no_agents() -> None:
     assert framework_of(TestModel()) is not None
-    assert adapted(TestModel(), "test") is None
+    assert adapt(TestModel(), "test") is None

@@ -13,10 +13,10 @@ from strands.models.openai import OpenAIModel
 from strands.session.file_session_manager import FileSessionManager
 
 from dragoman import Part
-from dragoman.agents.frameworks import adapted, framework_of
+from dragoman.agents.frameworks import adapt, framework_of
 from dragoman.agents.frameworks.strands import own_of
 from dragoman.agents.python.agent import Agent as Served
-from dragoman.cli.references import AgentReferenceError, referenced
+from dragoman.cli.references import AgentReferenceError, load_reference
 from dragoman.model.message import Message, Role
 from dragoman.model.task import TaskState
 from dragoman.testing import ClientFixture, run
@@ -32,7 +32,7 @@ def made(model: Completions, **given: Any) -> Agent:
 
 
 def served(agent: Agent) -> Served:
-    found = adapted(agent, "test")
+    found = adapt(agent, "test")
     assert found is not None
     return found
 
@@ -260,7 +260,7 @@ def test_what_is_refused_is_said_of_the_reference(tmp_path: Path) -> None:
         f"agent = Agent(model=model, session_manager=FileSessionManager('one', storage_dir={str(tmp_path)!r}))\n"
     )
     with pytest.raises(AgentReferenceError, match=r"kept.py:agent: the session manager keeps one conversation"):
-        referenced(f"{file}:agent")
+        load_reference(f"{file}:agent")
 
 
 async def test_the_page_shows_what_works(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,7 +276,7 @@ async def test_other_objects_of_the_package_are_no_agents() -> None:
     with completions() as model:
         agent = made(model)
     assert framework_of(agent.model) is not None
-    assert adapted(agent.model, "test") is None
+    assert adapt(agent.model, "test") is None
 
 
 def test_what_a_twin_has_for_itself_is_what_a_run_changes() -> None:

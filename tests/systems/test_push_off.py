@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from msgspec.structs import replace
 
-from dragoman.cli.entries import configured
+from dragoman.cli.entries import apply_entry
 from dragoman.config import AgentEntry, load
 from dragoman.server import serving
 from tests.push.receiver import Receiver, receiving
@@ -42,7 +42,7 @@ async def without(request: pytest.FixtureRequest) -> AsyncIterator[Site]:
     if request.param == "server":
         config = replace(CONFIG, push=False)
     else:
-        agents = [configured(agents[0], AgentEntry(id="desk", run="x:desk", push=False)), *agents[1:]]
+        agents = [apply_entry(agents[0], AgentEntry(id="desk", run="x:desk", push=False)), *agents[1:]]
     timeout = aiohttp.ClientTimeout(total=DEADLINE_S)
     async with serving(config, agents) as url, aiohttp.ClientSession(timeout=timeout) as http:
         yield Site(url, http, gates)
@@ -95,7 +95,7 @@ async def test_a_message_to_a_task_is_refused_too(without: Site, method: str) ->
 
 async def test_the_other_agents_keep_theirs() -> None:
     desk, other, *_ = house(Gates())
-    agents = [configured(desk, AgentEntry(id="desk", run="x:desk", push=False)), other]
+    agents = [apply_entry(desk, AgentEntry(id="desk", run="x:desk", push=False)), other]
     async with serving(CONFIG, agents) as url, aiohttp.ClientSession() as http:
         served = Site(url, http, Gates())
         card = (await served.ask("GET", "/agents/my-agent/.well-known/agent-card.json")).body
@@ -132,7 +132,7 @@ async def test_an_agent_that_lost_its_push_tells_nothing_new(tmp_path: Path) -> 
         async with site(**store) as served:
             task_id = await NEW_RPC.task(served, "ask me", {"url": f"{receiver.url}/hook", "events": ["completed"]})
         desk, other, *_ = house(Gates())
-        agents = [configured(desk, AgentEntry(id="desk", run="x:desk", push=False)), other]
+        agents = [apply_entry(desk, AgentEntry(id="desk", run="x:desk", push=False)), other]
         async with serving(replace(CONFIG, **store), agents) as url, aiohttp.ClientSession() as http:
             served = Site(url, http, Gates())
             await answer(served, task_id)

@@ -76,13 +76,13 @@ def _load_subjects(
 ) -> "list[Subject]":
     import asyncio
 
-    from dragoman.cli.checks import subjects_of
+    from dragoman.cli.checks import load_subjects
 
     apart = load_parts(config_file(file), os.environ, {} if default is None else {"default": default})
     chosen, references = _split_words(named, apart)
 
     async def found() -> "list[Subject]":
-        subjects = await subjects_of(apart, references, chosen, tries=tries)
+        subjects = await load_subjects(apart, references, chosen, tries=tries)
         if server is not None:
             from dragoman.cli.checks import ask_server
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from dragoman.agents.lifecycle import Checkable, Finding
 from dragoman.cli.entries import make_agent
 from dragoman.cli.loader import look_in_working_directory
-from dragoman.cli.references import AgentReferenceError, referenced
+from dragoman.cli.references import AgentReferenceError, load_reference
 from dragoman.client.errors import PeerError
 from dragoman.client.http import get_object
 from dragoman.config import AgentEntry, ConfigError, ConfigParts, FaultyEntry, agent_id_fault
@@ -52,7 +52,7 @@ class Subject(Struct):
         return all(finding.ok for finding in self.findings)
 
 
-async def subjects_of(
+async def load_subjects(
     apart: ConfigParts, references: Sequence[str], chosen: Sequence[str] = (), *, tries: bool = True
 ) -> list[Subject]:
     """Load the agents of the file, then those of `references`. If any ids are `chosen`, only these are returned.
@@ -116,7 +116,7 @@ async def _load_declared(table: AgentEntry | FaultyEntry) -> Subject:
 
 
 async def _load_referenced(reference: str, taken: dict[str, str]) -> list[Subject]:
-    made = await _load_in_thread(reference, lambda: referenced(reference))
+    made = await _load_in_thread(reference, lambda: load_reference(reference))
     if isinstance(made, Finding):
         return [Subject(reference, reference, [made])]
     subjects = []

@@ -24,7 +24,7 @@ from dragoman.agents.program.executable import build_environment, check_program,
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
 from dragoman.agents.worker.agent import LEASE_S, WorkerAgent
-from dragoman.cli.references import AgentReferenceError, referenced_as
+from dragoman.cli.references import AgentReferenceError, load_reference_as
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
 from dragoman.client.credentials import CredentialsFactory
 from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, UpstreamCredentials
@@ -48,10 +48,10 @@ def make_agent(entry: AgentEntry) -> Runner:
         return _model_agent(entry, entry.model, os.environ)
     if entry.program is not None:
         return _program_agent(entry, entry.program, os.environ)
-    return configured(referenced_as(entry.run.removeprefix("python:"), entry.id), entry)
+    return apply_entry(load_reference_as(entry.run.removeprefix("python:"), entry.id), entry)
 
 
-def configured(agent: R, entry: AgentEntry) -> R:
+def apply_entry(agent: R, entry: AgentEntry) -> R:
     """Copy `agent` under the id of `entry`. The table's fields override those of the code in its card."""
     served = copy.copy(agent)
     served.profile = _override_profile(agent.profile, entry)
@@ -101,7 +101,7 @@ def _worker_agent(entry: AgentEntry) -> WorkerAgent:
     bare = WorkerAgent(
         profile, queues=entry.offline == "queue", lease_s=LEASE_S if entry.lease_s is None else entry.lease_s
     )
-    return configured(bare, entry)
+    return apply_entry(bare, entry)
 
 
 def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str, str]) -> UpstreamAgent:

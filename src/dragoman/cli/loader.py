@@ -20,7 +20,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.cli.entries import make_agent
-from dragoman.cli.references import AgentReferenceError, place_of, referenced
+from dragoman.cli.references import AgentReferenceError, load_reference, place_of
 from dragoman.config import AgentEntry, agent_id_fault
 from dragoman.engine.api import Runner
 
@@ -168,7 +168,7 @@ def _load(
     given = {
         reference: before.references[reference]
         if before is not None and reference in before.references
-        else tuple(referenced(reference))
+        else tuple(load_reference(reference))
         for reference in references
     }
     named = [(runner, f"run = {entry.run!r} in the file") for entry, runner in made.values()]

@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from dragoman.agents.frameworks import adaptable, adapted, advice, framework_of
+from dragoman.agents.frameworks import adapt, adaptable, advice, framework_of
 from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
 
@@ -28,13 +28,13 @@ class AgentReferenceError(Exception):
     """An agent that cannot be served. The message names the reference and what to do."""
 
 
-def referenced_as(reference: str, agent_id: str) -> Runner:
+def load_reference_as(reference: str, agent_id: str) -> Runner:
     """The agent that a reference with an object names. A framework's object becomes the agent `agent_id`."""
     place, name = _split(reference)
     return _find_object(reference, _load_module(reference, place), name, agent_id)
 
 
-def referenced(reference: str) -> list[Runner]:
+def load_reference(reference: str) -> list[Runner]:
     """The agent that `MODULE:OBJECT` or `file.py:OBJECT` names; without an object, every agent in the module.
 
     With `ID=` in front there must be exactly one agent, which is served under that id. Otherwise a framework's object
@@ -95,7 +95,7 @@ def _find_adaptable(reference: str, module: ModuleType, agent_id: str) -> list[R
 def _adapt(reference: str, value: object, agent_id: str) -> Runner | None:
     """Adapt a framework's object to an agent; None if it is no such object. Raises AgentReferenceError."""
     try:
-        return adapted(value, agent_id)
+        return adapt(value, agent_id)
     except ValueError as error:
         raise AgentReferenceError(f"{reference}: {error}") from error
 

@@ -48,7 +48,7 @@ class Ways(Struct, frozen=True):
         await self.guarded.close()
 
 
-def authenticator_of(config: Config, agents: Iterable[str], store: Store, clock: Clock, ways: Ways) -> Authenticator:
+def make_authenticator(config: Config, agents: Iterable[str], store: Store, clock: Clock, ways: Ways) -> Authenticator:
     """Make the authenticator. Raises StartError for contradictory settings, and for a port open to the world.
 
     Raises StoreError if the store cannot tell whether it has keys.

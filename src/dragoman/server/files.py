@@ -69,7 +69,7 @@ class ServedFiles(Struct, frozen=True):
             await self.blobs.close()
 
 
-async def files_of(config: Config, store: Store, signing: SigningRoom, clock: Clock) -> ServedFiles:
+async def open_files(config: Config, store: Store, signing: SigningRoom, clock: Clock) -> ServedFiles:
     """Make and open all parts. Raises StartError if the blob store cannot be used, StoreError."""
     guard = Guard(config.fetch_allowed_hosts, config.fetch_allowed_cidrs)
     reading = FileReading(guard, max_bytes=config.fetch_max_bytes, timeout_s=config.fetch_timeout_s)

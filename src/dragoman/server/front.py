@@ -61,7 +61,7 @@ class Profiles(Mapping[str, Profile]):
         return len(self._runners)
 
 
-def app_of(
+def make_app(
     config: Config,
     a2a: Handler,
     handler: Handler,

@@ -38,13 +38,13 @@ from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.observer import Observer, Observers
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.ids import SystemClock, new_id
-from dragoman.server.callers import Ways, authenticator_of, warn_if_open
+from dragoman.server.callers import Ways, make_authenticator, warn_if_open
 from dragoman.server.errors import StartError
-from dragoman.server.files import files_of
-from dragoman.server.front import app_of
+from dragoman.server.files import open_files
+from dragoman.server.front import make_app
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
 from dragoman.server.retention import sweep
-from dragoman.server.webhooks import webhooks_of
+from dragoman.server.webhooks import make_webhooks
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.store.path import store_path
@@ -101,21 +101,21 @@ async def running(
     await store.open(holder)  # migrates before anyone can connect
     try:
         ways = Ways.of()
-        authenticator = authenticator_of(config, runners, store, clock, ways)
+        authenticator = make_authenticator(config, runners, store, clock, ways)
         warn_if_open(config, authenticator, runners)
         counts = Counts() if config.metrics else None
-        telemetry = _telemetry_of(config)
+        telemetry = _make_telemetry(config)
         trail = Trail(store.audit, config.audit, counts.refused if counts is not None else lambda reason: None)
         signing = SigningRoom(store.keys, clock)
-        files = await files_of(config, store, signing, clock)
-        webhooks = await webhooks_of(config, store.outbox, clock, signing, counts, files.engine)
+        files = await open_files(config, store, signing, clock)
+        webhooks = await make_webhooks(config, store.outbox, clock, signing, counts, files.engine)
         engine = Engine(
             store,
             runners,
             clock=clock,
             settings=_engine_settings(config),
             holder=holder,
-            observer=_observer_of(counts, telemetry),
+            observer=_make_observer(counts, telemetry),
             announcer=webhooks.announcer if config.push else None,
             identified=authenticator.required_for,
             trail=trail,
@@ -144,7 +144,7 @@ async def running(
         def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
             watching = health, metrics, clock, leaving, streams, sessions, files.door
-            return app_of(config, a2a, handler, runners, authenticator, signing, trail, *watching)
+            return make_app(config, a2a, handler, runners, authenticator, signing, trail, *watching)
 
         current = CurrentApp(app_for(config, runners))
         listener = Listener(current, reader_pause_s=config.reader_pause_s)
@@ -303,14 +303,14 @@ def _bind(config: Config) -> socket.socket:
         raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}{fix}") from error
 
 
-def _observer_of(counts: Counts | None, telemetry: "OpenTelemetry | None") -> Observer | None:
+def _make_observer(counts: Counts | None, telemetry: "OpenTelemetry | None") -> Observer | None:
     """The observer of what happens to tasks. None costs nothing."""
     if counts is not None and telemetry is not None:
         return Observers((counts, telemetry))
     return counts or telemetry
 
 
-def _telemetry_of(config: Config) -> "OpenTelemetry | None":
+def _make_telemetry(config: Config) -> "OpenTelemetry | None":
     """Make the OpenTelemetry observer, if it is on. It is imported only here: it is large and not always installed.
 
     Raises StartError if it is on and not installed.

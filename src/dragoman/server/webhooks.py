@@ -39,7 +39,7 @@ class WebhookParts(Struct, frozen=True):
         await self.resolver.close()
 
 
-async def webhooks_of(
+async def make_webhooks(
     config: Config, outbox: Outbox, clock: Clock, signing: SigningRoom, counts: Counts | None, files: Files
 ) -> WebhookParts:
     """Make both from one configuration. Raises StoreError if calls are signed and the key cannot be loaded."""

@@ -49,7 +49,7 @@ class Adapter(Protocol):
         """Whether the object, which is one of the framework's, can be an agent."""
         ...
 
-    def adapted(self, value: object, agent_id: str) -> Agent:
+    def adapt(self, value: object, agent_id: str) -> Agent:
         """Put the object behind a card, which says what the object says about itself."""
         ...
 
@@ -74,10 +74,10 @@ def adaptable(value: object) -> bool:
     return adapter is not None and adapter.adapts(value)
 
 
-def adapted(value: object, agent_id: str) -> Agent | None:
+def adapt(value: object, agent_id: str) -> Agent | None:
     """The object as an agent; None if it belongs to no framework, or cannot be an agent."""
     adapter = _adapter(value)
-    return adapter.adapted(value, agent_id) if adapter is not None and adapter.adapts(value) else None
+    return adapter.adapt(value, agent_id) if adapter is not None and adapter.adapts(value) else None
 
 
 def advice(value: object) -> str:

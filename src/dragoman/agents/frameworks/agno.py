@@ -32,7 +32,7 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "acontinue_run", None)) and callable(getattr(value, "deep_copy", None))
 
 
-def adapted(value: Any, agent_id: str) -> Agent:
+def adapt(value: Any, agent_id: str) -> Agent:
     """Put the agent or team behind a card."""
     instructions = value.instructions if isinstance(value.instructions, str) else ""
     return build_agent(

@@ -52,7 +52,7 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "kickoff", None)) and (hasattr(value, "tasks") or hasattr(value, "role"))
 
 
-def adapted(value: Any, agent_id: str) -> Agent:
+def adapt(value: Any, agent_id: str) -> Agent:
     """Put the crew or agent behind a card."""
     crew = hasattr(value, "tasks")
     tools = [tool.name for each in (value.agents if crew else (value,)) for tool in each.tools or ()]

@@ -47,7 +47,7 @@ def adapts(value: object) -> bool:
     return _root(value) is not None
 
 
-def adapted(value: Any, agent_id: str) -> Agent:
+def adapt(value: Any, agent_id: str) -> Agent:
     """Put the object behind a card."""
     root = _root(value)
     runner = value if _is(value, "google.adk.runners", "Runner") else _runner(value, root)

@@ -47,7 +47,7 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "astream", None)) and callable(getattr(value, "aget_state", None))
 
 
-def adapted(value: Any, agent_id: str) -> Agent:
+def adapt(value: Any, agent_id: str) -> Agent:
     """Put the graph behind a card. Without a checkpointer, it gets one in memory, for the length of a task."""
     remembers = value.checkpointer not in (None, False, True)
     if not remembers:

@@ -25,7 +25,7 @@ def adapts(value: object) -> bool:
     return hasattr(value, "instructions") and hasattr(value, "handoffs") and hasattr(value, "output_type")
 
 
-def adapted(value: Any, agent_id: str) -> Agent:
+def adapt(value: Any, agent_id: str) -> Agent:
     """Put the agent behind a card."""
     return build_agent(
         agent_id,

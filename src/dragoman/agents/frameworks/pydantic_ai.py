@@ -35,7 +35,7 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "run_stream_events", None))
 
 
-def adapted(value: Any, agent_id: str) -> Agent:
+def adapt(value: Any, agent_id: str) -> Agent:
     """Put the agent behind a card."""
     return build_agent(
         agent_id,

@@ -44,7 +44,7 @@ def adapts(value: object) -> bool:
     return callable(getattr(value, "stream_async", None)) and hasattr(value, "tool_registry")
 
 
-def adapted(value: Any, agent_id: str) -> Agent:
+def adapt(value: Any, agent_id: str) -> Agent:
     """Put the agent behind a card. Raises ValueError if its conversations cannot be kept apart."""
     if value._session_manager is not None:
         raise ValueError("the session manager keeps one conversation for all callers: leave it out, tasks have theirs")

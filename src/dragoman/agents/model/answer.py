@@ -163,7 +163,7 @@ class AnswerCalls:
             elif not reading.finish:
                 raise failures.cut(self._name)
         except NoCompletion as error:
-            said = failures.shown(str(error), self._endpoint.key)
+            said = failures.redact(str(error), self._endpoint.key)
             log.warning("model %s: task %s: %s; %s", self._name, run.head.id, said, self._endpoint.hint)
             raise failures.unreadable(self._name) from error
         except Faulted as error:
@@ -171,9 +171,9 @@ class AnswerCalls:
         return ModelAnswer(artifact.text, tuple(reading.calls), reading.finish, reading.refusal, reading.usage)
 
     def _trouble_of(self, run: Run, fault: ApiFault, flow: Flow) -> Trouble:
-        said = failures.shown(fault.message, self._endpoint.key)
+        said = failures.redact(fault.message, self._endpoint.key)
         log.warning("model %s: task %s: %d %s %s", self._name, run.head.id, fault.status, fault.code, said)
-        return failures.faulted(
+        return failures.classify_fault(
             self._name,
             fault,
             flow.headers,

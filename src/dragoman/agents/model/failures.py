@@ -102,7 +102,7 @@ def unreadable(name: str) -> Trouble:
     return Trouble(failed(text, "model_unreadable"), down=True)
 
 
-def faulted(
+def classify_fault(
     name: str, fault: ApiFault, headers: Mapping[str, str], now_s: float, *, on_refusal: str, key: str
 ) -> Trouble:
     """Classify an error of the endpoint. `fault.status` is 0 for an error within a stream that has no status."""
@@ -133,7 +133,7 @@ def faulted(
     if 300 <= status < 400:
         text = f"{name} is set up wrong: its endpoint has moved. Its operator can fix it."
         return Trouble(failed(text, "model_moved"))
-    return Trouble(failed(_with(f"{name} does not take this request", shown(fault.message, key)), "model_bad_request"))
+    return Trouble(failed(_with(f"{name} does not take this request", redact(fault.message, key)), "model_bad_request"))
 
 
 def _busy(name: str, after: float | None) -> Trouble:
@@ -156,7 +156,7 @@ def after_s(headers: Mapping[str, str], now_s: float) -> float | None:
         return None
 
 
-def shown(text: str, key: str) -> str:
+def redact(text: str, key: str) -> str:
     """An endpoint's text without secrets, shortened for callers."""
     if key:
         text = text.replace(key, "…")
