@@ -54,3 +54,14 @@ def test_the_module_is_the_command() -> None:
         [sys.executable, "-m", "dragoman", "--version"], check=True, capture_output=True, text=True, timeout=30
     )
     assert ran.stdout.startswith("dragoman ")
+
+
+def test_a_server_imports_only_the_kinds_of_agent_that_it_has() -> None:
+    import subprocess
+
+    script = "import sys, dragoman.cli.loader, dragoman.server; print(*sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True, timeout=60)
+    kinds = {name.split(".")[2] for name in shown.stdout.split() if name.startswith("dragoman.agents.")}
+    assert kinds.isdisjoint({"mcp", "model"})
+    assert "dragoman.agents.program.agent" not in shown.stdout.split()
+    assert "dragoman.kaos" not in shown.stdout.split()

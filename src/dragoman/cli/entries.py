@@ -1,28 +1,20 @@
 """Makes the agent of an `[[agents]]` entry of the file, for each kind of `run`.
 
 Invariant: an agent, or a tool server of its model, that cannot be served is an `AgentReferenceError` that names the
-agent and the fix.
+agent and the fix. The code for models, programs and MCP is imported only if an entry needs it.
 """
 
 import copy
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.agents.mcp.http import HttpReach
-from dragoman.agents.mcp.link import Reach
-from dragoman.agents.mcp.program import ProgramReach
-from dragoman.agents.mcp.tools import McpGrant, McpTools
-from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
-from dragoman.agents.model.answer import RetryPolicy
-from dragoman.agents.model.endpoint import EndpointAddress, endpoint, limit_name
-from dragoman.agents.model.request import ModelRequest, input_modes
-from dragoman.agents.program.agent import ProgramAgent
 from dragoman.agents.program.executable import build_environment, check_program, find_executable
 from dragoman.agents.remote.agent import UpstreamAgent
 from dragoman.agents.remote.route import UpstreamAddress
+from dragoman.agents.tools import Tools
 from dragoman.agents.worker.agent import LEASE_S, WorkerAgent
 from dragoman.cli.references import AgentReferenceError, load_reference_as
 from dragoman.client import ApiKey, BearerToken, ClientCredentials, Timeouts
@@ -31,6 +23,9 @@ from dragoman.config import WORKER, AgentEntry, Model, Program, Upstream, Upstre
 from dragoman.config.models import McpEntry
 from dragoman.engine.api import Runner
 from dragoman.model.card import VERSIONS, AgentProvider, AgentSkill, Profile
+
+if TYPE_CHECKING:
+    from dragoman.agents.mcp.link import Reach
 
 _MakeCredentials = Callable[[UpstreamCredentials | None], CredentialsFactory]
 """Makes credentials from their table. Raises AgentReferenceError if the environment lacks the secret."""
@@ -63,17 +58,17 @@ def _override_profile(profile: Profile, entry: AgentEntry, *, anew: bool = False
 
     Raises AgentReferenceError if the table names a skill that the profile lacks, unless `anew`.
     """
-    _override_profile: dict[str, Any] = {
+    fields: dict[str, Any] = {
         name: value
         for name in ("name", "description", "version", "icon_url", "documentation_url", "input_modes", "output_modes")
         if (value := getattr(entry, name)) is not None
     }
     if entry.versions is not None:
-        _override_profile["versions"] = _versions(entry)
+        fields["versions"] = _versions(entry)
     if entry.provider is not None:
-        _override_profile["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
+        fields["provider"] = AgentProvider(url=entry.provider.url, organization=entry.provider.organization)
     if entry.push is not None:
-        _override_profile["pushes"] = entry.push
+        fields["pushes"] = entry.push
     skills = {skill.id: skill for skill in (*profile.skills, *profile.extended_skills)}
     extended = {skill.id for skill in profile.extended_skills}
     for skill in entry.skills:
@@ -86,9 +81,9 @@ def _override_profile(profile: Profile, entry: AgentEntry, *, anew: bool = False
         skills[skill.id] = _override_skill(skills[skill.id], skill)
         if skill.extended is not None:
             (extended.add if skill.extended else extended.discard)(skill.id)
-    _override_profile["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
-    _override_profile["extended_skills"] = tuple(skill for skill in skills.values() if skill.id in extended)
-    return replace(profile, id=entry.id, **_override_profile)
+    fields["skills"] = tuple(skill for skill in skills.values() if skill.id not in extended)
+    fields["extended_skills"] = tuple(skill for skill in skills.values() if skill.id in extended)
+    return replace(profile, id=entry.id, **fields)
 
 
 def _worker_agent(entry: AgentEntry) -> WorkerAgent:
@@ -134,11 +129,16 @@ def _upstream_agent(entry: AgentEntry, upstream: Upstream, environ: Mapping[str,
     )
 
 
-def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> ChatAgent:
+def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) -> Runner:
     """Make an agent from a model. Its card comes from the table; without skills it has one with the agent's id.
 
     Raises AgentReferenceError if the environment lacks the key.
     """
+    from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
+    from dragoman.agents.model.answer import RetryPolicy
+    from dragoman.agents.model.endpoint import EndpointAddress, endpoint
+    from dragoman.agents.model.request import ModelRequest, input_modes
+
     key = ""
     if (shown := model.credentials) is not None and not (key := environ.get(shown.env, "").strip()):
         raise AgentReferenceError(f"agent {entry.id!r}: credentials: the environment has no {shown.env}: set it")
@@ -178,6 +178,8 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
 
 def _settings(model: Model) -> dict[str, Any]:
     """The fields that are the same in the body of every request."""
+    from dragoman.agents.model.endpoint import limit_name
+
     names = ("temperature", "top_p", "seed", "frequency_penalty", "presence_penalty", "reasoning_effort")
     settings: dict[str, Any] = {"model": model.model, "stream": True}
     if model.usage:
@@ -190,11 +192,13 @@ def _settings(model: Model) -> dict[str, Any]:
     return settings | model.extra
 
 
-def _program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str]) -> ProgramAgent:
+def _program_agent(entry: AgentEntry, program: Program, environ: Mapping[str, str]) -> Runner:
     """Make an agent from a program. Its card comes from the table; without skills it has one with the agent's id.
 
     Raises AgentReferenceError if the program, its interpreter, its folder or one of its variables is missing.
     """
+    from dragoman.agents.program.agent import ProgramAgent
+
     for finding in check_program(program, environ):
         if not finding.ok:
             raise AgentReferenceError(f"agent {entry.id!r}: {finding.what}: {finding.fix}")
@@ -260,27 +264,34 @@ def _override_skill(skill: AgentSkill, entry: Any) -> AgentSkill:
 
 def _tools_of(
     agent_id: str, entries: Sequence[McpEntry], environ: Mapping[str, str], make_credentials: _MakeCredentials
-) -> McpTools | None:
+) -> Tools | None:
     """Make the tools of the servers in the table; None if it names none. Raises AgentReferenceError."""
     if not entries:
         return None
-    return McpTools([_grant(agent_id, entry, environ, make_credentials) for entry in entries])
+    from dragoman.agents.mcp.tools import McpGrant, McpTools
 
-
-def _grant(agent_id: str, entry: McpEntry, environ: Mapping[str, str], make_credentials: _MakeCredentials) -> McpGrant:
-    return McpGrant(
-        name=entry.name,
-        reach=_reach(agent_id, entry, environ, make_credentials),
-        allow=None if entry.allow is None else frozenset(entry.allow),
-        approve=entry.approve if isinstance(entry.approve, str) else frozenset(entry.approve),
-        start_s=entry.start_s,
-        call_s=entry.call_s,
+    return McpTools(
+        [
+            McpGrant(
+                name=entry.name,
+                reach=_reach(agent_id, entry, environ, make_credentials),
+                allow=None if entry.allow is None else frozenset(entry.allow),
+                approve=entry.approve if isinstance(entry.approve, str) else frozenset(entry.approve),
+                start_s=entry.start_s,
+                call_s=entry.call_s,
+            )
+            for entry in entries
+        ]
     )
 
 
-def _reach(agent_id: str, entry: McpEntry, environ: Mapping[str, str], make_credentials: _MakeCredentials) -> Reach:
+def _reach(agent_id: str, entry: McpEntry, environ: Mapping[str, str], make_credentials: _MakeCredentials) -> "Reach":
     if entry.url:
+        from dragoman.agents.mcp.http import HttpReach
+
         return HttpReach(entry.url, make_credentials(entry.credentials))
+    from dragoman.agents.mcp.program import ProgramReach
+
     for name in entry.env:
         if name not in environ:
             raise AgentReferenceError(
