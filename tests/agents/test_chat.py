@@ -10,7 +10,7 @@ import pytest
 from dragoman.agents.lifecycle import Checkable, Finding, Living
 from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
 from dragoman.agents.model.answer import RetryPolicy
-from dragoman.agents.model.endpoint import EndpointAddress, completions_url, endpoint, limit_name, models_url
+from dragoman.agents.model.endpoint import EndpointAddress, completions_url, limit_name, make_endpoint, models_url
 from dragoman.agents.model.failures import after_s
 from dragoman.agents.model.request import ModelRequest
 from dragoman.cli.entries import make_agent
@@ -76,7 +76,7 @@ def model(url: str, **keys: Any) -> ChatAgent:
     return ChatAgent(
         Profile(id="chat", name="Chat", description="Chats", version="1", skills=()),
         ModelRequest(**(asking | those(ModelRequest))),
-        endpoint(address, keys.get("failures", 5), 10.0),
+        make_endpoint(address, keys.get("failures", 5), 10.0),
         retry=RetryPolicy(**({"pause": soon} | those(RetryPolicy))),
         policy=AnswerPolicy(**those(AnswerPolicy)),
         tools=keys.get("tools"),

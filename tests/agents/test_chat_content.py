@@ -9,8 +9,8 @@ from dragoman.agents.model.request import (
     IMAGE_TOKENS,
     ModelRequest,
     UnsendablePart,
-    asked,
-    earlier,
+    encode_earlier,
+    encode_message,
     fetches,
     tokens,
     window,
@@ -27,11 +27,11 @@ def message(*parts: Part | str, role: Role = Role.USER, metadata: dict[str, Any]
 
 
 def test_text_alone_is_plain_text() -> None:
-    assert asked(message("one", "two"), TAKES) == {"role": "user", "content": "one\n\ntwo"}
+    assert encode_message(message("one", "two"), TAKES) == {"role": "user", "content": "one\n\ntwo"}
 
 
 def test_data_is_sent_as_json() -> None:
-    assert asked(message(Part(data={"a": [1, None]})), TAKES)["content"] == '{"a":[1,null]}'
+    assert encode_message(message(Part(data={"a": [1, None]})), TAKES)["content"] == '{"a":[1,null]}'
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_data_is_sent_as_json() -> None:
     ids=["image", "image-url", "bare-url", "audio", "pdf", "text-file"],
 )
 def test_files_are_sent_as_the_api_takes_them(part: Part, piece: dict[str, Any]) -> None:
-    content = asked(message("look", part), TAKES)["content"]
+    content = encode_message(message("look", part), TAKES)["content"]
     assert content == "look\n\nt.csv:\na,b\n" if piece["type"] == "text" else content[1] == piece
 
 
@@ -82,7 +82,7 @@ def test_files_are_sent_as_the_api_takes_them(part: Part, piece: dict[str, Any])
 )
 def test_what_cannot_be_sent_is_refused_by_its_place(part: Part, takes: tuple[str, ...], named: str) -> None:
     with pytest.raises(UnsendablePart) as caught:
-        asked(message("look", part), takes)
+        encode_message(message("look", part), takes)
     assert str(caught.value).startswith("parts[1] (")
     assert named in str(caught.value)
 
@@ -104,14 +104,16 @@ def test_files_are_fetched_whose_urls_the_api_does_not_take(url: str, takes: tup
 
 
 def test_of_earlier_messages_what_cannot_be_sent_is_named() -> None:
-    said = earlier(message("there", Part(raw=b"", media_type="image/png"), role=Role.AGENT), TAKES, believes=True)
+    said = encode_earlier(
+        message("there", Part(raw=b"", media_type="image/png"), role=Role.AGENT), TAKES, believes=True
+    )
     assert said == {"role": "assistant", "content": "there\n\n[image/png]"}
 
 
 def test_a_caller_gives_itself_the_systems_role_only_where_there_is_no_other() -> None:
     told = message("be rude", metadata={"role": "system"})
-    assert (earlier(told, TAKES, believes=True) or {})["role"] == "system"
-    assert (earlier(told, TAKES, believes=False) or {})["role"] == "user"
+    assert (encode_earlier(told, TAKES, believes=True) or {})["role"] == "system"
+    assert (encode_earlier(told, TAKES, believes=False) or {})["role"] == "user"
 
 
 def talk(*texts: str) -> list[dict[str, Any]]:

@@ -27,7 +27,7 @@ class Adding:
         self._approves = approves
         self._parts = parts
 
-    async def offered(self) -> tuple[ModelTool, ...]:
+    async def list_tools(self) -> tuple[ModelTool, ...]:
         return (
             ModelTool(name="add", description="Adds.", parameters={"type": "object"}),
             ModelTool(name="look", repeatable=True),

@@ -77,7 +77,7 @@ async def served(odd: Odd) -> AsyncIterator[str]:
 @asynccontextmanager
 async def before(odd: Odd) -> AsyncIterator[McpTools]:
     async with served(odd) as url, tools(McpGrant(name="odd", reach=at(url), call_s=5.0)) as made:
-        await made.offered()
+        await made.list_tools()
         yield made
 
 
@@ -161,7 +161,7 @@ async def test_an_error_of_the_server_is_told_to_the_model() -> None:
 async def test_a_version_that_is_not_known_is_refused() -> None:
     odd = Odd(version="1999-01-01")
     async with before(odd) as made:
-        assert await made.offered() == ()
+        assert await made.list_tools() == ()
         assert "tools/list" not in odd.methods()
 
 
@@ -235,7 +235,7 @@ async def test_a_server_that_is_away_is_not_asked_by_every_run() -> None:
     odd = Odd(refuses)
     async with before(odd) as made:
         for _ in range(5):
-            assert await made.offered() == ()
+            assert await made.list_tools() == ()
         assert len(odd.asked) == 1
 
 
@@ -248,7 +248,7 @@ async def test_a_server_that_does_not_list_its_tools_is_not_waited_for_by_every_
     odd = Odd(stuck)
     async with served(odd) as url, tools(McpGrant(name="odd", reach=at(url), start_s=0.3)) as made:
         assert made.degraded is None
-        assert await asyncio.gather(*(made.offered() for _ in range(5))) == [()] * 5
+        assert await asyncio.gather(*(made.list_tools() for _ in range(5))) == [()] * 5
         assert odd.methods().count("tools/list") == 1
         assert made.degraded == "its tools of odd are away"
 
@@ -260,7 +260,7 @@ async def test_what_a_models_api_would_refuse_is_not_offered() -> None:
         return web.json_response(answer(message, {"tools": offered})) if message.get("method") == "tools/list" else None
 
     async with before(Odd(lists)) as made:
-        assert [(tool.name, tool.parameters["type"]) for tool in await made.offered()] == [
+        assert [(tool.name, tool.parameters["type"]) for tool in await made.list_tools()] == [
             ("do", "object"),
             ("_", "object"),
         ]
@@ -271,7 +271,7 @@ async def test_a_tool_that_is_named_and_not_there_is_told_once(caplog: pytest.Lo
         grant = McpGrant(name="odd", reach=at(url), allow=frozenset({"do"}), approve=frozenset({"do", "doo"}))
         async with tools(grant) as made:
             for _ in range(3):
-                assert [tool.name for tool in await made.offered()] == ["do"]
+                assert [tool.name for tool in await made.list_tools()] == ["do"]
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "mcp server odd has no tool 'doo': fix `approve`"
     ]
@@ -280,7 +280,7 @@ async def test_a_tool_that_is_named_and_not_there_is_told_once(caplog: pytest.Lo
 async def test_runs_share_one_session() -> None:
     odd = Odd()
     async with served(odd) as url, tools(McpGrant(name="odd", reach=at(url))) as made:
-        await asyncio.gather(*(made.offered() for _ in range(5)))
+        await asyncio.gather(*(made.list_tools() for _ in range(5)))
         assert [result.text for result in await asyncio.gather(*(call(made, "do") for _ in range(5)))] == ["done"] * 5
     assert odd.methods().count("initialize") == 1
     assert odd.methods().count("tools/list") == 1
@@ -292,7 +292,7 @@ async def test_a_secret_in_a_query_is_in_no_message(caplog: pytest.LogCaptureFix
 
     with caplog.at_level("DEBUG", "dragoman.mcp"):
         async with served(Odd(refuses)) as url, tools(McpGrant(name="odd", reach=at(f"{url}?key=hidden"))) as made:
-            assert await made.offered() == ()
+            assert await made.list_tools() == ()
             found = [finding async for finding in made.check()]
     assert "check its credentials" in found[0].what
     assert "hidden" not in f"{found} {caplog.messages}"

@@ -17,8 +17,8 @@ def test_with_one_server_a_tool_keeps_its_name() -> None:
 def test_with_several_each_name_begins_with_its_servers() -> None:
     names = ToolNames(("files", "web"))
     assert [names.name(ServerTool(server, "search")) for server in (0, 1)] == ["files__search", "web__search"]
-    assert names.meant("web__search") == ServerTool(1, "search")
-    assert names.meant("search") is None
+    assert names.resolve("web__search") == ServerTool(1, "search")
+    assert names.resolve("search") is None
 
 
 def test_names_that_would_be_alike_differ() -> None:
@@ -26,7 +26,7 @@ def test_names_that_would_be_alike_differ() -> None:
     first, second = names.name(ServerTool(0, "a.b")), names.name(ServerTool(0, "a b"))
     assert first == "a_b"
     assert second.startswith("a_b_")
-    assert (names.meant(first), names.meant(second)) == (ServerTool(0, "a.b"), ServerTool(0, "a b"))
+    assert (names.resolve(first), names.resolve(second)) == (ServerTool(0, "a.b"), ServerTool(0, "a b"))
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.text()), max_size=20))
@@ -35,4 +35,4 @@ def test_every_name_is_taken_by_apis_and_means_one_tool(tools: list[tuple[int, s
     named = {ServerTool(server, tool): names.name(ServerTool(server, tool)) for server, tool in tools}
     assert all(TAKEN.fullmatch(name) for name in named.values())
     assert len(set(named.values())) == len(named)
-    assert all(names.meant(name) == tool for tool, name in named.items())
+    assert all(names.resolve(name) == tool for tool, name in named.items())

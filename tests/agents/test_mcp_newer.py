@@ -36,12 +36,12 @@ def listening() -> Iterator[str]:
 async def test_a_program_is_spoken_to() -> None:
     reach = ProgramReach("newer", (str(PYTHON), str(SCRIPT), "stdio"), {"PATH": os.environ["PATH"]})
     async with tools(McpGrant(name="newer", reach=reach, start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
-        assert [tool.name for tool in await made.offered()] == ["forecast"]
+        assert [tool.name for tool in await made.list_tools()] == ["forecast"]
         assert (await call(made, "forecast", city="Lyon")).text == "Sunny in Lyon"
 
 
 async def test_a_url_is_spoken_to() -> None:
     with listening() as url:
         async with tools(McpGrant(name="newer", reach=at(url), start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
-            assert [tool.name for tool in await made.offered()] == ["forecast"]
+            assert [tool.name for tool in await made.list_tools()] == ["forecast"]
             assert (await call(made, "forecast", city="Lyon")).text == "Sunny in Lyon"

@@ -47,7 +47,7 @@ def server(tmp_path: Path, called: str) -> ProgramReach:
 
 async def once(reach: ProgramReach, **arguments: object) -> str:
     async with tools(McpGrant(name="program", reach=reach, call_s=5.0)) as made:
-        assert [tool.name for tool in await made.offered()] == ["do"]
+        assert [tool.name for tool in await made.list_tools()] == ["do"]
         return (await call(made, "do", **arguments)).text
 
 
@@ -75,7 +75,7 @@ async def test_a_line_that_is_too_long_ends_the_session(tmp_path: Path, monkeypa
 async def test_a_program_that_does_not_read_is_given_up_in_time(tmp_path: Path) -> None:
     reach = server(tmp_path, "import time; time.sleep(600)")
     async with tools(McpGrant(name="program", reach=reach, call_s=0.3)) as made:
-        await made.offered()
+        await made.list_tools()
         results = await asyncio.gather(*(call(made, "do", text="x" * 1_000_000) for _ in range(4)))
     assert all(result.error for result in results)
 
@@ -87,7 +87,7 @@ async def test_a_program_that_asks_without_end_is_answered_and_given_up_if_it_do
         "import time; time.sleep(600)"  # else it reads the answers, and ends, before they have piled up
     )
     async with tools(McpGrant(name="program", reach=server(tmp_path, asks), call_s=15.0)) as made:
-        await made.offered()
+        await made.list_tools()
         result = await call(made, "do")
         assert result.error, "its answers pile up, since it does not read them"
 
@@ -96,7 +96,7 @@ async def test_a_program_that_asks_without_end_is_answered_and_given_up_if_it_do
 async def test_a_program_that_ends_at_once_is_not_waited_for(words: tuple[str, ...]) -> None:
     begun = monotonic()
     async with tools(McpGrant(name="program", reach=ProgramReach("program", words, {}), start_s=300.0)) as made:
-        assert await made.offered() == ()
+        assert await made.list_tools() == ()
     assert monotonic() - begun < 60.0
 
 

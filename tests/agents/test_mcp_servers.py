@@ -34,7 +34,7 @@ def reached(way: str, urls: dict[str, str]) -> Reach:
 @pytest.fixture
 async def peer(way: str, urls: dict[str, str]) -> AsyncIterator[McpTools]:
     async with tools(McpGrant(name="peer", reach=reached(way, urls), start_s=DEADLINE_S, call_s=DEADLINE_S)) as made:
-        await made.offered()
+        await made.list_tools()
         yield made
 
 
@@ -50,7 +50,7 @@ async def until(true: Callable[[], Awaitable[bool]]) -> None:
 
 @ways()
 async def test_its_tools_are_offered_and_called(peer: McpTools) -> None:
-    offered = {tool.name: tool for tool in await peer.offered()}
+    offered = {tool.name: tool for tool in await peer.list_tools()}
     assert len(offered) >= 14, "all pages"
     assert offered["echo"].description == "Says the same."
     assert offered["echo"].parameters["required"] == ["text"]
@@ -102,11 +102,11 @@ async def test_what_a_server_asks_of_its_client_is_declined(peer: McpTools) -> N
 
 @ways("stdio", "stream")
 async def test_tools_that_change_are_listed_anew(peer: McpTools) -> None:
-    before = {tool.name for tool in await peer.offered()}
+    before = {tool.name for tool in await peer.list_tools()}
     await call(peer, "grow")
 
     async def has_grown() -> bool:
-        return "grown" in {tool.name for tool in await peer.offered()}
+        return "grown" in {tool.name for tool in await peer.list_tools()}
 
     await until(has_grown)
     assert "grown" not in before
@@ -138,7 +138,7 @@ async def test_cancelation_is_told_to_the_server(peer: McpTools) -> None:
 async def test_a_call_that_takes_too_long_is_given_up(way: str, urls: dict[str, str]) -> None:
     grant = McpGrant(name="peer", reach=reached(way, urls), start_s=DEADLINE_S, call_s=0.5)
     async with tools(grant) as made:
-        await made.offered()
+        await made.list_tools()
         result = await call(made, "slow")
         assert (result.text, result.error) == ("The tool failed: its server gave no answer within 0.5 s.", True)
 
@@ -150,7 +150,7 @@ async def test_a_call_that_takes_too_long_is_given_up(way: str, urls: dict[str, 
 
 async def test_a_server_that_ends_in_a_call_fails_that_call_alone_when_it_is_a_program() -> None:
     async with tools(McpGrant(name="peer", reach=program(), start_s=DEADLINE_S)) as made:
-        await made.offered()
+        await made.list_tools()
         died, other = await asyncio.gather(call(made, "die"), call(made, "slow"))
         assert (died.error, other.error) == (True, True), "nobody waits for a server that is gone"
         assert "has ended" in died.text
@@ -160,7 +160,7 @@ async def test_a_server_that_ends_in_a_call_fails_that_call_alone_when_it_is_a_p
 async def test_a_server_that_ends_in_a_call_fails_it_over_http() -> None:
     with listening() as url:
         async with tools(McpGrant(name="peer", reach=at(url))) as made:
-            await made.offered()
+            await made.list_tools()
             died = await call(made, "die")
             assert died.error
             assert "broke off" in died.text
@@ -170,27 +170,27 @@ async def test_a_server_that_ends_in_a_call_fails_it_over_http() -> None:
                 return (await call(made, "echo", text="x")).text.endswith("cannot be reached at present.")
 
             await until(is_gone)
-            assert await made.offered() == ()
+            assert await made.list_tools() == ()
 
 
 async def test_credentials_are_shown(urls: dict[str, str]) -> None:
     reach = HttpReach(urls["stream"], lambda egress: BearerToken("key"))
     async with tools(McpGrant(name="peer", reach=reach)) as made:
-        await made.offered()
+        await made.list_tools()
         assert (await call(made, "shown")).text == "Bearer key"
 
 
 async def test_a_program_sees_no_more_of_the_environment_than_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SECRET_OF_THE_SERVER", "x")
     async with tools(McpGrant(name="peer", reach=program(), start_s=DEADLINE_S)) as made:
-        await made.offered()
+        await made.list_tools()
         assert set((await call(made, "environment")).text.split()) <= {"PATH", "LC_CTYPE"}
 
 
 @pytest.mark.parametrize("words", [(), ("deaf",)])
 async def test_nothing_of_a_program_is_left_when_it_is_closed(words: tuple[str, ...]) -> None:
     async with tools(McpGrant(name="peer", reach=program(*words), start_s=DEADLINE_S)) as made:
-        await made.offered()
+        await made.list_tools()
         child = int((await call(made, "child")).text)
         os.kill(child, 0)
 
@@ -214,7 +214,7 @@ async def test_a_program_that_cannot_be_started_offers_nothing() -> None:
         McpGrant(name="peer", reach=program()),
     ]
     async with tools(*grants) as made:
-        offered = [tool.name for tool in await made.offered()]
+        offered = [tool.name for tool in await made.list_tools()]
         assert offered
         assert all(name.startswith("peer__") for name in offered)
         assert (await call(made, "peer__echo", text="x")).text == "x"
@@ -222,13 +222,13 @@ async def test_a_program_that_cannot_be_started_offers_nothing() -> None:
 
 async def test_a_program_that_is_no_server_is_given_up_in_time() -> None:
     async with tools(McpGrant(name="cat", reach=ProgramReach("cat", ("/bin/sleep", "600"), {}), start_s=0.3)) as made:
-        assert await made.offered() == ()
+        assert await made.list_tools() == ()
 
 
 async def test_only_what_is_allowed_is_offered_and_some_of_it_is_asked_about(urls: dict[str, str]) -> None:
     grant = McpGrant(name="peer", reach=at(urls["json"]), allow=frozenset({"echo", "die"}), approve=frozenset({"die"}))
     async with tools(grant) as made:
-        assert [tool.name for tool in await made.offered()] == ["echo", "die"]
+        assert [tool.name for tool in await made.list_tools()] == ["echo", "die"]
         assert [made.needs_approval(name) for name in ("echo", "die", "add")] == [False, True, False]
         assert (await call(made, "add", a=1, b=1)).error, "it is not allowed"
 

@@ -15,17 +15,23 @@ def opened(time: Time, failures: int = 3) -> Breaker:
     breaker = Breaker(failures, 10.0, time)
     for _ in range(failures):
         assert breaker.admit()
-        breaker.failed()
+        breaker.record_failure()
     return breaker
 
 
 def test_it_opens_after_so_many_failures_in_a_row_and_not_before() -> None:
     breaker = Breaker(3, 10.0, Time())
-    for outcome in (breaker.failed, breaker.failed, breaker.succeeded, breaker.failed, breaker.failed):
+    for outcome in (
+        breaker.record_failure,
+        breaker.record_failure,
+        breaker.record_success,
+        breaker.record_failure,
+        breaker.record_failure,
+    ):
         assert breaker.admit()
         outcome()
     assert breaker.state is State.CLOSED
-    breaker.failed()
+    breaker.record_failure()
     assert (breaker.state, breaker.admit(), breaker.wait_s) == (State.OPEN, False, 10.0)
 
 
@@ -36,7 +42,7 @@ def test_half_open_one_call_is_tried_and_its_success_closes_it() -> None:
     assert breaker.state is State.HALF_OPEN
     assert [breaker.admit(), breaker.admit()] == [True, False]
     assert breaker.wait_s > 0
-    breaker.succeeded()
+    breaker.record_success()
     assert (breaker.state, breaker.admit(), breaker.wait_s) == (State.CLOSED, True, 0.0)
 
 
@@ -47,7 +53,7 @@ def test_a_trial_that_fails_opens_it_for_longer_up_to_a_limit() -> None:
     for _ in range(8):
         time.now_s += breaker.wait_s
         assert breaker.admit()
-        breaker.failed()
+        breaker.record_failure()
         waits.append(breaker.wait_s)
     assert waits[:4] == [20.0, 40.0, 80.0, 160.0]
     assert waits[-1] == PAUSE_S_MAX
@@ -59,15 +65,15 @@ def test_an_upstream_may_be_gone_for_weeks() -> None:
     for _ in range(5000):
         time.now_s += breaker.wait_s
         assert breaker.admit()
-        breaker.failed()
+        breaker.record_failure()
     assert breaker.wait_s == PAUSE_S_MAX
 
 
 def test_calls_that_went_out_before_it_opened_do_not_keep_it_open_for_longer() -> None:
     time = Time()
     breaker = opened(time)
-    breaker.failed()
-    breaker.failed()
+    breaker.record_failure()
+    breaker.record_failure()
     assert breaker.wait_s == 10.0
 
 
@@ -76,7 +82,7 @@ def test_a_trial_that_was_given_up_lets_another_be_made() -> None:
     breaker = opened(time)
     time.now_s += 10
     assert breaker.admit()
-    breaker.unknown()
+    breaker.record_unknown()
     assert breaker.admit()
     time.now_s += 10  # and one that never comes back keeps nobody waiting
     assert breaker.admit()
@@ -89,6 +95,6 @@ def test_what_else_shows_that_it_answers_lets_one_call_be_tried_at_once() -> Non
     assert breaker.state is State.HALF_OPEN
     assert [breaker.admit(), breaker.admit()] == [True, False]
     assert not breaker.half_open()  # that one is still out
-    breaker.failed()
+    breaker.record_failure()
     assert (breaker.state, breaker.wait_s) == (State.OPEN, 20.0)
     assert not Breaker(3, 10.0, time).half_open()

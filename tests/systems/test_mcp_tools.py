@@ -201,7 +201,7 @@ async def test_a_server_that_is_not_there_offers_nothing(start: Start, model: Mo
 async def test_canceling_the_task_cancels_the_call(start: Start) -> None:
     with listening("json") as url:
         async with start(f'run = "mcp:{url}"') as agent, tools(McpGrant(name="beside", reach=at(url))) as beside:
-            await beside.offered()
+            await beside.list_tools()
 
             async def saw(what: str) -> int:
                 return int(json.loads((await call(beside, "saw")).text)[what])

@@ -60,7 +60,7 @@ class Breaker:
         return self.clock() < self._trial_until_s
 
     def admit(self) -> bool:
-        """Whether a call may be made now. If so, report its outcome by `succeeded`, `failed` or `unknown`."""
+        """Whether a call may be made now. If so, report its outcome by a `record_` method."""
         if not self._opened:
             return True
         if self.wait_s > 0:
@@ -68,12 +68,12 @@ class Breaker:
         self._trial_until_s = self.clock() + self._pause_s
         return True
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """Record that a call got through."""
         self._in_a_row = self._opened = 0
         self._trial_until_s = 0.0
 
-    def failed(self) -> float | None:
+    def record_failure(self) -> float | None:
         """Record that a call did not get through. Failures that arrive while it is open do not count.
 
         Returns the length of the pause in seconds if this failure opens the breaker, else None.
@@ -95,6 +95,6 @@ class Breaker:
         self._until_s = min(self._until_s, self.clock())
         return self._opened > 0 and held_back
 
-    def unknown(self) -> None:
+    def record_unknown(self) -> None:
         """Record that a call was given up before its outcome was known."""
         self._trial_until_s = 0.0

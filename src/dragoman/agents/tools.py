@@ -49,7 +49,7 @@ class Tools(Protocol):
     closed with its agent; one that is `Checkable` is checked with it.
     """
 
-    async def offered(self) -> tuple[ModelTool, ...]:
+    async def list_tools(self) -> tuple[ModelTool, ...]:
         """The tools that can be called now, in a stable order. Unreachable servers offer none. Raises nothing."""
         ...
 

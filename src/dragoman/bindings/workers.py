@@ -120,11 +120,11 @@ class Workers:
 
     async def _history(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        return _json(wire.HistoryReply(await agent.leases.held(asked.lease).run.history(asked.limit)))
+        return _json(wire.HistoryReply(await agent.leases.find_held(asked.lease).run.history(asked.limit)))
 
     async def _references(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         asked = await self._read(request, body, wire.PastRequest)
-        records = await agent.leases.held(asked.lease).run.references()
+        records = await agent.leases.find_held(asked.lease).run.references()
         return _json(wire.ReferencesReply(tuple(_task(record) for record in records)))
 
     # -- reports -----------------------------------------------------------------------------------------------------
@@ -134,7 +134,7 @@ class Workers:
         parts = sound_parts(wire.parts_in(said.message), "message")
         state = wire.STATES.get(said.state)
         if state is TaskState.WORKING:
-            offer = agent.leases.held(said.lease)
+            offer = agent.leases.find_held(said.lease)
             steps = None if said.progress is None else (said.progress.current, said.progress.total)
             word = Say(parts, steps, said.metadata)
             await agent.tell(offer, word, usage=_usage(said.usage), number=said.number)
@@ -147,7 +147,7 @@ class Workers:
 
     async def _artifact(self, agent: WorkerAgent, request: HttpRequest, body: bytes) -> HttpResponse:
         said = await self._read(request, body, wire.ArtifactReport)
-        offer = agent.leases.held(said.lease)
+        offer = agent.leases.find_held(said.lease)
         if not said.artifact.artifact_id and said.append:
             raise InvalidParams("artifact.artifactId", "is needed to append to it")
         (artifact,) = artifacts_of((said.artifact.artifact(),))
@@ -221,7 +221,7 @@ class Workers:
 async def _count_tokens(agent: WorkerAgent, token: str, tokens: wire.WorkerTokens | None) -> None:
     """Count the tokens of a report before the report itself. A repeated final report counts nothing."""
     if tokens is not None and agent.leases.holds(token):
-        await agent.tell(agent.leases.held(token), Say(), usage=_usage(tokens))
+        await agent.tell(agent.leases.find_held(token), Say(), usage=_usage(tokens))
 
 
 def _usage(tokens: wire.WorkerTokens | None) -> Usage | None:

@@ -136,7 +136,7 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
     """
     from dragoman.agents.model.agent import AnswerPolicy, ChatAgent
     from dragoman.agents.model.answer import RetryPolicy
-    from dragoman.agents.model.endpoint import EndpointAddress, endpoint
+    from dragoman.agents.model.endpoint import EndpointAddress, make_endpoint
     from dragoman.agents.model.request import ModelRequest, input_modes
 
     key = ""
@@ -158,7 +158,7 @@ def _model_agent(entry: AgentEntry, model: Model, environ: Mapping[str, str]) ->
             history_messages=model.history_messages,
             history_tokens=model.history_tokens,
         ),
-        endpoint(
+        make_endpoint(
             EndpointAddress(
                 url=model.url,
                 key=key,

@@ -110,7 +110,7 @@ class LoadedAgents(Struct, frozen=True):
     stamps: Mapping[str, Stamp | None]
     replaced: Mapping[str, ModuleType] = {}
 
-    def settled(self) -> "LoadedAgents":
+    def without_replaced(self) -> "LoadedAgents":
         """The same agents, without the replaced modules: they can no longer be undone."""
         return replace(self, replaced={})
 

@@ -78,7 +78,7 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
             raise
         except BaseException as error:  # SystemExit, the panic of an extension …: it must not end the server
             raise ReloadError(f"importing the modules ends the process ({type(error).__name__})") from error
-        served = made.settled()
+        served = made.without_replaced()
 
         def undo() -> None:
             nonlocal served

@@ -138,7 +138,7 @@ def _values(where: str, table: dict[str, Any], environ: Mapping[str, str], flags
             ("command line", setting.flag, flags.get(name)),
         ):
             if given is not None:
-                values[name] = _parsed(setting, source, key, given)
+                values[name] = _parse(setting, source, key, given)
     return values
 
 
@@ -151,7 +151,7 @@ def _read(file: Path) -> dict[str, Any]:
         raise ConfigError(str(file), "", None, f"is not TOML: {error}") from error
 
 
-def _parsed(setting: Setting, source: str, key: str, given: object) -> Any:
+def _parse(setting: Setting, source: str, key: str, given: object) -> Any:
     try:
         return setting.kind.parse(given)
     except ValueError as error:

@@ -49,7 +49,7 @@ def whole(low: int, high: int) -> SettingKind:
     """A whole number from `low` to `high`."""
 
     def parse(value: Any) -> int:
-        number = value if type(value) is int else int(_matched(r"-?[0-9]{1,18}", value))
+        number = value if type(value) is int else int(_match(r"-?[0-9]{1,18}", value))
         return _within(number, low, high)
 
     return SettingKind(f"must be a whole number from {low} to {high}", parse)
@@ -59,7 +59,7 @@ def seconds(low: float, high: float) -> SettingKind:
     """A number of seconds from `low` to `high`, with a fraction or without."""
 
     def parse(value: Any) -> float:
-        number = value if type(value) in (int, float) else float(_matched(r"[0-9]{1,18}(\.[0-9]{1,18})?", value))
+        number = value if type(value) in (int, float) else float(_match(r"[0-9]{1,18}(\.[0-9]{1,18})?", value))
         return float(_within(number, low, high))
 
     return SettingKind(f"must be a number of seconds from {low:g} to {high:g}", parse)
@@ -71,7 +71,7 @@ def _within(number: _Number, low: float, high: float) -> _Number:
     return number
 
 
-def _matched(pattern: str, value: Any) -> str:
+def _match(pattern: str, value: Any) -> str:
     found = re.fullmatch(pattern, _text(value), re.ASCII)
     if found is None:
         raise ValueError
@@ -84,7 +84,7 @@ UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"
 def _duration(value: Any) -> timedelta | None:
     if value == "forever":
         return None
-    text = _matched(r"[0-9]{1,6}[smhdw]", value)
+    text = _match(r"[0-9]{1,6}[smhdw]", value)
     return timedelta(**{UNITS[text[-1]]: int(text[:-1])})
 
 
@@ -95,7 +95,7 @@ def choice(*words: str) -> SettingKind:
 
 
 def _host(value: Any) -> str:
-    return _matched(r"\[[0-9A-Fa-f:.]+\]|[^\s/\[\]@]+", value).strip("[]")
+    return _match(r"\[[0-9A-Fa-f:.]+\]|[^\s/\[\]@]+", value).strip("[]")
 
 
 def _store(value: Any) -> str:
@@ -105,7 +105,7 @@ def _store(value: Any) -> str:
 
 
 def _files(value: Any) -> str:
-    found = _matched(r"folder:[^\0]+|s3://[a-z0-9][a-z0-9._-]{1,62}(/[^\s?#]*)?(\?[^\s#]*)?", value)
+    found = _match(r"folder:[^\0]+|s3://[a-z0-9][a-z0-9._-]{1,62}(/[^\s?#]*)?(\?[^\s#]*)?", value)
     if found.startswith("s3:"):
         for name, given in parse_qsl(urlsplit(found).query, keep_blank_values=True, strict_parsing="?" in found):
             if name not in S3_OPTIONS or not given:
@@ -118,7 +118,7 @@ def _files(value: Any) -> str:
 
 
 def _http_url(value: Any) -> str:
-    url = _matched(r"https?://[^\s?#@\\]+", value)
+    url = _match(r"https?://[^\s?#@\\]+", value)
     parts = urlsplit(url)
     if not parts.hostname or parts.port == 0:
         raise ValueError
@@ -146,7 +146,7 @@ def _allowed_host(value: Any) -> str:
     host = _host(value).lower().rstrip(".")
     if ":" in host:
         return str(ipaddress.ip_address(host))
-    return _matched(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", host)
+    return _match(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", host)
 
 
 def _network(value: Any) -> str:
@@ -167,12 +167,12 @@ S3_OPTIONS = ("endpoint", "region", "path_style")
 TEXT = SettingKind("must be text that is not empty", _text)
 NAME = SettingKind(
     "must be 1 to 64 letters, digits or '_', and not begin with a digit",
-    lambda value: _matched(r"[A-Za-z_][A-Za-z0-9_]{0,63}", value),
+    lambda value: _match(r"[A-Za-z_][A-Za-z0-9_]{0,63}", value),
 )
 HOST = SettingKind("must be an IP address or a host name, without port", _host)
 HEADER = SettingKind(
     "must be the name of a header, like X-Client-DN",
-    lambda value: _matched(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", value),  # RFC 9110 §5.1
+    lambda value: _match(r"[A-Za-z0-9!#$%&'*+.^_`|~-]{1,100}", value),  # RFC 9110 §5.1
 )
 BOOLEAN = SettingKind("must be true or false", _boolean)
 DURATION = SettingKind("must be a whole number with a unit, like 90s, 15m, 12h, 30d or 4w, or forever", _duration)

@@ -269,7 +269,7 @@ class ProcessRunner:
         self.profile = Profile(id=AGENT_ID, name=AGENT_ID, description="A function", version="1", skills=())
         self._function = process_fn
         self._name = getattr(process_fn, "__name__", type(process_fn).__name__)
-        self._takes = _accepted(process_fn, self._name)
+        self._takes = _find_arguments(process_fn, self._name)
         self._awaits = any(
             inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
             for each in (process_fn, getattr(process_fn, "__call__", None))  # noqa: B004  an object may have an async one
@@ -322,7 +322,7 @@ class ProcessRunner:
                 raise TypeError(f"process_fn {self._name} gave {type(given).__name__}, expected text")
 
 
-def _accepted(process_fn: ProcessFn, name: str) -> tuple[bool, tuple[str, ...]]:
+def _find_arguments(process_fn: ProcessFn, name: str) -> tuple[bool, tuple[str, ...]]:
     """The arguments of the function beside the text: whether the session is the second one, and those by name."""
     if not callable(process_fn):
         raise TypeError(f"process_fn must be a function from text to text, not {process_fn!r}")

@@ -136,7 +136,7 @@ class RemoteAgent:
         headers = {"traceparent": traceparent} if traceparent and _TRACEPARENT.fullmatch(traceparent) else {}
         asked = _asked(messages)
         try:
-            card = await self._discovered(headers)
+            card = await self._discover(headers)
             if "jsonrpc" not in card.supported_protocols:
                 refusal = f"its card lists supportedProtocols {list(card.supported_protocols)}, without jsonrpc"
             else:
@@ -167,7 +167,7 @@ class RemoteAgent:
     ) -> None:
         await self.close()
 
-    async def _discovered(self, headers: dict[str, str]) -> RemoteCard:
+    async def _discover(self, headers: dict[str, str]) -> RemoteCard:
         if self.card is None:
             discovery = Discovery(
                 self._way,

@@ -44,7 +44,7 @@ class ServedFiles(Struct, frozen=True):
     door: FileDoor | None = None
     sweeps: bool = False
 
-    def linked(self, behind: Handler) -> Handler:
+    def wrap_links(self, behind: Handler) -> Handler:
         """Wrap a handler so that its answers have links in place of large files."""
         return behind if self.links is None else FileLinks(behind, self.links)
 

@@ -122,14 +122,14 @@ async def running(
             name=_name(config, holder),
             files=files.engine,
         )
-        linked = files.linked(engine)
+        linked = files.wrap_links(engine)
         rates = Rates(config.max_requests_per_s) if config.max_requests_per_s else None
 
-        def admitted(behind: Handler) -> Handler:
+        def admit(behind: Handler) -> Handler:
             return Admission(behind, rates=rates, max_streams=config.max_streams, trail=trail, clock=clock)
 
-        handler = admitted(linked) if telemetry is None else Traced(admitted(linked), telemetry)
-        a2a = handler if config.tasks else admitted(NoStore(clock))
+        handler = admit(linked) if telemetry is None else Traced(admit(linked), telemetry)
+        a2a = handler if config.tasks else admit(NoStore(clock))
         stopping = asyncio.Event()
         lifetimes = AgentLifetimes(counts)
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)

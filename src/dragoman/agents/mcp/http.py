@@ -88,7 +88,7 @@ class HttpLink:
     async def open(self) -> None:
         """Do nothing: no connection is needed before the first request."""
 
-    def agreed(self, version: str, *, changes: bool) -> None:
+    def note_version(self, version: str, *, changes: bool) -> None:
         """Listen to the server's own messages, if there is a session or the server announces changes."""
         self._version = version
         if self._session or changes:

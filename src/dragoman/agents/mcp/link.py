@@ -64,7 +64,7 @@ class Link(Protocol):
         """Send a message that has no answer, within a bounded time. Raises Away."""
         ...
 
-    def agreed(self, version: str, *, changes: bool) -> None:
+    def note_version(self, version: str, *, changes: bool) -> None:
         """Note that the session is open, in this version. `changes`: the server announces changes of its tools."""
         ...
 

@@ -95,7 +95,7 @@ class ProgramLink:
             self._group.create_task(self._log(self._process.stderr), name=f"log {self._name}"),
         ]
 
-    def agreed(self, version: str, *, changes: bool) -> None:
+    def note_version(self, version: str, *, changes: bool) -> None:
         """Do nothing: the program's messages are read from the start."""
 
     async def ask(self, request_id: int, body: bytes) -> Answered:

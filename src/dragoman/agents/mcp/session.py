@@ -125,7 +125,7 @@ class McpSession:
         request_id = next(self._ids)
         answer = await self._link.ask(request_id, asking.initialize(request_id, version=__version__))
         opened = _read(answer, hearing.opened)
-        self._link.agreed(opened.version, changes=opened.changes)
+        self._link.note_version(opened.version, changes=opened.changes)
         return opened
 
     async def _give_up(self, request_id: int, reason: str) -> None:

@@ -118,7 +118,7 @@ class McpTools:
         away = [granted.grant.name for granted in self._open if granted.away]
         return f"its tools of {', '.join(away)} are away" if away else None
 
-    async def offered(self) -> tuple[ModelTool, ...]:
+    async def list_tools(self) -> tuple[ModelTool, ...]:
         """The tools of all reachable servers, in the order of the servers."""
         offers = await asyncio.gather(*map(self._offers, self._open))
         return tuple(
@@ -129,12 +129,12 @@ class McpTools:
 
     def needs_approval(self, name: str) -> bool:
         """Whether the caller must approve the tool. A name that was never offered cannot be called either."""
-        meant = self._names.meant(name)
+        meant = self._names.resolve(name)
         return meant is not None and self._grants[meant.server].asks(meant.tool)
 
     async def call(self, run: Run, name: str, arguments: dict[str, Any], call_id: str) -> ToolResult:
         """Call a tool that was offered before. The server is told if the call is given up, the caller of progress."""
-        meant = self._names.meant(name)
+        meant = self._names.resolve(name)
         if meant is None or not self._open:
             return ToolResult(text=f"There is no tool {name[:100]!r}.", error=True)
         granted = self._open[meant.server]
@@ -212,7 +212,7 @@ class ToolNames:
             self._meant[name] = tool
         return name
 
-    def meant(self, name: str) -> ServerTool | None:
+    def resolve(self, name: str) -> ServerTool | None:
         """The tool with that name; None if no such tool was ever offered to a model."""
         return self._meant.get(name)
 

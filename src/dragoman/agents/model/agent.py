@@ -147,7 +147,7 @@ class ChatAgent:
         """Make the model's tool calls, and return the answer that follows the last of them."""
         transcript = Transcript(run)
         calling = Calling(run, tools, transcript)
-        offered = await tools.offered()
+        offered = await tools.list_tools()
         for number in count(1):
             round_ = transcript.round(number)
             if round_ is None:

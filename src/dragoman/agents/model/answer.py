@@ -99,13 +99,13 @@ class AnswerCalls:
                 waited_s += wait_s
                 held_back = breaker.state is not State.CLOSED and not tries_for_all
                 if not trouble.again or attempt >= retry.retries or waited_s > retry.wait_max_s or held_back:
-                    self._endpoint.failed(self._name) if trouble.down else breaker.succeeded()
+                    self._endpoint.record_failure(self._name) if trouble.down else breaker.record_success()
                     raise self._task_end(trouble, untouched=first and not artifact.begun) from trouble
             except BaseException:
-                breaker.unknown()
+                breaker.record_unknown()
                 raise
             else:
-                breaker.succeeded()
+                breaker.record_success()
                 await artifact.finish()
                 return answer
             attempt += 1
@@ -113,7 +113,7 @@ class AnswerCalls:
             try:
                 await retry.pause(wait_s)
             except BaseException:
-                breaker.unknown()
+                breaker.record_unknown()
                 raise
 
     def _task_end(self, trouble: Trouble, *, untouched: bool) -> Ended:
@@ -127,7 +127,7 @@ class AnswerCalls:
     async def _once(self, run: Run, body: bytes, artifact: "AnswerArtifact") -> ModelAnswer:
         """Make one call. Raises Trouble."""
         try:
-            async with self._endpoint.asked(body, run.traceparent) as flow:
+            async with self._endpoint.request_completion(body, run.traceparent) as flow:
                 if not flow.ok:
                     raise self._trouble_of(run, fault_in(await flow.body(), flow.status), flow)
                 run.working()

@@ -53,7 +53,7 @@ class ModelEndpoint:
         self._to = completions_url(address.url)
         self._egress: Egress | None = None
 
-    def asked(self, body: bytes, traceparent: str | None) -> AbstractAsyncContextManager[Flow]:
+    def request_completion(self, body: bytes, traceparent: str | None) -> AbstractAsyncContextManager[Flow]:
         """Request a completion. Raises EgressError."""
         headers = {**self._headers, "Content-Type": "application/json", "Accept": "text/event-stream, application/json"}
         if traceparent:
@@ -67,9 +67,9 @@ class ModelEndpoint:
             body=body,
         )
 
-    def failed(self, name: str) -> None:
+    def record_failure(self, name: str) -> None:
         """Record that the agent `name` got no answer, because the endpoint is away or unwell."""
-        pause_s = self.breaker.failed()
+        pause_s = self.breaker.record_failure()
         if pause_s is not None:
             log.warning("model %s: %s does not answer: the next call is made in %g s", name, self.place, pause_s)
 
@@ -127,7 +127,7 @@ class ModelEndpoint:
         return {address.header: address.key}
 
 
-def endpoint(
+def make_endpoint(
     address: EndpointAddress, failures: int, pause_s: float, clock: Callable[[], float] = time.monotonic
 ) -> ModelEndpoint:
     """Create an endpoint with a breaker of its own."""

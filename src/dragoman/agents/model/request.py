@@ -61,11 +61,11 @@ class ModelRequest(Struct, frozen=True, kw_only=True):
 
     def conversation(self, message: Message, history: Sequence[Message]) -> list[ChatMessage]:
         """The messages of a call: the system's, the window of the history, the caller's. Raises UnsendablePart."""
-        last = asked(message, self.takes)
-        told = (earlier(each, self.takes, believes=self.system is None) for each in history)
+        last = encode_message(message, self.takes)
+        told = (encode_earlier(each, self.takes, believes=self.system is None) for each in history)
         said = window((each for each in told if each is not None), self.history_tokens)
         first: list[ChatMessage] = [] if self.system is None else [{"role": "system", "content": self.system}]
-        return [*first, *joined([*said, last])]
+        return [*first, *merge_neighbours([*said, last])]
 
     def body(self, messages: Sequence[ChatMessage], tools: Sequence[ModelTool]) -> bytes:
         """Encode the request body."""
@@ -112,7 +112,7 @@ def media_type(part: Part) -> str:
     return guessed or said or ("image/*" if part.url is not None else "application/octet-stream")
 
 
-def asked(message: Message, takes: Sequence[str]) -> ChatMessage:
+def encode_message(message: Message, takes: Sequence[str]) -> ChatMessage:
     """Convert the caller's message. `takes` says which of `image`, `image_url`, `audio` and `file` the model reads.
 
     Raises UnsendablePart.
@@ -126,7 +126,7 @@ def asked(message: Message, takes: Sequence[str]) -> ChatMessage:
     return _message("user", pieces)
 
 
-def earlier(message: Message, takes: Sequence[str], *, believes: bool) -> ChatMessage | None:
+def encode_earlier(message: Message, takes: Sequence[str], *, believes: bool) -> ChatMessage | None:
     """Convert an earlier message of the conversation; None if it has no content.
 
     A caller that supplied the conversation itself may have given a message the system's role. `believes`: keep that
@@ -158,10 +158,10 @@ def window(messages: Iterable[ChatMessage], tokens_max: int | None) -> list[Chat
     kept.reverse()
     while kept and kept[0]["role"] == "assistant":
         kept.pop(0)
-    return joined(kept)
+    return merge_neighbours(kept)
 
 
-def joined(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
+def merge_neighbours(messages: Iterable[ChatMessage]) -> list[ChatMessage]:
     """The same messages, with neighbours of one role merged."""
     merged: list[ChatMessage] = []
     for message in messages:

@@ -79,7 +79,7 @@ class Transcript:
         """Whether the caller was asked about a call. If so, asking again finds the recorded answer."""
         return f"asked-{call}" in self._noted
 
-    async def approved(self, call: str, called: Called, arguments: dict[str, Any]) -> tuple[bool, str]:
+    async def ask_approval(self, call: str, called: Called, arguments: dict[str, Any]) -> tuple[bool, str]:
         """Ask the caller to approve a call. Returns whether it does, and its words."""
         if not self.asked(call):
             self._note(f"asked-{call}", True)
@@ -119,7 +119,7 @@ class Calling:
         refusal: str | None = None
         needs = arguments is not None and self._tools.needs_approval(called.name)
         if transcript.asked(call) or (needs and transcript.outcome(call) is None and not transcript.begun(call)):
-            approves, said = await transcript.approved(call, called, arguments or {})
+            approves, said = await transcript.ask_approval(call, called, arguments or {})
             if not approves:
                 refusal = f"The user does not allow this call: {said}" if said else "The user does not allow this call."
         outcome = transcript.outcome(call)

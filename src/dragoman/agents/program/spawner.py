@@ -77,7 +77,7 @@ class Spawner:
                 elif fd in self._starting:
                     self._report_start(fd)
                 else:
-                    data, more = received(self._link)
+                    data, more = receive(self._link)
                     if not data:
                         return
                     fds.extend(more)
@@ -221,7 +221,7 @@ class Spawner:
             pass  # the server is gone: the next read says so
 
 
-def received(link: socket.socket) -> tuple[bytes, "array.array[int]"]:
+def receive(link: socket.socket) -> tuple[bytes, "array.array[int]"]:
     """Receive data and the file descriptors that came with it. Empty: the server is gone."""
     fds = array.array("i")
     flags = socket.MSG_CMSG_CLOEXEC if LINUX else 0

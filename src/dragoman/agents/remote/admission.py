@@ -56,12 +56,12 @@ class UpstreamAdmission:
             try:
                 connection = await route.connection()
             except NoCard:
-                route.breaker.unknown()
+                route.breaker.record_unknown()
                 if route.verifies:
                     raise failures.unverified(route.name) from None
                 return None
             except (CardNotVerified, NoKeys):
-                route.breaker.unknown()
+                route.breaker.record_unknown()
                 raise failures.unverified(route.name) from None
             except (NoAnswer, PeerError) as error:
                 self.record_failure(error)

@@ -226,7 +226,7 @@ class UpstreamRoute:
 
     def record_failure(self) -> None:
         """Record that a call did not get through."""
-        pause_s = self.breaker.failed()
+        pause_s = self.breaker.record_failure()
         if pause_s is not None:
             log.warning("upstream %s: no call got through: the next one is made in %g s", self.name, pause_s)
 
@@ -238,7 +238,7 @@ class UpstreamRoute:
         """Record that a call got through, and admit those that were held back."""
         held_back = self.breaker.state is not State.CLOSED
         self._shut_out = ""
-        self.breaker.succeeded()
+        self.breaker.record_success()
         if held_back:
             self._wake()
 

@@ -288,7 +288,7 @@ class Leases:
         offer, _ = self._find(token)
         self._lose(offer)
 
-    def held(self, token: str) -> Offer:
+    def find_held(self, token: str) -> Offer:
         """The offer that a lease belongs to. Raises LeaseLost."""
         self.saw()
         return self._find(token)[0]
@@ -304,7 +304,7 @@ class Leases:
             return self._ended[token][0]
         return self._find(token)[0].run.head.id
 
-    def offered(self, task_id: str, token: str | None) -> Offer | None:
+    def find_offer(self, task_id: str, token: str | None) -> Offer | None:
         """The offer that a report belongs to; None if the task is not offered now.
 
         A report may omit the lease only while at most one worker can have it. Raises LeaseLost, or InvalidParams.
@@ -527,7 +527,7 @@ class WorkerAgent:
 
         None if no answer comes within `wait_s`: ask again with the same number. Raises InvalidParams, or LeaseLost.
         """
-        offer = self.leases.held(token)
+        offer = self.leases.find_held(token)
         answered = 0 if offer.lease is None else len(offer.lease.answers)
         number = number or answered + 1
         if number > answered + 1:
@@ -544,7 +544,7 @@ class WorkerAgent:
 
         None if there is none within `wait_s`: ask again with the same number. Raises LeaseLost.
         """
-        offer = self.leases.held(token)
+        offer = self.leases.find_held(token)
         number = order.number or len(offer.handed) + 1
         if number > len(offer.handed) + 1:
             raise InvalidParams("delegation", f"the next one has the number {len(offer.handed) + 1}")
@@ -560,7 +560,7 @@ class WorkerAgent:
     async def report(self, report: CompleteTask | UpdateStatus) -> None:
         """See `engine.api.Reported`."""
         word = word_of(report)
-        offer = self.leases.offered(report.id, report.lease)
+        offer = self.leases.find_offer(report.id, report.lease)
         if offer is None:
             raise Unavailable("nobody can report on the task at this moment: try again", 1)
         await self.tell(offer, word)

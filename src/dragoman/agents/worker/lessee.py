@@ -165,7 +165,7 @@ class RemoteRun(DetachedRun):
         async with self._turn:
             chunk = wire.ArtifactReport(
                 self.lease,
-                wire.given(artifact),
+                wire.encode_artifact(artifact),
                 append=append,
                 last_chunk=last_chunk,
                 usage=self._take_usage(),

@@ -143,7 +143,7 @@ class GivenArtifact(Struct, omit_defaults=True, rename="camel"):
         )
 
 
-def given(artifact: Artifact) -> GivenArtifact:
+def encode_artifact(artifact: Artifact) -> GivenArtifact:
     """Convert an artifact of the model, to be sent."""
     return GivenArtifact(
         parts=artifact.parts,
