@@ -39,7 +39,7 @@ def discovery(egress: Egress, url: str, cache: CardCache | None = None, **more: 
     settings: dict[str, Any] = {"timeout_s": 5.0, "headers": {}, "credentials": None, **more}
     path = settings.pop("path", None)
     again = Retrier(Retries(attempts=2), pause=at_once)
-    return Discovery(egress, places(url, path), cache or CardCache(), again=again, **settings)
+    return Discovery(egress, places(url, path), cache or CardCache(), retrier=again, **settings)
 
 
 @pytest.mark.parametrize(

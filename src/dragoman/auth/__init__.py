@@ -1,1 +1,6 @@
-"""Authentication: the credentials of callers, and the server's own signatures."""
+"""Authentication: the credentials of callers, and the server's own signatures.
+
+`authenticator` finds the principal of a request. It asks `keys` (API keys), `tokens` (JWTs of an issuer, with its keys)
+and `certificates` (client certificates that a proxy has verified). `signatures` signs cards and webhook calls, and
+verifies signed cards. `tokens` and `certificates` are loaded only if they are configured.
+"""

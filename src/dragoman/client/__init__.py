@@ -1,4 +1,10 @@
-"""The client: it sends values of the model to another agent and returns its answers as values, whatever the dialect."""
+"""The client: it sends values of the model to another agent and returns its answers as values, whatever the dialect.
+
+`connection` has `connect` and the calls, `sync` the same calls without `async`, `conversation` whole turns. On the way
+out a call passes `endpoint` (which of the agent's endpoints, by its `card`, which `discovery` finds), `transport` (one
+request or stream) and `decode`. `stream` keeps a stream alive: `recovery` decides how, and `task_fold` builds the task.
+`retries` says how long to wait and what to repeat, `credentials` who is calling, `errors` what can go wrong.
+"""
 
 from dragoman.auth.signatures import CardNotVerified
 from dragoman.client.connection import Connection, connect

@@ -56,10 +56,10 @@ class Connection:
     """A connection to one agent, as returned by `connect`."""
 
     def __init__(
-        self, choice: Choice, again: Retrier, timeouts: Timeouts, reach: Callable[[str], Awaitable[None]]
+        self, choice: Choice, retrier: Retrier, timeouts: Timeouts, reach: Callable[[str], Awaitable[None]]
     ) -> None:
         self._choice = choice
-        self._again = again
+        self._retrier = retrier
         self._timeouts = timeouts
         self._reach = reach
         self.webhooks = TaskWebhooks(self.ask)
@@ -185,7 +185,7 @@ class Connection:
         return TaskStream(
             self,
             operation,
-            again=self._again,
+            retrier=self._retrier,
             timeouts=self._timeouts,
             streams=self.card is None or self.card.streams,
             repeats_s=self.repeats_s,
@@ -371,7 +371,7 @@ async def connect(
     spoken = None if dialect is None else tongue(dialect)
     own = Egress(connect_timeout_s=timeouts.connect_s) if egress is None else egress
     clients = HttpClients(own, (url, *where.cards, *origins), credentials, timeouts)
-    again = retries if isinstance(retries, Retrier) else Retrier(retries)
+    retrier = retries if isinstance(retries, Retrier) else Retrier(retries)
     given = dict(headers or {})
 
     def transport(interface: Interface) -> Transport:
@@ -382,7 +382,7 @@ async def connect(
             clients.way(interface.url),
             interface,
             timeouts=timeouts,
-            again=again,
+            retrier=retrier,
             headers=given if clients.knows(interface.url) else {},
             extensions=extensions,
             spoken=told,
@@ -395,13 +395,13 @@ async def connect(
         timeout_s=timeouts.card_s,
         headers=given,
         credentials=credentials,
-        again=again,
+        retrier=retrier,
     )
     fixed = None if spoken is None else _make_interface(where, over, spoken)
     choice = Choice(discovery, where.base, made=transport, fixed=fixed, binding=over, version=version, keys=keys)
     try:
         await choice.begin()
-        yield Connection(choice, again, timeouts, clients.reach)
+        yield Connection(choice, retrier, timeouts, clients.reach)
     finally:
         await clients.close()
         if egress is None:

@@ -203,7 +203,7 @@ class Discovery:
         timeout_s: float,
         headers: Mapping[str, str],
         credentials: Credentials | None,
-        again: Retrier,
+        retrier: Retrier,
         version: str | None = VERSION,
     ) -> None:
         self._way = way
@@ -213,7 +213,7 @@ class Discovery:
         named = {} if version is None else {"A2A-Version": version}
         self._headers = {"Accept": ACCEPT, **named, **headers}
         self._credentials = credentials
-        self._again = again
+        self._retrier = retrier
 
     async def find(self, *, anew: bool = False) -> FoundCard:
         """Return the first card found; with `anew` the server is asked even if a cached card is fresh.
@@ -233,7 +233,7 @@ class Discovery:
 
     async def _ask(self, url: str, kept: CachedCard | None) -> CachedCard | str:
         try:
-            reply = await self._again.call(partial(self._get, url, kept), repeatable=True)
+            reply = await self._retrier.call(partial(self._get, url, kept), repeatable=True)
         except _Instead as instead:
             return instead.answer
         except CallBroken as error:
@@ -254,7 +254,7 @@ class Discovery:
         except EgressError as error:
             raise no_answer(error, "card_s") from error
         if reply.status in _TRY_AGAIN:
-            raise RetryLater(_Instead(_refusal(reply)), self._again.after_s(reply.headers))
+            raise RetryLater(_Instead(_refusal(reply)), self._retrier.after_s(reply.headers))
         return reply
 
 

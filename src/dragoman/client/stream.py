@@ -78,7 +78,7 @@ class TaskStream:
         agent: StreamPeer,
         operation: StreamMessage | Subscribe,
         *,
-        again: Retrier,
+        retrier: Retrier,
         timeouts: Timeouts,
         streams: bool = True,
         repeats_s: float = 0.0,
@@ -92,9 +92,9 @@ class TaskStream:
         """How often the stream was resumed. Updates after that may repeat earlier ones, if a server was lost."""
         self._agent = agent
         self._operation = operation
-        self._again = again
+        self._retrier = retrier
         self._repeats_s = repeats_s
-        self._began_ms = again.clock.now_ms()
+        self._began_ms = retrier.clock.now_ms()
         self._streams = streams and agent.tongue.streams
         self._key = idempotency_key
         self._traceparent = traceparent
@@ -318,14 +318,14 @@ class TaskStream:
             message=fold.message is not None,
             event_id=position.id,
             retry_ms=position.retry_ms,
-            recognises=(self._again.clock.now_ms() - self._began_ms) / 1000 < self._repeats_s,
+            recognises=(self._retrier.clock.now_ms() - self._began_ms) / 1000 < self._repeats_s,
             now_s=asyncio.get_running_loop().time(),
         )
 
     async def _pause(self, action: Reopen) -> None:
         if action.attempt:
-            wait_s = self._again.wait_s(action.attempt) if action.hint_s is None else action.hint_s
-            await self._again.pause(min(wait_s, self._again.retries.patience_s))
+            wait_s = self._retrier.wait_s(action.attempt) if action.hint_s is None else action.hint_s
+            await self._retrier.pause(min(wait_s, self._retrier.retries.patience_s))
 
     def _fail(self, action: Fail, cause: Exception | None) -> NoReturn:
         error = action.error

@@ -145,7 +145,7 @@ class Transport:
         interface: Interface,
         *,
         timeouts: Timeouts,
-        again: Retrier,
+        retrier: Retrier,
         headers: Mapping[str, str],
         extensions: Sequence[str] = (),
         spoken: Tongue | None = None,
@@ -155,7 +155,7 @@ class Transport:
         self._to = interface.to
         self._way = way
         self._timeouts = timeouts
-        self._again = again
+        self._retrier = retrier
         self._ids = count(1)
         self._rpc = interface.binding == JSONRPC
         self._subscribes_by = ""
@@ -172,14 +172,14 @@ class Transport:
     @property
     def repeats_s(self) -> float:
         """For how long a send that may have arrived is repeated, in seconds."""
-        return self._again.retries.repeats_s(self.interface.dedupes_s)
+        return self._retrier.retries.repeats_s(self.interface.dedupes_s)
 
     async def call(
         self, operation: Operation, *, idempotency_key: str | None = None, traceparent: str | None = None
     ) -> Answer:
         """Return the answer to an operation that is not a stream."""
         call = self._encode(operation, idempotency_key, traceparent)
-        return await self._again.call(
+        return await self._retrier.call(
             partial(self._send, call), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
         )
 
@@ -240,7 +240,7 @@ class Transport:
                     position.retry_ms = parser.retry_ms
 
     async def _open(self, call: _Call, open_: AsyncExitStack) -> Flow | tuple[Update, ...]:
-        return await self._again.call(
+        return await self._retrier.call(
             partial(self._begin, call, open_), repeatable=call.repeatable, within_s=call.repeats_s or math.inf
         )
 
@@ -311,7 +311,7 @@ class Transport:
                 raise call.decoder.decode_refusal(reply.body, reply.status)
             return read(reply.body)
         except (A2AError, HttpRefusal) as error:
-            after_s = self._again.after_s(reply.headers)
+            after_s = self._retrier.after_s(reply.headers)
             if after_s is not None:
                 error.retry_after_s = math.ceil(after_s)
             if isinstance(error, _DONE) or (after_s is None and reply.status not in _TRY_AGAIN):

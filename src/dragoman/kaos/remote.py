@@ -176,7 +176,7 @@ class RemoteAgent:
                 timeout_s=self._discovery_timeout_s,
                 headers=headers,
                 credentials=self._credentials,
-                again=ONCE,
+                retrier=ONCE,
                 version=None,  # as KAOS's own clients do; a card of 1.0 alone has no supportedProtocols
             )
             try:
@@ -195,7 +195,7 @@ class RemoteAgent:
             self._way,
             Interface(url=self.base_url + "/", binding=JSONRPC, dialect="kaos"),
             timeouts=Timeouts(answer_s=self._request_timeout_s),
-            again=ONCE,
+            retrier=ONCE,
             headers=headers,
         )
         try:

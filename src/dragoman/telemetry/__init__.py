@@ -1,1 +1,5 @@
-"""The server's reports to its operator: logs, metrics, spans."""
+"""The server's reports to its operator: logs, metrics, spans.
+
+`logs` formats log records. `counts` are the metrics as numbers, which `prometheus` renders as text. `opentelemetry`
+makes spans and metrics if the package is installed.
+"""

@@ -94,7 +94,7 @@ class UpstreamRoute:
         self.name = name
         self.breaker = breaker
         self.calls = UpstreamCalls(lambda: breaker.state.value)
-        self.again = Retrier(
+        self.retrier = Retrier(
             Retries(attempts=6, first_s=0.05, patience_s=address.retry_wait_s, dedupes=address.dedupes)
         )
         self.timeouts = address.timeouts
@@ -194,7 +194,7 @@ class UpstreamRoute:
     def may_repeat(self, sent_ms: int) -> bool:
         """Whether a message may be sent again that may have arrived at `sent_ms` or later."""
         said_s = 0.0 if self._connection is None else self._connection.interface.dedupes_s
-        return (self.again.clock.now_ms() - sent_ms) / 1000 < self.again.retries.repeats_s(said_s)
+        return (self.retrier.clock.now_ms() - sent_ms) / 1000 < self.retrier.retries.repeats_s(said_s)
 
     def adopt_card(self) -> None:
         """Take over the card if the call just made has read it again."""
@@ -368,7 +368,7 @@ class UpstreamRoute:
                 binding=address.binding,
                 dialect=address.dialect,
                 timeouts=address.timeouts,
-                retries=self.again,
+                retries=self.retrier,
                 egress=self._egress,
                 origins=address.origins,
                 double_base64=address.double_base64,
@@ -399,7 +399,7 @@ class UpstreamRoute:
             timeout_s=address.timeouts.card_s,
             headers={},
             credentials=self.credentials,
-            again=self.again,
+            retrier=self.retrier,
         )
         try:
             card = (await discovery.find(anew=anew)).card
