@@ -131,16 +131,20 @@ class TaskStream:
         while True:
             error: A2AError | NoAnswer | PeerError | None = None
             self._state = recovery.open_piece(self._state, self._circumstances())
+            status, settled, complete = self.fold.status, False, False
             try:
                 async with aclosing(self._open()) as piece:
-                    while (batch := await self._next(piece)) is not None:
+                    while (batch := await (self._await_last(piece) if settled else anext(piece, None))) is not None:
                         if not (batch := self._select_own(batch)):
                             continue
                         if not (self._state.begun or self._begin(batch)):
                             break
                         if news := self._take(batch):
                             yield news
-                        if self._held is not None or self._complete:
+                        if self.fold.status is not status:
+                            status = self.fold.status
+                            settled, complete = self._state.settled(status), self._complete
+                        if complete or self._held is not None:
                             break
             except (A2AError, NoAnswer, PeerError) as broken:
                 error = broken
@@ -194,10 +198,8 @@ class TaskStream:
             check_task(answer, operation.id)
         yield [("", answer)]
 
-    async def _next(self, piece: AsyncGenerator[Batch, None]) -> Batch | None:
-        """Return the next batch, None at the end. Once the operation is complete, it waits LAST_S at most."""
-        if not self._state.settled(self.fold.status):
-            return await anext(piece, None)
+    async def _await_last(self, piece: AsyncGenerator[Batch, None]) -> Batch | None:
+        """Return the next batch although the operation is complete; None at the end, for which it waits LAST_S."""
         if self._closes_at_s is None:
             self._closes_at_s = asyncio.get_running_loop().time() + LAST_S
         try:
@@ -209,6 +211,11 @@ class TaskStream:
     def _select_own(self, batch: Batch) -> Batch:
         """Return the frames of this task; frames of another task are ignored."""
         task_id = self.fold.task_id
+        for _, update in batch:
+            if type(update) is not ArtifactUpdate or update.task_id != task_id:
+                break
+        else:
+            return batch
         own: Batch = []
         for each in batch:
             update = each[1]
@@ -242,9 +249,13 @@ class TaskStream:
                 if verdict is Verdict.IGNORE:
                     self._complain_of_change(update)
                     continue
-            for each in self._find_news(update) if state.repeats else (update,):
-                fold.add(each)
-                news.append(each)
+            if state.repeats:
+                for each in self._find_news(update):
+                    fold.add(each)
+                    news.append(each)
+            else:
+                fold.add(update)
+                news.append(update)
             position.id = event_id or position.id
             if type(update) is not ArtifactUpdate and self._complete:
                 break
