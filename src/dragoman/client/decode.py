@@ -104,10 +104,6 @@ class AnswerDecoder(Struct, frozen=True):
                 return (answer,)
             raise self._add_url(error) from None
 
-    def decode_plain(self, event: ServerSentEvent) -> Update | None:
-        """Decode an ordinary event in one pass; return None for any other, which `decode_event` then decodes."""
-        return self.tongue.read_event(event.data, self.call_id) if self.call_id and event.event == "message" else None
-
     def decode_event(self, event: ServerSentEvent) -> tuple[Update, ...]:
         """Decode an event of a stream. Raises A2AError, which may be the error that the event carries."""
         if event.data in _EMPTY or event.event in _PINGS:

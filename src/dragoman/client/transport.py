@@ -209,6 +209,7 @@ class Transport:
                     yield [("", update) for update in opened]
                 return
             parser, decoder, told = sse.Parser(), call.decoder, ""
+            read_event, call_id = decoder.tongue.read_event, decoder.call_id
             try:
                 async for piece in opened.pieces:
                     batch: Batch = []
@@ -216,8 +217,8 @@ class Transport:
                         for event in parser.feed(piece):
                             if position is not None and position.repeats(event):
                                 continue
-                            plain = decoder.decode_plain(event)
-                            if plain is not None:
+                            plain = read_event(event.data, call_id) if call_id and event.event == "message" else None
+                            if plain is not None:  # most events are decoded in this one pass
                                 told = event.id
                                 batch.append((told, plain))
                                 continue
