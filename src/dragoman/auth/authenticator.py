@@ -20,12 +20,28 @@ if TYPE_CHECKING:  # tokens need a library that takes longer to import than a se
     from dragoman.auth.certificates import Certificates
     from dragoman.auth.tokens import TokenVerifier
 
-
-MAX_BYTES = 8 * 1024 * 1024
+CACHE_BYTES_MAX = 8 * 1024 * 1024
 """Enough for some 8,000 JWTs of 1 KB, or 40,000 API keys."""
 
 ENTRY_BYTES = 200
 """The bytes of an entry beside the credential."""
+
+KEY_HEADERS = (b"x-api-key", b"x-agent-api-key")
+"""The headers for a key; the second is BeeOS's. A key may also be sent as a bearer token."""
+
+AUTHORIZATION = b"authorization"
+
+KEY_MS = 1000
+"""How long a key is accepted before the store is asked again. A revoked key may be accepted for as long."""
+
+SENT_BYTES_MAX = 16 * 1024
+"""The longest credential that is checked."""
+
+KEY_WRONG = "the key is not valid here"
+
+TOKEN_WRONG = "the token is not valid here"
+
+NO_LOOK_UP = "keys cannot be looked up at this moment: try again"
 
 
 class CredentialCache:
@@ -34,7 +50,7 @@ class CredentialCache:
     Bytes are compared only if a hash with a secret seed (SipHash) is equal, so that timing reveals nothing.
     """
 
-    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = CACHE_BYTES_MAX) -> None:
         self._entries: dict[bytes, tuple[Principal, int, int]] = {}
         self._bytes_left = max_bytes
 
@@ -57,22 +73,6 @@ class CredentialCache:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-
-KEY_HEADERS = (b"x-api-key", b"x-agent-api-key")
-"""The headers for a key; the second is BeeOS's. A key may also be sent as a bearer token."""
-
-AUTHORIZATION = b"authorization"
-
-KEY_MS = 1000
-"""How long a key is accepted before the store is asked again. A revoked key may be accepted for as long."""
-
-SENT_BYTES_MAX = 16 * 1024
-"""The longest credential that is checked."""
-
-KEY_WRONG = "the key is not valid here"
-TOKEN_WRONG = "the token is not valid here"
-NO_LOOK_UP = "keys cannot be looked up at this moment: try again"
 
 
 class Authenticator:

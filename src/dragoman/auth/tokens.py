@@ -66,6 +66,17 @@ RETRY_S = 5
 
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})", re.IGNORECASE)
 
+_IMPORTS: Mapping[str, Any] = {"RSA": RSAKey.import_key, "EC": ECKey.import_key, "OKP": OKPKey.import_key}
+
+TOKEN_BYTES_MAX = 16 * 1024
+
+SUBJECT_MAX = 255
+"""OpenID Connect Core 1.0 §2."""
+
+KID_MAX = 1000
+
+WRONG = "the token is not valid here"
+
 
 class FoundKey(Struct, frozen=True):
     """A key, and how long a token that it verifies may be accepted without asking for the key again."""
@@ -241,9 +252,6 @@ def verifier(jwk: object, algorithms: Collection[str]) -> Verifier | None:
     return Verifier(kid if isinstance(kid, str) else None, fits, key)
 
 
-_IMPORTS: Mapping[str, Any] = {"RSA": RSAKey.import_key, "EC": ECKey.import_key, "OKP": OKPKey.import_key}
-
-
 def _rsa_size_ok(modulus: str) -> bool:
     """Check the size by the length of the base64, without computing with a key that is out of bounds."""
     return len(modulus.rstrip("=")) * 6 // 8 * 8 in RSA_BITS
@@ -264,16 +272,6 @@ def _fresh_s(reply: HttpReply) -> int:
     if (said := _MAX_AGE.search(control)) is not None:
         return min(max(int(said[1]), FRESH_S_MIN), FRESH_S_MAX)
     return FRESH_S_MIN if "no-" in control.lower() else FRESH_S
-
-
-TOKEN_BYTES_MAX = 16 * 1024
-
-SUBJECT_MAX = 255
-"""OpenID Connect Core 1.0 §2."""
-
-KID_MAX = 1000
-
-WRONG = "the token is not valid here"
 
 
 class _Header(Struct, frozen=True):

@@ -25,6 +25,19 @@ from dragoman.model.card import AgentCard
 from dragoman.net.errors import BadUrl
 from dragoman.net.target import Target, target
 
+Json = dict[str, Any]
+
+BINDINGS = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTP_JSON, "HTTPJSON": HTTP_JSON, "REST": HTTP_JSON}
+"""Spellings of the supported bindings, in upper case without `-` and `_`; gRPC is not supported."""
+
+INTERFACES_MAX = 32
+"""Most endpoints of one card that are considered."""
+
+LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
+"""Names by which this machine reaches itself."""
+
+_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\..*)?", re.ASCII)
+
 
 class RemoteCard(Struct, frozen=True, kw_only=True):
     """An agent's description of itself. `supported_protocols` is KAOS's list; `whole` is the card as it came.
@@ -81,20 +94,6 @@ def read_card(whole: dict[str, Any]) -> RemoteCard:
         streams=not (isinstance(capabilities, dict) and capabilities.get("streaming") is False),
         whole=whole,
     )
-
-
-Json = dict[str, Any]
-
-BINDINGS = {"JSONRPC": JSONRPC, "HTTP+JSON": HTTP_JSON, "HTTPJSON": HTTP_JSON, "REST": HTTP_JSON}
-"""Spellings of the supported bindings, in upper case without `-` and `_`; gRPC is not supported."""
-
-INTERFACES_MAX = 32
-"""Most endpoints of one card that are considered."""
-
-LOCAL = frozenset({"localhost", "127.0.0.1", "::1", "0.0.0.0", "::"})
-"""Names by which this machine reaches itself."""
-
-_VERSION = re.compile(r"([0-9]{1,4})\.([0-9]{1,4})(\..*)?", re.ASCII)
 
 
 class Interface(Struct, frozen=True, kw_only=True):

@@ -21,6 +21,9 @@ from dragoman.model.updates import Update
 Content = str | Part | Sequence[str | Part] | Message
 """A text, a part, several of them, or a whole message."""
 
+LAST_RESORT = frozenset({"done", "done."})
+"""Texts that servers put in a status when the answer is elsewhere (KAOS: in the history)."""
+
 
 def make_message(
     content: Content,
@@ -67,10 +70,6 @@ def _part(said: object) -> Part:
                 f"content is a str, a Part, several of them, or a Message, not {type(said).__name__}: "
                 "use Part(data=…) for JSON, Part(raw=…) for bytes"
             )
-
-
-LAST_RESORT = frozenset({"done", "done."})
-"""Texts that servers put in a status when the answer is elsewhere (KAOS: in the history)."""
 
 
 class ConversationPeer(Protocol):

@@ -20,6 +20,19 @@ from dragoman.model.operations import DeletePushConfig, Operation
 from dragoman.model.task import Task
 from dragoman.model.updates import Update
 
+_NOTHING = Raw(b"")
+
+_PINGS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
+"""Events that some servers send to keep a stream open, where a comment would do; their data is arbitrary."""
+
+_EMPTY = ("", "[DONE]")
+"""Data without content. Servers that also serve OpenAI's clients end a stream with the second."""
+
+_FOR_NOW = frozenset({429, 503})
+"""Statuses that say more than a generic error code does."""
+
+_EXPECTED = "expected a JSON-RPC answer with `result` or `error`"
+
 
 def tongue(dialect: str | Tongue) -> Tongue:
     """Load the dialect of that name. Raises ValueError if there is none."""
@@ -39,19 +52,6 @@ def double_base64(spoken: Tongue) -> Tongue:
     from dragoman.dialects.v03.tongue import TWICE
 
     return TWICE
-
-
-_NOTHING = Raw(b"")
-_PINGS = frozenset({"ping", "keepalive", "keep-alive", "heartbeat"})
-"""Events that some servers send to keep a stream open, where a comment would do; their data is arbitrary."""
-
-_EMPTY = ("", "[DONE]")
-"""Data without content. Servers that also serve OpenAI's clients end a stream with the second."""
-
-_FOR_NOW = frozenset({429, 503})
-"""Statuses that say more than a generic error code does."""
-
-_EXPECTED = "expected a JSON-RPC answer with `result` or `error`"
 
 
 class _Envelope(Struct):

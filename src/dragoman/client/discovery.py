@@ -36,6 +36,15 @@ FRESH_S_MAX = 24 * 3600.0
 _MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})", re.IGNORECASE)
 _WORD = re.compile(r"[a-z-]+", re.IGNORECASE)
 
+ACCEPT = "application/json, application/a2a+json"
+
+VERSION = "1.0"
+"""The version that official clients ask for a card with; servers without that version ignore it."""
+
+_TRY_AGAIN = frozenset({429, 502, 503, 504})
+
+SHOWN = 80
+
 
 class CachedCard(Struct, frozen=True):
     """A card exactly as received, with what its server said about caching."""
@@ -129,14 +138,6 @@ def _key(url: str, headers: Mapping[str, str]) -> bytes:
     """Hash the URL and headers. The key holds no secret, because the cache outlives a connection."""
     told = "\0".join((url, *(f"{name.lower()}:{headers[name]}" for name in sorted(headers))))
     return blake2b(told.encode(), digest_size=32).digest()
-
-
-ACCEPT = "application/json, application/a2a+json"
-VERSION = "1.0"
-"""The version that official clients ask for a card with; servers without that version ignore it."""
-
-_TRY_AGAIN = frozenset({429, 502, 503, 504})
-SHOWN = 80
 
 
 class FoundCard(Struct, frozen=True):

@@ -16,6 +16,8 @@ from dragoman.net.target import Target
 
 JSON = {"Content-Type": "application/json", "Accept": "application/json"}
 
+COMPLETIONS_PATH = "/v1/chat/completions"
+
 
 class Requester(Protocol):
     """Anything that can send a request: an Egress, or a wrapper that adds credentials."""
@@ -75,9 +77,6 @@ def _object(reply: HttpReply, url: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise InvalidAgentResponse(f"{url}: expected a JSON object, got {shown(reply.body)}")
     return value
-
-
-COMPLETIONS_PATH = "/v1/chat/completions"
 
 
 async def complete(

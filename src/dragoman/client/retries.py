@@ -17,6 +17,15 @@ from msgspec import Struct
 from dragoman.client.errors import CallTimedOut, NoAnswer, NotReached
 from dragoman.model.ids import Clock, SystemClock
 
+T = TypeVar("T")
+
+Pause = Callable[[float], Awaitable[None]]
+"""Waits for a number of seconds."""
+
+DOUBLINGS_MAX = 64
+"""Limit of the exponent: a task that is polled every few seconds is polled more often in a day than a float can double.
+"""
+
 
 class Timeouts(Struct, frozen=True, kw_only=True):
     """How long a client waits, in seconds.
@@ -39,17 +48,6 @@ class Timeouts(Struct, frozen=True, kw_only=True):
 
 
 TIMEOUTS = Timeouts()
-
-
-T = TypeVar("T")
-
-Pause = Callable[[float], Awaitable[None]]
-"""Waits for a number of seconds."""
-
-
-DOUBLINGS_MAX = 64
-"""Limit of the exponent: a task that is polled every few seconds is polled more often in a day than a float can double.
-"""
 
 
 class Retries(Struct, frozen=True, kw_only=True):

@@ -67,6 +67,16 @@ _NUMBER = re.compile(r"([0-9]{1,9})(?:\.([0-9]{1,9}))?", re.ASCII)
 JavaScript SDK numbers its frames by the millisecond, so that two in a row can look like direct successors.
 """
 
+T = TypeVar("T")
+
+_READS = (GetTask, ListTasks, Subscribe, GetPushConfig, ListPushConfigs, DeletePushConfig, GetExtendedCard)
+"""Operations that do no harm when they are carried out twice."""
+
+_DONE = (InvalidAgentResponse, AgentFailed)
+"""Errors of a call that may have been carried out, however long the agent asks to wait."""
+
+_TRY_AGAIN = frozenset({429, 502, 503, 504})
+
 
 def succeeds(event_id: str, before: str) -> bool:
     """Whether one event directly follows another by number, so that nothing can be missing between them.
@@ -107,17 +117,6 @@ class StreamPosition:
         if len(known) >= 2 * KNOWN_MAX:
             self._known = dict(list(known.items())[KNOWN_MAX:])
         return False
-
-
-T = TypeVar("T")
-
-_READS = (GetTask, ListTasks, Subscribe, GetPushConfig, ListPushConfigs, DeletePushConfig, GetExtendedCard)
-"""Operations that do no harm when they are carried out twice."""
-
-_DONE = (InvalidAgentResponse, AgentFailed)
-"""Errors of a call that may have been carried out, however long the agent asks to wait."""
-
-_TRY_AGAIN = frozenset({429, 502, 503, 504})
 
 
 class _Call(Struct, frozen=True):

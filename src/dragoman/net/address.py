@@ -25,7 +25,6 @@ from dragoman.net.target import Target
 if TYPE_CHECKING:  # it loads a shared library, which a server without webhooks does not need
     import aiodns
 
-
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
@@ -86,6 +85,17 @@ _6TO4 = IPv6Network("2002::/16")
 _TEREDO = IPv6Network("2001::/32")
 _ISATAP = (0x00005EFE, 0x02005EFE)
 """The third 32 bits of an address that tunnels to the IPv4 address in the fourth (RFC 5214 §6.1)."""
+
+TIMEOUT_S = 5.0
+"""The time that the C library's resolver waits for one server."""
+
+ADDRESSES_MAX = 16
+"""Most addresses used per host: a DNS answer may hold thousands, and each may be tried."""
+
+KEPT_S = 10.0
+"""The longest time that an answer is kept. c-ares 1.34 keeps for an hour that a name has no address of one kind."""
+
+_TRIES = 2
 
 
 @lru_cache(PARSED_MAX)
@@ -196,18 +206,6 @@ def _embedded(address: IPv6Address) -> tuple[IPv4Address, ...]:
 
 def _plain(host: str) -> str:
     return host.lower().removesuffix(".")
-
-
-TIMEOUT_S = 5.0
-"""The time that the C library's resolver waits for one server."""
-
-ADDRESSES_MAX = 16
-"""Most addresses used per host: a DNS answer may hold thousands, and each may be tried."""
-
-KEPT_S = 10.0
-"""The longest time that an answer is kept. c-ares 1.34 keeps for an hour that a name has no address of one kind."""
-
-_TRIES = 2
 
 
 class _Channel(Struct, eq=False):

@@ -17,6 +17,18 @@ from dragoman.net.errors import AddressRefused, BadUrl, Broken, EgressError, Tim
 from dragoman.net.exchange import HttpAnswer
 from dragoman.net.target import Target
 
+Policy = Callable[[str], str | None]
+"""Judges an IP address just before it is dialled: None allows it, a text says why it is refused."""
+
+CONNECT_TIMEOUT_S = 5.0
+"""How long making a connection may take."""
+
+ADDRESS_S = 1.0
+"""The least time for one address while others are left to try, so that a silent one does not use up the time of all."""
+
+IDLE_S = 15.0
+"""How long an unused connection is kept; most servers keep theirs for longer."""
+
 
 class RequestLimit:
     """Waiters for one destination enter in order of arrival; the destinations take turns. A limit of 0 means none."""
@@ -152,19 +164,6 @@ class Pool:
                 self._timer = loop.call_at(end_s, self._expire)
                 return
             self._close(oldest)
-
-
-Policy = Callable[[str], str | None]
-"""Judges an IP address just before it is dialled: None allows it, a text says why it is refused."""
-
-CONNECT_TIMEOUT_S = 5.0
-"""How long making a connection may take."""
-
-ADDRESS_S = 1.0
-"""The least time for one address while others are left to try, so that a silent one does not use up the time of all."""
-
-IDLE_S = 15.0
-"""How long an unused connection is kept; most servers keep theirs for longer."""
 
 
 class Dialer:

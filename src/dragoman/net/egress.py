@@ -32,6 +32,31 @@ from dragoman.net.exchange import HttpAnswer, Want, encode_request, is_compresse
 from dragoman.net.target import Target, parse_operator_url
 
 NEVER = float("inf")
+"""The deadline of a reader that does not wait."""
+
+MAX_ANSWER_BYTES = 32 * 1024 * 1024
+"""The same limit as for a request to this server."""
+
+CONNECTIONS_MAX = 100
+"""Most connections of one Egress at once; further requests wait for one."""
+
+IDLE_MAX = 1000
+"""Most kept connections if the number of connections is unlimited."""
+
+_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
+"""The idempotent methods of RFC 9110 §9.2.2."""
+
+_READ_MAX = 64
+"""How many parsed URLs are remembered; an Egress calls few hosts, but with many different task URLs."""
+
+WEBHOOKS_IDLE_PER_HOST_MAX = 64
+"""As many as the calls to one host at once."""
+
+WEBHOOKS_IDLE_MAX = 256
+"""Most kept connections of a Poster."""
+
+WEBHOOK_ANSWER_BYTES_MAX = 16 * 1024
+"""Most bytes of a body that are kept."""
 
 
 class Flow:
@@ -143,22 +168,6 @@ class Flow:
 def compressed_answer(shown: str) -> Broken:
     """Return the error for a compressed answer. None is unpacked: a small one can expand to a huge one."""
     return Broken(shown, "the answer is compressed although the request asked for identity")
-
-
-MAX_ANSWER_BYTES = 32 * 1024 * 1024
-"""The same limit as for a request to this server."""
-
-CONNECTIONS_MAX = 100
-"""Most connections of one Egress at once; further requests wait for one."""
-
-IDLE_MAX = 1000
-"""Most kept connections if the number of connections is unlimited."""
-
-_IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE"})
-"""The idempotent methods of RFC 9110 §9.2.2."""
-
-_READ_MAX = 64
-"""How many parsed URLs are remembered; an Egress calls few hosts, but with many different task URLs."""
 
 
 def operator_named(address: str) -> str | None:
@@ -339,15 +348,6 @@ def checked(url: str) -> str:
     return urlunsplit((parts.scheme, place if port is None else f"{place}:{port}", parts.path, "", ""))
 
 
-IDLE_PER_HOST_MAX = 64
-"""As many as the calls to one host at once."""
-
-WEBHOOKS_IDLE_MAX = 256
-
-ANSWER_BYTES_MAX = 16 * 1024
-"""Most bytes of a body that are kept."""
-
-
 class Poster:
     """Connections under one policy; posters of different policies share none.
 
@@ -364,8 +364,8 @@ class Poster:
         resolver: Resolves,
         *,
         connect_timeout_s: float = CONNECT_TIMEOUT_S,
-        max_answer_bytes: int = ANSWER_BYTES_MAX,
-        idle_per_host_max: int = IDLE_PER_HOST_MAX,
+        max_answer_bytes: int = WEBHOOK_ANSWER_BYTES_MAX,
+        idle_per_host_max: int = WEBHOOKS_IDLE_PER_HOST_MAX,
         idle_max: int = WEBHOOKS_IDLE_MAX,
         idle_s: float = IDLE_S,
     ) -> None:
