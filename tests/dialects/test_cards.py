@@ -105,7 +105,7 @@ def test_capabilities_are_those_of_both_versions() -> None:
 
 
 def test_a_card_says_where_there_are_webhooks() -> None:
-    offer = cards.Offer(pushes=True)
+    offer = cards.CardOffer(pushes=True)
     assert well_known(offer=offer)["capabilities"]["pushNotifications"] is True
     assert card_03(cards.card(PROFILE, AT, offer))["capabilities"]["pushNotifications"] is True
 
@@ -132,7 +132,7 @@ def test_a_mount_without_1_0_does_not_name_it() -> None:
 
 
 def test_the_extended_card_is_pure_in_each_version() -> None:
-    card = cards.extended_card(PROFILE, AT, cards.Offer(extended=True))
+    card = cards.extended_card(PROFILE, AT, cards.CardOffer(extended=True))
     pure = json.loads(v1.JSONRPC.encode_result(GetExtendedCard(), card))
     assert pure.keys() <= CARD_1_FIELDS
     assert pure["capabilities"]["extendedAgentCard"] is True
@@ -156,7 +156,7 @@ def test_only_the_extended_card_has_the_extended_skills() -> None:
 
 def test_protoagents_extended_card_is_the_public_one_with_more_skills() -> None:
     profile = msgspec.structs.replace(PROFILE, extended_skills=(HIDDEN,))
-    offer = cards.Offer(extended=True, pushes=True, extensions=protoagent.EXTENSIONS)
+    offer = cards.CardOffer(extended=True, pushes=True, extensions=protoagent.EXTENSIONS)
     public = json.loads(msgspec.json.encode(cards.hybrid(cards.card(profile, AT, offer), offer)))
     for dialect in (protoagent.JSONRPC, protoagent.REST):
         extended = json.loads(dialect.encode_result(GetExtendedCard(), cards.extended_card(profile, AT, offer)))
@@ -166,7 +166,7 @@ def test_protoagents_extended_card_is_the_public_one_with_more_skills() -> None:
 
 def test_evo_ais_extended_card_says_what_is_so() -> None:
     at = cards.interfaces("http://h", "/api/v1/a2a/echo", ("0.3",))
-    card = cards.extended_card(PROFILE, at, cards.Offer(pushes=True))
+    card = cards.extended_card(PROFILE, at, cards.CardOffer(pushes=True))
     extended = json.loads(evoai.JSONRPC.encode_result(GetExtendedCard(), card))
     assert extended["extended"] == {
         "agent_id": "echo",
@@ -185,7 +185,7 @@ def test_evo_ais_extended_card_says_what_is_so() -> None:
 
 def test_what_is_asked_of_callers_is_on_every_card() -> None:
     schemes = {"apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "x-api-key"}}}
-    offer = cards.Offer(schemes=schemes, requirements=({"schemes": {"apiKey": {"list": []}}},))
+    offer = cards.CardOffer(schemes=schemes, requirements=({"schemes": {"apiKey": {"list": []}}},))
     old, new = {"type": "apiKey", "in": "header", "name": "x-api-key"}, schemes["apiKey"]
     hybrid = well_known(offer=offer)
     assert hybrid["securitySchemes"] == {"apiKey": {**old, **new}}
@@ -203,7 +203,7 @@ def test_what_is_asked_of_callers_is_on_every_card() -> None:
 
 def test_the_protobuf_json_of_0_3_spells_security_as_1_0_does() -> None:
     schemes = {"apiKey": {"apiKeySecurityScheme": {"location": "header", "name": "x-api-key"}}}
-    offer = cards.Offer(schemes=schemes, requirements=({"schemes": {"apiKey": {"list": []}}},))
+    offer = cards.CardOffer(schemes=schemes, requirements=({"schemes": {"apiKey": {"list": []}}},))
     card = proto_card_03(cards.card(PROFILE, AT, offer))
     assert (card["securitySchemes"], card["security"]) == (schemes, list(offer.requirements))
     assert "stateTransitionHistory" not in card["capabilities"]

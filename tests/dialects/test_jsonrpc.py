@@ -22,7 +22,7 @@ def without(name: str) -> bytes:
 
 def test_a_request_is_opened_and_its_params_are_left_as_they_came() -> None:
     request = jsonrpc.decode_request(b'{"jsonrpc": "2.0", "id": "a", "method": "M", "params": {"x" : [1, 2]}}')
-    assert request == jsonrpc.Request(b'"a"', "M", b'{"x" : [1, 2]}')
+    assert request == jsonrpc.RpcRequest(b'"a"', "M", b'{"x" : [1, 2]}')
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_of_keys_that_come_twice_the_last_counts() -> None:
     request = jsonrpc.decode_request(
         b'{"jsonrpc":"2.0","id":1,"method":"A","params":{"a":1},"id":"b","method":"B","params":{"b":2}}'
     )
-    assert request == jsonrpc.Request(b'"b"', "B", b'{"b":2}')
+    assert request == jsonrpc.RpcRequest(b'"b"', "B", b'{"b":2}')
 
 
 def test_nesting_beyond_the_limit_is_an_invalid_request() -> None:

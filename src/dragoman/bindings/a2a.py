@@ -66,7 +66,7 @@ class A2a:
         async with unread.listing(request.principal.id) if isinstance(operation, ListTasks) else NO_ROOM:
             result = await handler.call(call)
             if isinstance(result, Profile):
-                result = await self._cards.extended(request, result)
+                result = await self._cards.make_extended(request, result)
             encode = partial(dialect.encode_result, operation, result)
             around = dialect.around_answer(request.id) if rpc else (b"", b"")
             body = await encode_result(request, reception.limits, result, encode, around)
@@ -143,7 +143,7 @@ def _dialect_of_place(request: HttpRequest) -> Dialect:
 
 def _open_envelope(
     request: HttpRequest, body: bytes, limits: Limits
-) -> tuple[jsonrpc.Request, Parameters, Dialect | ByTask]:
+) -> tuple[jsonrpc.RpcRequest, Parameters, Dialect | ByTask]:
     """Decode the envelope, and find the dialect of its params, or the task that decides it. Raises A2AError."""
     own, bounds = request.route.own, (limits.max_depth, limits.max_values)
     found = request.dialect = None if own is None else own.dialect

@@ -49,7 +49,7 @@ log = logging.getLogger(__name__)
 Answer = HttpResponse | StreamingResponse | EventsResponse
 
 
-class Endpoint(Struct, frozen=True):
+class HttpEndpoint(Struct, frozen=True):
     """What answers the requests of some routes, and what encodes their errors.
 
     `asks`: callers are authenticated, and must be allowed to use the agent in the path. `admit` checks what else this
@@ -118,7 +118,7 @@ class App:
         if self._cors is not None and b"origin" in request.headers:
             send = self._cors.sending(request, send)
         answer: Answer
-        found: Endpoint | HttpResponse | None = None
+        found: HttpEndpoint | HttpResponse | None = None
         try:
             try:
                 found = self._find(request, scope.get("raw_path") or scope["path"].encode())
@@ -160,7 +160,7 @@ class App:
         except Gone:
             return
 
-    def _find(self, request: HttpRequest, path: bytes) -> Endpoint | HttpResponse:
+    def _find(self, request: HttpRequest, path: bytes) -> HttpEndpoint | HttpResponse:
         """Find the endpoint of a request and set its route, or answer what needs none. Raises A2AError."""
         if self._cors is not None and (preflight := self._cors.preflight(request)) is not None:
             return preflight
@@ -219,30 +219,30 @@ def _endpoints(
     metrics: Metrics | None,
     workers: Workers | None,
     files: FileDoor | None,
-) -> Mapping[EndpointName, Endpoint]:
+) -> Mapping[EndpointName, HttpEndpoint]:
     """All endpoints by the name in their routes."""
     callers, refuse = reception.callers, a2a.refuse_rest
 
-    def public(answer: Callable[[HttpRequest], Awaitable[Answer]]) -> Endpoint:
-        return Endpoint(answer, refuse, asks=False)
+    def public(answer: Callable[[HttpRequest], Awaitable[Answer]]) -> HttpEndpoint:
+        return HttpEndpoint(answer, refuse, asks=False)
 
-    absent = Endpoint(_answer_absent, refuse)
+    absent = HttpEndpoint(_answer_absent, refuse)
     return {
-        "rpc": Endpoint(a2a.answer, a2a.refuse_rpc),
-        "rest": Endpoint(a2a.answer, refuse),
+        "rpc": HttpEndpoint(a2a.answer, a2a.refuse_rpc),
+        "rest": HttpEndpoint(a2a.answer, refuse),
         "card": public(cards.answer_card),
         "jwks": public(lambda request: cards.keys()),
         "agents": public(cards.answer_list),
         "health": public(lambda request: health.alive()),
         "ready": public(lambda request: health.ready()),
         "files": public(_answer_absent if files is None else files.answer),
-        "chat": absent if openai is None else Endpoint(openai.answer, openai.refuse),
-        "models": absent if openai is None else Endpoint(openai.answer_models, openai.refuse),
-        "mcp": absent if mcp is None else Endpoint(mcp.answer, mcp.refuse),
-        "metrics": absent if metrics is None else Endpoint(metrics.answer, refuse, admit=callers.admit_operator),
-        "workers": Endpoint(_answer_no_workers, refuse)
+        "chat": absent if openai is None else HttpEndpoint(openai.answer, openai.refuse),
+        "models": absent if openai is None else HttpEndpoint(openai.answer_models, openai.refuse),
+        "mcp": absent if mcp is None else HttpEndpoint(mcp.answer, mcp.refuse),
+        "metrics": absent if metrics is None else HttpEndpoint(metrics.answer, refuse, admit=callers.admit_operator),
+        "workers": HttpEndpoint(_answer_no_workers, refuse)
         if workers is None
-        else Endpoint(workers.answer, workers.refuse, admit=callers.admit_worker),
+        else HttpEndpoint(workers.answer, workers.refuse, admit=callers.admit_worker),
     }
 
 

@@ -118,7 +118,7 @@ class Cards:
             self._keep(place, document)
         return _answer(request, document)
 
-    async def extended(self, request: HttpRequest, profile: Profile) -> AgentCard:
+    async def make_extended(self, request: HttpRequest, profile: Profile) -> AgentCard:
         """The card for authenticated callers (A2A 1.0 §3.1.11), for the mount of the request."""
         base, mount = request.base_url(self._public_url), request.route.mount
         if profile.id != request.route.agent:  # the tenant names another agent than the one at the root
@@ -148,8 +148,8 @@ class Cards:
         signatures = _signatures(signer, card.signed, base)
         return body, msgspec.json.encode({**card.document, "signatures": signatures})
 
-    def _offer(self, mount: str, agent: str) -> cards.Offer:
-        return cards.Offer(
+    def _offer(self, mount: str, agent: str) -> cards.CardOffer:
+        return cards.CardOffer(
             extended=self._tasks and self._authenticator.required_for(agent),
             extensions=self._extensions.get(mount_of(mount), ()),
             schemes=self._authenticator.schemes(agent),

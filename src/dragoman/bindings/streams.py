@@ -175,35 +175,35 @@ class FoldedStream:
                 return None if self._held is None else [self._release()]
             if not batch and self._held is None:
                 return ()  # no event during the keep-alive interval
-            told: list[StreamItem] = []
+            ready: list[StreamItem] = []
             for item in batch:
-                self._tell(item, told)
-            if told:
-                return told
+                self._take(item, ready)
+            if ready:
+                return ready
 
-    def _tell(self, item: StreamItem, told: list[StreamItem]) -> None:
+    def _take(self, item: StreamItem, ready: list[StreamItem]) -> None:
         if isinstance(item, Direct):
-            told.append(item)
+            ready.append(item)
             return
         if isinstance(item, Snapshot):
             self._fold = Fold(item.record.head, item.record)
-            told.append(item)
+            ready.append(item)
             return
         chunk = isinstance(item.event, ArtifactChunk)
         if self._held is not None and not chunk:
             if item.terminal:
                 self._held = None
             else:
-                told.append(self._release())
+                ready.append(self._release())
         assert self._fold is not None  # a stream of events has a task
-        anew = self._replaces(item.event)
+        replaces = self._replaces(item.event)
         self._fold.add(item.seq, item.event)
         if not (chunk and self._dialect.coalesce_s):
-            told.append(self._encode_item(item, anew=anew))
+            ready.append(self._encode_item(item, replaces=replaces))
             return
         self._held = item
         if self._loop.time() >= self._due:
-            told.append(self._release())
+            ready.append(self._release())
 
     def _release(self) -> Logged:
         """Encode the chunk that was held back. The fold stands exactly there."""
@@ -224,11 +224,11 @@ class FoldedStream:
         assert self._fold is not None
         return isinstance(event, ArtifactChunk) and not event.append and self._fold.holds(event.artifact.artifact_id)
 
-    def _encode_item(self, item: Logged, *, anew: bool = False) -> Logged:
+    def _encode_item(self, item: Logged, *, replaces: bool = False) -> Logged:
         dialect, fold = self._dialect, self._fold
         assert fold is not None
         assert self.head is not None
         if dialect.key not in item.frames:
-            record = fold.record() if anew or self._wants_record(item) else None
+            record = fold.record() if replaces or self._wants_record(item) else None
             item.frames[dialect.key] = dialect.encode_event(self.head, item.event, record)
         return item

@@ -37,7 +37,7 @@ def interfaces(base_url: str, mount: str, versions: Sequence[str] = VERSIONS) ->
     )
 
 
-class Offer(Struct, frozen=True, kw_only=True):
+class CardOffer(Struct, frozen=True, kw_only=True):
     """What the server adds to an agent's own profile.
 
     `extended`: GetExtendedAgentCard is offered to authenticated callers. `extensions` are those of the mount's own
@@ -56,10 +56,10 @@ class Offer(Struct, frozen=True, kw_only=True):
     history: bool = False
 
 
-PLAIN = Offer()
+PLAIN = CardOffer()
 
 
-def card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:
+def card(profile: Profile, at: Sequence[AgentInterface], offer: CardOffer = PLAIN) -> AgentCard:
     """Build the public card in the form of A2A 1.0 (§4.4.1)."""
     return AgentCard(
         name=profile.name,
@@ -92,7 +92,7 @@ def extensions(profile: Profile, ours: Sequence[AgentExtension]) -> tuple[AgentE
     return (*(each for each in profile.extensions if each.uri not in known), *ours)
 
 
-def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: Offer = PLAIN) -> AgentCard:
+def extended_card(profile: Profile, at: Sequence[AgentInterface], offer: CardOffer = PLAIN) -> AgentCard:
     """Build the card for authenticated callers, with the skills that only they may see (A2A 1.0 §3.1.11)."""
     public = card(profile, at, offer)
     return replace(public, skills=(*public.skills, *profile.extended_skills))
@@ -119,7 +119,7 @@ def form_of(version: str | None) -> str:
     return "0.3" if (major, rest.partition(".")[0]) == ("0", "3") else ""
 
 
-def well_known(of: AgentCard, form: str, offer: Offer = PLAIN) -> WellKnown:
+def well_known(of: AgentCard, form: str, offer: CardOffer = PLAIN) -> WellKnown:
     """Build the public card in one of the forms of `form_of`. There is no card of 0.3 if no endpoint speaks it."""
     if form == "1.0":
         new: dict[str, Any] = msgspec.to_builtins(of)
@@ -165,7 +165,7 @@ def signed_extended_forms(of: AgentCard) -> list[dict[str, Any]]:
     return forms if len(forms) == 1 else [*forms, proto_card_03(of)]
 
 
-def hybrid(of: AgentCard, offer: Offer = PLAIN) -> dict[str, Any]:
+def hybrid(of: AgentCard, offer: CardOffer = PLAIN) -> dict[str, Any]:
     """Build the hybrid card: all of the 1.0 card, and beside it the fields that only 0.3 has.
 
     It begins as KAOS's text shows it: name, version of the protocol, protocols, capabilities.

@@ -21,7 +21,7 @@ _OBJECT = ord("{")
 _NUMBER = frozenset(b"-0123456789")
 
 
-class Request(Struct, frozen=True):
+class RpcRequest(Struct, frozen=True):
     """A call: its id as the raw JSON that came, its method, and its params as a JSON object in bytes."""
 
     id: bytes
@@ -51,7 +51,7 @@ _ONLY_VERSION = msgspec.json.Decoder(_OnlyVersion)
 
 def decode_request(
     body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
-) -> Request:
+) -> RpcRequest:
     """Open an envelope; of duplicate keys the last counts.
 
     Raises ParseError if it is not JSON. Raises InvalidRequest if it is not a single request with an id: A2A has no
@@ -75,12 +75,12 @@ def decode_request(
         params = b"{}"
     elif params[0] != _OBJECT:
         raise InvalidParams("params", "must be an object")
-    return Request(_check_id(bytes(envelope.id)), envelope.method, params)
+    return RpcRequest(_check_id(bytes(envelope.id)), envelope.method, params)
 
 
 def decode_bare(
     body: bytes, method: str, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
-) -> Request:
+) -> RpcRequest:
     """Return the body as the params of `method`, with the id null; for the few clients that send no envelope.
 
     Raises ParseError if it is not JSON, InvalidRequest if it is nested too deeply, InvalidParams if it is no object.
@@ -88,7 +88,7 @@ def decode_bare(
     json_bounds.check(body, max_depth, max_values)
     if body.lstrip()[:1] != b"{":
         raise InvalidParams("", "the body must be an object")
-    return Request(NULL_ID, method, body)
+    return RpcRequest(NULL_ID, method, body)
 
 
 def enveloped(body: bytes) -> bool:
