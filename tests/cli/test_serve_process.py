@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.store.sqlite.check import check
+from dragoman.store.sqlite.schema import check
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from dragoman.store.sqlite.check import check
+from dragoman.store.sqlite.schema import check
 from tests.durability.caller import Caller
 from tests.processes import ENDS_WITH_US
 

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from dragoman.store.sqlite.check import check
+from dragoman.store.sqlite.schema import check
 from tests.durability.caller import RUNNING, Caller, Refusal, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
 from tests.durability.ledger import text_of

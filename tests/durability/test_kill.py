@@ -8,7 +8,7 @@ from time import monotonic
 import aiohttp
 import pytest
 
-from dragoman.store.sqlite.check import check
+from dragoman.store.sqlite.schema import check
 from tests.durability.caller import RUNNING, TERMINAL, WAITING, Caller, Frame, Refusal, message
 from tests.durability.conftest import Serve, Server
 from tests.durability.ledger import Call, Ledger, expected, folded, text_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from dragoman.store.sqlite.migrate import migrations
+from dragoman.store.sqlite.schema import migrations
 from tests.durability.caller import Caller, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
 from tests.ports import kept_port

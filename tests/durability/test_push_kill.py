@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from dragoman.store.sqlite.check import check
+from dragoman.store.sqlite.schema import check
 from tests.durability.caller import TERMINAL, Caller, Frame, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
 from tests.net.peer import nobody

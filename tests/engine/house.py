@@ -213,6 +213,7 @@ class House:
     async def crash(self) -> None:
         """Nothing is written any more, and everything stops."""
         self.store.cut = True
+        self.engine._supervisor._over = True  # no timer of a dead process begins anything
         active = tuple(self.engine._supervisor._active)
         for task in active:
             task.cancel()

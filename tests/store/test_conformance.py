@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.store.open import open_store
-from dragoman.store.sqlite.check import check
+from dragoman.store.sqlite.schema import check
 from dragoman.testing.store_cases import CASES, Bench, Case
 
 

@@ -3,7 +3,7 @@
 Invariant: pure. No part of an event or a record is left out, and a value that no swap changes stays the same object.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -16,26 +16,28 @@ Swap = Callable[[Part], Part | None]
 """Returns the replacement of a part; None leaves the part out."""
 
 
-def every_parts(events: Iterable[Event], snapshot: Record | None) -> Iterator[tuple[Part, ...]]:
+def every_parts(events: Iterable[Event], snapshot: Record | None) -> list[tuple[Part, ...]]:
     """The parts of each artifact and message in `events` and `snapshot`."""
+    found: list[tuple[Part, ...]] = []
     for event in events:
         if isinstance(event, ArtifactChunk):
-            yield event.artifact.parts
+            found.append(event.artifact.parts)
             continue
         if isinstance(event, Noted):
             continue
         if isinstance(event, Delegated):
             for artifact in event.artifacts:
-                yield artifact.parts
+                found.append(artifact.parts)
         if event.message is not None:
-            yield event.message.parts
+            found.append(event.message.parts)
     if snapshot is not None:
         for artifact in snapshot.artifacts:
-            yield artifact.parts
+            found.append(artifact.parts)
         for message in snapshot.history:
-            yield message.parts
+            found.append(message.parts)
         if snapshot.status.message is not None:
-            yield snapshot.status.message.parts
+            found.append(snapshot.status.message.parts)
+    return found
 
 
 class Swaps(Struct, frozen=True):

@@ -40,13 +40,10 @@ class StoreReadOnly(StoreError):
 
 
 class OutcomeUnknown(Exception):
-    """The store was lost during a commit, so that the write may have been made or not.
+    """The connection was lost during a commit, so that the write may have been made or not. SQLite never raises it.
 
     Whoever repeats the same write, with the same id, learns what became of it and does not make it twice.
     """
-
-    reason = StoreError.reason
-    """As in StoreError."""
 
 
 class Refused(Exception):

@@ -10,9 +10,8 @@ import pytest
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import Dedupe, StoreError
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.check import check
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate
-from dragoman.store.sqlite.migrate import migrate, migrations
+from dragoman.store.sqlite.schema import check, migrate, migrations
 from dragoman.testing.store_cases.audit import entry
 from dragoman.testing.store_cases.bench import ending, message, new_task
 from dragoman.testing.store_cases.keys import NARROW, WIDE

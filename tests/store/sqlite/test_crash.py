@@ -9,7 +9,7 @@ import pytest
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.open import open_store
-from dragoman.store.sqlite.check import check
+from dragoman.store.sqlite.schema import check
 from dragoman.testing.store_cases.bench import seqs
 
 APPENDING = Path(__file__).with_name("appending.py")
@@ -33,7 +33,7 @@ async def test_every_acknowledged_append_and_its_delivery_survive_kill_9(tmp_pat
             if what == "wrote":
                 acknowledged[task_id] = max(seq, acknowledged.get(task_id, 0))
         store = open_store(f"sqlite:///{path}", SystemClock())
-        await store.open("parent")
+        await store.open(f"parent {kill}")
         try:
             for task_id, seq in acknowledged.items():
                 found = await store.head(task_id)
@@ -48,7 +48,7 @@ async def test_every_acknowledged_append_and_its_delivery_survive_kill_9(tmp_pat
                     assert (task_id, seq) in owed or ("sent", task_id, seq) in lines, "a delivery is lost"
                 if what == "settled":
                     assert (task_id, seq) not in owed, "a delivery that was settled is owed"
-            unfinished = len(await store.claim("parent", 1_000_000))
+            unfinished = len(await store.claim(f"parent {kill}", 1_000_000))
             assert unfinished <= SENDERS * (kill + 1)
         finally:
             await store.close()

@@ -10,9 +10,8 @@ from dragoman.model.ids import SystemClock
 from dragoman.model.message import Part
 from dragoman.store.api import Append, StoreFull
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.apart import REMEMBERED_BYTES
-from dragoman.store.sqlite.check import check
-from dragoman.store.sqlite.files import INLINE_BYTES, digest_of
+from dragoman.store.sqlite.files import INLINE_BYTES, REMEMBERED_BYTES, digest_of
+from dragoman.store.sqlite.schema import check
 from dragoman.testing.store_cases.bench import (
     START_MS,
     D,
@@ -71,9 +70,9 @@ async def test_appends_under_way_together_share_a_file(store: SqliteStore) -> No
 
 async def test_bytes_are_recognized_after_a_load_and_after_they_were_forgotten(store: SqliteStore) -> None:
     await store.create(new_task("t1", said=message("f", Part(raw=CONTENT))))
-    store._apart.forget("t1")
+    store._files.forget("t1")
     await store.append(by_run("t1", chunk("", Part(raw=copy(CONTENT)))))
-    store._apart.forget("t1")
+    store._files.forget("t1")
     event = (await loaded(store, "t1")).events[1].event
     await store.append(by_run("t1", event))
     assert rows(store) == [len(CONTENT)]
@@ -106,10 +105,10 @@ async def test_what_is_remembered_of_files_is_bounded(store: SqliteStore) -> Non
     content = b"x" * (REMEMBERED_BYTES // 8)
     for number in range(20):
         await store.create(new_task(f"t{number}", said=message("f", Part(raw=content))))
-    assert store._apart._bytes <= REMEMBERED_BYTES
+    assert store._files._bytes <= REMEMBERED_BYTES
     assert (
-        sum(len(one.file.content) for task in store._apart._tasks.values() for one in task.values())
-        == store._apart._bytes
+        sum(len(one.file.content) for task in store._files._tasks.values() for one in task.values())
+        == store._files._bytes
     )
 
 

@@ -9,7 +9,7 @@ from dragoman.model.task import TaskHead
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.codec import Codec
 from dragoman.store.sqlite.connection import connect, locate
-from dragoman.store.sqlite.migrate import migrate, migrations
+from dragoman.store.sqlite.schema import migrate, migrations
 from dragoman.testing.store_cases.bench import by_run, chunk, message, new_task
 
 HUGE = {"parent": 10**30}

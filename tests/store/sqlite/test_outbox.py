@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from dragoman.store.api import Append, NewTask, OverQuota, Quota, Store, StoreError
 from dragoman.store.outbox import Delivery, Due, Lane, Settled
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.check import check
-from dragoman.store.sqlite.migrate import migrations
+from dragoman.store.sqlite.schema import check, migrations
 from dragoman.testing.store_cases import SetClock
 from dragoman.testing.store_cases.bench import START_MS, TaskState, W, chunk, ending, new_task
 from dragoman.testing.store_cases.pushing import CLAIM_MS, HOST, telling, webhook

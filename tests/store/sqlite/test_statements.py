@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import dragoman.store.sqlite
-from dragoman.store.sqlite.statements import NAME, for_rows, read_statements
+from dragoman.store.sqlite.schema import NAME, for_rows, read_statements
 
 FOLDER = Path(dragoman.store.sqlite.__file__).parent
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from dragoman.store.audit import AuditEntry
-from dragoman.store.sqlite.opened import Door
+from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act

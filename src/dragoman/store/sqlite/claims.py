@@ -13,7 +13,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
-from dragoman.store.sqlite.owed import Row, settle
+from dragoman.store.sqlite.deliveries import Row, settle
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Settlement
 
@@ -27,7 +27,7 @@ BODY = 11
 """The index of the body in the facts of a delivery: see `_due`."""
 
 
-class Claim(Struct, frozen=True):
+class DeliveryClaim(Struct, frozen=True):
     """The arguments of `Outbox.claim`."""
 
     lane: Lane
@@ -42,7 +42,7 @@ class Claim(Struct, frozen=True):
     as_of: int
 
 
-def claim(tables: Tables, ask: Claim) -> tuple[Due, ...]:
+def claim(tables: Tables, ask: DeliveryClaim) -> tuple[Due, ...]:
     """Take due deliveries of the hosts that have waited longest. Rows that are not due are not read."""
     taking = _Taking(tables, ask)
     for _ in range(CLAIM_ROUNDS):
@@ -54,7 +54,7 @@ def claim(tables: Tables, ask: Claim) -> tuple[Due, ...]:
 class _Taking:
     """A claim under way: the deliveries taken so far, and the hosts that need not be searched again."""
 
-    def __init__(self, tables: Tables, ask: Claim) -> None:
+    def __init__(self, tables: Tables, ask: DeliveryClaim) -> None:
         self._tables = tables
         self._ask = ask
         self._taken: list[Due] = []

@@ -13,6 +13,7 @@ from msgspec import UNSET, Struct, UnsetType
 from dragoman.model.events import Event, Noted
 from dragoman.model.message import Artifact, Message
 from dragoman.model.task import Progress, Record, TaskHead, TaskState, TaskStatus, Usage
+from dragoman.store.api import Repeat
 
 STATES = tuple(TaskState)
 """A state's number is its index here. Store files hold these numbers, so the order must never change."""
@@ -84,7 +85,10 @@ class Codec:
             record.chunked_artifacts,
             record.note,
         )
-        size = sum(len(part.text or "") for artifact in record.artifacts for part in artifact.parts)
+        size = 0
+        for artifact in record.artifacts:
+            for part in artifact.parts:
+                size += len(part.text or "")
         if size < LARGE_BYTES:
             return self.encode(kept)
         roomy = bytearray(size + LARGE_BYTES // 16)  # a buffer that grew to it would be half as large again
@@ -93,6 +97,11 @@ class Codec:
         except OverflowError:
             return self.encode(kept)
         return roomy
+
+    def repeat(self, found: tuple[str | None, bytes, int, bytes | None]) -> Repeat:
+        """Decode an earlier call from its row."""
+        task_id, digest, seq, answer = found
+        return Repeat(task_id, digest, seq, None if answer is None else self.message(answer))
 
     def head(self, data: bytes) -> TaskHead:
         """Decode a head."""

@@ -11,7 +11,7 @@ import msgspec
 from dragoman.model.principal import Role, Scope
 from dragoman.store.keyring import ApiKey, SigningKey
 from dragoman.store.sqlite.connection import translated
-from dragoman.store.sqlite.opened import Door
+from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Act

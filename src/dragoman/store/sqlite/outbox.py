@@ -14,10 +14,10 @@ import msgspec
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
-from dragoman.store.sqlite.claims import Claim, claim
+from dragoman.store.sqlite.claims import DeliveryClaim, claim
 from dragoman.store.sqlite.connection import translated
-from dragoman.store.sqlite.opened import Door
-from dragoman.store.sqlite.owed import drop, reclaim, revive
+from dragoman.store.sqlite.deliveries import drop, reclaim, revive
+from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
@@ -82,7 +82,9 @@ class OutboxTables:
         with_behind: bool = False,
     ) -> tuple[Due, ...]:
         """As the protocol says, by two indexes: the hosts of a lane and the webhooks of a host, by time and by size."""
-        ask = Claim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind, self._changes)
+        ask = DeliveryClaim(
+            lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind, self._changes
+        )
 
         def run(tables: Tables, _: int) -> tuple[Due, ...]:
             return claim(tables, ask)

@@ -50,41 +50,31 @@ INSERT OR REPLACE INTO snapshots (task, seq, record) VALUES ROWS(3);
 -- The bytes of one file, which an earlier write may have inserted.
 INSERT OR IGNORE INTO files (file, task, digest, bytes) VALUES (?1, ?2, ?3, ?4);
 
--- name: append
--- The guard of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq on which the caller decided, and
--- not made before. ?1 id, ?2 events, ?3 state, ?4 status_ms, ?5 leases (0 or 1), ?6 holder, ?7 lease ends, ?8 bytes,
--- ?9 snapshot follows, ?10 files follow, ?11 epoch or null, ?12 expected seq or null, ?13 seq read, ?14 id of the write or null.
-UPDATE tasks SET seq = seq + ?2, state = ?3, status_ms = ?4, epoch = epoch + ?5,
-    holder = CASE WHEN ?7 THEN NULL ELSE coalesce(?6, holder) END,
-    log_bytes = CASE WHEN ?9 THEN 0 ELSE log_bytes + ?8 END, files = files | ?10
-WHERE id = ?1 AND state < 4 AND (?11 IS NULL OR (epoch = ?11 AND holder IS NOT NULL)) AND (?12 IS NULL OR seq = ?12)
-    AND (?14 IS NULL OR NOT EXISTS
-        (SELECT 1 FROM pages p WHERE p.task = tasks.task AND p.first_seq > ?13 AND p.write = ?14))
-RETURNING task, seq, epoch;
+-- name: guard
+-- The condition of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq on which the caller decided,
+-- and not made before, behind the seq that the writer has read. Statements include it as GUARD(epoch or null, expected seq or
+-- null, seq read, id of the write or null).
+tasks.state < 4 AND (EPOCH IS NULL OR (tasks.epoch = EPOCH AND tasks.holder IS NOT NULL))
+    AND (EXPECTED IS NULL OR tasks.seq = EXPECTED)
+    AND (WRITE IS NULL OR tasks.seq <= READ OR NOT EXISTS
+        (SELECT 1 FROM pages p WHERE p.task = tasks.task AND p.first_seq > READ AND p.write = WRITE));
 
--- name: append_together
--- The same guard for many appends at once. Their values are those of `append`, the task by its number.
+-- name: append
+-- Appends to tasks, by 1 task, 2 events, 3 state, 4 status_ms, 5 leases (0 or 1), 6 holder, 7 lease ends, 8 bytes, 9 snapshot
+-- follows, 10 files follow, and the values of the guard.
 UPDATE tasks SET seq = tasks.seq + v.column2, state = v.column3, status_ms = v.column4, epoch = tasks.epoch + v.column5,
     holder = CASE WHEN v.column7 THEN NULL ELSE coalesce(v.column6, tasks.holder) END,
     log_bytes = CASE WHEN v.column9 THEN 0 ELSE tasks.log_bytes + v.column8 END, files = tasks.files | v.column10
 FROM (VALUES ROWS(14)) v
-WHERE tasks.task = v.column1 AND tasks.state < 4
-    AND (v.column11 IS NULL OR (tasks.epoch = v.column11 AND tasks.holder IS NOT NULL))
-    AND (v.column12 IS NULL OR tasks.seq = v.column12)
-    AND (v.column14 IS NULL OR NOT EXISTS
-        (SELECT 1 FROM pages p WHERE p.task = v.column1 AND p.first_seq > v.column13 AND p.write = v.column14));
+WHERE tasks.task = v.column1 AND GUARD(v.column11, v.column12, v.column13, v.column14);
 
--- name: extend_together
+-- name: extend
 -- The same for appends that change neither the state, nor its time, nor the lease, such as those of chunks. Indexed columns
 -- are left out, because SQLite rewrites the index entries of an assigned column even if its value stays the same.
 UPDATE tasks SET seq = tasks.seq + v.column2,
     log_bytes = CASE WHEN v.column4 THEN 0 ELSE tasks.log_bytes + v.column3 END, files = tasks.files | v.column5
 FROM (VALUES ROWS(9)) v
-WHERE tasks.task = v.column1 AND tasks.state < 4
-    AND (v.column6 IS NULL OR (tasks.epoch = v.column6 AND tasks.holder IS NOT NULL))
-    AND (v.column7 IS NULL OR tasks.seq = v.column7)
-    AND (v.column9 IS NULL OR NOT EXISTS
-        (SELECT 1 FROM pages p WHERE p.task = v.column1 AND p.first_seq > v.column8 AND p.write = v.column9));
+WHERE tasks.task = v.column1 AND GUARD(v.column6, v.column7, v.column8, v.column9);
 
 -- name: standings
 -- The standings of many tasks, as one JSON array of [id, standing].

@@ -18,7 +18,6 @@ from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Repeat, Stored
 from dragoman.store.sqlite.codec import NOTE_MARKS, STATES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import file_bytes, kept_apart, putting_back
-from dragoman.store.sqlite.rows import repeat
 
 Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None, int]
 """The task's columns as far as its head; its snapshot; first seq and events of a page; whether it is pushed."""
@@ -67,7 +66,7 @@ class Reads:
         """The earlier call with this key, unless it has expired."""
         with self._gate:
             found = self.cursor.execute(self.sql["find_call"], (key, now_ms)).get
-        return None if found is None else repeat(found, self.codec)
+        return None if found is None else self.codec.repeat(found)
 
     def load(self, task_id: str, learn: Learn | None = None, below_bytes: int = ANY_BYTES) -> Stored | None:
         """The task with all its bytes, which `learn` gets if it is live; None also if it has `below_bytes` or more.

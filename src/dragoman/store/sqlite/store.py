@@ -4,8 +4,7 @@ Invariant: writes go through the one writer thread; reads never wait for it.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
 
 import apsw
 from msgspec.structs import replace
@@ -19,28 +18,42 @@ from dragoman.store.audit import AuditTrail
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
-from dragoman.store.sqlite.apart import FilesApart
 from dragoman.store.sqlite.audit_trail import AuditTable
-from dragoman.store.sqlite.codec import Codec
+from dragoman.store.sqlite.codec import TERMINAL_FROM, Codec
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
-from dragoman.store.sqlite.files import File
+from dragoman.store.sqlite.files import TaskFiles
 from dragoman.store.sqlite.keyring import KeyTable
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.listing import list_tasks, newest_of_context
-from dragoman.store.sqlite.migrate import migrate, migrate_beside, migrations
-from dragoman.store.sqlite.opened import Opened
 from dragoman.store.sqlite.outbox import OutboxTables, webhook
-from dragoman.store.sqlite.readers import Readers
+from dragoman.store.sqlite.pool import ConnectionPool, Readers
 from dragoman.store.sqlite.reads import Reads
-from dragoman.store.sqlite.recent import Recent
-from dragoman.store.sqlite.statements import read_statements
+from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
 from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
-from dragoman.store.sqlite.writes import Addition, Creation, Probe, Remembrance, Stop, TaskClaim
+from dragoman.store.sqlite.writes import (
+    Addition,
+    Creation,
+    Probe,
+    Registering,
+    Remembrance,
+    Removal,
+    Stop,
+    Sweep,
+    TaskClaim,
+    Write,
+)
 
 LARGE_BYTES = 1 << 20
 """A task of this size or more is read off the loop: reading it takes 3 ms and more."""
+
+RECENT_MAX = 1024
+"""How many tasks are kept."""
+
+RECENT_BYTES_MAX = 16_384
+"""A larger task is not cached, nor one with a conversation in its head. So the cache stays below 16 MB, a little more
+once decoded."""
 
 
 class SqliteStore:
@@ -51,11 +64,11 @@ class SqliteStore:
         self._location = locate(url)
         self._clock = clock
         self._codec = Codec()
-        self._apart = FilesApart()
-        self._recent = Recent()
+        self._files = TaskFiles()
+        self._recent = RecentTasks()
         self._lock: ProcessLock | None = None
         self._alive: set[str] = set()
-        self._opened: Opened | None = None
+        self._opened: ConnectionPool | None = None
         self.outbox: Outbox = OutboxTables(self._open)
         self.keys: KeyRing = KeyTable(self._open)
         self.audit: AuditTrail = AuditTable(self._open)
@@ -83,12 +96,12 @@ class SqliteStore:
                 self._lock.release()
                 self._lock = None
             raise error if isinstance(error, StoreError) else translated(error, location) from error
-        self._apart.last_file = tables.last_file
+        self._files.last_file = tables.last_file
         _, mine, *others = connections
         reads = Reads(mine, sql, self._codec, gate)
         readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
         writer = Writer(Ledger(tables, self._codec), location, gate, self._clock, self._recent.written)
-        self._opened = Opened(location, writer, reads, readers, beside=holder is None)
+        self._opened = ConnectionPool(location, writer, reads, readers, beside=holder is None)
         if holder is not None:
             self._alive.add(holder)
 
@@ -109,55 +122,93 @@ class SqliteStore:
 
     def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
         """One transaction for row, log and remembered call."""
-        head = new.head
+        head, status_ms, holder = new.head, new.status_ms, new.holder
         try:
-            events, _, files = self._apart.take_out(None, head.id, new.events, None)
+            events, _, files = self._files.take_out(None, head.id, new.events, None)
+            state, count = self._codec.numbers[new.state], len(events)
+            page = self._codec.encode(events)
+            row = (
+                head.context_id,
+                state,
+                status_ms,
+                count,
+                int(holder is not None),
+                None if state >= TERMINAL_FROM else holder,
+                len(page),
+                bool(files),
+                self._codec.encode(head),
+                new.push is not None,
+                head.parent,
+                head.deadline_ms,
+            )
             write = Creation(
                 head.id,
                 head.owner,
                 head.agent,
                 head.context_id,
-                self._codec.numbers[new.state],
-                new.status_ms,
-                new.holder,
-                self._codec.encode(head),
-                len(events),
-                self._codec.encode(events),
+                state,
+                status_ms,
+                holder,
+                row,
+                count,
+                page,
                 files,
                 new.dedupe,
                 None if new.push is None else webhook(new.push),
                 new.deliveries,
                 new.quota,
-                head.parent,
-                head.deadline_ms,
                 new.write,
             )
-        except (TypeError, ValueError) as error:
+            future = self._writer.submit(write)
+        except (TypeError, ValueError, StoreError) as error:
             return self._failed(error)
-        return self._submit(write, files)
+        if files:
+            future.add_done_callback(lambda done: self._files.written(head.id, files, done))
+        return future
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         """One transaction for row, log, snapshot and remembered call. Raises Moved for a snapshot that does not fit."""
-        expected, kept = append.expected_seq, append.snapshot
+        task_id, expected, kept = append.task_id, append.expected_seq, append.snapshot
         if kept is not None:
             before = kept.seq - len(append.events)
             if expected is not None and expected != before:
-                return self._failed(Moved(f"{append.task_id}: the snapshot follows seq {before}, not {expected}"))
+                return self._failed(Moved(f"{task_id}: the snapshot follows seq {before}, not {expected}"))
             expected = before
         terminal = append.state in TERMINAL
         try:
-            events, kept, files = self._apart.take_out(self._reads, append.task_id, append.events, kept)
+            writer = self._writer
+            events, kept, files = self._files.take_out(self._equal_file, task_id, append.events, kept)
+            state, count, holder = self._codec.numbers[append.state], len(events), append.holder
+            page = self._codec.encode(events)
+            snapshot = None if kept is None else self._codec.encode_record(kept)
+            ends_lease = terminal or (append.release and holder is None)
+            row = (
+                count,
+                state,
+                append.status_ms,
+                holder is not None,
+                holder,
+                ends_lease,
+                len(page),
+                kept is not None,
+                bool(files),
+                append.epoch,
+                expected,
+                append.read_seq,
+                append.write,
+            )
             write = Addition(
-                append.task_id,
-                self._codec.numbers[append.state],
+                task_id,
+                state,
                 append.status_ms,
                 append.epoch,
                 expected,
-                append.holder,
-                terminal or (append.release and append.holder is None),
-                len(events),
-                self._codec.encode(events),
-                None if kept is None else self._codec.encode_record(kept),
+                holder,
+                ends_lease,
+                row,
+                count,
+                page,
+                snapshot,
                 files,
                 append.dedupe,
                 None if append.push is None else webhook(append.push),
@@ -165,14 +216,19 @@ class SqliteStore:
                 append.write,
                 append.read_seq,
             )
+            future = writer.submit(write)
         except (TypeError, ValueError, StoreError) as error:
             return self._failed(error)
         except apsw.Error as error:
             return self._failed(translated(error, self._location))
         if terminal:
-            self._apart.forget(append.task_id)
-            files = ()
-        return self._submit(write, files)
+            self._files.forget(task_id)
+        elif files:
+            future.add_done_callback(lambda done: self._files.written(task_id, files, done))
+        return future
+
+    def _equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
+        return self._open().reads.equal_file(task_id, digest, content)
 
     async def request_cancel(self, task_id: str) -> None:
         """Mark the task's row."""
@@ -199,7 +255,7 @@ class SqliteStore:
 
         def learn(owner: str, number: int, content: bytes) -> None:
             files.append(number)
-            self._apart.learn(owner, number, content)
+            self._files.learn(owner, number, content)
 
         try:
             stored = self._reads.load(task_id, learn, LARGE_BYTES)
@@ -343,9 +399,11 @@ class SqliteStore:
     @property
     def _writer(self) -> Writer:
         """The writer, for writes that only the owner of the file may make."""
-        opened = self._open()
+        opened = self._opened
+        if opened is None:
+            raise self._not_open()
         if opened.beside:
-            raise self._only_beside()
+            raise StoreError(f"store {self._location.url!r} is open beside its server, for keys, outbox and audit only")
         return opened.writer
 
     @property
@@ -356,7 +414,7 @@ class SqliteStore:
     def _readers(self) -> Readers:
         return self._open().readers
 
-    def _open(self) -> Opened:
+    def _open(self) -> ConnectionPool:
         if self._opened is None:
             raise self._not_open()
         return self._opened
@@ -364,21 +422,52 @@ class SqliteStore:
     def _not_open(self) -> StoreError:
         return StoreError(f"store {self._location.url!r} is not open")
 
-    def _only_beside(self) -> StoreError:
-        return StoreError(f"store {self._location.url!r} is open beside its server, for keys, outbox and audit only")
-
-    def _submit(self, write: Creation | Addition, files: tuple[File, ...]) -> "asyncio.Future[Any]":
-        """Submit a write, and have the commit of its `files` noted."""
-        if self._opened is None:
-            return self._failed(self._not_open())
-        if self._opened.beside:
-            return self._failed(self._only_beside())
-        future = self._opened.writer.submit(write)
-        if files:
-            future.add_done_callback(lambda done: self._apart.written(write.id, files, done))
-        return future
-
     def _failed(self, error: Exception) -> "asyncio.Future[Appended | Repeat]":
         future: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
         future.set_exception(error)
         return future
+
+
+class RecentTasks:
+    """A cache of decoded tasks by id; the least recently read one is dropped first. Only for the loop.
+
+    An entry is dropped before anybody learns of a write to its task, so that it equals a read of the file. This process
+    is the only one that writes to the file (`connection.ProcessLock`).
+    """
+
+    __slots__ = ("_tasks",)
+
+    def __init__(self) -> None:
+        self._tasks: dict[str, Stored] = {}
+
+    def get(self, task_id: str) -> Stored | None:
+        """The task as last read; None if it is not cached or was written to since."""
+        stored = self._tasks.pop(task_id, None)
+        if stored is not None:
+            self._tasks[task_id] = stored  # now the newest
+        return stored
+
+    def has(self, task_id: str) -> bool:
+        """Whether `get` would find it."""
+        return task_id in self._tasks
+
+    def keep(self, stored: Stored) -> None:
+        """Remember a task that was just read."""
+        if stored.snapshot_bytes + stored.log_bytes_since <= RECENT_BYTES_MAX and not stored.head.earlier:
+            self._tasks[stored.head.id] = stored
+            if len(self._tasks) > RECENT_MAX:
+                del self._tasks[next(iter(self._tasks))]
+
+    def seen(self, task_id: str, seq: int) -> None:
+        """Drop an entry older than `seq`. A reader thread may see a commit before the loop hears of it."""
+        kept = self._tasks.get(task_id)
+        if kept is not None and kept.seq < seq:
+            del self._tasks[task_id]
+
+    def written(self, writes: Iterable[Write]) -> None:
+        """Drop the entries of the tasks that these writes have changed, or may have."""
+        for write in writes:
+            if isinstance(write, Addition | Stop | Registering | Removal):
+                self._tasks.pop(write.id, None)
+            elif isinstance(write, Sweep | TaskClaim):
+                self._tasks.clear()

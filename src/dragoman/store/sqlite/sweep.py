@@ -10,7 +10,9 @@ from typing import Any
 
 from msgspec import Struct
 
+from dragoman.store.sqlite.deliveries import remove_all
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writes import Sweep, Victim
 
 BATCH_TASKS = 50
@@ -20,6 +22,9 @@ DAY_MS = 86_400_000
 
 BATCH_CALLS = 500
 """Calls deleted in one transaction; each is one small row. They are stored nearly in the order of their expiry."""
+
+SWEPT_DAYS = 500
+"""Days of owners deleted in one transaction; each is one small row."""
 
 INTERRUPTED, ENDED, PRUNED = 0, 1, 2
 
@@ -55,3 +60,26 @@ def _older(reads: Reads, kind: int, now_ms: int, age_ms: int, limit: int) -> lis
         return []
     rows: list[Any] = reads.cursor.execute(reads.sql["sweep_tasks"], (kind, now_ms - age_ms, limit)).fetchall()
     return [Victim(*row) for row in rows]
+
+
+def delete_victims(tables: Tables, sweep: Sweep) -> int:
+    """Delete the rows that are still as they were found. Returns how many. Runs inside a writer's transaction."""
+    cursor, sql = tables.cursor, tables.sql
+    tables.standings.clear()
+    before = tables.connection.total_changes()
+    for victim in sweep.whole:
+        pushed = cursor.execute(sql["delete_task"], (victim.task, victim.state, victim.seq)).get
+        if pushed is not None:
+            if pushed:
+                remove_all(tables, victim.task)
+            for name in ("delete_pages", "delete_snapshot", "delete_files"):
+                cursor.execute(sql[name], (victim.task,))
+            tables.count(victim.scope, victim.context, victim.state, None)
+    for victim in sweep.logs:
+        cursor.execute(sql["prune_task"], (victim.task,))
+        cursor.execute(sql["prune_pages"], (victim.task,))
+    if sweep.calls:
+        cursor.execute(sql["delete_calls"], (str(list(sweep.calls)), sweep.now_ms))
+    if sweep.days_before:
+        cursor.execute(sql["delete_days"], (sweep.days_before, SWEPT_DAYS))
+    return tables.connection.total_changes() - before

@@ -1,6 +1,7 @@
-"""Tables: the writer's connection, its counters and caches, and the statements that several writes share.
+"""Tables: the writer's connection, its statements, its cached rows, and the counters of tasks.
 
-Invariant: cached rows hold for the transaction under way: a rollback drops them.
+Invariant: cached rows and uncommitted counts hold for the transaction under way: a rollback drops them. The counts of a
+scope (an owner with an agent) are the sums over its contexts.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,11 +11,10 @@ import apsw
 import msgspec
 
 from dragoman.model.operations import PushConfig
-from dragoman.store.api import OutcomeUnknown
-from dragoman.store.sqlite.codec import LARGE_BYTES
+from dragoman.store.api import OverQuota, Quota
+from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
 from dragoman.store.sqlite.files import File
-from dragoman.store.sqlite.statements import for_rows
-from dragoman.store.sqlite.tally import Tally
+from dragoman.store.sqlite.schema import for_rows
 
 ROWS_MAX = 32
 """Most rows of one statement. More would save little; SQLite's limit of 32,766 values is far away."""
@@ -34,48 +34,43 @@ class Tables:
         self.cursor = connection.cursor()
         self.sql = sql
         self.one_row = {name: for_rows(text, 1) for name, text in sql.items()}
-        self.tally = Tally()
         self.standings: dict[str, Standing] = {}
         """The standings of tasks that batches wrote lately. They stay true, since nothing else writes to the file."""
-        self.push_configs = msgspec.msgpack.Decoder(PushConfig)
-        self._forms: dict[tuple[str, int], str] = {}
-        self._scopes: dict[tuple[str, str], int] = {}
+        self.scopes: dict[tuple[str, str], int] = {}
+        """The numbers of owners with agents: see `scope`."""
         self.hosts: dict[str, int] = {}
+        self.day_counts: dict[tuple[int, str], int] = {}
+        """Tasks made in this transaction, by day and owner, for owners with a daily limit."""
+        self.push_configs = msgspec.msgpack.Decoder(PushConfig)
+        self._counts: dict[tuple[int, str], list[int]] = {}
+        self._forms: dict[tuple[str, int], str] = {}
         self.last_task, self.last_file, self.last_config = self.cursor.execute(sql["last_numbers"]).get
 
-    def begin(self) -> None:
-        """Start a transaction."""
-        if self.connection.in_transaction:  # the rollback of the last one failed, too
-            self.rollback()
-        self.cursor.execute("BEGIN IMMEDIATE")
+    # -- transactions --------------------------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Write the counters and make the transaction durable. Raises OutcomeUnknown if the disk fails meanwhile."""
-        self.write_tally()
-        try:
-            self.cursor.execute("COMMIT")
-        except apsw.IOError as error:  # the disk may have the last page of the transaction, or not
-            raise OutcomeUnknown(str(error)) from error
+        """Write the counters and make the transaction durable. If that fails SQLite undoes it: nothing was written."""
+        if self._counts:
+            self._write_counts()
+        self.cursor.execute("COMMIT")
 
     def rollback(self) -> None:
         """Undo the transaction and the caches that it filled. SQLite may have undone its part already."""
-        self.tally = Tally()
-        for known in (self.standings, self._scopes, self.hosts):
+        for known in (self.standings, self.scopes, self.hosts, self._counts, self.day_counts):
             known.clear()
         if self.connection.in_transaction:
             self.cursor.execute("ROLLBACK")
 
+    # -- rows ----------------------------------------------------------------------------------------------------------
+
     def scope(self, owner: str, agent: str) -> int:
-        """The number of an owner with an agent; inserted if there is none."""
-        number = self._scopes.get((owner, agent))
-        if number is None:
-            found = self.cursor.execute(self.sql["find_scope"], (owner, agent)).get
-            if found is None:
-                found = self.cursor.execute(self.sql["add_scope"], (owner, agent)).get
-            number = int(found)
-            if len(self._scopes) >= SCOPES_REMEMBERED:
-                self._scopes.clear()
-            self._scopes[owner, agent] = number
+        """Find the number of an owner with an agent that `scopes` lacks; inserted if there is none."""
+        found = self.cursor.execute(self.sql["find_scope"], (owner, agent)).get
+        if found is None:
+            found = self.cursor.execute(self.sql["add_scope"], (owner, agent)).get
+        if len(self.scopes) >= SCOPES_REMEMBERED:
+            self.scopes.clear()
+        number = self.scopes[owner, agent] = int(found)
         return number
 
     def put_snapshot(self, task: int, seq: int, record: bytes | bytearray) -> None:
@@ -107,16 +102,92 @@ class Tables:
         for file in files:
             self.cursor.execute(self.sql["add_file"], (file.number, task, file.digest, file.content))
 
-    def write_tally(self) -> None:
-        """Add the changes of this transaction to the counters."""
-        if not self.tally.contexts:
+    # -- counters ------------------------------------------------------------------------------------------------------
+
+    def count(self, scope: int, context: str, old: int | None, new: int | None) -> None:
+        """Count one task from state `old` to `new`; None means that the task does not exist."""
+        if old == new:
             return
-        self.execute_rows("count_days", [(*day, made) for day, made in self.tally.days.items()])
-        for scope, counts in self.tally.scopes().items():
-            if any(counts):
-                self.cursor.execute(self.sql["count_scope"], (scope, *counts))
-        self.execute_rows("count_contexts", [(*key, *counts) for key, counts in self.tally.contexts.items()])
-        for key, counts in self.tally.contexts.items():
+        counts = self._counts.get((scope, context))
+        if counts is None:
+            counts = self._counts[scope, context] = [0] * 8
+        if old is not None:
+            counts[old] -= 1
+        if new is not None:
+            counts[new] += 1
+
+    def uncommitted_open(self, scopes: Iterable[int]) -> int:
+        """How many more tasks of these scopes are open than before this transaction."""
+        return sum(sum(counts[:TERMINAL_FROM]) for (scope, _), counts in self._counts.items() if scope in scopes)
+
+    def _write_counts(self) -> None:
+        """Add the changes of this transaction to the counters."""
+        sums: dict[int, list[int]] = {}
+        rows: list[tuple[object, ...]] = []
+        for key, counts in self._counts.items():
+            rows.append((*key, *counts))
+            known = sums.get(key[0])
+            sums[key[0]] = counts if known is None else [one + other for one, other in zip(known, counts, strict=True)]
+        for scope, total in sums.items():
+            if any(total):
+                self.cursor.execute(self.sql["count_scope"], (scope, *total))
+        if len(rows) == 1:
+            self.cursor.execute(self.one_row["count_contexts"], rows[0])
+        else:
+            self.execute_rows("count_contexts", rows)
+        for key, counts in self._counts.items():
             if sum(counts) < 0:
                 self.cursor.execute(self.sql["drop_context"], key)
-        self.tally = Tally()
+        if self.day_counts:
+            self.execute_rows("count_days", [(*day, made) for day, made in self.day_counts.items()])
+        self._counts.clear()
+        self.day_counts.clear()
+
+
+class Room:
+    """The used quotas of owners. Valid as long as tasks are only added, and each is reported to `take`.
+
+    An owner without a quota costs nothing here.
+    """
+
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+        self._open: dict[str, int] = {}
+        self._made: dict[tuple[int, str], int] = {}
+
+    def refusal(self, owner: str, quota: Quota | None) -> OverQuota | None:
+        """Why the owner may have no further task; None if it may."""
+        if quota is None:
+            return None
+        if quota.max_open_tasks:
+            if owner not in self._open:
+                self._open[owner] = self._open_tasks(owner)
+            if self._open[owner] >= quota.max_open_tasks:
+                return OverQuota("max_open_tasks")
+        if quota.max_daily_tasks:
+            day = (quota.day, owner)
+            if day not in self._made:
+                self._made[day] = self._day_tasks(day)
+            if self._made[day] >= quota.max_daily_tasks:
+                return OverQuota("max_daily_tasks")
+        return None
+
+    def take(self, owner: str, quota: Quota | None, state: int) -> None:
+        """Count one more task of the owner, in `state`, and for its day if days are limited."""
+        if owner in self._open and state < TERMINAL_FROM:
+            self._open[owner] += 1
+        if quota is not None and quota.max_daily_tasks:
+            day = (quota.day, owner)
+            days = self._tables.day_counts
+            days[day] = days.get(day, 0) + 1
+            if day in self._made:
+                self._made[day] += 1
+
+    def _open_tasks(self, owner: str) -> int:
+        row = self._tables.cursor.execute(self._tables.sql["open_tasks"], (owner,)).get
+        scopes = dict(msgspec.json.decode(str(row), type=list[tuple[int, int]]))
+        return sum(scopes.values()) + self._tables.uncommitted_open(scopes)
+
+    def _day_tasks(self, day: tuple[int, str]) -> int:
+        found = self._tables.cursor.execute(self._tables.sql["day_tasks"], day).get
+        return int(found or 0) + self._tables.day_counts.get(day, 0)

@@ -4,13 +4,13 @@ Invariant: every submitted write gets exactly one outcome, after its transaction
 the code fails. A failing write undoes none of the other writes in its batch.
 
 Savepoints would isolate the writes at the cost of two statements for each. Instead a batch is first tried as one
-transaction of a few large statements. If something is unusual, it is rolled back and done again, one statement after
-the other. If one of these raises, every write gets a transaction of its own.
+transaction of a few large statements. If something is unusual, it is rolled back and done again, one write after the
+other. If one of these raises, every write gets a transaction of its own.
 """
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from typing import Any
@@ -18,12 +18,11 @@ from typing import Any
 import apsw
 
 from dragoman.model.ids import Clock
-from dragoman.store.api import OutcomeUnknown, StoreError
+from dragoman.store.api import StoreError
 from dragoman.store.outage import Outages
 from dragoman.store.sqlite.connection import Location, translated
 from dragoman.store.sqlite.ledger import Ledger
-from dragoman.store.sqlite.together import Together
-from dragoman.store.sqlite.writes import Addition, Creation, Outcome, Write
+from dragoman.store.sqlite.writes import Outcome, Write
 
 Waiting = tuple[Write, "asyncio.Future[Any]"]
 
@@ -52,15 +51,14 @@ class Writer:
         location: Location,
         gate: AbstractContextManager[object],
         clock: Clock,
-        written: Callable[[Write], None],
+        written: Callable[[Iterable[Write]], None],
     ) -> None:
-        """`written` is called with every write, on the loop, before its waiter gets the outcome."""
+        """`written` is called with the writes of a batch, on the loop, before their waiters get the outcomes."""
         self.written_ms = 0
         self.writes = 0
         self.outages = Outages(location.url, clock)
         self._ledger = ledger
         self._tables = ledger.tables
-        self._together = Together(ledger)
         self._location = location
         self._gate = gate
         self._clock = clock
@@ -136,7 +134,7 @@ class Writer:
     def _run(self) -> None:
         try:
             while (batch := self._batches.get()) is not None:
-                outcomes = self._write([write for write, _ in batch])
+                outcomes = self._write(batch)
                 self._loop.call_soon_threadsafe(self._deliver, batch, outcomes)
                 del batch, outcomes  # so that the bytes of this batch are not held while the thread waits for the next
             self._loop.call_soon_threadsafe(self._done.set_result, None)
@@ -145,67 +143,62 @@ class Writer:
                 raise
             # the loop is gone, and all waiters with it
 
-    def _write(self, writes: list[Write]) -> Sequence[Outcome | Exception]:
+    def _write(self, batch: Sequence[Waiting]) -> Sequence[Outcome | Exception]:
+        writes, _ = zip(*batch, strict=True)
+        ways: list[Way] = [self._ledger.write_together]
         if len(writes) > 1:
-            for way in (self._together.write, self._one_by_one):
-                with suppress(Exception):  # a failing write must not harm the others in its batch
-                    return self._transaction(writes, way)
+            ways.append(self._ledger.write_each)
+        for way in ways:
+            with suppress(Exception):  # a failing write must not harm the others in its batch
+                return self._transaction(writes, way)
         return [self._alone(write) for write in writes]
 
     def _alone(self, write: Write) -> Outcome | Exception:
         try:
-            return self._transaction([write], self._one_by_one)[0]
+            return self._transaction((write,), self._ledger.write_each)[0]
         except apsw.Error as error:
             return translated(error, self._location)
-        except OutcomeUnknown as error:
-            if isinstance(write, Creation | Addition) and write.write is not None:
-                return error
-            return StoreError(f"store {self._location.url!r}: {error}")  # all others may simply be made again
         except Exception as error:  # noqa: BLE001  any error of the thread goes to the waiter
             return error
 
-    def _one_by_one(self, writes: Sequence[Write], now_ms: int) -> list[Outcome]:
-        return [self._ledger.write(write, now_ms) for write in writes]
-
-    def _transaction(self, writes: list[Write], way: Way) -> list[Outcome]:
+    def _transaction(self, writes: Sequence[Write], way: Way) -> list[Outcome]:
+        tables = self._tables
         with self._gate:
             now_ms = self._clock.now_ms()
-            tables = self._tables
             before = tables.connection.total_changes()
             try:
-                tables.begin()
+                if tables.connection.in_transaction:  # the rollback of the last one failed, too
+                    tables.rollback()
+                tables.cursor.execute("BEGIN IMMEDIATE")
                 outcomes = way(writes, now_ms)
                 tables.commit()
             except BaseException:
                 tables.rollback()
                 raise
-        if (
-            tables.connection.total_changes() != before
-        ):  # a transaction without changes does not show that the disk can be written
+        if tables.connection.total_changes() != before:  # else it does not show that the disk can be written
             self.written_ms = now_ms
             self._committed += 1
         return outcomes
 
-    def _follow(self, outcomes: Sequence[Outcome | Exception]) -> None:
-        """Report the outcomes of a batch to `outages`. A write that changed nothing says nothing about the disk."""
-        errors = [outcome for outcome in outcomes if isinstance(outcome, StoreError | OutcomeUnknown)]
-        if errors:
-            self.outages.failed(len(errors), errors[-1].reason, errors[-1])
-        committed, self._delivered = self._committed > self._delivered, self._committed
-        if committed:
-            self.outages.worked()
-
-    def _deliver(self, batch: list[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
+    def _deliver(self, batch: Sequence[Waiting], outcomes: Sequence[Outcome | Exception]) -> None:
         """Set the outcomes on the futures that are still awaited. Runs on the loop."""
         self._writing = False
         if self._arrived:
             self._begin()
-        self._follow(outcomes)
-        for (write, future), outcome in zip(batch, outcomes, strict=True):
-            self._written(write)
+        writes, futures = zip(*batch, strict=True)
+        self._written(writes)
+        failures: list[StoreError] = []
+        for future, outcome in zip(futures, outcomes, strict=True):
+            if isinstance(outcome, StoreError):
+                failures.append(outcome)
             if future.done():  # its waiter was canceled
                 continue
             if isinstance(outcome, Exception):
                 future.set_exception(outcome)
             else:
                 future.set_result(outcome)
+        if failures:
+            self.outages.failed(len(failures), failures[-1].reason, failures[-1])
+        committed, self._delivered = self._committed > self._delivered, self._committed
+        if committed and self.outages.now is not None:  # a write that changed nothing says nothing about the disk
+            self.outages.worked()

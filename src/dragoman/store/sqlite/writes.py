@@ -23,7 +23,7 @@ class Webhook(Struct, frozen=True):
 
 
 class Creation(Struct, frozen=True):
-    """A task to insert, encoded."""
+    """A task to insert, encoded. `row` holds the values of `add_tasks` that follow the scope."""
 
     id: str
     owner: str
@@ -32,7 +32,7 @@ class Creation(Struct, frozen=True):
     state: int
     status_ms: int
     holder: str | None
-    head: bytes
+    row: tuple[object, ...]
     events: int
     page: bytes
     files: tuple[File, ...]
@@ -40,13 +40,14 @@ class Creation(Struct, frozen=True):
     webhook: Webhook | None
     deliveries: tuple[Delivery, ...]
     quota: Quota | None
-    parent: str | None
-    deadline_ms: int | None
     write: int | None
 
 
 class Addition(Struct, frozen=True):
-    """An append, encoded. `ends_lease` covers both a release and a terminal state."""
+    """An append, encoded. `row` holds the values of `append` that follow the task.
+
+    `ends_lease` covers both a release and a terminal state.
+    """
 
     id: str
     state: int
@@ -55,6 +56,7 @@ class Addition(Struct, frozen=True):
     expected_seq: int | None
     holder: str | None
     ends_lease: bool
+    row: tuple[object, ...]
     events: int
     page: bytes
     snapshot: bytes | bytearray | None

@@ -1,9 +1,10 @@
-"""Migrates the tables of a store file to the version of this program, forward only.
+"""The SQL of the driver: its statements, the migrations of the tables, and the checks of a file.
 
-Invariant: each migration is one transaction together with its number (`PRAGMA user_version`), so a file is always at
-exactly one version.
+Invariant: all SQL is in the files that are read here, except BEGIN, COMMIT and pragmas. A migration goes forward only
+and is one transaction together with its number (`PRAGMA user_version`), so a file is always at exactly one version.
 """
 
+import re
 from collections.abc import Callable
 from importlib.resources import files
 from pathlib import Path
@@ -13,13 +14,48 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError
 from dragoman.store.sqlite.codec import Codec
-from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, translated
+from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, locate, translated
+
+NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+ROWS = re.compile(r"ROWS\((\d+)\)")
+GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+)\)")
 
 FUNCTIONS: dict[str, Callable[..., int | str | None]] = {
     "parent_of": lambda head: Codec().head(head).parent,
     "deadline_of": lambda head: Codec().head(head).deadline_ms,
 }
 """SQL functions for migrations that read encoded values."""
+
+
+# -- statements --------------------------------------------------------------------------------------------------------
+
+
+def read_statements(name: str = "queries.sql") -> dict[str, str]:
+    """Read every statement of the file `name`, by its own name, without the comments, with the guard written out."""
+    text = (files(__package__) / name).read_text(encoding="utf-8")
+    _, *pieces = NAME.split(text)
+    statements = {name: _bare(body) for name, body in zip(pieces[::2], pieces[1::2], strict=True)}
+    guard = statements.get("guard", "")
+    return {name: GUARD.sub(lambda hit: _guard(guard, hit), sql) for name, sql in statements.items()}
+
+
+def for_rows(sql: str, count: int) -> str:
+    """`sql` with its marker `ROWS(n)` written out for `count` rows of n values."""
+    return ROWS.sub(lambda hit: ", ".join(["(" + ", ".join("?" * int(hit[1])) + ")"] * count), sql)
+
+
+def _bare(body: str) -> str:
+    lines = (line for line in body.splitlines() if not line.startswith("--"))
+    return "\n".join(lines).strip().rstrip(";")
+
+
+def _guard(guard: str, hit: re.Match[str]) -> str:
+    for name, value in zip(("EPOCH", "EXPECTED", "READ", "WRITE"), hit.groups(), strict=True):
+        guard = guard.replace(name, value)
+    return guard
+
+
+# -- migrations --------------------------------------------------------------------------------------------------------
 
 
 class Migration(Struct, frozen=True):
@@ -94,5 +130,23 @@ def _version(location: Location) -> int:
     connection = connect(location, readonly=True)
     try:
         return int(connection.pragma("user_version"))
+    finally:
+        connection.close()
+
+
+# -- checks ------------------------------------------------------------------------------------------------------------
+
+
+def check(path: Path) -> list[str]:
+    """Return one line for each fault in the file at `path`; none if all is well. It only reads.
+
+    Counters match rows, logs have no gaps, nothing belongs to a missing task. Raises StoreError or apsw.Error if the
+    file cannot be read.
+    """
+    connection = connect(locate(f"sqlite:///{path}"), readonly=True)
+    try:
+        return [
+            f"{name}: {row}" for name, sql in read_statements("checks.sql").items() for row in connection.execute(sql)
+        ]
     finally:
         connection.close()

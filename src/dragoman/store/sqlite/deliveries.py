@@ -1,11 +1,11 @@
-"""Writes to webhooks and their pending deliveries, many at once in a few statements.
+"""Deliveries: the writes to webhooks and their pending deliveries, many at once in a few statements.
 
 Invariant: `due_ms` of a webhook is null exactly when it has no pending delivery. `large` gives the size class of its
 oldest one, and the host's due time for that class is never later than the webhook's. Only the oldest pending delivery
 is ever claimed. Everything here runs inside a writer's transaction.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,7 +27,7 @@ Begun = tuple[int, Webhook, Sequence[Delivery]]
 """The number of a task, a webhook that is new to it, and the first deliveries of that webhook."""
 
 
-class Told(Struct, frozen=True, array_like=True):
+class LiveWebhook(Struct, frozen=True, array_like=True):
     """A webhook that can get deliveries. `idle` and `retries` are 0 or 1."""
 
     task: int
@@ -38,7 +38,7 @@ class Told(Struct, frozen=True, array_like=True):
     retries: int
 
 
-class Standing(Struct, frozen=True, array_like=True):
+class DeliveryStanding(Struct, frozen=True, array_like=True):
     """The standing of a delivery: `claimed` is the one in flight to its webhook, `other` the oldest other pending one.
 
     Sizes are those of the bodies.
@@ -52,6 +52,27 @@ class Standing(Struct, frozen=True, array_like=True):
     lane: int
     other: int | None
     other_size: int
+
+
+class Settling(Struct, frozen=True):
+    """What the outcome of an attempt changes. `lane` is that of the host from now on.
+
+    `stops`: the webhook and its deliveries. `arrived`: the delivery is deleted. `failed`: it stays, dead or not.
+    `frees`: the webhook is not in flight any more, and due at `due_ms` with a body of `size` bytes; `retries` says that
+    this has failed before. `merges`: the deliveries behind are merged. `measures`: the webhook has another oldest
+    delivery now.
+    """
+
+    lane: Lane
+    stops: bool = False
+    arrived: bool = False
+    failed: bool = False
+    frees: bool = False
+    due_ms: int | None = None
+    size: int = 0
+    retries: bool = False
+    merges: bool = False
+    measures: bool = False
 
 
 class _Wakes:
@@ -153,25 +174,25 @@ def owe(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, begu
 
 def _owed_rows(tables: Tables, owing: Sequence[tuple[int, Delivery]], now_ms: int, wakes: _Wakes) -> list[Row]:
     """Build the rows of deliveries to existing webhooks, and make those webhooks due that were idle."""
-    found = _read(tables, "webhooks", {task for task, _ in owing}, list[Told])
-    webhooks = {(told.task, told.id): told for told in found}
+    found = _read(tables, "webhooks", {task for task, _ in owing}, list[LiveWebhook])
+    webhooks = {(webhook.task, webhook.id): webhook for webhook in found}
     rows: list[Row | None] = []
     newest: dict[int, int] = {}
     idle: tuple[list[int], list[int]] = ([], [])
     woken: set[int] = set()
     for task, delivery in owing:
-        told = webhooks.get((task, delivery.config_id))
-        if told is None:
+        webhook = webhooks.get((task, delivery.config_id))
+        if webhook is None:
             continue
-        if told.retries and not delivery.kept:
-            if told.config in newest:
-                rows[newest[told.config]] = None
-            newest[told.config] = len(rows)
-        if told.idle and told.config not in woken:
-            woken.add(told.config)
-            idle[len(delivery.body) > SMALL_BYTES_MAX].append(told.config)
-            wakes.add(told.host, now_ms, len(delivery.body))
-        rows.append(_row(told.config, delivery, now_ms))
+        if webhook.retries and not delivery.kept:
+            if webhook.config in newest:
+                rows[newest[webhook.config]] = None
+            newest[webhook.config] = len(rows)
+        if webhook.idle and webhook.config not in woken:
+            woken.add(webhook.config)
+            idle[len(delivery.body) > SMALL_BYTES_MAX].append(webhook.config)
+            wakes.add(webhook.host, now_ms, len(delivery.body))
+        rows.append(_row(webhook.config, delivery, now_ms))
     if newest:
         tables.cursor.execute(tables.sql["merge"], (_numbers(newest),))
     for large, configs in enumerate(idle):
@@ -210,16 +231,46 @@ def settle(tables: Tables, writes: Iterable[Settlement], now_ms: int) -> None:
         waiting = _settle_some(tables, waiting, now_ms)
 
 
+def resolve(standing: DeliveryStanding, one: Settled, lane: Lane, now_ms: int) -> Settling | None:
+    """What the outcome `one` of an attempt changes. None if its claim ran out and the next claimant settled it."""
+    number, other = one.number, standing.other
+    claimed = number if standing.claimed in one.before else standing.claimed
+    if claimed != number and one.outcome in ("retry", "dead"):
+        return None
+    lane = _lane(one, lane)
+    match one.outcome:
+        case "gone":
+            return Settling(lane, stops=True)
+        case "delivered":
+            if claimed != number and (claimed is not None or (other is not None and other < number)):
+                return Settling(lane, arrived=True, measures=True)  # another is in flight, or waits for its turn
+            due_ms = None if other is None else now_ms
+            return Settling(lane, arrived=True, frees=True, due_ms=due_ms, size=standing.other_size)
+        case "retry" if other is None or other > number:
+            return Settling(
+                lane,
+                failed=True,
+                frees=True,
+                due_ms=one.due_ms,
+                size=standing.size,
+                retries=True,
+                merges=other is not None,
+            )
+        case "retry":
+            return Settling(lane, failed=True, frees=True, due_ms=now_ms, size=standing.other_size)
+        case "dead":
+            due_ms = None if other is None else now_ms
+            return Settling(lane, failed=True, frees=True, due_ms=due_ms, size=standing.other_size)
+
+
 def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> list[Settlement]:
     """Settle the first of each webhook, and return the rest. Deliveries behind a failed one are merged (see `owe`)."""
     numbers = {write.settled.number for write in writes}
-    standings = {standing.number: standing for standing in _read(tables, "settling", numbers, list[Standing])}
+    standings = {each.number: each for each in _read(tables, "settling", numbers, list[DeliveryStanding])}
     rest: list[Settlement] = []
-    freed: dict[int, Row] = {}
-    gone: list[int] = []
+    settled: dict[int, Settling] = {}
+    arrived: list[int] = []
     failed: list[Row] = []
-    crowded: list[int] = []
-    headless: list[int] = []
     wakes = _Wakes()
     lanes: dict[int, int] = {}
     for write in writes:
@@ -227,52 +278,53 @@ def _settle_some(tables: Tables, writes: Sequence[Settlement], now_ms: int) -> l
         standing = standings.get(one.number)
         if standing is None:
             continue
-        config, host, other = standing.config, standing.host, standing.other
-        if config in freed:
+        config, host = standing.config, standing.host
+        if config in settled:
             rest.append(write)
             continue
-        claimed = standing.claimed
-        if claimed in one.before:
-            claimed = one.number
-        if claimed != one.number and one.outcome in ("retry", "dead"):
-            continue  # its claim ran out, and the next claimant settled it
         before = lanes.get(host, standing.lane)
-        lane = _lane(one, Lane(before))
-        if lane != before:
-            lanes[host] = int(lane)
-        if one.outcome == "gone":
-            freed[config] = ()
-            tables.cursor.execute(tables.sql["stop_webhook"], (config,))
-            tables.cursor.execute(tables.sql["delete_owed"], (config,))
+        found = resolve(standing, one, Lane(before), now_ms)
+        if found is None:
             continue
-        if one.outcome == "delivered":
-            gone.append(one.number)
-            if claimed != one.number and (claimed is not None or (other is not None and other < one.number)):
-                freed[config] = ()  # another is in flight, or waits for its turn
-                headless.append(config)
-                continue
-        else:
+        settled[config] = found
+        if found.lane != before:
+            lanes[host] = int(found.lane)
+        if found.arrived:
+            arrived.append(one.number)
+        if found.failed:
             failed.append((one.number, one.outcome == "dead", one.reason))
-        retries = one.outcome == "retry" and (other is None or other > one.number)
-        size = standing.size if retries else standing.other_size
-        due_ms = one.due_ms if retries else now_ms if other is not None or one.outcome == "retry" else None
-        freed[config] = (config, due_ms, retries, size > SMALL_BYTES_MAX)
-        if retries and other is not None:
-            crowded.append(config)
-        if due_ms is not None:
-            wakes.add(host, due_ms, size)
-    if gone:
-        tables.cursor.execute(tables.sql["delete_deliveries"], (str(gone),))
-    tables.execute_rows("fail_deliveries", failed)
-    if crowded:
-        tables.cursor.execute(tables.sql["merge_waiting"], (str(crowded),))
-    tables.execute_rows("free_webhooks", [row for row in freed.values() if row])
+        if found.due_ms is not None:
+            wakes.add(host, found.due_ms, found.size)
+    _write_settled(tables, settled, arrived, failed)
     wakes.write(tables)
     tables.execute_rows("change_lanes", list(lanes.items()))
-    if headless:
-        hosts = {host for (host,) in _rows(tables, "measure", _numbers(headless))}
+    measured = [config for config, found in settled.items() if found.measures]
+    if measured:
+        hosts = {host for (host,) in _rows(tables, "measure", _numbers(measured))}
         tables.cursor.execute(tables.sql["align_hosts"], (_numbers(hosts),))
     return rest
+
+
+def _write_settled(
+    tables: Tables, settled: Mapping[int, Settling], arrived: Sequence[int], failed: Sequence[Row]
+) -> None:
+    """Write what became of deliveries and of their webhooks, which `settled` has by number."""
+    for config, found in settled.items():
+        if found.stops:
+            tables.cursor.execute(tables.sql["stop_webhook"], (config,))
+            tables.cursor.execute(tables.sql["delete_owed"], (config,))
+    if arrived:
+        tables.cursor.execute(tables.sql["delete_deliveries"], (_numbers(arrived),))
+    tables.execute_rows("fail_deliveries", failed)
+    crowded = [config for config, found in settled.items() if found.merges]
+    if crowded:
+        tables.cursor.execute(tables.sql["merge_waiting"], (_numbers(crowded),))
+    freed = [
+        (config, found.due_ms, found.retries, found.size > SMALL_BYTES_MAX)
+        for config, found in settled.items()
+        if found.frees
+    ]
+    tables.execute_rows("free_webhooks", freed)
 
 
 def revive(tables: Tables, numbers: Sequence[int], now_ms: int) -> int:

@@ -1,6 +1,7 @@
-"""Readers: a few threads with a connection each, for reads that are too long for the loop.
+"""ConnectionPool: the connections of an open store: the writer, the loop's own reader, and the readers on threads.
 
-Invariant: a connection is used by one job at a time.
+Invariant: a connection is used by one job at a time. A pool exists only between `open` and `close`; at other times the
+door raises StoreError.
 """
 
 import asyncio
@@ -10,9 +11,11 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 import apsw
+from msgspec import Struct
 
 from dragoman.store.sqlite.connection import Location, translated
 from dragoman.store.sqlite.reads import Reads
+from dragoman.store.sqlite.writer import Writer
 
 T = TypeVar("T")
 
@@ -50,3 +53,20 @@ class Readers:
             return job(reads)
         finally:
             self._idle.put(reads)
+
+
+class ConnectionPool(Struct, frozen=True):
+    """The writer, the loop's own connection, and those of the reader threads.
+
+    `beside`: another process may own the store. Nothing that the owner caches is written then: no task, no log.
+    """
+
+    location: Location
+    writer: Writer
+    reads: Reads
+    readers: Readers
+    beside: bool = False
+
+
+Door = Callable[[], ConnectionPool]
+"""What is open now. Raises StoreError if nothing is."""
