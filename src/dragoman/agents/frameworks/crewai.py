@@ -2,8 +2,8 @@
 
 Invariant: a copy of the crew or agent runs each task, in a thread of its own, since CrewAI blocks. Canceling the task
 ends the run at its next event. Only the answer is streamed: the text of the last task, without the thoughts of agents
-that think aloud. Whatever places for inputs a crew has, the message reaches it. What the run of one caller remembered
-is recalled in no other caller's; views that the author made of a memory (`memory.scope(…)`, `memory.slice(…)`) stay.
+that think aloud. Whatever places for inputs a crew has, the message reaches it. The memories of one caller's runs are
+recalled in no other caller's; views that the author made of a memory (`memory.scope(…)`, `memory.slice(…)`) stay.
 """
 
 import asyncio

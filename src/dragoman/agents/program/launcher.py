@@ -1,4 +1,4 @@
-"""The server's side of the process that starts an agent's programs (`program_spawner`).
+"""The server's side of the process that starts an agent's programs (`spawner`).
 
 Invariant: every program that was started ends: when it is stopped, when the launcher closes, or, if this process is
 killed, by its spawner. The owner of a Child owns its file descriptors until `end`.
