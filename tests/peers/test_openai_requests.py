@@ -12,9 +12,9 @@ from dragoman.cli.entries import make_agent
 from dragoman.config import load
 from dragoman.model.message import Part
 from dragoman.testing import run
-from tests.agents.completions import called, completions, said
-from tests.agents.test_chat import model
-from tests.agents.test_chat_tools import ADD, Adding
+from tests.agents.model.completions import called, completions, said
+from tests.agents.model.test_agent import model
+from tests.agents.model.test_tool_loop import ADD, Adding
 from tests.peers.test_peers import HERE, OPENAI, PEER_TIMEOUT_S
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]

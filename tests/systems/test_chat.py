@@ -22,9 +22,9 @@ from dragoman.model.errors import Unavailable
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate
 from dragoman.server import serving
-from tests.agents.completions import Completions, called, completions, delta, refused, said, silent
-from tests.agents.test_chat import model
-from tests.agents.test_chat_tools import ADD, Adding
+from tests.agents.model.completions import Completions, called, completions, delta, refused, said, silent
+from tests.agents.model.test_agent import model
+from tests.agents.model.test_tool_loop import ADD, Adding
 from tests.systems.test_upstream import CONFIG, DEADLINE_S, asked, text_of, until
 from tests.systems.test_upstream import said as status_of
 

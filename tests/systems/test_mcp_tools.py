@@ -22,7 +22,7 @@ from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
 from dragoman.server import serving
 from dragoman.testing.loopback import CONFIG, client
-from tests.agents.mcp_peer import PYTHON, SCRIPT, at, call, listening, tools
+from tests.agents.mcp.peer import PYTHON, SCRIPT, at, call, listening, tools
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

@@ -13,8 +13,8 @@ from aiohttp import web
 
 from dragoman.engine.api import Runner
 from dragoman.server import serving
-from tests.agents.completions import completions, refused, said
-from tests.agents.test_chat import model
+from tests.agents.model.completions import completions, refused, said
+from tests.agents.model.test_agent import model
 from tests.systems.test_upstream import CONFIG, DEADLINE_S, partner, site
 
 Json = dict[str, Any]

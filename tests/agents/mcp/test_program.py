@@ -12,7 +12,7 @@ import pytest
 
 from dragoman.agents.mcp.program import ProgramReach
 from dragoman.agents.mcp.tools import McpGrant
-from tests.agents.mcp_peer import call, tools
+from tests.agents.mcp.peer import call, tools
 
 pytestmark = pytest.mark.slow
 

@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.agents.mcp.program import ProgramReach
 from dragoman.agents.mcp.tools import McpGrant
-from tests.agents.mcp_peer import DEADLINE_S, ROOT, at, call, tools
+from tests.agents.mcp.peer import DEADLINE_S, ROOT, at, call, tools
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

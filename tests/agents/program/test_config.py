@@ -121,7 +121,7 @@ def test_a_script_whose_interpreter_is_missing_is_named(tmp_path: Path, first: s
 
 # -- the page about it -------------------------------------------------------------------------------------------------
 
-PAGE = Path(__file__).parents[2] / "docs/agents/command.md"
+PAGE = Path(__file__).parents[3] / "docs/agents/command.md"
 
 
 def rows(first: str) -> list[str]:

@@ -22,7 +22,7 @@ from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskState, Usage
 from dragoman.testing import Ran, run
 from dragoman.testing.run import FakeRun
-from tests.agents.completions import (
+from tests.agents.model.completions import (
     DONE,
     Completions,
     completions,

@@ -16,7 +16,7 @@ from dragoman.agents.tools import ToolResult
 from dragoman.model.message import Message, Part, Role
 from dragoman.testing.run import FakeRun
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 PYTHON = Path(os.environ.get("DRAGOMAN_PEER_MCP", ROOT / ".venv-mcp" / "bin" / "python"))
 SCRIPT = ROOT / "tests" / "peers" / "servers" / "mcp_server.py"
 DEADLINE_S = 60.0

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from mypy import api
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 AGENT = """
 from collections.abc import AsyncIterator, Iterator

@@ -14,7 +14,7 @@ from dragoman.agents.mcp.link import Reach
 from dragoman.agents.mcp.program import ProgramReach
 from dragoman.agents.mcp.tools import McpGrant, McpTools
 from dragoman.client import BearerToken
-from tests.agents.mcp_peer import DEADLINE_S, at, call, fake_run, listening, program, tools
+from tests.agents.mcp.peer import DEADLINE_S, at, call, fake_run, listening, program, tools
 
 pytestmark = [pytest.mark.peer, pytest.mark.slow]
 

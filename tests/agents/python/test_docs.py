@@ -11,7 +11,7 @@ from mypy import api
 from dragoman import Agent, Part, TaskState
 from dragoman.testing import ClientFixture, Ran, run
 
-DOCS = Path(__file__).parents[2] / "docs" / "agents.md"
+DOCS = Path(__file__).parents[3] / "docs" / "agents.md"
 
 
 def code() -> str:

@@ -13,8 +13,8 @@ from dragoman.model.events import StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState, Usage
 from dragoman.testing import Ran, run
-from tests.agents.completions import Completions, called, completions, said
-from tests.agents.test_chat import asked, model
+from tests.agents.model.completions import Completions, called, completions, said
+from tests.agents.model.test_agent import asked, model
 
 ADD = '{"a": 1, "b": 2}'
 

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 
 from dragoman.agents.mcp.tools import McpGrant, McpTools
-from tests.agents.mcp_peer import at, call, tools
+from tests.agents.mcp.peer import at, call, tools
 
 Json = dict[str, Any]
 Answers = Callable[["Odd", web.Request, Json], Awaitable[web.StreamResponse | None]]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from dragoman.agents.model.completion import CALLS_MAX, CompletionParser, Faulted, NoCompletion, fault_in
 from dragoman.model.task import Usage
-from tests.agents.completions import DONE, delta, event, usage
+from tests.agents.model.completions import DONE, delta, event, usage
 
 
 def read(*pieces: bytes) -> CompletionParser:
