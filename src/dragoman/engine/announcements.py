@@ -108,7 +108,7 @@ class Audience:
         try:
             steps = steps_of(fold, append.events, append.snapshot)
             if not steps and joins is not None:
-                record = append.snapshot or fold.followed_by(append.events)
+                record = append.snapshot or fold.ahead(append.events).record()
                 configs, steps = (joins,), [_standing(record)]
             if not steps:
                 return append

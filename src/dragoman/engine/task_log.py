@@ -301,12 +301,12 @@ class TaskLog:
             if decision is None:
                 self._land(None, landed)
                 return
-            append = self._append_of(decision)
+            append, ahead = self._append_of(decision)
             written = self._store.append(append)
         except Exception as refusal:  # noqa: BLE001  any error goes to the one who asked for the write
             self._land(refusal, landed)
             return
-        written.add_done_callback(partial(self._committed, append, self.seq, decide, landed))
+        written.add_done_callback(partial(self._committed, append, ahead, self.seq, decide, landed))
 
     def _land(self, outcome: Outcome, landed: Landed) -> None:
         """A write is over: whoever asked for it is told. What they do about it does not keep the turn."""
@@ -316,19 +316,20 @@ class TaskLog:
             logger.exception("task %s: what follows a write went wrong", self.head.id)
         self.busy = False
 
-    def _append_of(self, decision: Decision) -> Append:
+    def _append_of(self, decision: Decision) -> tuple[Append, Fold | None]:
+        """Return the append, and if it carries a snapshot, the fold after it."""
         events, epoch = decision.events, decision.epoch
         state, status_ms = self.state, self.status_ms
         for event in reversed(events):
             if isinstance(event, StatusChanged):
                 state, status_ms = event.state, decision.now_ms
                 break
-        snapshot = None
+        ahead: Fold | None = None
         if state in TERMINAL or self._log_bytes - self._bytes_at_snapshot > max(
             self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN
         ):
-            snapshot = self._fold.followed_by(events)
-        depends = epoch is None or snapshot is not None or state in INTERRUPTED
+            ahead = self._fold.ahead(events)
+        depends = epoch is None or ahead is not None or state in INTERRUPTED
         append = Append(
             task_id=self.head.id,
             events=events,
@@ -338,17 +339,23 @@ class TaskLog:
             expected_seq=self.seq if depends else None,
             holder=decision.holder,
             release=decision.release,
-            snapshot=snapshot,
+            snapshot=None if ahead is None else ahead.record(),
             dedupe=decision.dedupe,
             push=decision.push,
             write=new_write(),
             read_seq=self.seq,
         )
         audience = self.audience
-        return append if audience is None else audience.told(self.head, self._fold, append)
+        return append if audience is None else audience.told(self.head, self._fold, append), ahead
 
     def _committed(
-        self, append: Append, seq: int, decide: Decide, landed: Landed, done: "Future[Appended | Repeat]"
+        self,
+        append: Append,
+        ahead: Fold | None,
+        seq: int,
+        decide: Decide,
+        landed: Landed,
+        done: "Future[Appended | Repeat]",
     ) -> None:
         """Take in the outcome of a write that was decided upon `seq`."""
         outcome: Outcome = done.exception() or done.result()
@@ -361,12 +368,12 @@ class TaskLog:
                     return
                 if append.holder is not None or append.release:
                     self.holder = append.holder
-                self.publish(append.events, outcome, append.status_ms, append.snapshot)
+                self.publish(append.events, outcome, append.status_ms, ahead)
             except Exception:
                 logger.exception("task %s: what was written cannot be taken in", self.head.id)
                 self.wake()
         elif isinstance(outcome, OutcomeUnknown):
-            heard = partial(self._committed, append, seq, decide, landed)
+            heard = partial(self._committed, append, ahead, seq, decide, landed)
             self._doubt(outcome, partial(self._store.append, append), heard)
             return
         elif isinstance(outcome, Moved | TaskEnded):
@@ -425,24 +432,22 @@ class TaskLog:
         if not self.busy:
             self._next()
 
-    def publish(
-        self, events: Sequence[Event], written: Appended, status_ms: int, snapshot: Record | None = None
-    ) -> None:
+    def publish(self, events: Sequence[Event], written: Appended, status_ms: int, ahead: Fold | None = None) -> None:
         """Add committed events that follow the prefix to it, and wake all waiters.
 
-        `snapshot` is the record after them, if known.
+        `ahead` is the fold after them, if a snapshot was written with them.
         """
         first = written.last_seq - len(events) + 1
         self.epoch = written.epoch
         self.status_ms = status_ms
         self._log_bytes += written.log_bytes
         size = written.log_bytes // len(events) if events else 0
-        if snapshot is not None:
+        if ahead is not None:
             self._bytes_at_snapshot = self._log_bytes
-            self._fold = Fold(self.head, snapshot)
+            self._fold = ahead
         recent = self._recent
         for seq, event in enumerate(events, first):
-            if snapshot is None:
+            if ahead is None:
                 self._fold.add(seq, event)
             self.seq = seq
             if recent is not None:

@@ -120,8 +120,8 @@ class Fold:
             case _:
                 assert_never(event)
 
-    def ahead(self) -> "Fold":
-        """A copy of this fold, to which events can be added without changing this one."""
+    def ahead(self, events: Iterable[Event] = ()) -> "Fold":
+        """A copy of this fold with more events, which does not change this one. The text is joined once, not twice."""
         if self._base is not None:
             self._take_apart(self._base)
         ahead = Fold(self._head)
@@ -131,14 +131,9 @@ class Fold:
         ahead._history = list(self._history)
         for key, pile in self._artifacts.items():
             ahead._artifacts[key] = pile.copy()
-        return ahead
-
-    def followed_by(self, events: Iterable[Event]) -> Record:
-        """The task as it will stand after `events`. This fold does not change. The text is joined once, not twice."""
-        ahead = self.ahead()
         for seq, event in enumerate(events, self.seq + 1):
             ahead.add(seq, event)
-        return ahead.record()
+        return ahead
 
     @property
     def open_artifacts(self) -> tuple[str, ...]:
