@@ -19,7 +19,7 @@ from dragoman.bindings.calls import Reception
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.home import Home
-from dragoman.bindings.limits import Limits, limits
+from dragoman.bindings.limits import Limits, make_limits
 from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.monitoring import Health
 from dragoman.dialects.resolve import MOUNTS
@@ -175,7 +175,9 @@ def make_app(
     nobody = Authenticator(None, SystemClock(), agent_keys={})
     return App(
         handler,
-        Reception(PROFILES, Callers(nobody, origins=Origins(origins, public_url)), bounds or limits(100_000, 64, 10)),
+        Reception(
+            PROFILES, Callers(nobody, origins=Origins(origins, public_url)), bounds or make_limits(100_000, 64, 10)
+        ),
         "echo",
         cards=Cards(PROFILES, public_url, 60, authenticator=nobody),
         health=Health(store, SystemClock(), lambda: unready[0] if unready else None),
@@ -198,7 +200,7 @@ async def site(
     """`send_buffer_bytes` is as much of an answer as the system takes for a reader that takes nothing."""
     handler, store, unready = ScriptedHandler(), ScriptedStore(), list[str]()
     app = make_app(
-        handler, store, origins, limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s), public_url, unready
+        handler, store, origins, make_limits(max_body_bytes, 64, 10, body_pause_s=body_pause_s), public_url, unready
     )
     listener = Listener(app, reader_pause_s=reader_pause_s, keep_alive_s=keep_alive_s)
     bound = bound_socket("127.0.0.1", 0)

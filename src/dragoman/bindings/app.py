@@ -116,7 +116,7 @@ class App:
             receive=receive,
         )
         if self._cors is not None and b"origin" in request.headers:
-            send = self._cors.sending(request, send)
+            send = self._cors.wrap_send(request, send)
         answer: Answer
         found: HttpEndpoint | HttpResponse | None = None
         try:

@@ -65,16 +65,16 @@ class Cors:
             ]
         return HttpResponse(204, headers, b"")
 
-    def sending(self, request: HttpRequest, send: Send) -> Send:
+    def wrap_send(self, request: HttpRequest, send: Send) -> Send:
         """Wrap `send` so that it adds the CORS headers to the answer."""
         headers = [*self._headers(request.headers.get(b"origin")), (b"access-control-expose-headers", EXPOSED_HEADERS)]
 
-        async def tell(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 message = {**message, "headers": [*message["headers"], *headers]}
             await send(message)
 
-        return tell
+        return send_with_headers
 
 
 class Origins:
@@ -107,7 +107,7 @@ class Origins:
         else:
             own = origin is None or self._is_own(origin.lower(), request.headers.get(b"host", b"").lower())
         if not own:
-            raise Forbidden(_foreign(origin))
+            raise Forbidden(_describe_refusal(origin))
 
     def _is_own(self, origin: bytes, host: bytes) -> bool:
         if origin == self._public:
@@ -117,7 +117,7 @@ class Origins:
         return place == host != b"" and scheme in (b"http", b"https") and place != self._public_host
 
 
-def _foreign(origin: bytes | None) -> str:
+def _describe_refusal(origin: bytes | None) -> str:
     if origin is None:
         return "web pages of other sites may not call here: name their origins in cors_origins"
     named = origin[:100].decode("latin-1")

@@ -160,7 +160,7 @@ class Limits(Struct, frozen=True):
     max_values: int = MAX_VALUES
 
 
-def limits(
+def make_limits(
     max_body_bytes: int,
     max_depth: int,
     max_parts: int,

@@ -50,6 +50,9 @@ CLOSEST_FIRST = sorted(MOUNTS, key=lambda mount: (mount.names_agents, -len(mount
 """The mounts in the order in which a path is compared with them."""
 
 
+_AGENTS = AGENT.path.removesuffix("{id}")
+
+
 def mount_of(path: str) -> Mount:
     """Return the kind of the mount at `path`: `/`, `/agents/echo`, `/a2a` …"""
     if path == "/":
@@ -62,11 +65,10 @@ def mount_of(path: str) -> Mount:
 
 def of_call(method: str, params: bytes, version: str | None, mount: str) -> Dialect | ByTask:
     """Resolve the dialect of a JSON-RPC call; `version` is `A2A-Version` as sent, in the header or the query."""
+    named = NAMED.get((version, method))
+    if named is not None and (mount == ROOT.path or mount.startswith(_AGENTS)):
+        return named
     kind = mount_of(mount)
-    if kind is AGENT or kind is ROOT:
-        plain = NAMED.get((version, method))
-        if plain is not None:
-            return plain
     return _first(CALLS[kind], Asked(kind, version_of(version), method, params))
 
 

@@ -20,7 +20,7 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.cors import Cors, Origins
 from dragoman.bindings.files import FileDoor
 from dragoman.bindings.home import Home
-from dragoman.bindings.limits import limits
+from dragoman.bindings.limits import make_limits
 from dragoman.bindings.mcp import Mcp, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.openai import OpenAi
@@ -88,7 +88,7 @@ def make_app(
     workers: dict[str, WorkerAgent] = {
         agent_id: runner for agent_id, runner in runners.items() if isinstance(runner, WorkerAgent)
     }
-    bounds = limits(
+    bounds = make_limits(
         config.max_body_bytes,
         config.max_depth,
         config.max_parts,
