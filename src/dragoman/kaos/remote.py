@@ -114,7 +114,7 @@ class RemoteAgent:
         self.card: RemoteCard | None = None
         self._own = egress is None
         self._egress = egress or Egress()
-        self._way: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
+        self._http: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
         self._credentials = credentials
         self._discovery_timeout_s = discovery_timeout_s
         self._request_timeout_s = request_timeout_s
@@ -170,7 +170,7 @@ class RemoteAgent:
     async def _discover(self, headers: dict[str, str]) -> RemoteCard:
         if self.card is None:
             discovery = Discovery(
-                self._way,
+                self._http,
                 Places(self.base_url, (self.base_url + CARD_PATH,), self.base_url),
                 CardCache(),
                 timeout_s=self._discovery_timeout_s,
@@ -192,7 +192,7 @@ class RemoteAgent:
         said = make_message(text, context_id=context_id, metadata=metadata)
         send = SendMessage(message=replace(said, message_id=""))  # KAOS's messages have no id
         transport = Transport(
-            self._way,
+            self._http,
             Interface(url=self.base_url + "/", binding=JSONRPC, dialect="kaos"),
             timeouts=Timeouts(answer_s=self._request_timeout_s),
             retrier=ONCE,
@@ -224,7 +224,7 @@ class RemoteAgent:
     async def _complete(self, messages: ChatMessages, headers: dict[str, str]) -> str:
         whole = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
         return await complete(
-            self._way, self.base_url, self.name, whole, timeout_s=self._request_timeout_s, headers=headers
+            self._http, self.base_url, self.name, whole, timeout_s=self._request_timeout_s, headers=headers
         )
 
     def _failure(self, error: Exception, refusal: str = "") -> RemoteAgentError:

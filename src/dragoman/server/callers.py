@@ -28,14 +28,14 @@ KEYS_BYTES_MAX = 1 << 20
 """The largest key set that is read; a large issuer has some ten keys of 2 KB."""
 
 
-class Ways(Struct, frozen=True):
+class IssuerEgress(Struct, frozen=True):
     """Egress to token issuers. `named` dials hosts that the operator named, `guarded` the hosts that these refer to."""
 
     named: Egress
     guarded: Egress
 
     @classmethod
-    def of(cls) -> "Ways":
+    def of(cls) -> "IssuerEgress":
         """Make both. They dial nothing before they are used."""
         return cls(
             Egress(operator_named, max_answer_bytes=KEYS_BYTES_MAX),
@@ -48,7 +48,9 @@ class Ways(Struct, frozen=True):
         await self.guarded.close()
 
 
-def make_authenticator(config: Config, agents: Iterable[str], store: Store, clock: Clock, ways: Ways) -> Authenticator:
+def make_authenticator(
+    config: Config, agents: Iterable[str], store: Store, clock: Clock, issuers: IssuerEgress
+) -> Authenticator:
     """Make the authenticator. Raises StartError for contradictory settings, and for a port open to the world.
 
     Raises StoreError if the store cannot tell whether it has keys.
@@ -77,8 +79,8 @@ def make_authenticator(config: Config, agents: Iterable[str], store: Store, cloc
             issuer=config.jwt_issuer,
             jwks_url=config.jwt_jwks_url,
             algorithms=config.jwt_algorithms,
-            named=ways.named,
-            guarded=ways.guarded,
+            named=issuers.named,
+            guarded=issuers.guarded,
             clock=clock,
         )
         tokens = TokenVerifier(

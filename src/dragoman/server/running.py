@@ -38,7 +38,7 @@ from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.observer import Observer, Observers
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.ids import SystemClock, new_id
-from dragoman.server.callers import Ways, make_authenticator, warn_if_open
+from dragoman.server.callers import IssuerEgress, make_authenticator, warn_if_open
 from dragoman.server.errors import StartError
 from dragoman.server.files import open_files
 from dragoman.server.front import make_app
@@ -100,8 +100,8 @@ async def running(
     holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
     await store.open(holder)  # migrates before anyone can connect
     try:
-        ways = Ways.of()
-        authenticator = make_authenticator(config, runners, store, clock, ways)
+        issuers = IssuerEgress.of()
+        authenticator = make_authenticator(config, runners, store, clock, issuers)
         warn_if_open(config, authenticator, runners)
         counts = Counts() if config.metrics else None
         telemetry = _make_telemetry(config)
@@ -193,7 +193,7 @@ async def running(
                         task.cancel()
                     shutdown.spend_rest()
                     await asyncio.gather(
-                        shutdown.within("the way to an issuer of tokens", ways.close()),
+                        shutdown.within("the way to an issuer of tokens", issuers.close()),
                         shutdown.within("the audit trail", trail.stop()),
                         shutdown.within("the store of files", files.close()),
                         shutdown.within("OpenTelemetry", _flush(telemetry)),

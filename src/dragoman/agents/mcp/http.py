@@ -60,11 +60,11 @@ class HttpReach:
         self._url = url
         self._egress = Egress(connections_max=CONNECTIONS_MAX)
         credentials = make_credentials(self._egress)
-        self._way: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
+        self._http: HttpClient = self._egress if credentials is None else Authorized(self._egress, credentials)
 
     def link(self, group: asyncio.TaskGroup, hear: HandleMessage) -> Link:
         """A link over HTTP."""
-        return HttpLink(self._url, self._way, group, hear)
+        return HttpLink(self._url, self._http, group, hear)
 
     async def close(self) -> None:
         """Close the connections."""
@@ -74,10 +74,10 @@ class HttpReach:
 class HttpLink:
     """A session with the server at `url`. Its own messages are read in `group`. Raises BadUrl."""
 
-    def __init__(self, url: str, way: HttpClient, group: asyncio.TaskGroup, hear: HandleMessage) -> None:
+    def __init__(self, url: str, http: HttpClient, group: asyncio.TaskGroup, hear: HandleMessage) -> None:
         self._url = url
         self._shown = checked(url)
-        self._way = way
+        self._http = http
         self._group = group
         self._hear = hear
         self._session = ""
@@ -98,7 +98,7 @@ class HttpLink:
         """Send a request. A stream that breaks off is resumed where it was, if the server numbers its events."""
         place = _Place()
         try:
-            async with self._way.stream(
+            async with self._http.stream(
                 "POST",
                 self._url,
                 head_timeout_s=WAIT_S,
@@ -123,7 +123,7 @@ class HttpLink:
     async def tell(self, body: bytes) -> None:
         """Send a notification, or an answer."""
         try:
-            reply = await self._way.request(
+            reply = await self._http.request(
                 "POST",
                 self._url,
                 timeout_s=TELL_S,
@@ -145,7 +145,7 @@ class HttpLink:
         if not self._session:
             return
         try:
-            await self._way.request("DELETE", self._url, timeout_s=CLOSE_S, headers=self._headers({}))
+            await self._http.request("DELETE", self._url, timeout_s=CLOSE_S, headers=self._headers({}))
         except (EgressError, NoToken) as error:
             log.info("the server was not told of the end of an mcp session: %s", error)
 
@@ -217,7 +217,7 @@ class HttpLink:
             await asyncio.sleep(SOON_S if place.retry_s is None else place.retry_s)
             headers = self._headers({"Accept": sse.CONTENT_TYPE, "Last-Event-ID": place.last_id})
             try:
-                async with self._way.stream(
+                async with self._http.stream(
                     "GET", self._url, head_timeout_s=TELL_S, idle_timeout_s=WAIT_S, headers=headers
                 ) as flow:
                     if flow.status != 200 or not _streams(flow):
@@ -241,7 +241,7 @@ class HttpLink:
         while not self.over:
             more = {"Last-Event-ID": place.last_id} if place.last_id else {}
             try:
-                async with self._way.stream(
+                async with self._http.stream(
                     "GET",
                     self._url,
                     head_timeout_s=TELL_S,

@@ -273,7 +273,7 @@ class UpstreamRoute:
         """Its answer over chat completions. Raises HttpRefusal, InvalidAgentResponse, EgressError or NoToken."""
         headers = {"traceparent": traceparent} if traceparent else {}
         return await complete(
-            self._wire,
+            self._http,
             places(self._address.url).base,
             self.name,
             messages,
@@ -289,7 +289,7 @@ class UpstreamRoute:
             self.credentials = CallCredentials(self._make_credentials(self._egress), forwards=self.forwards)
 
     @property
-    def _wire(self) -> HttpClient:
+    def _http(self) -> HttpClient:
         assert self._egress is not None  # it has begun
         return Authorized(self._egress, self.credentials)
 
@@ -340,7 +340,7 @@ class UpstreamRoute:
         return await upstream_check.reach(connection)
 
     async def _ask_for_chat(self) -> EndpointFault | None:
-        fault = await upstream_check.ask_for_chat(self._wire, self.place, timeout_s=self._address.timeouts.card_s)
+        fault = await upstream_check.ask_for_chat(self._http, self.place, timeout_s=self._address.timeouts.card_s)
         return None if self.forwards and fault is not None and fault.kind == NOT_LET_IN else fault
 
     async def _read_card(self, *, anew: bool) -> None:
@@ -393,7 +393,7 @@ class UpstreamRoute:
         """Read the card only for what it says about the agent."""
         address = self._address
         discovery = Discovery(
-            self._wire,
+            self._http,
             places(address.url, address.card),
             self._cache,
             timeout_s=address.timeouts.card_s,

@@ -73,14 +73,14 @@ class WorkerApi:
         self, egress: Egress, url: str, agent: str, key: str | None = None, credentials: Credentials | None = None
     ) -> None:
         self.agent = agent
-        self._way: Requester = egress if credentials is None else Authorized(egress, credentials)
+        self._http: Requester = egress if credentials is None else Authorized(egress, credentials)
         self._base = f"{url.rstrip('/')}/workers/{agent}"
         self._headers = {"Content-Type": "application/json"} | ({"x-api-key": key} if key else {})
 
     async def call(self, action: str, body: Struct, into: type[T], wait_s: float = 0.0) -> T | None:
         """Make one call; None if the answer is empty. Raises CallRefused, or EgressError if there is no answer."""
         try:
-            reply = await self._way.request(
+            reply = await self._http.request(
                 "POST",
                 f"{self._base}/{action}",
                 timeout_s=wait_s + CALL_S,
