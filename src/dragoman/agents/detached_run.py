@@ -1,6 +1,6 @@
 """DetachedRun: what a run does that has no log of its own, in a worker process or in a test.
 
-Invariant: nothing here waits. Whoever has the log writes it, replays it, and says that the task is at work.
+Invariant: nothing here waits. The keeper of the log writes it, replays it, and says that the task is at work.
 """
 
 from asyncio import Future
@@ -18,7 +18,7 @@ class DetachedRun(Protocol):
     shown: Shown | None = None
 
     async def written(self) -> None:
-        """Return at once: whoever keeps the task writes what it is given."""
+        """Return at once: the keeper of the task writes what it is given."""
         return
 
     def landing(self, done: "Future[None]") -> None:

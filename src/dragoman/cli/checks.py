@@ -1,7 +1,7 @@
 """Checks of agents, each by itself, whatever is wrong with the others; and what a running server reports about them.
 
-Invariant: every declared agent gets its findings within a bounded time. No task is made. Of the server, only two public
-pages are read; nothing is changed.
+Invariant: every declared agent gets its findings within a bounded time. No task is made. Only two public pages of the
+server are read; nothing is changed.
 """
 
 import asyncio

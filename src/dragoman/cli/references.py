@@ -192,7 +192,7 @@ def _choices(name: str, agents: Iterable[str]) -> str:
 
 
 def _advice_on(module: ModuleType) -> str:
-    """What to do about a module without agents, which may have an object that can become one."""
+    """Advice on a module without agents, which may have an object that can become one."""
     for name, value in vars(module).items():
         if framework_of(value) is not None and (told := advice(value)):
             return f"{name}: {told}"

@@ -1,4 +1,4 @@
-"""What the commands on a server's store share: its settings, the store itself, and tables of what is in it.
+"""The commands on a server's store share this: its settings, the opened store, and tables of its contents.
 
 Invariant: a command finds the store as `dragoman serve` does, from the same sources in the same order, and opens it
 beside the server. Cells are shown without control characters, so that no text moves the cursor.

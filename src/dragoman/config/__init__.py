@@ -1,6 +1,6 @@
 """The configuration of the server: settings from the file, then the environment, then the flags.
 
-Invariant: pure values. Of the rest of Dragoman it knows only the table of systems and the URLs of stores.
+Invariant: pure values. It imports only the table of systems and the URLs of stores from the rest of Dragoman.
 """
 
 from dragoman.config.agents import RESERVED_AGENT_IDS, WORKER, AgentEntry, ProviderEntry, SkillEntry, agent_id_fault

@@ -1,8 +1,8 @@
 """Our ends of a program's pipes: its input, the statements in its output, and the log of its errors.
 
 Invariant: none of them blocks, each is served independently of the others, and everything held is bounded: output waits
-in the pipe for its reader, or is dropped. What came before a fault is returned before the fault is raised, and no text
-waits longer than `coalesce_ms`. No line of the log can pass for another or send control characters to a terminal.
+in the pipe for its reader, or is dropped. Statements before a fault are returned before the fault is raised, and no
+text waits longer than `coalesce_ms`. No line of the log can pass for another or send control characters to a terminal.
 """
 
 import asyncio
