@@ -34,7 +34,7 @@ from dragoman.model.principal import Role as Standing
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
-from dragoman.testing.store_cases.repeating import Unacknowledged
+from dragoman.testing.store_cases.repeats import Unacknowledged
 
 DEADLINE_S = 60.0
 """Nothing here takes so long, unless it hangs."""

@@ -126,7 +126,7 @@ class Outbox(Protocol):
         """Store a configuration for a task, which may have ended, with its first deliveries.
 
         It replaces one with the same id, whose pending deliveries stay in order and go to the new URL. The write is
-        under way when this returns, and in order with `create` and `append`. The future raises Unknown.
+        under way when this returns, in the order of the task's other writes. The future raises Unknown.
         """
         ...
 

@@ -16,7 +16,7 @@ from dragoman.store.api import Append, Appended, Dedupe
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Lane, Settled
 from dragoman.testing.store_cases.bench import W, chunk, ending, message, new_task
-from dragoman.testing.store_cases.pushing import telling, webhook
+from dragoman.testing.store_cases.deliveries import telling, webhook
 
 
 async def main(url: str, first: int) -> None:

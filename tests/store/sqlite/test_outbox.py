@@ -17,7 +17,7 @@ from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.schema import check, migrations
 from dragoman.testing.store_cases import SetClock
 from dragoman.testing.store_cases.bench import START_MS, TaskState, W, chunk, ending, new_task
-from dragoman.testing.store_cases.pushing import CLAIM_MS, HOST, telling, webhook
+from dragoman.testing.store_cases.deliveries import CLAIM_MS, HOST, telling, webhook
 
 Action = Callable[[Store], Awaitable[object]]
 

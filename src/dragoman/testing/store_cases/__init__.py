@@ -4,31 +4,33 @@ Invariant: a case uses only the Store protocol, so that each driver meets the sa
 stores; every case gets a fresh one.
 """
 
+from dragoman.testing.store_cases.appends import APPENDS
 from dragoman.testing.store_cases.audit import AUDIT
 from dragoman.testing.store_cases.bench import Bench, Case, SetClock
-from dragoman.testing.store_cases.calling import CALLING
-from dragoman.testing.store_cases.claiming import CLAIMING
+from dragoman.testing.store_cases.calls import CALLS
+from dragoman.testing.store_cases.claims import CLAIMS
+from dragoman.testing.store_cases.deliveries import DELIVERIES
 from dragoman.testing.store_cases.engines import ENGINES
-from dragoman.testing.store_cases.handing import HANDING
 from dragoman.testing.store_cases.keys import KEYS
-from dragoman.testing.store_cases.leasing import LEASING
-from dragoman.testing.store_cases.pushing import PUSHING
+from dragoman.testing.store_cases.leases import LEASES
+from dragoman.testing.store_cases.lists import LISTS
 from dragoman.testing.store_cases.quotas import QUOTAS
-from dragoman.testing.store_cases.reading import READING
-from dragoman.testing.store_cases.registering import REGISTERING
-from dragoman.testing.store_cases.repeating import REPEATING
-from dragoman.testing.store_cases.writing import WRITING
+from dragoman.testing.store_cases.reads import READS
+from dragoman.testing.store_cases.repeats import REPEATS
+from dragoman.testing.store_cases.sizes import SIZES
+from dragoman.testing.store_cases.webhooks import WEBHOOKS
 
 CASES: tuple[Case, ...] = (
-    WRITING
-    + REPEATING
-    + LEASING
-    + CALLING
-    + READING
-    + PUSHING
-    + REGISTERING
-    + CLAIMING
-    + HANDING
+    APPENDS
+    + REPEATS
+    + LEASES
+    + CALLS
+    + READS
+    + LISTS
+    + DELIVERIES
+    + WEBHOOKS
+    + CLAIMS
+    + SIZES
     + QUOTAS
     + KEYS
     + AUDIT

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman.store.api import Store
 from dragoman.store.outbox import BEHIND_MAX, SMALL_BYTES_MAX, Delivery, Due, Lane, Settled
 from dragoman.testing.store_cases.bench import Bench, Case, by_run, chunk, new_task
-from dragoman.testing.store_cases.pushing import CLAIM_MS, HOST, any_claimed, claimed, telling, told, webhook
+from dragoman.testing.store_cases.deliveries import CLAIM_MS, HOST, any_claimed, claimed, telling, told, webhook
 
 LARGE = SMALL_BYTES_MAX + 1
 SILENT = "https://silent.example:443"
@@ -196,7 +196,7 @@ async def a_delivery_keeps_its_dialect(bench: Bench) -> None:
             await store.outbox.settle(Settled(number=due.number, outcome="delivered"))
 
 
-HANDING: tuple[Case, ...] = (
+SIZES: tuple[Case, ...] = (
     large_bodies_are_claimed_as_there_is_room,
     large_bodies_keep_no_small_ones_waiting,
     both_sizes_of_a_host_are_few_at_a_time,

@@ -145,7 +145,7 @@ async def closing_finishes_what_is_under_way(bench: Bench) -> None:
         assert all(future.done() and isinstance(future.result(), Appended) for future in waiting)
 
 
-CALLING: tuple[Case, ...] = (
+CALLS: tuple[Case, ...] = (
     a_repeated_call_is_answered_by_the_earlier_one,
     a_repeat_leaves_those_who_come_with_it_alone,
     a_refused_append_is_not_remembered,

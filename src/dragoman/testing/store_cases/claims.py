@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from dragoman.store.api import Store
 from dragoman.store.outbox import Lane, Settled
 from dragoman.testing.store_cases.bench import DAY_MS, START_MS, Bench, Case, by_run, chunk, ending, new_task
-from dragoman.testing.store_cases.pushing import (
+from dragoman.testing.store_cases.deliveries import (
     CLAIM_MS,
     HOST,
     any_claimed,
@@ -181,7 +181,7 @@ async def a_swept_task_takes_its_webhooks_with_it(bench: Bench) -> None:
         assert told(await claimed(bench, store)) == ["w-1"], "a host that comes anew is not known"
 
 
-CLAIMING: tuple[Case, ...] = (
+CLAIMS: tuple[Case, ...] = (
     a_host_is_in_the_lane_of_how_it_did,
     the_last_of_those_that_are_settled_together_says_how_a_host_did,
     a_claim_takes_a_few_of_each_host_and_none_of_a_busy_one,

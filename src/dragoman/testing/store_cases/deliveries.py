@@ -307,7 +307,7 @@ async def a_webhook_that_is_gone_is_owed_nothing_more(bench: Bench) -> None:
         assert await any_claimed(bench, store) == ["w-5"], "until it is registered anew"
 
 
-PUSHING: tuple[Case, ...] = (
+DELIVERIES: tuple[Case, ...] = (
     a_delivery_is_written_with_its_event,
     an_append_that_is_refused_owes_nothing,
     what_is_owed_to_nobody_is_not_written,

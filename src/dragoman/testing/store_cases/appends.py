@@ -220,7 +220,7 @@ async def one_that_fails_undoes_nothing_of_its_neighbours(bench: Bench) -> None:
         assert (listed.total, len(listed.tasks)) == (10, 10)
 
 
-WRITING: tuple[Case, ...] = (
+APPENDS: tuple[Case, ...] = (
     a_created_task_is_read_back_as_it_was_written,
     ids_may_hold_any_character,
     a_task_without_holder_waits_in_the_queue_with_epoch_0,

@@ -21,7 +21,7 @@ from dragoman.testing.store_cases.bench import (
     new_task,
     refused,
 )
-from dragoman.testing.store_cases.pushing import HOST, any_claimed, claimed, pushed_task, telling, webhook
+from dragoman.testing.store_cases.deliveries import HOST, any_claimed, claimed, pushed_task, telling, webhook
 
 
 async def a_webhook_that_is_removed_takes_what_it_is_owed_with_it(bench: Bench) -> None:
@@ -50,7 +50,7 @@ async def a_webhook_is_registered_at_any_time(bench: Bench) -> None:
         await refused(store.outbox.register("t2", webhook(), (telling(1),)), Unknown)
         ended = store.append(ending("t1", 1))
         await store.outbox.register("t1", webhook(), (telling(2, kept=True),))
-        assert ended.done(), "writes land in the order of the calls"
+        assert ended.done(), "the writes of a task land in the order of the calls"
         assert (await loaded(store, "t1")).pushed
         assert (await loaded(store, "t1")).state is D
         (due,) = await claimed(bench, store)
@@ -103,7 +103,7 @@ async def an_outbox_that_is_closed_says_so(bench: Bench) -> None:
         raise AssertionError("a closed store took a write")
 
 
-REGISTERING: tuple[Case, ...] = (
+WEBHOOKS: tuple[Case, ...] = (
     a_webhook_that_is_removed_takes_what_it_is_owed_with_it,
     a_webhook_is_registered_at_any_time,
     a_webhook_comes_with_a_message_to_a_task,

@@ -103,7 +103,7 @@ async def a_claimed_task_can_be_leased_anew(bench: Bench) -> None:
         assert (found.holder, found.epoch) == ("h1", 3)
 
 
-LEASING: tuple[Case, ...] = (
+LEASES: tuple[Case, ...] = (
     what_nobody_alive_holds_is_claimed_oldest_first,
     the_writes_of_a_holder_that_lost_its_task_are_refused,
     two_holders_of_one_store_do_not_claim_from_each_other,

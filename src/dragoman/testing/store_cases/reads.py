@@ -1,4 +1,4 @@
-"""Reads: logs, files and lists, also after a restart and after a sweep.
+"""Reads of tasks, logs and files, also after a restart and after a sweep.
 
 Invariant: a case uses nothing but the Store protocol.
 """
@@ -7,7 +7,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from dragoman.model.events import Delegated, StatusChanged, Submitted
+from dragoman.model.events import Delegated, Submitted
 from dragoman.model.ids import timestamp
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.task import TaskState, Usage
@@ -17,7 +17,6 @@ from dragoman.store.api import (
     Dedupe,
     ListQuery,
     NewTask,
-    Owners,
     Repeat,
     Store,
 )
@@ -27,7 +26,6 @@ from dragoman.testing.store_cases.bench import (
     Bench,
     Case,
     D,
-    W,
     by_run,
     chunk,
     ending,
@@ -39,7 +37,7 @@ from dragoman.testing.store_cases.bench import (
     seqs,
     status,
 )
-from dragoman.testing.store_cases.pushing import webhook
+from dragoman.testing.store_cases.deliveries import webhook
 
 
 async def the_log_is_numbered_without_gaps_and_read_from_anywhere(bench: Bench) -> None:
@@ -160,98 +158,6 @@ async def the_events_of_many_tasks_are_read_at_once(bench: Bench) -> None:
         assert await store.read_since([], 1 << 20) == {}
 
 
-async def a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
-    async with bench.store() as store:
-        states = (W, D, TaskState.INPUT_REQUIRED, TaskState.FAILED)
-        rows: list[tuple[int, str, str, TaskState]] = []
-        for number in range(60):
-            task_id, context, state = f"t{number * 7 % 60:02}", f"c{number % 3}", states[number % 4]
-            at = START_MS + number // 5  # five tasks share a moment
-            await store.create(new_task(task_id, context_id=context, at=START_MS))
-            if state in (D, TaskState.FAILED):
-                await store.append(ending(task_id, 1, state=state, at=at))
-            else:
-                change = (status(state, at),)
-                await store.append(Append(task_id=task_id, events=change, state=state, status_ms=at, epoch=1))
-            rows.append((at, task_id, context, state))
-        await store.create(new_task("other agent", agent="b"))
-        await store.create(new_task("other owner", owner="bob"))
-        rows.sort(key=lambda row: (row[0], row[1]), reverse=True)
-        for context_id in (None, "c0", "c2", "none"):
-            for wanted_state in (None, *states, TaskState.CANCELED):
-                for after in (None, START_MS + 6):
-                    wanted = [
-                        row[1]
-                        for row in rows
-                        if context_id in (None, row[2]) and wanted_state in (None, row[3]) and row[0] >= (after or 0)
-                    ]
-                    assert await _paged(store, context_id, wanted_state, after) == wanted
-        offset = await store.list(ListQuery(owner="ann", agent="echo", limit=5, offset=50))
-        assert [stored.head.id for stored in offset.tasks] == [row[1] for row in rows[50:55]]
-        assert (offset.total, offset.more) == (60, True)
-        nobody = await store.list(ListQuery(owner="eve", agent="echo"))
-        assert (nobody.tasks, nobody.total, nobody.more) == ((), 0, False)
-
-
-async def tasks_of_all_owners_are_listed_only_for_those_who_say_so(bench: Bench) -> None:
-    async with bench.store() as store:
-        rows: list[tuple[int, str, str, TaskState]] = []
-        for number in range(30):
-            task_id, owner, at = f"t{number * 7 % 30:02}", f"owner{number % 3}", START_MS + number // 4
-            new = new_task(task_id, context_id=f"c{number % 2}", owner=owner, at=at)
-            await store.create(new if number % 5 else replace(new, state=TaskState.INPUT_REQUIRED, holder=None))
-            rows.append((at, task_id, new.head.context_id, W if number % 5 else TaskState.INPUT_REQUIRED))
-        await store.create(new_task("other agent", agent="b", owner="owner1"))
-        rows.sort(key=lambda row: (row[0], row[1]), reverse=True)
-        for context_id in (None, "c1", "none"):
-            for wanted_state in (None, W, D):
-                for after in (None, START_MS + 3):
-                    wanted = [
-                        row[1]
-                        for row in rows
-                        if context_id in (None, row[2]) and wanted_state in (None, row[3]) and row[0] >= (after or 0)
-                    ]
-                    assert await _paged(store, context_id, wanted_state, after, Owners.ALL) == wanted
-        offset = await store.list(ListQuery(owner=Owners.ALL, agent="echo", limit=5, offset=20))
-        assert [stored.head.id for stored in offset.tasks] == [row[1] for row in rows[20:25]]
-        assert len({stored.head.owner for stored in offset.tasks}) > 1
-        assert (offset.total, offset.more) == (30, True)
-        assert (await store.list(ListQuery(owner=Owners.ALL, agent="none"))).tasks == ()
-        for mistaken in ("", "all", "ALL", "*", "None"):
-            assert (await store.list(ListQuery(owner=mistaken, agent="echo"))).tasks == ()
-        try:
-            ListQuery(agent="echo")  # type: ignore[call-arg]
-        except TypeError:
-            return
-        raise AssertionError("a query without an owner")
-
-
-async def _paged(
-    store: Store,
-    context_id: str | None,
-    state: TaskState | None,
-    after: int | None,
-    owner: str | Owners = "ann",
-) -> list[str]:
-    """The ids of all pages, seven at a time; the totals agree."""
-    found: list[str] = []
-    totals: set[int] = set()
-    before: tuple[int, str] | None = None
-    more = True
-    while more:
-        query = ListQuery(
-            owner=owner, agent="echo", context_id=context_id, state=state, status_after_ms=after, limit=7, before=before
-        )
-        listed = await store.list(query)
-        assert len(listed.tasks) == 7 or not listed.more
-        found += [stored.head.id for stored in listed.tasks]
-        totals.add(listed.total)
-        more = listed.more
-        before = (listed.tasks[-1].status_ms, listed.tasks[-1].head.id) if listed.tasks else None
-    assert totals == {len(found)}
-    return found
-
-
 async def a_large_task_is_known_to_be_one_and_is_read_whole(bench: Bench) -> None:
     async with bench.store() as store:
         await store.create(new_task("small", said=message("f", Part(text="x"))))
@@ -273,46 +179,6 @@ async def a_large_task_is_known_to_be_one_and_is_read_whole(bench: Bench) -> Non
         assert await store.load("none") is None
 
 
-async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) -> None:
-    async with bench.store() as store:
-        for number in range(6):
-            said = message("f", Part(raw=b"%d" % number * 5000), Part(text="x" * 5000))
-            await store.create(new_task(f"t{number}", said=said, at=START_MS + number))
-        sizes, ids = [], list[str]()
-        before: tuple[int, str] | None = None
-        more = True
-        while more:
-            query = ListQuery(owner="ann", agent="echo", limit=5, before=before, artifacts=True, max_bytes=25_000)
-            listed = await store.list(query)
-            sizes.append(len(listed.tasks))
-            ids += [stored.head.id for stored in listed.tasks]
-            assert listed.total == 6
-            more, last = listed.more, listed.tasks[-1]
-            before = (last.status_ms, last.head.id)
-        assert sizes == [2, 2, 2]
-        assert ids == ["t5", "t4", "t3", "t2", "t1", "t0"]
-        tiny = await store.list(ListQuery(owner="ann", agent="echo", limit=5, max_bytes=1))
-        assert (len(tiny.tasks), tiny.more) == (1, True)
-        some = await store.list(ListQuery(owner="ann", agent="echo", limit=2, max_bytes=1_000_000))
-        assert (len(some.tasks), some.more) == (2, True)
-
-
-async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status(bench: Bench) -> None:
-    async with bench.store() as store:
-        content = Part(raw=b"x" * 5000)
-        said = message("status", content, role=Role.AGENT)
-        await store.create(new_task("t1", said=message("f", content)))
-        await store.append(by_run("t1", chunk("", content), StatusChanged(W, timestamp(1), said)))
-        stored = (await store.list(ListQuery(owner="ann", agent="echo", artifacts=False, history=0))).tasks[0]
-        assert seqs(stored.events) == [1, 2, 3]
-        assert stored.events[2].event == StatusChanged(W, timestamp(1), said)
-        whole = (await store.list(ListQuery(owner="ann", agent="echo", artifacts=True))).tasks[0]
-        assert [one.event for one in whole.events] == [one.event for one in (await loaded(store, "t1")).events]
-        assert [one.event for one in (await store.messages("ann", "echo", "c1", 1))[0].events] == [
-            one.event for one in whole.events
-        ]
-
-
 async def what_was_delegated_is_kept_with_its_files(bench: Bench) -> None:
     async with bench.store() as store:
         content = Part(raw=b"x" * 5000, filename="x")
@@ -324,16 +190,6 @@ async def what_was_delegated_is_kept_with_its_files(bench: Bench) -> None:
         await store.append(by_run("t1", event, refused))
         assert [one.event for one in (await loaded(store, "t1")).events[1:]] == [event, refused]
         assert [one.event for one in await store.read("t1", 1, 1 << 20)] == [event, refused]
-
-
-async def the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
-    async with bench.store() as store:
-        for number in range(6):
-            await store.create(new_task(f"t{number}", at=START_MS + number, context_id=f"c{number % 2}"))
-        await store.create(new_task("t9", at=START_MS + 9, owner="bob", context_id="c0"))
-        found = await store.messages("ann", "echo", "c0", 2)
-        assert [stored.head.id for stored in found] == ["t2", "t4"]
-        assert await store.messages("ann", "echo", "none", 2) == ()
 
 
 async def a_sweep_takes_what_is_too_old_and_nothing_else(bench: Bench) -> None:
@@ -399,20 +255,15 @@ async def what_was_loaded_is_forgotten_when_it_is_written_to(bench: Bench) -> No
         assert (await loaded(store, "t1")).cancel_requested
 
 
-READING: tuple[Case, ...] = (
+READS: tuple[Case, ...] = (
     the_log_is_numbered_without_gaps_and_read_from_anywhere,
     large_bytes_come_back_equal,
     everything_survives_a_restart,
     delegated_tasks_that_wait_are_found_oldest_first,
     the_children_of_a_task_are_found_until_they_end,
     the_events_of_many_tasks_are_read_at_once,
-    tasks_of_all_owners_are_listed_only_for_those_who_say_so,
-    a_list_is_ordered_filtered_paged_and_counted,
     a_large_task_is_known_to_be_one_and_is_read_whole,
-    a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
-    a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
     what_was_delegated_is_kept_with_its_files,
-    the_newest_tasks_of_a_context_come_oldest_first,
     a_sweep_takes_what_is_too_old_and_nothing_else,
     readers_and_writers_do_not_get_in_each_others_way,
     what_was_loaded_is_forgotten_when_it_is_written_to,

@@ -132,7 +132,7 @@ async def a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart(bench: Ben
         assert (await loaded(store, "t1")).snapshot == write.snapshot
 
 
-REPEATING: tuple[Case, ...] = (
+REPEATS: tuple[Case, ...] = (
     a_repeated_write_is_made_once_and_has_its_first_result,
     a_repeated_write_that_was_never_made_is_made_now_or_refused,
     an_id_of_a_task_that_is_taken_is_refused,

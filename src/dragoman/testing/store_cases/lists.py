@@ -1,0 +1,183 @@
+"""Lists: their order, filters, pages and totals, for one owner and for all.
+
+Invariant: a case uses nothing but the Store protocol.
+"""
+
+from msgspec.structs import replace
+
+from dragoman.model.events import StatusChanged
+from dragoman.model.ids import timestamp
+from dragoman.model.message import Part, Role
+from dragoman.model.task import TaskState
+from dragoman.store.api import (
+    Append,
+    ListQuery,
+    Owners,
+    Store,
+)
+from dragoman.testing.store_cases.bench import (
+    START_MS,
+    Bench,
+    Case,
+    D,
+    W,
+    by_run,
+    chunk,
+    ending,
+    loaded,
+    message,
+    new_task,
+    seqs,
+    status,
+)
+
+
+async def a_list_is_ordered_filtered_paged_and_counted(bench: Bench) -> None:
+    async with bench.store() as store:
+        states = (W, D, TaskState.INPUT_REQUIRED, TaskState.FAILED)
+        rows: list[tuple[int, str, str, TaskState]] = []
+        for number in range(60):
+            task_id, context, state = f"t{number * 7 % 60:02}", f"c{number % 3}", states[number % 4]
+            at = START_MS + number // 5  # five tasks share a moment
+            await store.create(new_task(task_id, context_id=context, at=START_MS))
+            if state in (D, TaskState.FAILED):
+                await store.append(ending(task_id, 1, state=state, at=at))
+            else:
+                change = (status(state, at),)
+                await store.append(Append(task_id=task_id, events=change, state=state, status_ms=at, epoch=1))
+            rows.append((at, task_id, context, state))
+        await store.create(new_task("other agent", agent="b"))
+        await store.create(new_task("other owner", owner="bob"))
+        rows.sort(key=lambda row: (row[0], row[1]), reverse=True)
+        for context_id in (None, "c0", "c2", "none"):
+            for wanted_state in (None, *states, TaskState.CANCELED):
+                for after in (None, START_MS + 6):
+                    wanted = [
+                        row[1]
+                        for row in rows
+                        if context_id in (None, row[2]) and wanted_state in (None, row[3]) and row[0] >= (after or 0)
+                    ]
+                    assert await _paged(store, context_id, wanted_state, after) == wanted
+        offset = await store.list(ListQuery(owner="ann", agent="echo", limit=5, offset=50))
+        assert [stored.head.id for stored in offset.tasks] == [row[1] for row in rows[50:55]]
+        assert (offset.total, offset.more) == (60, True)
+        nobody = await store.list(ListQuery(owner="eve", agent="echo"))
+        assert (nobody.tasks, nobody.total, nobody.more) == ((), 0, False)
+
+
+async def tasks_of_all_owners_are_listed_only_for_those_who_say_so(bench: Bench) -> None:
+    async with bench.store() as store:
+        rows: list[tuple[int, str, str, TaskState]] = []
+        for number in range(30):
+            task_id, owner, at = f"t{number * 7 % 30:02}", f"owner{number % 3}", START_MS + number // 4
+            new = new_task(task_id, context_id=f"c{number % 2}", owner=owner, at=at)
+            await store.create(new if number % 5 else replace(new, state=TaskState.INPUT_REQUIRED, holder=None))
+            rows.append((at, task_id, new.head.context_id, W if number % 5 else TaskState.INPUT_REQUIRED))
+        await store.create(new_task("other agent", agent="b", owner="owner1"))
+        rows.sort(key=lambda row: (row[0], row[1]), reverse=True)
+        for context_id in (None, "c1", "none"):
+            for wanted_state in (None, W, D):
+                for after in (None, START_MS + 3):
+                    wanted = [
+                        row[1]
+                        for row in rows
+                        if context_id in (None, row[2]) and wanted_state in (None, row[3]) and row[0] >= (after or 0)
+                    ]
+                    assert await _paged(store, context_id, wanted_state, after, Owners.ALL) == wanted
+        offset = await store.list(ListQuery(owner=Owners.ALL, agent="echo", limit=5, offset=20))
+        assert [stored.head.id for stored in offset.tasks] == [row[1] for row in rows[20:25]]
+        assert len({stored.head.owner for stored in offset.tasks}) > 1
+        assert (offset.total, offset.more) == (30, True)
+        assert (await store.list(ListQuery(owner=Owners.ALL, agent="none"))).tasks == ()
+        for mistaken in ("", "all", "ALL", "*", "None"):
+            assert (await store.list(ListQuery(owner=mistaken, agent="echo"))).tasks == ()
+        try:
+            ListQuery(agent="echo")  # type: ignore[call-arg]
+        except TypeError:
+            return
+        raise AssertionError("a query without an owner")
+
+
+async def _paged(
+    store: Store,
+    context_id: str | None,
+    state: TaskState | None,
+    after: int | None,
+    owner: str | Owners = "ann",
+) -> list[str]:
+    """The ids of all pages, seven at a time; the totals agree."""
+    found: list[str] = []
+    totals: set[int] = set()
+    before: tuple[int, str] | None = None
+    more = True
+    while more:
+        query = ListQuery(
+            owner=owner, agent="echo", context_id=context_id, state=state, status_after_ms=after, limit=7, before=before
+        )
+        listed = await store.list(query)
+        assert len(listed.tasks) == 7 or not listed.more
+        found += [stored.head.id for stored in listed.tasks]
+        totals.add(listed.total)
+        more = listed.more
+        before = (listed.tasks[-1].status_ms, listed.tasks[-1].head.id) if listed.tasks else None
+    assert totals == {len(found)}
+    return found
+
+
+async def a_page_ends_before_it_has_too_many_bytes_but_has_a_task(bench: Bench) -> None:
+    async with bench.store() as store:
+        for number in range(6):
+            said = message("f", Part(raw=b"%d" % number * 5000), Part(text="x" * 5000))
+            await store.create(new_task(f"t{number}", said=said, at=START_MS + number))
+        sizes, ids = [], list[str]()
+        before: tuple[int, str] | None = None
+        more = True
+        while more:
+            query = ListQuery(owner="ann", agent="echo", limit=5, before=before, artifacts=True, max_bytes=25_000)
+            listed = await store.list(query)
+            sizes.append(len(listed.tasks))
+            ids += [stored.head.id for stored in listed.tasks]
+            assert listed.total == 6
+            more, last = listed.more, listed.tasks[-1]
+            before = (last.status_ms, last.head.id)
+        assert sizes == [2, 2, 2]
+        assert ids == ["t5", "t4", "t3", "t2", "t1", "t0"]
+        tiny = await store.list(ListQuery(owner="ann", agent="echo", limit=5, max_bytes=1))
+        assert (len(tiny.tasks), tiny.more) == (1, True)
+        some = await store.list(ListQuery(owner="ann", agent="echo", limit=2, max_bytes=1_000_000))
+        assert (len(some.tasks), some.more) == (2, True)
+
+
+async def a_list_may_do_without_artifacts_and_history_but_not_without_the_status(bench: Bench) -> None:
+    async with bench.store() as store:
+        content = Part(raw=b"x" * 5000)
+        said = message("status", content, role=Role.AGENT)
+        await store.create(new_task("t1", said=message("f", content)))
+        await store.append(by_run("t1", chunk("", content), StatusChanged(W, timestamp(1), said)))
+        stored = (await store.list(ListQuery(owner="ann", agent="echo", artifacts=False, history=0))).tasks[0]
+        assert seqs(stored.events) == [1, 2, 3]
+        assert stored.events[2].event == StatusChanged(W, timestamp(1), said)
+        whole = (await store.list(ListQuery(owner="ann", agent="echo", artifacts=True))).tasks[0]
+        assert [one.event for one in whole.events] == [one.event for one in (await loaded(store, "t1")).events]
+        assert [one.event for one in (await store.messages("ann", "echo", "c1", 1))[0].events] == [
+            one.event for one in whole.events
+        ]
+
+
+async def the_newest_tasks_of_a_context_come_oldest_first(bench: Bench) -> None:
+    async with bench.store() as store:
+        for number in range(6):
+            await store.create(new_task(f"t{number}", at=START_MS + number, context_id=f"c{number % 2}"))
+        await store.create(new_task("t9", at=START_MS + 9, owner="bob", context_id="c0"))
+        found = await store.messages("ann", "echo", "c0", 2)
+        assert [stored.head.id for stored in found] == ["t2", "t4"]
+        assert await store.messages("ann", "echo", "none", 2) == ()
+
+
+LISTS: tuple[Case, ...] = (
+    a_list_is_ordered_filtered_paged_and_counted,
+    tasks_of_all_owners_are_listed_only_for_those_who_say_so,
+    a_page_ends_before_it_has_too_many_bytes_but_has_a_task,
+    a_list_may_do_without_artifacts_and_history_but_not_without_the_status,
+    the_newest_tasks_of_a_context_come_oldest_first,
+)
