@@ -202,7 +202,8 @@ class Ledger:
                 plan.owing.append((task, delivery))
             if add.files:
                 tables.add_files(task, add.files)
-            tables.count(scope, context, state, add.state)
+            if add.state != state:
+                tables.count(scope, context, state, add.state)
             if add.state >= TERMINAL_FROM:
                 del known[add.id]
             else:

@@ -69,6 +69,8 @@ class SqliteStore:
         self._lock: ProcessLock | None = None
         self._alive: set[str] = set()
         self._opened: ConnectionPool | None = None
+        self._own_writer: Writer | None = None
+        """The writer, for writes that only the owner of the file may make."""
         self.outbox: Outbox = OutboxTables(self._open)
         self.keys: KeyRing = KeyTable(self._open)
         self.audit: AuditTrail = AuditTable(self._open)
@@ -103,6 +105,7 @@ class SqliteStore:
         writer = Writer(Ledger(tables, self._codec), location, gate, self._clock, self._recent.written)
         self._opened = ConnectionPool(location, writer, reads, readers, beside=holder is None)
         if holder is not None:
+            self._own_writer = writer
             self._alive.add(holder)
 
     async def close(self) -> None:
@@ -111,7 +114,7 @@ class SqliteStore:
             return
         opened = self._opened
         await asyncio.shield(opened.writer.close())
-        self._opened = None
+        self._opened = self._own_writer = None
         self._alive.clear()
         opened.readers.close()
         opened.reads.connection.close()
@@ -122,7 +125,9 @@ class SqliteStore:
 
     def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
         """One transaction for row, log and remembered call."""
-        head, status_ms, holder = new.head, new.status_ms, new.holder
+        writer, head, status_ms, holder = self._own_writer, new.head, new.status_ms, new.holder
+        if writer is None:
+            return self._failed(self._not_writable())
         try:
             events, _, files = self._files.take_out(None, head.id, new.events, None)
             state, count = self._codec.numbers[new.state], len(events)
@@ -159,16 +164,18 @@ class SqliteStore:
                 new.quota,
                 new.write,
             )
-            future = self._writer.submit(write)
-        except (TypeError, ValueError, StoreError) as error:
+        except (TypeError, ValueError) as error:
             return self._failed(error)
+        future = writer.submit(write)
         if files:
             future.add_done_callback(lambda done: self._files.written(head.id, files, done))
         return future
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         """One transaction for row, log, snapshot and remembered call. Raises Moved for a snapshot that does not fit."""
-        task_id, expected, kept = append.task_id, append.expected_seq, append.snapshot
+        writer, task_id, expected, kept = self._own_writer, append.task_id, append.expected_seq, append.snapshot
+        if writer is None:
+            return self._failed(self._not_writable())
         if kept is not None:
             before = kept.seq - len(append.events)
             if expected is not None and expected != before:
@@ -176,7 +183,6 @@ class SqliteStore:
             expected = before
         terminal = append.state in TERMINAL
         try:
-            writer = self._writer
             events, kept, files = self._files.take_out(self._equal_file, task_id, append.events, kept)
             state, count, holder = self._codec.numbers[append.state], len(events), append.holder
             page = self._codec.encode(events)
@@ -216,11 +222,11 @@ class SqliteStore:
                 append.write,
                 append.read_seq,
             )
-            future = writer.submit(write)
-        except (TypeError, ValueError, StoreError) as error:
+        except (TypeError, ValueError) as error:
             return self._failed(error)
         except apsw.Error as error:
             return self._failed(translated(error, self._location))
+        future = writer.submit(write)
         if terminal:
             self._files.forget(task_id)
         elif files:
@@ -398,13 +404,9 @@ class SqliteStore:
 
     @property
     def _writer(self) -> Writer:
-        """The writer, for writes that only the owner of the file may make."""
-        opened = self._opened
-        if opened is None:
-            raise self._not_open()
-        if opened.beside:
-            raise StoreError(f"store {self._location.url!r} is open beside its server, for keys, outbox and audit only")
-        return opened.writer
+        if self._own_writer is None:
+            raise self._not_writable()
+        return self._own_writer
 
     @property
     def _reads(self) -> Reads:
@@ -418,6 +420,11 @@ class SqliteStore:
         if self._opened is None:
             raise self._not_open()
         return self._opened
+
+    def _not_writable(self) -> StoreError:
+        if self._opened is None:
+            return self._not_open()
+        return StoreError(f"store {self._location.url!r} is open beside its server, for keys, outbox and audit only")
 
     def _not_open(self) -> StoreError:
         return StoreError(f"store {self._location.url!r} is not open")
