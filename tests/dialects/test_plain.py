@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.dialects import beeos, evoai, kaos, protoagent, v03
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.v03 import plain
+from dragoman.dialects.v03.decode import send_plain
 from dragoman.model.errors import A2AError
 from dragoman.model.operations import Operation, SendMessage, StreamMessage
 
@@ -102,16 +102,16 @@ def test_what_each_systems_clients_send_is_plain(name: str) -> None:
         "configuration": {"blocking": False, "skills": ["s"]},
     }
     dialect, *methods = DIALECTS[name]
-    assert plain.send(json.dumps(params).encode(), SendMessage, fills=False) == outcome(
+    assert send_plain(json.dumps(params).encode(), SendMessage, fills=False) == outcome(
         lambda: dialect.decode(methods[0], json.dumps(params).encode())
     )
-    assert plain.send(json.dumps({**params, "unheard-of": 1}).encode(), SendMessage, fills=False) is None
+    assert send_plain(json.dumps({**params, "unheard-of": 1}).encode(), SendMessage, fills=False) is None
 
 
 def test_a_message_without_an_id_gets_a_fresh_one_only_where_it_may_lack_it() -> None:
     body = b'{"message":{"role":"user","parts":[{"text":"Hi"}]}}'
-    assert plain.send(body, StreamMessage, fills=False) is None
-    first, second = (plain.send(body, StreamMessage, fills=True) for _ in range(2))
+    assert send_plain(body, StreamMessage, fills=False) is None
+    first, second = (send_plain(body, StreamMessage, fills=True) for _ in range(2))
     assert isinstance(first, StreamMessage)
     assert isinstance(second, StreamMessage)
     assert first.message.message_id != second.message.message_id

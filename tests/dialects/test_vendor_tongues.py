@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman.dialects import jsonrpc
-from dragoman.dialects.beeos.tongue import TONGUE as BEEOS
-from dragoman.dialects.evoai.tongue import TONGUE as EVOAI
-from dragoman.dialects.kaos.tongue import TONGUE as KAOS
+from dragoman.dialects.beeos.client import TONGUE as BEEOS
+from dragoman.dialects.evoai.client import TONGUE as EVOAI
+from dragoman.dialects.kaos.client import TONGUE as KAOS
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidAgentResponse, InvalidParams, UnsupportedOperation
 from dragoman.model.operations import (

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from dragoman.dialects.beeos import REST as BEEOS_REST
-from dragoman.dialects.beeos.tongue import TONGUE as BEEOS
+from dragoman.dialects.beeos.client import TONGUE as BEEOS
 from dragoman.dialects.extensions import USAGE
 from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, media_type
 from dragoman.dialects.tongue import Answer

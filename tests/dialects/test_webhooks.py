@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from dragoman.dialects import beeos, evoai, kaos, protoagent, v03, v1
 from dragoman.dialects.api import Dialect, RestRequest
 from dragoman.dialects.beeos import REST as BEEOS_REST
-from dragoman.dialects.evoai.push import authorization
+from dragoman.dialects.evoai.encode import authorization
 from dragoman.model.errors import A2AError, InvalidParams, PushNotificationNotSupported
 from dragoman.model.operations import (
     CreatePushConfig,

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from dragoman.dialects import v03
 from dragoman.dialects.api import PushForm, Stands, Told
-from dragoman.dialects.beeos.push import FORM as BEEOS
-from dragoman.dialects.evoai.push import FORM as EVOAI
-from dragoman.dialects.protoagent.push import FORM as PROTOAGENT
+from dragoman.dialects.beeos.encode import FORM as BEEOS
+from dragoman.dialects.evoai.encode import FORM as EVOAI
+from dragoman.dialects.protoagent.encode import FORM as PROTOAGENT
 from dragoman.engine.announcements import Audience, PutOff, Step
 from dragoman.model.errors import InvalidParams
 from dragoman.model.events import ArtifactChunk, Event, MessageReceived, StatusChanged, Submitted

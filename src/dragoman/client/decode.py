@@ -49,7 +49,7 @@ def double_base64(spoken: Tongue) -> Tongue:
     """Return the dialect for agents that encode the bytes of files in base64 twice over HTTP+JSON; only 0.3 differs."""
     if spoken is not tongue("0.3"):
         return spoken
-    from dragoman.dialects.v03.tongue import TWICE
+    from dragoman.dialects.v03.client import TWICE
 
     return TWICE
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from dragoman.dialects.client.encode import encoded
 from dragoman.dialects.tongue import RpcCall
+from dragoman.dialects.v03.decode import fresh_id
 from dragoman.dialects.v03.encode import ROLES
 from dragoman.dialects.v03.fields import Fields
-from dragoman.dialects.v03.plain import fresh_id
 from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import PushConfig, SendMessage

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dragoman.dialects.protoagent import EXTENSIONS, JSONRPC, REST
-from dragoman.dialects.protoagent.errors import http_error
+from dragoman.dialects.protoagent.encode import http_error
 from dragoman.dialects.protoagent.extensions import TOOL_CALL, tool_call
 from dragoman.model.errors import A2AError, Forbidden, InvalidParams, TaskNotFound, TooManyRequests, Unauthorized
 from dragoman.model.message import Artifact, Message, Part, Role

@@ -8,9 +8,8 @@ from msgspec.structs import replace
 
 from dragoman.dialects import v03, v1
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.beeos import decode, encode, errors, frames
-from dragoman.dialects.beeos.push import FORM
-from dragoman.dialects.beeos.tongue import TONGUE
+from dragoman.dialects.beeos import decode, encode, errors
+from dragoman.dialects.beeos.client import TONGUE
 from dragoman.dialects.card_view import CardView, absolute_url
 from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.mounts import Mount
@@ -42,12 +41,12 @@ JSONRPC = Dialect(
     decode=decode.decode,
     decode_rest=None,
     encode_result=encode.encode_result,
-    encode_snapshot=frames.encode_snapshot,
-    encode_message=frames.encode_message,
-    encode_event=frames.encode_event,
+    encode_snapshot=encode.encode_snapshot,
+    encode_message=encode.encode_message,
+    encode_event=encode.encode_event,
     encode_error=errors.encode_error,
     error_status=errors.error_status,
-    encode_subscription=frames.encode_subscription,
+    encode_subscription=encode.encode_subscription,
     folds=frozenset({StatusChanged}),
     manners=Manners(
         answers_with_message=False,
@@ -59,7 +58,7 @@ JSONRPC = Dialect(
     ),
     around_frame=lambda _: (b"", b""),
     http_error=errors.http_error,
-    push=FORM,
+    push=encode.FORM,
     extensions_header=b"a2a-extensions",
 )
 

@@ -7,9 +7,8 @@ missing or wrong value is InvalidParams with its path.
 from collections.abc import Callable
 
 from dragoman.dialects.api import RestRequest
-from dragoman.dialects.v03 import plain
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
-from dragoman.dialects.v03.decode import STATES, part, send
+from dragoman.dialects.v03.decode import STATES, decode_call, part, send
 from dragoman.dialects.v03.fields import MAX_ID, Fields
 from dragoman.dialects.vendors import filled
 from dragoman.model.errors import InvalidParams
@@ -40,7 +39,7 @@ def decode(method: str, params: bytes) -> Operation:
 
     Raises MethodNotFound if BeeOS has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    return plain.decode(method, params, METHODS, SENDS, fills=True)
+    return decode_call(method, params, METHODS, SENDS, fills=True)
 
 
 def decode_rest(request: RestRequest) -> Operation:

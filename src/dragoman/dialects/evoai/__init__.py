@@ -8,10 +8,9 @@ import re
 
 from dragoman.dialects import v03
 from dragoman.dialects.api import Dialect
-from dragoman.dialects.evoai import encode, envelope, errors
+from dragoman.dialects.evoai import encode, errors
+from dragoman.dialects.evoai.client import TONGUE
 from dragoman.dialects.evoai.decode import METHODS, decode
-from dragoman.dialects.evoai.push import FORM
-from dragoman.dialects.evoai.tongue import TONGUE
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.requests import (
     ONLY_A_TASK,
@@ -61,13 +60,13 @@ JSONRPC = Dialect(
         failure_is_error=True,
         webhook="params.pushNotificationConfig",
     ),
-    around_answer=envelope.around_answer,
-    around_frame=envelope.around_frame,
-    around_error=envelope.around_error,
+    around_answer=encode.around_answer,
+    around_frame=encode.around_frame,
+    around_error=encode.around_error,
     http_error=errors.http_error,
     stream_headers=STREAM_HEADERS,
     coalesce_s=COALESCE_S,
-    push=FORM,
+    push=encode.FORM,
 )
 
 _PATH = re.compile(r"/api/v1/a2a(-sdk)?/")

@@ -1,7 +1,7 @@
-"""Encodes tasks and stream frames for Evo AI: `{id, status, final}`, parts tagged `type`.
+"""Encodes results, frames and webhook bodies for Evo AI: `{id, status, final}`, parts tagged `type`.
 
 Invariant: every frame except a stream's last stays below 10,000 bytes. The browser client drops what exceeds that
-before the end of the frame has come.
+before the end of the frame has come. Envelopes have the result before the id.
 """
 
 from bisect import bisect_left
@@ -10,10 +10,12 @@ from typing import Any, assert_never
 
 import msgspec
 
-from dragoman.dialects import jsonrpc
+from dragoman.dialects import jsonrpc, push
+from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.evoai import errors
-from dragoman.dialects.evoai.card import card
+from dragoman.dialects.evoai.decode import API_KEY, api_key
 from dragoman.dialects.v03 import encode as v03
+from dragoman.dialects.v03.card import card as card_03
 from dragoman.dialects.v03.encode import ROLES, final, history_limit, newest
 from dragoman.dialects.vendors import encode_artifact, encode_part
 from dragoman.model.card import AgentCard
@@ -64,7 +66,7 @@ def encode_result(operation: Operation, result: Result) -> bytes:
         case DeletePushConfig(), None:
             return msgspec.json.encode({"success": True, "taskId": operation.task_id})
         case _, AgentCard():
-            return msgspec.json.encode(card(result))
+            return msgspec.json.encode(extended_card(result))
         case _:
             return v03.encode_result(operation, result)
 
@@ -250,3 +252,68 @@ def _end(text: str, max_bytes: int) -> str:
 
 def _artifact(artifact: Artifact) -> Json:
     return {"artifactId": artifact.artifact_id} | encode_artifact(artifact, "type")
+
+
+# -- the card for authenticated callers --------------------------------------------------------------------------------
+
+_NO_FILES = ("text/", "application/json")
+
+
+def extended_card(of: AgentCard) -> dict[str, Any]:
+    """Build the card. `extended` has the agent's id, which is the end of its URL, and its endpoint."""
+    members = card_03(of)
+    members.pop("signatures", None)  # they do not cover the members that follow
+    url = members["url"].rstrip("/")
+    members["capabilities"] |= {
+        "multiTurnConversations": True,
+        "fileProcessing": any(not mode.startswith(_NO_FILES) for mode in of.default_input_modes),
+    }
+    members["extended"] = {
+        "agent_id": url.rpartition("/")[2],
+        "available_endpoints": [url, f"{url}/.well-known/agent.json"],
+    }
+    return members
+
+
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+
+
+def encode_push(head: TaskHead, told: Told, stands: Stands) -> bytes:
+    """Encode the current task, as in the answer to `message/send`."""
+    return msgspec.json.encode(task(stands(), None, dated=False))
+
+
+def authorization(config: PushConfig) -> push.Headers:
+    """Build the headers of 1.0; an API key goes into its own header."""
+    if config.scheme != API_KEY or config.credentials is None:
+        return push.official(config)
+    token = [] if config.token is None else [(push.TOKEN, config.token)]
+    return [api_key(config.credentials), *token]
+
+
+FORM = PushForm(
+    content_type="application/json",
+    encode=encode_push,
+    authorization=authorization,
+    signature=push.standard_signature,
+    whole=True,
+    https_only=True,
+)
+
+
+# -- envelopes ---------------------------------------------------------------------------------------------------------
+
+
+def around_answer(request_id: bytes) -> tuple[bytes, bytes]:
+    """Return the bytes before and after a result; the id is raw JSON."""
+    return b'{"jsonrpc":"2.0","result":', b',"id":' + request_id + b"}"
+
+
+def around_frame(request_id: bytes) -> tuple[bytes, bytes]:
+    """Return the bytes before and after the member of a frame, `"result":{…}` or `"error":{…}`."""
+    return b'{"jsonrpc":"2.0",', b',"id":' + request_id + b"}"
+
+
+def around_error(request_id: bytes) -> tuple[bytes, bytes]:
+    """Return the bytes before and after an error object."""
+    return b'{"jsonrpc":"2.0","error":', b',"id":' + request_id + b"}"

@@ -11,8 +11,16 @@ from dragoman.dialects import push
 from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.v03 import encode as v03
 from dragoman.dialects.v03 import errors as errors_03
-from dragoman.dialects.v03.encode import ROLES, STATES, history_limit, newest, present, submitted
-from dragoman.dialects.v03.extras import event_metadata, record_metadata
+from dragoman.dialects.v03.encode import (
+    ROLES,
+    STATES,
+    event_metadata,
+    history_limit,
+    newest,
+    present,
+    record_metadata,
+    submitted,
+)
 from dragoman.model.errors import A2AError, TaskNotCancelable
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message

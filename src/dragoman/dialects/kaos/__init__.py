@@ -5,7 +5,7 @@ Invariant: an answer has every key that KAOS's text shows, in its order; our own
 
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.kaos import decode, encode, errors
-from dragoman.dialects.kaos.tongue import TONGUE
+from dragoman.dialects.kaos.client import TONGUE
 from dragoman.dialects.mounts import ROOT
 from dragoman.dialects.requests import answer_in, pascal, slash
 from dragoman.dialects.system import Asked, CardSign, Row, ServerProfile, System, Variable

@@ -7,8 +7,7 @@ is InvalidParams with its path.
 from collections.abc import Callable
 from typing import Any
 
-from dragoman.dialects.v03 import plain
-from dragoman.dialects.v03.decode import send
+from dragoman.dialects.v03.decode import decode_call, send
 from dragoman.dialects.v03.fields import Fields
 from dragoman.dialects.v03.webhooks import INLINE
 from dragoman.dialects.vendors import filled
@@ -28,7 +27,7 @@ def decode(method: str, params: bytes) -> Operation:
     Raises MethodNotFound if KAOS has no such method, InvalidParams if a parameter is missing or wrong,
     PushNotificationNotSupported for a send with a webhook.
     """
-    return plain.decode(method, params, METHODS, SENDS, fills=True)
+    return decode_call(method, params, METHODS, SENDS, fills=True)
 
 
 def _send(fields: Fields) -> SendMessage:

@@ -12,11 +12,10 @@ from dragoman.dialects import v1
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.cards import WELL_KNOWN
 from dragoman.dialects.mounts import Mount
-from dragoman.dialects.protoagent import encode, errors
+from dragoman.dialects.protoagent import encode
+from dragoman.dialects.protoagent.client import TONGUE
 from dragoman.dialects.protoagent.decode import METHODS, decode, decode_rest
 from dragoman.dialects.protoagent.extensions import EXTENSIONS
-from dragoman.dialects.protoagent.push import FORM
-from dragoman.dialects.protoagent.tongue import TONGUE
 from dragoman.dialects.requests import always, answer_in, pascal, refuse_version
 from dragoman.dialects.system import CardSign, OwnPath, Row, ServerProfile, System, Variable
 from dragoman.dialects.v03.errors import encode_error, error_status
@@ -45,16 +44,16 @@ JSONRPC = Dialect(
         absent_webhook_is_none=True,
         webhook="configuration.pushNotificationConfig",
     ),
-    http_error=errors.http_error,
-    push=FORM,
+    http_error=encode.http_error,
+    push=encode.FORM,
 )
 
 REST = replace(
     JSONRPC,
     decode_rest=decode_rest,
     encode_result=encode.encode_rest_result,
-    encode_error=errors.encode_rest_error,
-    error_status=errors.rest_error_status,
+    encode_error=encode.encode_rest_error,
+    error_status=encode.rest_error_status,
     http_error=None,
 )
 """The aliases below `/a2a/tasks`: the same objects without an envelope, and errors as `{"detail": …}`."""

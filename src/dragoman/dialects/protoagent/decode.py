@@ -9,9 +9,9 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.dialects.api import RestRequest
-from dragoman.dialects.v03 import plain, webhooks
+from dragoman.dialects.v03 import webhooks
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
-from dragoman.dialects.v03.decode import send
+from dragoman.dialects.v03.decode import decode_call, send
 from dragoman.dialects.v03.fields import Fields, read
 from dragoman.dialects.vendors import filled
 from dragoman.model.errors import InvalidParams, MethodNotFound
@@ -30,7 +30,7 @@ def decode(method: str, params: bytes) -> Operation:
 
     Raises MethodNotFound if protoAgent has no such method, InvalidParams if a parameter is missing or wrong.
     """
-    operation = plain.decode(method, params, _METHODS, SENDS, fills=True)
+    operation = decode_call(method, params, _METHODS, SENDS, fills=True)
     return _apply_hint(operation) if isinstance(operation, SendMessage) else operation
 
 

@@ -1,4 +1,8 @@
-"""Encodes tasks and frames for protoAgent: those of 0.3, with `data` on the task and its cost in the last artifact.
+"""Encodes tasks, frames, webhook bodies and bare errors for protoAgent, which are those of 0.3 with additions.
+
+A task has `data`, and its last artifact its cost. Webhooks get a bare `status-update` once the task has ended; that of
+a completed task includes its result: one `artifact`, whole. Errors outside JSON-RPC are `{"detail": …}`, one sentence
+for the caller to read; inside it they are those of 0.3.
 
 Invariant: a task that completes sends its artifacts again, whole, before its last status. So a reader that missed or
 ignored chunks gets them.
@@ -10,14 +14,18 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.dialects import cards
+from dragoman.dialects import cards, push
+from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.protoagent.extensions import COST_TYPE, TOOL_CALL, cost, data_part, marked, media_type, tool_call
 from dragoman.dialects.v03 import encode as v03
+from dragoman.dialects.v03.encode import artifact_of, artifact_update
+from dragoman.dialects.v03.errors import rest_error_status as status_03
 from dragoman.model.card import AgentCard
+from dragoman.model.errors import A2AError, Forbidden, InvalidParams, Unauthorized
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import CreatePushConfig, Operation, PushConfig, Result
-from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.model.task import TERMINAL, Record, TaskHead, TaskState
 
 Json = dict[str, Any]
 
@@ -73,11 +81,11 @@ def encode_event(head: TaskHead, event: Event, record: Record | None) -> tuple[b
 def encode_subscription(record: Record) -> tuple[bytes, ...]:
     """Encode the frames for a caller who resubscribes: the task, its artifacts if it has completed, its status."""
     whole = _whole_artifacts(record) if record.state is TaskState.COMPLETED else ()
-    last = msgspec.json.encode(status_update(record.head, stands(record)))
+    last = msgspec.json.encode(status_update(record.head, current_status(record)))
     return (encode_snapshot(record, None), *whole, last)
 
 
-def stands(record: Record) -> StatusChanged:
+def current_status(record: Record) -> StatusChanged:
     """Return the task's current status as the event that would report it."""
     return StatusChanged(
         state=record.state,
@@ -146,3 +154,76 @@ def _webhook(config: PushConfig) -> Json:
 
 def _mark_parts(parts: Sequence[Part]) -> tuple[Part, ...]:
     return tuple([marked(part) for part in parts])
+
+
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+
+
+def encode_push(head: TaskHead, told: Told, stands: Stands) -> bytes:
+    """Encode a status update; without an event, one with the current status. A chosen artifact is an update too."""
+    if isinstance(told, Artifact):
+        whole = ArtifactChunk(marked_artifact(told), append=False, last_chunk=True)
+        return msgspec.json.encode(artifact_update(head, whole))
+    event = told if isinstance(told, StatusChanged) else current_status(stands())
+    body = status_update(head, event)
+    if event.state is TaskState.COMPLETED:
+        body["artifact"] = _result(stands())
+    return msgspec.json.encode(body)
+
+
+def _result(record: Record) -> Json:
+    """Return the task's whole result in one artifact: its only one, or one with the id of the task."""
+    all_of_it = artifacts(record)
+    if len(all_of_it) == 1:
+        written = artifact_of(all_of_it[0])
+    else:
+        parts = tuple([part for artifact in all_of_it for part in artifact.parts])
+        written = artifact_of(Artifact(artifact_id=record.head.id, parts=parts))
+    return written | {"append": False, "lastChunk": True}
+
+
+def told(told: Told, stands: Stands) -> bool:
+    """Report only the end, unless a configuration asks for more."""
+    if isinstance(told, StatusChanged):
+        return told.state in TERMINAL
+    return told is None and stands().terminal
+
+
+FORM = PushForm(
+    content_type="application/json",
+    encode=encode_push,
+    authorization=push.top_level_wins,
+    signature=push.standard_signature,
+    told=told,
+)
+
+
+# -- errors outside JSON-RPC -------------------------------------------------------------------------------------------
+
+MISSING = "Unauthorized: expected 'Authorization: Bearer <token>'"
+WRONG = "Unauthorized"
+
+
+def encode_rest_error(error: A2AError) -> bytes:
+    """Encode the body of an error outside an envelope."""
+    return msgspec.json.encode({"detail": _detail(error).encode("utf-8", "replace").decode()})
+
+
+def rest_error_status(error: A2AError) -> int:
+    """Return the HTTP status of such an error: 404 for a missing task, 400 for a wrong field."""
+    return 400 if isinstance(error, InvalidParams) else status_03(error)
+
+
+def http_error(error: A2AError) -> bytes | None:
+    """Encode the whole HTTP body of an error that is answered outside JSON-RPC; None for any other."""
+    return encode_rest_error(error) if isinstance(error, Unauthorized | Forbidden) else None
+
+
+def _detail(error: A2AError) -> str:
+    match error:
+        case Unauthorized():
+            return MISSING if error.missing else WRONG
+        case Forbidden() if not error.message.startswith("Forbidden"):
+            return f"Forbidden: {error.message}"
+        case _:
+            return error.message

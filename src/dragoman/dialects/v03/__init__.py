@@ -11,11 +11,10 @@ from msgspec.structs import replace
 
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.system import System
-from dragoman.dialects.v03 import encode, errors, proto, rest
+from dragoman.dialects.v03 import encode, errors, rest
 from dragoman.dialects.v03.card import card
+from dragoman.dialects.v03.client import TONGUE
 from dragoman.dialects.v03.decode import METHODS, decode
-from dragoman.dialects.v03.push import FORM
-from dragoman.dialects.v03.tongue import TONGUE
 from dragoman.model.operations import Manners
 
 _MANNERS = Manners(
@@ -37,11 +36,11 @@ JSONRPC = Dialect(
     encode_error=errors.encode_error,
     error_status=errors.error_status,
     manners=_MANNERS,
-    push=FORM,
+    push=encode.FORM,
 )
 
-_ONCE = proto.ProtoJson(proto.once)
-_TWICE = proto.ProtoJson(proto.twice)
+_ONCE = rest.ProtoJson(rest.once)
+_TWICE = rest.ProtoJson(rest.twice)
 
 REST = Dialect(
     name="0.3",
@@ -56,7 +55,7 @@ REST = Dialect(
     encode_error=errors.encode_rest_error,
     error_status=errors.rest_error_status,
     manners=_MANNERS,
-    push=FORM,
+    push=encode.FORM,
 )
 
 REST_TWICE = replace(
@@ -70,7 +69,7 @@ REST_TWICE = replace(
 )
 """REST for the official Python clients, which encode the bytes of a file in base64 twice, in both directions."""
 
-REST_TWICE_0_3 = replace(REST_TWICE, encode_result=proto.ProtoJson(proto.twice, card).encode_result)
+REST_TWICE_0_3 = replace(REST_TWICE, encode_result=rest.ProtoJson(rest.twice, card).encode_result)
 """REST_TWICE for the Python client of 0.3 itself (a2a-sdk 0.3.26): it alone reads `GET /v1/card` as plain JSON."""
 
 SYSTEM = System(name="0.3", dialect=JSONRPC, methods=frozenset(METHODS), tongue=TONGUE)

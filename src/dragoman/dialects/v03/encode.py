@@ -1,4 +1,7 @@
-"""Encodes results and events for 0.3 over JSON-RPC: every object has its `kind`, states and roles are in lowercase.
+"""Encodes results, events and webhook bodies for 0.3: every object has its `kind`, states and roles are in lowercase.
+
+The values of a task that 0.3 has no field for (progress, usage, duration) are in `metadata`, under the URIs of our
+extensions and as in 1.0.
 
 Invariant: the fields that the official 0.3 clients require are always present: `kind`, `contextId`, `artifactId`,
 `messageId`, `final`, an object as `status.message`.
@@ -8,9 +11,11 @@ from typing import Any, assert_never
 
 import msgspec
 
+from dragoman.dialects import push
+from dragoman.dialects.api import PushForm, Stands, Told
+from dragoman.dialects.extensions import PROGRESS, USAGE, progress_metadata, usage_metadata
 from dragoman.dialects.v03.card import card
 from dragoman.dialects.v03.decode import WRAPPED
-from dragoman.dialects.v03.extras import event_metadata, record_metadata
 from dragoman.model.card import AgentCard
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
 from dragoman.model.message import Artifact, Message, Part, Role
@@ -233,3 +238,40 @@ def _page(operation: Operation, page: TaskPage) -> Json:
 
 def _push_config(config: PushConfig) -> Json:
     return {"taskId": config.task_id, "pushNotificationConfig": push_config(config)}
+
+
+# -- metadata under our extensions -------------------------------------------------------------------------------------
+
+
+def record_metadata(record: Record) -> dict[str, Any] | None:
+    """Build the metadata of a Task."""
+    if record.usage is None and record.duration_ms is None:
+        return None
+    return {USAGE: usage_metadata(record.usage, record.duration_ms)}
+
+
+def event_metadata(event: StatusChanged) -> dict[str, Any] | None:
+    """Build the metadata of a status update."""
+    metadata = dict(event.metadata or {})
+    if event.progress is not None:
+        metadata[PROGRESS] = progress_metadata(event.progress)
+    if event.usage is not None or event.duration_ms is not None:
+        metadata[USAGE] = usage_metadata(event.usage, event.duration_ms)
+    return metadata or None
+
+
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+
+
+def encode_push(head: TaskHead, told: Told, stands: Stands) -> bytes:
+    """Encode the current task, whatever the subject: both official servers do so, over either binding."""
+    return msgspec.json.encode(task(stands(), None))
+
+
+FORM = PushForm(
+    content_type="application/json",
+    encode=encode_push,
+    authorization=push.official,
+    signature=push.standard_signature,
+    whole=True,
+)

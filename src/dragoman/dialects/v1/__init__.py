@@ -9,10 +9,9 @@ from msgspec.structs import replace
 from dragoman.dialects.api import Dialect
 from dragoman.dialects.system import System
 from dragoman.dialects.v1 import encode, errors
+from dragoman.dialects.v1.client import TONGUE
 from dragoman.dialects.v1.decode import METHODS, decode
-from dragoman.dialects.v1.push import FORM
 from dragoman.dialects.v1.rest import decode_rest
-from dragoman.dialects.v1.tongue import TONGUE
 
 JSONRPC = Dialect(
     name="1.0",
@@ -26,7 +25,7 @@ JSONRPC = Dialect(
     encode_event=encode.encode_event,
     encode_error=errors.encode_rpc_error,
     error_status=errors.rpc_status,
-    push=FORM,
+    push=encode.FORM,
     extensions_header=b"a2a-extensions",
 )
 """A2A 1.0 over JSON-RPC."""

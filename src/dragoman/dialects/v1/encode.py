@@ -1,4 +1,4 @@
-"""Encodes results and events as A2A 1.0 JSON.
+"""Encodes results, events and webhook bodies as A2A 1.0 JSON. A webhook gets a StreamResponse (A2A 1.0 §4.3.3).
 
 Invariant: nothing is written that is not in the 1.0 proto, because the official clients refuse unknown fields.
 """
@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
+from dragoman.dialects import push
+from dragoman.dialects.api import PushForm, Stands, Told
 from dragoman.dialects.extensions import PARENT, PROGRESS, USAGE, parent_metadata, progress_metadata, usage_metadata
 from dragoman.model.card import AgentCard
 from dragoman.model.events import ArtifactChunk, Delegated, Event, MessageReceived, Noted, StatusChanged, Submitted
@@ -179,3 +181,28 @@ def _status_metadata(event: StatusChanged) -> dict[str, Any] | None:
 def _push_config(config: PushConfig) -> _PushConfigAnswer:
     authentication = _Authentication(config.scheme) if config.scheme else None
     return _PushConfigAnswer(config.id, config.task_id, config.url, config.token, authentication)
+
+
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+
+
+def encode_push(head: TaskHead, told: Told, stands: Stands) -> bytes:
+    """Encode `task` for the current task and its beginning, `statusUpdate`, or `artifactUpdate` with the whole
+    artifact.
+    """
+    match told:
+        case StatusChanged():
+            (body,) = encode_event(head, told, None)
+        case Artifact():
+            (body,) = encode_event(head, ArtifactChunk(told, append=False, last_chunk=True), None)
+        case _:
+            body = encode_snapshot(stands(), None)
+    return body
+
+
+FORM = PushForm(
+    content_type="application/a2a+json",
+    encode=encode_push,
+    authorization=push.official,
+    signature=push.standard_signature,
+)

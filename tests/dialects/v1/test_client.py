@@ -14,8 +14,8 @@ from msgspec.structs import replace
 from dragoman.dialects.client import answers, objects, scalars
 from dragoman.dialects.client.encode import named
 from dragoman.dialects.v1 import JSONRPC, REST
+from dragoman.dialects.v1.client import TONGUE
 from dragoman.dialects.v1.errors import TABLE, encode_http_error, encode_rpc_error, http_status
-from dragoman.dialects.v1.tongue import TONGUE
 from dragoman.model import errors, operations
 from dragoman.model.card import AgentCard
 from dragoman.model.errors import A2AError, InvalidAgentResponse, InvalidParams, UnsupportedOperation

@@ -17,7 +17,7 @@ from dragoman.dialects.client import objects, scalars
 from dragoman.dialects.client.encode import named
 from dragoman.dialects.tongue import Tongue
 from dragoman.dialects.v03 import errors as v03_errors
-from dragoman.dialects.v03.tongue import TONGUE, TWICE
+from dragoman.dialects.v03.client import TONGUE, TWICE
 from dragoman.model import errors, operations
 from dragoman.model.errors import A2AError, InvalidAgentResponse, InvalidParams, UnsupportedOperation
 from dragoman.model.events import ArtifactChunk, Event, StatusChanged, Submitted

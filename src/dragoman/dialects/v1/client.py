@@ -1,0 +1,456 @@
+"""The client's side of A2A 1.0: calls over JSON-RPC (§9.4) and over HTTP+JSON (§11.3), and their answers.
+
+Values that follow the specification are decoded straight into the model; if that fails, they are read leniently.
+
+Invariant: the server's side of the dialect decodes a call to the very same operation, and the client's side a result
+likewise. Nothing is written that is not in the 1.0 proto, except a webhook's `secret` and `events`, which a caller sets
+only if the server is one of ours. The skill goes into `metadata.skill`. Any bytes give a value or InvalidAgentResponse;
+any bytes of an error give an A2AError.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import msgspec
+from msgspec import UNSET, Struct
+from msgspec.json import Decoder
+from msgspec.structs import replace
+
+from dragoman.dialects import json_bounds
+from dragoman.dialects.client import answers, objects, refusals, scalars
+from dragoman.dialects.client.encode import Json, encoded, moment, named, no_earlier, present, query, segment
+from dragoman.dialects.client.objects import beyond
+from dragoman.dialects.tongue import Answer, RestCall, RpcCall, Tongue
+from dragoman.dialects.v1.errors import TABLE
+from dragoman.model import errors
+from dragoman.model.errors import A2AError, InvalidAgentResponse, UnsupportedOperation
+from dragoman.model.message import Artifact, Message, Part
+from dragoman.model.operations import (
+    CancelTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetExtendedCard,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    PushConfig,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+)
+from dragoman.model.task import Task, TaskStatus
+from dragoman.model.updates import ArtifactUpdate, StatusUpdate, Update
+
+# -- calls -------------------------------------------------------------------------------------------------------------
+
+NAME = "A2A 1.0"
+
+
+class _Authentication(Struct, frozen=True, omit_defaults=True):
+    scheme: str
+    credentials: str | None = None
+
+
+class _PushConfig(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """TaskPushNotificationConfig (A2A 1.0 §4.3.1), with its secrets."""
+
+    url: str
+    id: str = ""
+    task_id: str = ""
+    token: str | None = None
+    authentication: _Authentication | None = None
+    tenant: str = ""
+    secret: str | None = None
+    events: tuple[str, ...] = ()
+
+
+class _Configuration(Struct, frozen=True, omit_defaults=True, rename="camel"):
+    """SendMessageConfiguration (A2A 1.0 §3.2.2)."""
+
+    accepted_output_modes: tuple[str, ...] = ()
+    task_push_notification_config: _PushConfig | None = None
+    history_length: int | None = None
+    return_immediately: bool = False
+
+
+class _Send(Struct, frozen=True, omit_defaults=True):
+    """SendMessageRequest (A2A 1.0 §3.2.1)."""
+
+    message: Message
+    configuration: _Configuration | None = None
+    metadata: Json | None = None
+    tenant: str = ""
+
+
+def rpc(operation: Operation) -> RpcCall:
+    """Encode a JSON-RPC call. Raises UnsupportedOperation if 1.0 cannot express it, InvalidParams for broken text."""
+    match operation:
+        case StreamMessage():
+            return RpcCall("SendStreamingMessage", _send(operation, operation.tenant))
+        case SendMessage():
+            return RpcCall("SendMessage", _send(operation, operation.tenant))
+        case GetTask():
+            return _call("GetTask", tenant=operation.tenant, id=operation.id, historyLength=operation.history_length)
+        case ListTasks():
+            return _call("ListTasks", tenant=operation.tenant, **_list(operation))
+        case CancelTask():
+            return _call("CancelTask", tenant=operation.tenant, id=operation.id, metadata=operation.metadata)
+        case Subscribe():
+            return _call("SubscribeToTask", tenant=operation.tenant, id=operation.id)
+        case CreatePushConfig():
+            return RpcCall("CreateTaskPushNotificationConfig", encoded(_webhook(operation)))
+        case GetPushConfig():
+            return _call("GetTaskPushNotificationConfig", **_of_webhook(operation))
+        case ListPushConfigs():
+            return _call("ListTaskPushNotificationConfigs", **_of_webhooks(operation))
+        case DeletePushConfig():
+            return _call("DeleteTaskPushNotificationConfig", **_of_webhook(operation))
+        case GetExtendedCard():
+            return _call("GetExtendedAgentCard", tenant=operation.tenant)
+        case _:
+            _lacks(operation)
+
+
+def rest(operation: Operation) -> RestCall:
+    """Encode an HTTP+JSON call; a tenant is the first segment of its path (A2A 1.0 §11.3). Raises as `rpc` does.
+
+    Subscriptions use GET, as in the proto file; if a server accepts only POST, the client falls back to that.
+    """
+    call = _rest(operation)
+    if not operation.tenant:
+        return call
+    return RestCall(call.verb, "/" + segment(operation.tenant, "tenant") + call.path, call.body)
+
+
+def _rest(operation: Operation) -> RestCall:
+    match operation:
+        case StreamMessage():
+            return RestCall("POST", "/message:stream", _send(operation, ""))
+        case SendMessage():
+            return RestCall("POST", "/message:send", _send(operation, ""))
+        case GetTask():
+            return RestCall("GET", _task(operation.id) + query(historyLength=operation.history_length))
+        case ListTasks():
+            return RestCall("GET", "/tasks" + query(**_list(operation)))
+        case CancelTask():
+            body = {} if operation.metadata is None else {"metadata": operation.metadata}
+            return RestCall("POST", f"{_task(operation.id)}:cancel", encoded(body))
+        case Subscribe():
+            return RestCall("GET", f"{_task(operation.id)}:subscribe")
+        case CreatePushConfig(config=config):
+            return RestCall("POST", _webhooks(config.task_id), encoded(_webhook(operation)))
+        case GetPushConfig():
+            asked = _of_webhook(operation)
+            return RestCall("GET", f"{_webhooks(asked['taskId'])}/{segment(asked['id'], 'id')}")
+        case ListPushConfigs():
+            page = query(pageSize=operation.page_size or None, pageToken=operation.page_token)
+            return RestCall("GET", _webhooks(operation.task_id) + page)
+        case DeletePushConfig():
+            asked = _of_webhook(operation)
+            return RestCall("DELETE", f"{_webhooks(asked['taskId'])}/{segment(asked['id'], 'id')}")
+        case GetExtendedCard():
+            return RestCall("GET", "/extendedAgentCard")
+        case _:
+            _lacks(operation)
+
+
+def _send(sent: SendMessage, tenant: str) -> bytes:
+    no_earlier(sent, NAME)
+    configuration = None
+    if sent.return_immediately or sent.accepted_output_modes or sent.push_config or sent.history_length is not None:
+        configuration = _Configuration(
+            sent.accepted_output_modes,
+            None if sent.push_config is None else _config(sent.push_config, ""),
+            sent.history_length,
+            sent.return_immediately,
+        )
+    return encoded(_Send(sent.message, configuration, named(sent), tenant))
+
+
+def _list(asked: ListTasks) -> Json:
+    if asked.offset and not asked.page_token:
+        raise UnsupportedOperation(f"{NAME} has no offset: page with page_token")
+    return {
+        "contextId": asked.context_id,
+        "status": asked.state,
+        "pageSize": asked.page_size,
+        "pageToken": asked.page_token,
+        "historyLength": asked.history_length,
+        "statusTimestampAfter": None if asked.status_after_ms is None else moment(asked.status_after_ms),
+        "includeArtifacts": asked.include_artifacts or None,
+    }
+
+
+def _config(config: PushConfig, tenant: str) -> _PushConfig:
+    authentication = None
+    if config.scheme or config.credentials:
+        authentication = _Authentication(config.scheme or "Bearer", config.credentials)
+    return _PushConfig(
+        config.url, config.id, config.task_id, config.token, authentication, tenant, config.secret, config.events
+    )
+
+
+def _webhook(operation: CreatePushConfig) -> _PushConfig:
+    return _config(operation.config, operation.tenant)
+
+
+def _of_webhook(operation: GetPushConfig | DeletePushConfig) -> Json:
+    if not operation.id:
+        raise UnsupportedOperation(f"{NAME} reaches a push configuration by its id only: list them to find it")
+    return {"tenant": operation.tenant, "taskId": operation.task_id, "id": operation.id}
+
+
+def _of_webhooks(operation: ListPushConfigs) -> Json:
+    return {
+        "tenant": operation.tenant,
+        "taskId": operation.task_id,
+        "pageSize": operation.page_size or None,
+        "pageToken": operation.page_token,
+    }
+
+
+def _task(task_id: str) -> str:
+    return f"/tasks/{segment(task_id, 'id')}"
+
+
+def _webhooks(task_id: str) -> str:
+    return f"/tasks/{segment(task_id, 'taskId')}/pushNotificationConfigs"
+
+
+def _call(method: str, **params: Any) -> RpcCall:
+    return RpcCall(method, encoded(present(params)))
+
+
+def _lacks(operation: Operation) -> NoReturn:
+    raise UnsupportedOperation(f"{NAME} has no {type(operation).__name__}: it belongs to BeeOS")
+
+
+# -- answers -----------------------------------------------------------------------------------------------------------
+
+
+class _StatusUpdate(Struct, rename="camel"):
+    task_id: str
+    context_id: str
+    status: TaskStatus
+    metadata: dict[str, Any] | None = None
+
+
+class _Frame(Struct, rename="camel", gc=False):
+    """StreamResponse (A2A 1.0 §3.2.3); its first half is SendMessageResponse."""
+
+    task: Task | None = None
+    message: Message | None = None
+    status_update: _StatusUpdate | None = None
+    artifact_update: ArtifactUpdate | None = None
+
+
+class _Event(Struct, gc=False):
+    """A frame in its JSON-RPC envelope."""
+
+    id: int | str
+    result: _Frame
+    error: None = None
+
+
+_FRAME = Decoder(_Frame)
+_EVENT = Decoder(_Event)
+_TASK = Decoder(Task)
+
+_FAILURES = (A2AError, msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+_KINDS: dict[str, type[A2AError]] = {row.reason: kind for kind, row in TABLE.items()}
+"""Errors by their reason. If several share one, the last counts, which is the most specific."""
+
+_GRPC: dict[str, type[A2AError]] = {
+    "INVALID_ARGUMENT": errors.InvalidParams,
+    "NOT_FOUND": errors.NotFound,
+    "UNIMPLEMENTED": errors.UnsupportedOperation,
+    "FAILED_PRECONDITION": errors.UnsupportedOperation,
+    "UNAUTHENTICATED": errors.Unauthorized,
+    "PERMISSION_DENIED": errors.Forbidden,
+    "RESOURCE_EXHAUSTED": errors.TooManyRequests,
+    "UNAVAILABLE": errors.Unavailable,
+    "DEADLINE_EXCEEDED": errors.Unavailable,
+    "INTERNAL": errors.InternalError,
+}
+"""Errors by the `status` of a google.rpc.Status that has no reason (A2A 1.0 §5.4)."""
+
+
+def read_update(data: bytes) -> tuple[Update, ...]:
+    """Decode a frame, which holds exactly one update."""
+    return (_exact_update(data) or scalars.decode_answer(data, objects.update),)
+
+
+def read_event(data: str, call_id: int) -> Update | None:
+    """Decode a frame in the envelope of that call; None if anything about it is unusual."""
+    try:
+        event = _EVENT.decode(data)
+        chunk = event.result.artifact_update
+        if chunk is None or not _plain(chunk):  # a plain chunk has no nested values to check
+            json_bounds.check(data.encode(), scalars.MAX_DEPTH, scalars.MAX_VALUES)
+    except _FAILURES:
+        return None
+    return _decode_member(event.result) if event.id == call_id else None
+
+
+def read_answer(operation: Operation, body: bytes) -> Answer:
+    """Decode the answer to an operation. For a delete any answer means success, and the result is None."""
+    told: Update | None = None
+    match operation:
+        case SendMessage():
+            told = _exact_update(body)
+        case GetTask() | CancelTask():
+            told = _exact_task(body)
+        case DeletePushConfig():
+            return None
+        case _:
+            pass
+    if isinstance(told, Task | Message):
+        return told
+    return scalars.decode_answer(body, lambda value: answers.answer(operation, value))
+
+
+def read_error(body: bytes, status: int) -> A2AError:
+    """Decode an `error` member (§9.5), or a google.rpc.Status (§11.6).
+
+    The reason decides, or else the code, the HTTP status and the gRPC status, in this order.
+    """
+    try:
+        given = scalars.decode_answer(body, _error_object)
+    except InvalidAgentResponse:
+        return refusals.read(body, status)
+    details = given.get("data") if isinstance(given.get("data"), list) else given.get("details")
+    told = _merge_details(details if isinstance(details, list) else [])
+    code, grpc, reason = given.get("code"), given.get("status"), told.get("reason")
+    kind = _KINDS.get(reason) if isinstance(reason, str) else None
+    if code == -32700:
+        kind = errors.ParseError  # it shares the reason of an invalid request
+    if kind is None and isinstance(grpc, str) and not isinstance(code, int) and status not in refusals.STATUSES:
+        kind = _GRPC.get(grpc)
+    if kind is None:
+        return refusals.of(given, status)
+    return refusals.made(kind, scalars.text_in(given, "message") or "", told)
+
+
+def _exact_update(data: bytes) -> Update | None:
+    """Decode a frame that follows the specification; None for any other."""
+    try:
+        json_bounds.check(data, scalars.MAX_DEPTH, scalars.MAX_VALUES)
+        frame = _FRAME.decode(data)
+    except _FAILURES:
+        return None
+    return _decode_member(frame)
+
+
+def _decode_member(frame: _Frame) -> Update | None:
+    if (chunk := frame.artifact_update) is not None:
+        return chunk if chunk.usage is None and _whole(chunk.artifact.parts) else None  # 1.0 has no usage there
+    if (update := frame.status_update) is not None:
+        said = update.status.message
+        if said is not None and not _whole(said.parts):
+            return None
+        metadata, told, used = beyond(update.metadata)
+        return StatusUpdate(
+            task_id=update.task_id,
+            context_id=update.context_id,
+            status=_normalize_time(update.status),
+            metadata=metadata,
+            progress=told,
+            usage=used,
+        )
+    if frame.task is not None:
+        return _check_task(frame.task)
+    if frame.message is not None and _whole(frame.message.parts):
+        return frame.message
+    return None
+
+
+def _plain(chunk: ArtifactUpdate) -> bool:
+    """Whether the chunk is a single text without metadata."""
+    parts = chunk.artifact.parts
+    return (
+        len(parts) == 1
+        and parts[0].text is not None
+        and parts[0].data is UNSET
+        and parts[0].metadata is chunk.artifact.metadata is chunk.metadata is None
+    )
+
+
+def _exact_task(body: bytes) -> Task | None:
+    try:
+        json_bounds.check(body, scalars.MAX_DEPTH, scalars.MAX_VALUES)
+        return _check_task(_TASK.decode(body))
+    except _FAILURES:
+        return None
+
+
+def _check_task(task: Task) -> Task | None:
+    """Return the task if its parts are valid in 1.0, else None."""
+    said = task.status.message
+    held: list[Message | Artifact] = [*task.artifacts, *task.history]
+    if not all(_whole(each.parts) for each in held) or (said is not None and not _whole(said.parts)):
+        return None
+    status = _normalize_time(task.status)
+    return task if status is task.status else replace(task, status=status)
+
+
+def _normalize_time(status: TaskStatus) -> TaskStatus:
+    """Return the status with its time in our spelling: others have more digits, or an offset."""
+    moment = scalars.timestamp(status.timestamp)
+    return status if moment == status.timestamp else replace(status, timestamp=moment)
+
+
+def _whole(parts: Iterable[Part]) -> bool:
+    """Whether each part has content that 1.0 defines; a part of another dialect looks empty.
+
+    A reference to bytes in our own store may not come from outside: only the store sets it.
+    """
+    for part in parts:
+        if part.blob is not None or part.file is not None:
+            return False
+        if part.text is None and part.raw is None and part.url is None and part.data is UNSET:
+            return False
+    return True
+
+
+def _error_object(value: object) -> Json:
+    """Return the error object, inside an envelope or bare."""
+    given = scalars.members(value, "an error with code and message")
+    inner = given.get("error")
+    return inner if isinstance(inner, dict) else given
+
+
+def _merge_details(details: list[Any]) -> Json:
+    """Merge the details of an error into one object."""
+    told: Json = {}
+    for each in details:
+        if not isinstance(each, dict):
+            continue
+        metadata = each.get("metadata")
+        told |= metadata if isinstance(metadata, dict) else {}
+        told |= {name: each[name] for name in ("reason", "fieldViolations") if name in each and name not in told}
+        delay = _DELAY.fullmatch(scalars.text_in(each, "retryDelay") or "")
+        if delay is not None:
+            told["retryAfterS"] = delay[1]
+    return told
+
+
+_DELAY = re.compile(r"([0-9]{1,9})(?:\.[0-9]*)?s")
+"""A google.protobuf.Duration; the group is its whole seconds."""
+
+
+# -- the dialect -------------------------------------------------------------------------------------------------------
+
+TONGUE = Tongue(
+    name="1.0",
+    rpc=rpc,
+    rest=rest,
+    read_answer=read_answer,
+    read_update=read_update,
+    read_event=read_event,
+    read_error=read_error,
+    headers={"A2A-Version": "1.0"},
+)
