@@ -15,7 +15,7 @@ import pytest
 from dragoman import Agent, Context, Part, Reject
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.config import AgentEntry, Config
-from dragoman.dialects.mcp.serve_tools import PAGE, name_of
+from dragoman.dialects.mcp.tools import PAGE, name_of
 from dragoman.dialects.sse import Parser
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import Role, Scope

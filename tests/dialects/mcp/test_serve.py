@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.dialects.mcp import serve, serve_arguments, serve_results, serve_session, serve_telling, serve_tools
-from dragoman.dialects.mcp.serve import Greeting, Notification, Request, Response
-from dragoman.dialects.mcp.serve_session import Session
+from dragoman.dialects.mcp import answers, requests, tools
+from dragoman.dialects.mcp.requests import Greeting, Notification, Request, Response, Session
 from dragoman.dialects.v03.fields import Fields
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, NotFound, TooManyRequests
@@ -49,7 +48,7 @@ MESSAGES = st.fixed_dictionaries(
 
 def asked(params: bytes) -> object:
     """The arguments of a call of a tool, read."""
-    return serve_arguments.asked(serve.tool_call(params).arguments, "m1")
+    return requests.asked(requests.tool_call(params).arguments, "m1")
 
 
 def read_or_refused(read: Callable[[], object]) -> None:
@@ -57,18 +56,18 @@ def read_or_refused(read: Callable[[], object]) -> None:
     try:
         read()
     except A2AError as error:
-        told = json.loads(serve_telling.error(b"1", error))
+        told = json.loads(answers.error(b"1", error))
         assert told["error"]["message"]
 
 
 @given(st.binary() | MESSAGES.map(lambda body: json.dumps(body).encode()))
 def test_any_bytes_are_a_message_or_an_error(body: bytes) -> None:
-    read_or_refused(lambda: serve.decode(body))
+    read_or_refused(lambda: requests.decode(body))
 
 
 @pytest.mark.parametrize(
     "read",
-    [serve.greeting, serve.tool_call, asked, serve.cursor, serve.level, serve.cancelled, serve.reply],
+    [requests.greeting, requests.tool_call, asked, requests.cursor, requests.level, requests.cancelled, requests.reply],
     ids=lambda read: read.__name__,
 )
 @given(params=OBJECTS.map(lambda body: json.dumps(body).encode()))
@@ -78,20 +77,22 @@ def test_any_params_are_understood_or_refused(read: Callable[[bytes], object], p
 
 @given(params=st.binary())
 def test_any_bytes_as_the_answer_to_a_form_are_understood_or_refused(params: bytes) -> None:
-    read_or_refused(lambda: serve.reply(params))
+    read_or_refused(lambda: requests.reply(params))
 
 
 def test_messages_are_told_apart_and_ids_stay_as_they_came() -> None:
-    assert serve.decode(b'{"jsonrpc":"2.0","id":"a\\u0062","method":"ping"}') == Request(b'"a\\u0062"', "ping", b"{}")
-    assert serve.decode(b'{"jsonrpc":"2.0","method":"x","params":null}') == Notification("x", b"{}")
-    assert serve.decode(b'{"jsonrpc":"2.0","id":"t/1","result":{}}') == Response("t/1", b"{}")
-    assert serve.decode(b'{"jsonrpc":"2.0","id":7,"error":{"code":1}}') == Response("", None)
+    assert requests.decode(b'{"jsonrpc":"2.0","id":"a\\u0062","method":"ping"}') == Request(
+        b'"a\\u0062"', "ping", b"{}"
+    )
+    assert requests.decode(b'{"jsonrpc":"2.0","method":"x","params":null}') == Notification("x", b"{}")
+    assert requests.decode(b'{"jsonrpc":"2.0","id":"t/1","result":{}}') == Response("t/1", b"{}")
+    assert requests.decode(b'{"jsonrpc":"2.0","id":7,"error":{"code":1}}') == Response("", None)
 
 
 @pytest.mark.parametrize("raw", [b"null", b"1.5", b"true", b"{}", b'"' + b"x" * 2000 + b'"'])
 def test_an_id_is_a_string_or_an_integer(raw: bytes) -> None:
     with pytest.raises(InvalidRequest):
-        serve.decode(b'{"jsonrpc":"2.0","id":' + raw + b',"method":"ping"}')
+        requests.decode(b'{"jsonrpc":"2.0","id":' + raw + b',"method":"ping"}')
 
 
 @pytest.mark.parametrize(
@@ -107,28 +108,28 @@ def test_an_id_is_a_string_or_an_integer(raw: bytes) -> None:
 )
 def test_who_can_be_asked_with_a_form(version: str, capabilities: Any, elicits: bool) -> None:
     said = json.dumps({"protocolVersion": version, "capabilities": capabilities}).encode()
-    assert serve.greeting(said) == Greeting(version, elicits)
+    assert requests.greeting(said) == Greeting(version, elicits)
 
 
 def test_a_token_stays_as_it_came() -> None:
-    assert serve.tool_call(b'{"name":"x","_meta":{"progressToken": "7"}}').token == b'"7"'
-    assert serve.tool_call(b'{"name":"x","_meta":{"progressToken": 7}}').token == b"7"
+    assert requests.tool_call(b'{"name":"x","_meta":{"progressToken": "7"}}').token == b'"7"'
+    assert requests.tool_call(b'{"name":"x","_meta":{"progressToken": 7}}').token == b"7"
     with pytest.raises(InvalidRequest, match=r"_meta\.progressToken"):
-        serve.tool_call(b'{"name":"x","_meta":{"progressToken": {}}}')
+        requests.tool_call(b'{"name":"x","_meta":{"progressToken": {}}}')
 
 
 def test_a_session_says_all_by_itself() -> None:
     for greeting in (Greeting("2025-11-25", True), Greeting("2025-03-26", False)):
-        session_id = serve_session.opened(KEY, greeting)
+        session_id = requests.opened(KEY, greeting)
         assert session_id.isascii()
-        assert serve_session.session(session_id) == Session(KEY, greeting.version, greeting.elicits)
-    assert serve_session.session(None) == Session()
+        assert requests.session(session_id) == Session(KEY, greeting.version, greeting.elicits)
+    assert requests.session(None) == Session()
 
 
 @given(st.text() | st.from_regex(r"[0-9a-f-]{36}\.[0-9-]{10}\.(ask|tell)", fullmatch=True))
 def test_any_other_session_is_not_found(text: str) -> None:
     try:
-        assert serve_session.session(text).key
+        assert requests.session(text).key
     except NotFound:
         pass
 
@@ -143,7 +144,7 @@ def test_any_other_session_is_not_found(text: str) -> None:
     ],
 )
 def test_a_tool_is_named_after_its_agent_and_its_skill(agent: str, skill: str | None, name: str) -> None:
-    assert serve_tools.name_of(agent, skill) == name
+    assert tools.name_of(agent, skill) == name
 
 
 IDS = st.text("ab_-.ä", min_size=1, max_size=70)
@@ -151,8 +152,8 @@ IDS = st.text("ab_-.ä", min_size=1, max_size=70)
 
 @given(IDS, st.none() | IDS, IDS, st.none() | IDS)
 def test_names_of_tools_are_fit_for_models_and_differ(a: str, b: str | None, c: str, d: str | None) -> None:
-    first, second = serve_tools.name_of(a, b), serve_tools.name_of(c, d)
-    assert serve_tools._NAME.fullmatch(first)
+    first, second = tools.name_of(a, b), tools.name_of(c, d)
+    assert tools._NAME.fullmatch(first)
     assert (first == second) == ((a, b) == (c, d))
 
 
@@ -170,15 +171,15 @@ def profile(*skills: str, extended: tuple[str, ...] = ()) -> Profile:
 
 def test_skills_of_the_extended_card_are_for_callers_who_are_known() -> None:
     profiles = {"one": profile("a", extended=("b",)), "two": profile("c"), "none": profile()}
-    names = [tool.name for tool in serve_tools.tools(profiles, extended=False)]
+    names = [tool.name for tool in tools.tools(profiles, extended=False)]
     assert names == ["none", "one__a", "two"]
-    names = [tool.name for tool in serve_tools.tools(profiles, extended=True)]
+    names = [tool.name for tool in tools.tools(profiles, extended=True)]
     assert names == ["none", "one__a", "one__b", "two"]
 
 
 @given(st.lists(st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
 def test_progress_only_grows(reports: list[tuple[int, int] | None]) -> None:
-    growing = serve_telling.Growing(b'"t"')
+    growing = answers.Growing(b'"t"')
     told = [json.loads(growing.told(None if at is None else Progress(*at), "x"))["params"] for at in reports]
     assert all(earlier["progress"] < later["progress"] for earlier, later in pairwise(told))
     assert all(params["progress"] <= params.get("total", 10) for params in told)
@@ -186,16 +187,16 @@ def test_progress_only_grows(reports: list[tuple[int, int] | None]) -> None:
 
 
 def test_a_question_names_its_task() -> None:
-    assert serve_telling.task_of(serve_telling.question_id("t1", 7)) == "t1"
+    assert answers.task_of(answers.question_id("t1", 7)) == "t1"
     for other in ("", "t1", "t1/", "/7", "t1/x", "7"):
-        assert not serve_telling.task_of(other)
+        assert not answers.task_of(other)
 
 
 def test_an_error_names_the_field_and_the_fix() -> None:
-    told = json.loads(serve_telling.error(b"7", InvalidParams("cursor", "must be short")))
+    told = json.loads(answers.error(b"7", InvalidParams("cursor", "must be short")))
     assert (told["id"], told["error"]["code"]) == (7, -32602)
     assert told["error"]["data"] == [{"field": "cursor", "description": "must be short"}]
-    assert serve_telling.code(TooManyRequests("max", "too many", 1)) == -32000
+    assert answers.code(TooManyRequests("max", "too many", 1)) == -32000
 
 
 def record(state: TaskState, *parts: Part, said: str | None = None) -> Record:
@@ -207,7 +208,7 @@ def record(state: TaskState, *parts: Part, said: str | None = None) -> Record:
 
 
 def result(of: Record, version: str = "2025-11-25") -> Any:
-    return json.loads(serve_results.encode_task(of, version))
+    return json.loads(answers.encode_task(of, version))
 
 
 @pytest.mark.parametrize("state", TaskState)
@@ -261,4 +262,4 @@ def test_a_text_file_that_is_no_utf8_comes_as_bytes() -> None:
 
 def test_arguments_that_mean_nothing_are_refused() -> None:
     with pytest.raises(InvalidParams, match=r"arguments\.text: is no argument"):
-        serve_arguments.asked(Fields({"text": "x"}, "arguments"), "m1")
+        requests.asked(Fields({"text": "x"}, "arguments"), "m1")

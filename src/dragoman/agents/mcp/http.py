@@ -14,8 +14,8 @@ from dragoman.client.credentials import Authorized, CredentialsFactory
 from dragoman.client.errors import NoToken
 from dragoman.client.http import HttpClient
 from dragoman.dialects import sse
-from dragoman.dialects.mcp import hearing, names
-from dragoman.dialects.mcp.hearing import Answered, Heard, Told
+from dragoman.dialects.mcp import client, names
+from dragoman.dialects.mcp.client import Answered, Heard, Told
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import Egress, Flow, checked
 from dragoman.net.errors import EgressError
@@ -168,7 +168,7 @@ class HttpLink:
         said = (await flow.body())[: 64 * 1024]
         words = ""
         try:
-            for message in hearing.heard(said):
+            for message in client.heard(said):
                 if isinstance(message, Answered) and message.fault is not None:
                     words = message.fault.message[:SHOWN_CHARS]
         except InvalidAgentResponse:
@@ -192,7 +192,7 @@ class HttpLink:
         return Away(told, f"{self._shown}: HTTP status {flow.status}{hint}")
 
     async def _single_answer(self, request_id: int, body: bytes) -> Answered:
-        for message in hearing.heard(body):
+        for message in client.heard(body):
             if (answer := await self._sort(message, request_id)) is not None:
                 return answer
         raise Away("its server gave no answer", f"{self._shown}: what came is no answer to the request")
@@ -282,7 +282,7 @@ async def _messages(flow: Flow, place: _Place) -> AsyncGenerator[Heard, None]:
             place.retry_s = min(parser.retry_ms / 1000, LATE_S)
         for event in events:
             if event.event == "message" and event.data.strip():
-                for message in hearing.heard(event.data.encode()):
+                for message in client.heard(event.data.encode()):
                     yield message
             place.last_id = event.id or place.last_id
         place.last_id = parser.last_id or place.last_id

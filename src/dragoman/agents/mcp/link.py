@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from dragoman.dialects.mcp.hearing import Answered, Asked, Told
+from dragoman.dialects.mcp.client import Answered, Asked, Told
 
 SHOWN_CHARS = 500
 """The longest text of a server that goes into an error message."""

@@ -14,8 +14,8 @@ from contextlib import suppress
 
 from dragoman.agents.mcp.link import Away, HandleMessage, Link
 from dragoman.agents.program.pipes import ErrorLog
-from dragoman.dialects.mcp import hearing
-from dragoman.dialects.mcp.hearing import Answered
+from dragoman.dialects.mcp import client
+from dragoman.dialects.mcp.client import Answered
 from dragoman.model.errors import InvalidAgentResponse
 
 log = logging.getLogger("dragoman.mcp")
@@ -181,7 +181,7 @@ class ProgramLink:
 
     async def _dispatch(self, line: bytes) -> None:
         try:
-            messages = hearing.heard(line)
+            messages = client.heard(line)
         except InvalidAgentResponse as error:  # a greeting, or forgotten debug output
             log.warning("mcp server %s: %s", self._name, error.message)
             return

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 
 from dragoman import __version__
 from dragoman.agents.mcp.link import Away, HandleMessage, Link, RequestRefused, SessionGone
-from dragoman.dialects.mcp import asking, hearing, names, results
-from dragoman.dialects.mcp.hearing import Answered, Asked, Offer, Opened, Progress, Told
-from dragoman.dialects.mcp.results import Outcome
+from dragoman.dialects.mcp import client, names
+from dragoman.dialects.mcp.client import Answered, Asked, Offer, Opened, Outcome, Progress, Told
 from dragoman.model.errors import InvalidAgentResponse
 
 log = logging.getLogger("dragoman.mcp")
@@ -63,7 +62,7 @@ class McpSession:
             async with asyncio.timeout(within_s):
                 await self._link.open()
                 opened = await self._initialize()
-                await self._say(asking.notification(names.INITIALIZED))
+                await self._say(client.notification(names.INITIALIZED))
         except BaseException as error:
             await self._link.close()
             if isinstance(error, TimeoutError):
@@ -82,8 +81,8 @@ class McpSession:
             async with asyncio.timeout(within_s):
                 for _ in range(PAGES_MAX):
                     request_id = next(self._ids)
-                    answer = await self._link.ask(request_id, asking.tools_list(request_id, cursor))
-                    page = _read(answer, hearing.page)
+                    answer = await self._link.ask(request_id, client.tools_list(request_id, cursor))
+                    page = _read(answer, client.page)
                     offers += page.tools
                     if (cursor := page.cursor) is None:
                         return tuple(offers)
@@ -106,8 +105,8 @@ class McpSession:
         self._progress[request_id] = on_progress
         try:
             async with asyncio.timeout(within_s):
-                body = asking.tools_call(request_id, tool, arguments, traceparent)
-                return _read(await self._link.ask(request_id, body), results.outcome)
+                body = client.tools_call(request_id, tool, arguments, traceparent)
+                return _read(await self._link.ask(request_id, body), client.outcome)
         except TimeoutError as error:
             await self._give_up(request_id, "it took too long")
             raise Away(f"its server gave no answer within {within_s:g} s") from error
@@ -123,15 +122,15 @@ class McpSession:
 
     async def _initialize(self) -> Opened:
         request_id = next(self._ids)
-        answer = await self._link.ask(request_id, asking.initialize(request_id, version=__version__))
-        opened = _read(answer, hearing.opened)
+        answer = await self._link.ask(request_id, client.initialize(request_id, version=__version__))
+        opened = _read(answer, client.opened)
         self._link.note_version(opened.version, changes=opened.changes)
         return opened
 
     async def _give_up(self, request_id: int, reason: str) -> None:
         try:
             async with asyncio.timeout(GIVE_UP_S):
-                await self._link.tell(asking.cancelled(request_id, reason))
+                await self._link.tell(client.cancelled(request_id, reason))
         except (TimeoutError, Away) as error:
             log.info("mcp server %s did not hear that a call was given up: %s", self._name, error)
 
@@ -139,10 +138,10 @@ class McpSession:
         """Handle a message that the server sends on its own."""
         match heard:
             case Asked(request_id, names.PING):
-                await self._say(asking.pong(request_id))
+                await self._say(client.pong(request_id))
             case Asked(request_id, method):
                 log.info("mcp server %s asks for %s, which is declined", self._name, method[:100])
-                await self._say(asking.declined(request_id, method))
+                await self._say(client.declined(request_id, method))
             case Told(names.PROGRESS, params):
                 self._hear_progress(params)
             case Told(names.TOOLS_CHANGED, _):
@@ -159,7 +158,7 @@ class McpSession:
 
     def _hear_progress(self, params: bytes) -> None:
         try:
-            progress = hearing.progress(params)
+            progress = client.progress(params)
         except InvalidAgentResponse as error:
             log.info("mcp server %s: %s", self._name, error.message)
             return

@@ -22,8 +22,7 @@ from dragoman.agents.lifecycle import Finding
 from dragoman.agents.mcp.link import Away, Reach
 from dragoman.agents.mcp.session import McpServer
 from dragoman.agents.tools import ModelTool, ToolResult
-from dragoman.dialects.mcp.hearing import Offer, Progress
-from dragoman.dialects.mcp.results import Outcome
+from dragoman.dialects.mcp.client import Offer, Outcome, Progress
 from dragoman.engine.api import Run
 from dragoman.model.message import Part
 

@@ -26,9 +26,9 @@ from dragoman.bindings.request import TRACEPARENT, Header, read_parameters
 from dragoman.bindings.streams import encode_frames
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.json_bounds import check_parts
-from dragoman.dialects.mcp import names, serve, serve_arguments, serve_results, serve_telling, serve_tools
-from dragoman.dialects.mcp.serve_session import Session, opened, session
-from dragoman.dialects.mcp.serve_tools import Tool
+from dragoman.dialects.mcp import answers, names, requests, tools
+from dragoman.dialects.mcp.requests import Session, opened, session
+from dragoman.dialects.mcp.tools import Tool
 from dragoman.engine.handler import Handler, Stream
 from dragoman.model.errors import (
     A2AError,
@@ -100,7 +100,7 @@ class Mcp:
         del body
         said = await decode_body(request, limits, decoding)
         del decoding
-        if isinstance(said, serve.Request):
+        if isinstance(said, requests.Request):
             request.id = said.id
         named = request.text(VERSION)
         if named is not None and named not in names.VERSIONS and not _is_initialize(said):
@@ -108,22 +108,22 @@ class Mcp:
                 f"{names.VERSION_HEADER} {named[:20]!r} is not supported here: use {' or '.join(names.VERSIONS)}"
             )
         match said:
-            case serve.Request(method=names.TOOLS_CALL):
+            case requests.Request(method=names.TOOLS_CALL):
                 return await self._call(request, replace(at, version=named or at.version or names.UNSAID), said)
-            case serve.Request():
+            case requests.Request():
                 return self._answer_request(request, key, said)
-            case serve.Notification():
+            case requests.Notification():
                 await self._take_notification(request, key, said)
-            case serve.Response():
+            case requests.Response():
                 await self._take_response(request, key, said)
         return HttpResponse(202, [], b"")
 
     def refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
         """Encode an error. If the message expects no response, the HTTP status tells the error (Transports)."""
-        status = serve_telling.status(error)
+        status = answers.status(error)
         if status == 200 and request.id == b"null":
             status = 500 if isinstance(error, InternalError) else 400
-        return error_response(error, status, b"application/json", serve_telling.error(request.id, error))
+        return error_response(error, status, b"application/json", answers.error(request.id, error))
 
     # -- access --------------------------------------------------------------------------------------------------------
 
@@ -131,7 +131,7 @@ class Mcp:
         """The tools of the agents that the caller may use."""
         profiles, callers = self._reception.profiles, self._reception.callers
         usable = {agent: profile for agent, profile in profiles.items() if callers.admits(request, agent)}
-        return serve_tools.tools(usable, extended=request.principal is not ANONYMOUS)
+        return tools.tools(usable, extended=request.principal is not ANONYMOUS)
 
     # -- the stream of a session ---------------------------------------------------------------------------------------
 
@@ -149,34 +149,34 @@ class Mcp:
 
     def _not_acceptable(self, request_id: bytes, kinds: str) -> HttpResponse:
         wrong = InvalidRequest(f"Accept must have {kinds}")
-        return error_response(wrong, 406, b"application/json", serve_telling.error(request_id, wrong))
+        return error_response(wrong, 406, b"application/json", answers.error(request_id, wrong))
 
     # -- requests that are answered at once ----------------------------------------------------------------------------
 
-    def _answer_request(self, request: HttpRequest, key: SessionKey, said: serve.Request) -> HttpResponse:
+    def _answer_request(self, request: HttpRequest, key: SessionKey, said: requests.Request) -> HttpResponse:
         more: list[Header] = []
         match said.method:
             case names.INITIALIZE:
-                greeting = serve.greeting(said.params)
-                encoded = serve_telling.encode_greeting(greeting, self._version)
+                greeting = requests.greeting(said.params)
+                encoded = answers.encode_greeting(greeting, self._version)
                 more.append((SESSION, opened(new_id(), greeting).encode()))
             case names.PING:
                 encoded = b"{}"
             case names.SET_LEVEL:
-                self._sessions.set_level(key, serve.level(said.params))
+                self._sessions.set_level(key, requests.level(said.params))
                 encoded = b"{}"
             case names.TOOLS_LIST:
                 listed = self._tools(request)
-                encoded = serve_tools.encode_page(listed, self._reception.profiles, serve.cursor(said.params))
+                encoded = tools.encode_page(listed, self._reception.profiles, requests.cursor(said.params))
             case method:
                 raise MethodNotFound(method)
-        return json_response(200, serve_telling.result(said.id, encoded), *more)
+        return json_response(200, answers.result(said.id, encoded), *more)
 
-    async def _take_notification(self, request: HttpRequest, key: SessionKey, said: serve.Notification) -> None:
+    async def _take_notification(self, request: HttpRequest, key: SessionKey, said: requests.Notification) -> None:
         """Handle a notification. A call that cannot be canceled any more is left alone (2025-11-25, Cancellation)."""
         if said.method != names.CANCELLED:
             return
-        call = self._sessions.find(key, serve.cancelled(said.params))
+        call = self._sessions.find(key, requests.cancelled(said.params))
         if call is None:
             return
         call.canceled = True
@@ -187,15 +187,15 @@ class Mcp:
         except A2AError:
             call.canceled = False
 
-    async def _take_response(self, request: HttpRequest, key: SessionKey, said: serve.Response) -> None:
+    async def _take_response(self, request: HttpRequest, key: SessionKey, said: requests.Response) -> None:
         """Pass the user's answer to a question on to the task, or end the calls if the user declined. Raises A2AError.
 
         A late answer is ignored, because official clients end their session when an answer is refused.
         """
-        task_id = serve_telling.task_of(said.id)
+        task_id = answers.task_of(said.id)
         if not task_id:
             raise InvalidRequest("this server sent no request with that id")
-        reply = await decode_body(request, self._reception.limits, partial(serve.reply, said.result))
+        reply = await decode_body(request, self._reception.limits, partial(requests.reply, said.result))
         if reply.text is None:
             for call in self._sessions.of_task(key, task_id):
                 call.decline()
@@ -203,7 +203,7 @@ class Mcp:
         agent = await self._handler.agent_of(task_id, request.principal, "/")
         if agent is None:
             return
-        message = serve_arguments.answer(reply.text, task_id, said.id)
+        message = requests.answer(reply.text, task_id, said.id)
         check_parts(message, self._reception.limits.max_parts, self._reception.limits.max_text)
         send = SendMessage(message=message, return_immediately=True, tenant=agent)
         try:
@@ -213,8 +213,8 @@ class Mcp:
 
     # -- tools/call ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, request: HttpRequest, at: Session, said: serve.Request) -> HttpResponse | EventsResponse:
-        asked = await decode_body(request, self._reception.limits, partial(serve.tool_call, said.params))
+    async def _call(self, request: HttpRequest, at: Session, said: requests.Request) -> HttpResponse | EventsResponse:
+        asked = await decode_body(request, self._reception.limits, partial(requests.tool_call, said.params))
         tool = next((tool for tool in self._tools(request) if tool.name == asked.name), None)
         if tool is None:
             raise InvalidParams("name", f"there is no tool {asked.name[:100]!r}: tools/list has those that you may use")
@@ -226,7 +226,7 @@ class Mcp:
         except (Unauthorized, InternalError):
             raise
         except A2AError as error:
-            told = serve_telling.result(said.id, serve_results.encode_refusal(error))
+            told = answers.result(said.id, answers.encode_refusal(error))
             return error_response(error, 200, b"application/json", told)
 
     async def _begin(
@@ -234,7 +234,7 @@ class Mcp:
         request: HttpRequest,
         at: Session,
         request_id: bytes,
-        asked: serve.ToolCall,
+        asked: requests.ToolCall,
         tool: Tool,
         accepted: frozenset[str],
     ) -> HttpResponse | EventsResponse:
@@ -242,7 +242,7 @@ class Mcp:
         key = (request.principal.id, at.key)
         wants = await decode_body(request, self._reception.limits, partial(self._parse_arguments, request, asked))
         level = self._sessions.level(key)
-        wanted = Wanted(request_id, at.version, asked.token, level is not None and serve.tells(level))
+        wanted = Wanted(request_id, at.version, asked.token, level is not None and requests.tells(level))
         streams = self._reception.profiles[tool.agent].streams
         operation: StreamMessage | SendMessage | Subscribe | GetTask
         if wants.message is None:
@@ -257,9 +257,9 @@ class Mcp:
         if not streams:
             record = await self._handler.call(call)
             assert isinstance(record, Record)  # without Manners.answers_with_message
-            encode = partial(serve_results.encode_task, record, wanted.version)
+            encode = partial(answers.encode_task, record, wanted.version)
             encoded = await encode_result(request, self._reception.limits, record, encode)
-            return json_response(200, serve_telling.result(request_id, encoded))
+            return json_response(200, answers.result(request_id, encoded))
         task = await self._handler.stream(call)
         streamed = EVENTS in accepted and (
             wanted.token is not None or wanted.logs or at.elicits or not accepted & {JSON, ANYTHING}
@@ -277,9 +277,9 @@ class Mcp:
             return EventsResponse(stream, encode_frames)
         return await self._wait_for_result(request, stream)
 
-    def _parse_arguments(self, request: HttpRequest, asked: serve.ToolCall) -> serve_arguments.Asked:
+    def _parse_arguments(self, request: HttpRequest, asked: requests.ToolCall) -> requests.Asked:
         """Parse the arguments of a call, and check them against the limits. Raises InvalidParams."""
-        wants, limits = serve_arguments.asked(asked.arguments, new_id()), self._reception.limits
+        wants, limits = requests.asked(asked.arguments, new_id()), self._reception.limits
         if wants.message is not None and request.size >= LARGE_BYTES:
             check_parts(wants.message, limits.max_parts, limits.max_text)
         return wants
@@ -313,16 +313,16 @@ class Mcp:
         )
 
 
-def _decode(request: HttpRequest, body: bytes, limits: Limits) -> serve.Said:
+def _decode(request: HttpRequest, body: bytes, limits: Limits) -> requests.Said:
     try:
-        return serve.decode(body, limits.max_depth, limits.max_values)
+        return requests.decode(body, limits.max_depth, limits.max_values)
     except A2AError:
         request.id = jsonrpc.id_of(body, limits.max_depth, limits.max_values)
         raise
 
 
-def _is_initialize(said: serve.Said) -> bool:
-    return isinstance(said, serve.Request) and said.method == names.INITIALIZE
+def _is_initialize(said: requests.Said) -> bool:
+    return isinstance(said, requests.Request) and said.method == names.INITIALIZE
 
 
 def _accepted_types(request: HttpRequest) -> frozenset[str]:

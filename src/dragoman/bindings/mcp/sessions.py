@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from uuid import UUID
 
 from dragoman.bindings.mcp.tool_call import ToolCallStream
-from dragoman.dialects.mcp import serve_telling
+from dragoman.dialects.mcp import answers
 from dragoman.model.card import Profile
 from dragoman.model.errors import TooManyRequests
 
@@ -51,7 +51,7 @@ class NotificationStream:
         self._news.clear()
         if self._over:
             return None
-        return (serve_telling.TOOLS_CHANGED,)
+        return (answers.TOOLS_CHANGED,)
 
     def close(self) -> None:
         """End the stream because the client has left."""

@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
-from dragoman.dialects.mcp import serve_results, serve_telling
-from dragoman.dialects.mcp.serve_telling import Growing
+from dragoman.dialects.mcp import answers
+from dragoman.dialects.mcp.answers import Growing
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
 from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
@@ -104,8 +104,8 @@ class ToolCallStream:
         """The response with the task in its current state; None if no event has arrived yet."""
         if self._fold is None:
             return None
-        encoded = serve_results.encode_task(self._fold.record(), self._wanted.version)
-        return serve_telling.result(self._wanted.request_id, encoded)
+        encoded = answers.encode_task(self._fold.record(), self._wanted.version)
+        return answers.result(self._wanted.request_id, encoded)
 
     def _end(self) -> None:
         if not self._over:
@@ -163,13 +163,13 @@ class ToolCallStream:
             if self._left:
                 further.close()
         message = fold.record().status.message
-        text = serve_results.text_of(message.parts) if message is not None else ""
-        return [serve_telling.question(serve_telling.question_id(self.task_id, fold.seq), text)]
+        text = answers.text_of(message.parts) if message is not None else ""
+        return [answers.question(answers.question_id(self.task_id, fold.seq), text)]
 
     def _report_status(self, event: StatusChanged) -> list[bytes]:
         if event.state is not TaskState.WORKING:
             return []
-        text = serve_results.text_of(event.message.parts) if event.message is not None else ""
+        text = answers.text_of(event.message.parts) if event.message is not None else ""
         if not text and event.progress is None:
             return []
         frames = []
@@ -177,7 +177,7 @@ class ToolCallStream:
             self._quiet_until_ms = self._clock.now_ms() + QUIET_MS
             frames.append(self._progress.told(event.progress, text))
         if self._wanted.logs and text:
-            frames.append(serve_telling.log(self.agent, text))
+            frames.append(answers.log(self.agent, text))
         return frames
 
     def _report_output(self) -> list[bytes]:

@@ -1,17 +1,27 @@
-"""Decodes the messages of an MCP client: requests, notifications, and answers to the server's requests.
+"""The server's side of MCP, what arrives: the messages of a client, the arguments of its tool calls, and its sessions.
 
-Invariant: any bytes give a value or an A2AError, with the path of the field where there is one.
+A session's id holds its whole state. No server remembers a session, so any server can answer for it. A caller with a
+forged session id deceives only itself: the principal decides who owns a task.
+
+Invariant: any bytes give a value or an A2AError, with the path of the field where there is one. Nothing is lost: an
+argument without a meaning here is refused by name.
 """
 
+import re
 from typing import Any
+from uuid import UUID
 
 import msgspec
 from msgspec import Raw, Struct
 
 from dragoman.dialects import json_bounds
+from dragoman.dialects.json_fields import raw_bytes
 from dragoman.dialects.mcp import names
-from dragoman.dialects.v03.fields import Fields, read
-from dragoman.model.errors import InvalidParams, InvalidRequest, ParseError
+from dragoman.dialects.v03.fields import MAX_ID, Fields, read
+from dragoman.model.errors import InvalidParams, InvalidRequest, NotFound, ParseError
+from dragoman.model.message import Message, Part, Role
+
+# -- messages ----------------------------------------------------------------------------------------------------------
 
 MAX_ID_BYTES = 1024
 """Longest id or progress token that is accepted: it is repeated in the answers."""
@@ -213,3 +223,94 @@ def _text(raw: bytes) -> str:
         return _STRING.decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return ""
+
+
+# -- arguments of a tool call ------------------------------------------------------------------------------------------
+
+ARGUMENTS = ("message", "data", "files", "context_id", "task_id")
+
+DATA_URI = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,]*)*?;base64,", re.ASCII | re.IGNORECASE)
+
+
+class Asked(Struct, frozen=True):
+    """The purpose of a call: to send `message` or, if that is None, to wait for the task `task_id`."""
+
+    message: Message | None
+    task_id: str = ""
+
+
+def asked(arguments: Fields, message_id: str) -> Asked:
+    """Decode the arguments. `message_id` is for the message, which has none. Raises InvalidParams."""
+    for name in arguments.members:
+        if name not in ARGUMENTS:
+            raise InvalidParams(arguments.at(name[:100]), f"is no argument: send {', '.join(ARGUMENTS)}")
+    text = arguments.text("message")
+    data = arguments.mapping("data")
+    task_id, context_id = _id(arguments, "task_id"), _id(arguments, "context_id")
+    parts = [Part(text=text)] if text else []
+    if data is not None:
+        parts.append(Part(data=data))
+    parts += [_file(file) for file in arguments.objects("files")]
+    if not parts:
+        if task_id is None:
+            raise InvalidParams(arguments.at("message"), "is required: say what the agent should do")
+        return Asked(None, task_id)
+    message = Message(message_id=message_id, role=Role.USER, parts=tuple(parts), context_id=context_id, task_id=task_id)
+    return Asked(message, task_id or "")
+
+
+def answer(text: str, task_id: str, message_id: str) -> Message:
+    """Build the answer to a question of a task."""
+    return Message(message_id=message_id, role=Role.USER, parts=(Part(text=text),), task_id=task_id)
+
+
+def _id(arguments: Fields, name: str) -> str | None:
+    value = arguments.text(name)
+    if value is not None and len(value) > MAX_ID:
+        raise InvalidParams(arguments.at(name), f"must have at most {MAX_ID} characters")
+    return value or None
+
+
+def _file(fields: Fields) -> Part:
+    url = fields.required_text("url")
+    name, media_type = fields.text("name") or None, fields.text("media_type") or None
+    if url[:5].lower() != "data:":
+        return Part(url=url, filename=name, media_type=media_type)
+    found = DATA_URI.match(url)
+    raw = None if found is None else raw_bytes(url[found.end() :])
+    if found is None or raw is None:
+        raise InvalidParams(fields.at("url"), "must be an address, or a data: URI with base64")
+    return Part(raw=raw, filename=name, media_type=media_type or found["type"] or "application/octet-stream")
+
+
+# -- sessions ----------------------------------------------------------------------------------------------------------
+
+ASKS, ASKS_NOT = "ask", "tell"
+
+_ID = re.compile(r"(?P<key>[0-9a-f-]{36})\.(?P<version>[0-9-]{10})\.(?P<manner>ask|tell)", re.ASCII)
+
+
+class Session(Struct, frozen=True):
+    """The agreed terms of a session. `key` is empty without a session: such calls cannot be told apart."""
+
+    key: str = ""
+    version: str = ""
+    elicits: bool = False
+
+
+def opened(key: str, greeting: Greeting) -> str:
+    """Build the id of a new session; `key` is a fresh UUID."""
+    return f"{key}.{greeting.version}.{ASKS if greeting.elicits else ASKS_NOT}"
+
+
+def session(session_id: str | None) -> Session:
+    """Return the session of a request, if it names one. Raises NotFound for an id that no server issues."""
+    if session_id is None:
+        return Session()
+    found = _ID.fullmatch(session_id)
+    try:
+        if found is not None and found["version"] in names.VERSIONS and str(UUID(found["key"])) == found["key"]:
+            return Session(found["key"], found["version"], found["manner"] == ASKS)
+    except ValueError:
+        pass  # digits and hyphens, but not a UUID
+    raise NotFound(f"{names.SESSION_HEADER} is not of this server: begin a new session with initialize, without one")

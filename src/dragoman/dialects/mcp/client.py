@@ -1,8 +1,12 @@
-"""Decodes the messages of an MCP server: answers, requests and notifications.
+"""The client's side of MCP: the messages of a client, and those of a server with the results of its tools.
 
-Invariant: any bytes give a value or InvalidAgentResponse; never an exception of a parser.
+Invariant: each message written is one line of JSON, as required over standard input and output. Any bytes give a value
+or InvalidAgentResponse, never an exception of a parser. No content of a tool is lost: unreadable content is described
+in words.
 """
 
+import binascii
+from base64 import b64decode
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,6 +15,79 @@ from msgspec import Raw, Struct, field
 from dragoman.dialects import json_bounds
 from dragoman.dialects.mcp import names
 from dragoman.model.errors import A2AError, InvalidAgentResponse
+from dragoman.model.message import Part
+
+# -- messages to a server ----------------------------------------------------------------------------------------------
+
+_ENCODER = msgspec.json.Encoder()
+
+
+def request(request_id: int, method: str, params: dict[str, Any] | None = None) -> bytes:
+    """Encode a request. Its answer has the same id."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "id": request_id, "method": method}
+    if params is not None:
+        message["params"] = params
+    return _ENCODER.encode(message)
+
+
+def notification(method: str, params: dict[str, Any] | None = None) -> bytes:
+    """Encode a notification, which gets no answer."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params
+    return _ENCODER.encode(message)
+
+
+def initialize(request_id: int, *, version: str) -> bytes:
+    """Encode the first request of a session. It declares no capability: servers may not ask for samples, forms or
+    roots.
+
+    `version` is that of this program.
+    """
+    return request(
+        request_id,
+        names.INITIALIZE,
+        {
+            "protocolVersion": names.LATEST,
+            "capabilities": {},
+            "clientInfo": {"name": "dragoman", "title": "Dragoman", "version": version},
+        },
+    )
+
+
+def tools_list(request_id: int, cursor: str | None) -> bytes:
+    """Encode a request for a page of the tools: the first one, or the one at `cursor`."""
+    return request(request_id, names.TOOLS_LIST, {} if cursor is None else {"cursor": cursor})
+
+
+def tools_call(request_id: int, name: str, arguments: dict[str, Any], traceparent: str | None = None) -> bytes:
+    """Encode a tool call. The server may report its progress: the token is the id of the request.
+
+    `traceparent` goes where OpenTelemetry's conventions for MCP put it.
+    """
+    meta: dict[str, Any] = {"progressToken": request_id}
+    if traceparent is not None:
+        meta["traceparent"] = traceparent
+    return request(request_id, names.TOOLS_CALL, {"name": name, "arguments": arguments, "_meta": meta})
+
+
+def cancelled(request_id: int, reason: str) -> bytes:
+    """Encode the notification that a request's answer is no longer awaited."""
+    return notification(names.CANCELLED, {"requestId": request_id, "reason": reason})
+
+
+def pong(request_id: bytes) -> bytes:
+    """Encode the answer to a ping; the id is the raw JSON that came."""
+    return b'{"jsonrpc":"2.0","id":%b,"result":{}}' % request_id
+
+
+def declined(request_id: bytes, method: str) -> bytes:
+    """Encode the refusal of any other request; the id is the raw JSON that came."""
+    error = {"code": names.METHOD_NOT_FOUND, "message": f"Method not found: {method[:100]}"}
+    return b'{"jsonrpc":"2.0","id":%b,"error":%b}' % (request_id, _ENCODER.encode(error))
+
+
+# -- messages of a server ----------------------------------------------------------------------------------------------
 
 T = TypeVar("T")
 
@@ -234,3 +311,91 @@ def _ours(request_id: bytes) -> int:
     """Decode the id of one of our requests, which some servers return as text. 0 for any other id."""
     digits = request_id.strip(b'"')
     return int(digits) if digits.isdigit() and len(digits) <= 15 else 0
+
+
+# -- results of tools, as parts ----------------------------------------------------------------------------------------
+
+BYTES_MEDIA_TYPE = "application/octet-stream"
+"""The media type of a blob that names none (RFC 2046 §4.5.1)."""
+
+
+class Outcome(Struct, frozen=True):
+    """The outcome of a call. `failed`: the tool itself reports a failure, and `parts` say why."""
+
+    parts: tuple[Part, ...]
+    failed: bool = False
+
+    @property
+    def text(self) -> str:
+        """The text of the parts."""
+        return "\n".join(part.text for part in self.parts if part.text is not None)
+
+
+class _Result(Struct, rename="camel"):
+    content: list[dict[str, Any]] = field(default_factory=list)
+    structured_content: Any = None
+    is_error: bool | None = None
+
+
+def outcome(result: bytes) -> Outcome:
+    """Decode the answer to `tools/call`. Raises InvalidAgentResponse."""
+    said = read(result, _Result)
+    parts = [_part(block) for block in said.content]
+    if said.structured_content is not None and not _says(parts, said.structured_content):
+        parts.append(Part(data=said.structured_content))
+    return Outcome(tuple(parts), bool(said.is_error))
+
+
+def _part(block: dict[str, Any]) -> Part:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return Part(text=text)
+        case {"type": "image" | "audio", "data": str(data)}:
+            return _file(data, block.get("mimeType"), None)
+        case {"type": "resource", "resource": {"text": str(text), **rest}}:
+            return Part(text=text, media_type=_word(rest.get("mimeType")), filename=_word(rest.get("uri")))
+        case {"type": "resource", "resource": {"blob": str(blob), **rest}}:
+            return _file(blob, rest.get("mimeType"), _word(rest.get("uri")))
+        case {"type": "resource_link", "uri": str(uri)}:
+            return Part(url=uri, media_type=_word(block.get("mimeType")), filename=_word(block.get("name")))
+        case _:
+            return Part(data=block)
+
+
+def _file(data: str, media_type: object, name: str | None) -> Part:
+    """Decode a file from base64; some servers leave out the padding."""
+    kind = _word(media_type) or BYTES_MEDIA_TYPE
+    try:
+        raw = b64decode(data + "=" * (-len(data) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return Part(text=f"[{kind} that cannot be read: its base64 is broken]")
+    return Part(raw=raw, media_type=kind, filename=name)
+
+
+def _word(value: object) -> str | None:
+    return value if isinstance(value, str) and value else None
+
+
+def _says(parts: list[Part], structured: Any) -> bool:
+    """Whether the text only repeats the structured content, as servers write it for older clients.
+
+    Some servers wrap a value that is not an object as `result`, with a text for each item of a list. Others wrap their
+    text.
+    """
+    said = [value for part in parts if part.text is not None for value in (part.text, _json(part.text))]
+    if structured in said:
+        return True
+    match list(structured.items()) if isinstance(structured, dict) else []:
+        case [("result", [_, *_] as items)]:
+            return items in said or all(item in said for item in items)
+        case [("result", value)] | [(_, str(value))]:
+            return value in said
+        case _:
+            return False
+
+
+def _json(text: str) -> Any:
+    try:
+        return read(text.encode(), object)
+    except (InvalidAgentResponse, UnicodeEncodeError):
+        return text
