@@ -3,6 +3,7 @@
 import asyncio
 
 from dragoman.agents.text_windows import BUSY, EARLY, GROWN_MAX, LOOK_S, SHARES, Windows
+from tests.virtual_time import in_virtual_time
 
 LENGTH_S = 0.06
 
@@ -36,6 +37,7 @@ def begun(windows: Windows, run: Committing | None = None) -> "asyncio.Future[No
     return window
 
 
+@in_virtual_time
 async def test_no_window_is_shorter_than_it_is_said_to_be_whenever_it_begins() -> None:
     loop, windows = asyncio.get_running_loop(), Windows(LENGTH_S)
     lasted: list[float] = []
@@ -55,6 +57,7 @@ async def test_no_window_is_shorter_than_it_is_said_to_be_whenever_it_begins() -
     assert min(lasted) >= LENGTH_S - 0.001
 
 
+@in_virtual_time
 async def test_windows_that_begin_together_end_together() -> None:
     windows = Windows(LENGTH_S)
     first, second = begun(windows), begun(windows)
@@ -62,6 +65,7 @@ async def test_windows_that_begin_together_end_together() -> None:
     assert second.done()
 
 
+@in_virtual_time
 async def test_a_window_may_be_ended_earlier() -> None:
     windows = Windows(LENGTH_S)
     ended, canceled, last = begun(windows), begun(windows), begun(windows)
@@ -70,10 +74,12 @@ async def test_a_window_may_be_ended_earlier() -> None:
     await last
 
 
+@in_virtual_time
 async def test_without_a_length_a_window_is_over_at_once() -> None:
     assert begun(Windows(0.0)).done()
 
 
+@in_virtual_time
 async def test_a_window_lasts_until_what_was_given_out_is_committed() -> None:
     windows, run = Windows(LENGTH_S), Committing()
     window, other = begun(windows, run), begun(windows)
@@ -109,6 +115,7 @@ async def settled(windows: Windows) -> float:
     return windows.length_s
 
 
+@in_virtual_time
 async def test_windows_grow_while_the_thread_is_busy_and_no_further_than_they_may() -> None:
     thread = Thread()
     windows = Windows(LENGTH_S, thread.used_s)
@@ -119,12 +126,14 @@ async def test_windows_grow_while_the_thread_is_busy_and_no_further_than_they_ma
     assert lengths == [LENGTH_S, LENGTH_S * GROWN_MAX, LENGTH_S]
 
 
+@in_virtual_time
 async def test_a_thread_with_time_left_leaves_windows_as_long_as_they_are() -> None:
     thread = Thread()
     thread.busy = BUSY / 2
     assert await settled(Windows(LENGTH_S, thread.used_s)) == LENGTH_S
 
 
+@in_virtual_time
 async def test_long_windows_end_one_after_the_other_and_not_too_early() -> None:
     thread, loop = Thread(), asyncio.get_running_loop()
     thread.busy = 1.0
