@@ -100,6 +100,7 @@ class EventEncoder:
         """
         dialect, head = self._dialect, self._head
         events: list[tuple[str | None, bytes]] = []
+        size = 0
         shared: EncodedSnapshot | None = None
         for item in batch:
             seen = 0
@@ -113,6 +114,8 @@ class EventEncoder:
             else:
                 seq, shared = self._streams.encode_whole(dialect, item)
                 frames = shared.frames
+            for frame in frames:
+                size += len(frame) + len(self._prefix) + sse.FRAME_BYTES
             if len(frames) == 1:
                 events.append((str(seq) if seq else None, frames[0]))
                 continue
@@ -122,6 +125,8 @@ class EventEncoder:
                 elif number > seen:
                     events.append((f"{seq}.{number}", frame))
         self._seen = (0, 0)  # only the first event can have frames that the reader has seen
+        if size <= sse.PIECE_BYTES:  # as nearly always
+            return (sse.frames(events, self._prefix, self._suffix),)
         pieces = sse.pieces(events, self._prefix, self._suffix)
         return pieces if shared is None else _holding(shared, pieces)
 

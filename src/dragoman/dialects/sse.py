@@ -5,7 +5,7 @@ pieces.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -16,7 +16,7 @@ CONTENT_TYPE = "text/event-stream"
 PIECE_BYTES = 128 * 1024
 """How much of a stream is encoded for one write."""
 
-_FRAME_BYTES = 64
+FRAME_BYTES = 64
 """Roughly the bytes of a frame beside its data."""
 
 MAX_EVENT_BYTES = 64 * 1024 * 1024
@@ -41,32 +41,25 @@ def frame(data: bytes, event_id: str | None = None) -> bytes:
 
 def frames(events: Iterable[tuple[str | None, bytes]], prefix: bytes = b"", suffix: bytes = b"") -> bytes:
     """Encode several events for one write: each is an id and its JSON on one line, between `prefix` and `suffix`."""
-    pieces: list[bytes] = []
+    lines: list[bytes] = []
     for event_id, data in events:
         if event_id is not None:
-            pieces += (b"id: ", event_id.encode(), b"\n")
-        pieces += (b"data: ", prefix, data, suffix, b"\n\n")
-    return b"".join(pieces)
+            lines += (b"id: ", event_id.encode(), b"\n")
+        lines += (b"data: ", prefix, data, suffix, b"\n\n")
+    return b"".join(lines)
 
 
-def pieces(events: Sequence[tuple[str | None, bytes]], prefix: bytes = b"", suffix: bytes = b"") -> Iterable[bytes]:
+def pieces(events: Iterable[tuple[str | None, bytes]], prefix: bytes = b"", suffix: bytes = b"") -> Iterator[bytes]:
     """Encode several events as `frames` does, in pieces of at most about `PIECE_BYTES`, each made when it is taken.
 
-    A large event is cut without ever being copied as a whole, so that all its readers share `data`.
+    A large event is cut without ever being copied as a whole, so that all its readers share its data.
     """
-    size = len(events) * (len(prefix) + _FRAME_BYTES)
-    for _, data in events:
-        size += len(data)
-    return (frames(events, prefix, suffix),) if size <= PIECE_BYTES else _cut(events, prefix, suffix)
-
-
-def _cut(events: Sequence[tuple[str | None, bytes]], prefix: bytes, suffix: bytes) -> Iterator[bytes]:
     ready: list[tuple[str | None, bytes]] = []
     size = 0
     for event_id, data in events:
         if len(data) <= PIECE_BYTES:
             ready.append((event_id, data))
-            size += len(data) + len(prefix) + _FRAME_BYTES
+            size += len(data) + len(prefix) + FRAME_BYTES
         if ready and (size >= PIECE_BYTES or len(data) > PIECE_BYTES):
             yield frames(ready, prefix, suffix)
             ready, size = [], 0
