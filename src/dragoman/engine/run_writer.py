@@ -42,13 +42,11 @@ class RunWriter:
         "_answered",
         "_buffer",
         "_buffer_bytes",
-        "_due",
         "_fenced",
         "_flying",
         "_log",
         "_loop",
         "_queued",
-        "_quiet",
         "_retry_s",
         "_status_ms",
         "_timer",
@@ -82,9 +80,8 @@ class RunWriter:
         self._buffer: list[Event] = []
         self._buffer_bytes = 0
         self._flying: list[Event] = []
-        self._due = False
         self._queued = False
-        self._quiet = False
+        """Whether a write is queued or under way, or waits to be tried again."""
         self._timer: asyncio.TimerHandle | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -106,12 +103,17 @@ class RunWriter:
             self._status_ms = now_ms
         else:
             size = _weight(event)
-        self._quiet = quietly and not self._buffer
         self._buffer.append(event)
         self._buffer_bytes += size
-        if not self._due and not self._queued:
-            self._due = True
-            self._loop.call_soon(self._flush)
+        if not self._queued:
+            if quietly and self._timer is None:
+                self._timer = self._loop.call_later(QUIET_S, self._write)
+            else:
+                self._queued = True
+                if self._timer is not None:
+                    self._timer.cancel()
+                    self._timer = None
+                self._loop.call_soon(self._log.submit, self._page, self._landed)
         return len(self._buffer) >= BUFFER_EVENTS_MAX or self._buffer_bytes >= BUFFER_BYTES_MAX
 
     def resumed(self, epoch: int) -> None:
@@ -165,9 +167,9 @@ class RunWriter:
         if future is None:
             future = self._loop.create_future()
         self._waiting.append(future)
-        self._quiet = False  # a quiet event is written now, because somebody waits
-        if self._timer is not None:
-            self._flush()
+        if self._timer is not None:  # a quiet event is written now, because somebody waits
+            self._timer.cancel()
+            self._write()
         return future
 
     def _wake(self) -> None:
@@ -176,17 +178,9 @@ class RunWriter:
             if not future.done():
                 future.set_result(None)
 
-    def _flush(self) -> None:
-        self._due = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if not self._buffer or self._queued or self.lost:
-            return
-        if self._quiet:
-            self._quiet = False
-            self._timer = self._loop.call_later(QUIET_S, self._flush)
-            return
+    def _write(self) -> None:
+        """Write what was put. A run that is lost by the time of its turn writes nothing."""
+        self._timer = None
         self._queued = True
         self._log.submit(self._page, self._landed)
 
@@ -225,7 +219,6 @@ class RunWriter:
         self._flying = []
 
     def _landed(self, outcome: Outcome) -> None:
-        self._queued = False
         if isinstance(outcome, StoreError) and not self.lost:
             self._log.failed(outcome, self._loop)
         else:  # a run that is lost stalls nobody: the task goes on without it
@@ -233,13 +226,13 @@ class RunWriter:
         if isinstance(outcome, BaseException) and not self.lost:
             if isinstance(outcome, StoreError | Moved):
                 self._take_back()
-                self._due = True
-                self._loop.call_later(self._retry_s, self._flush)
+                self._loop.call_later(self._retry_s, self._write)
                 return
             self._give_up(outcome)
         self._flying = []
-        if self._buffer and not self._due:
-            self._flush()
+        self._queued = False
+        if self._buffer and self._timer is None:
+            self._write()
         if self._waiting:
             self._wake()
 

@@ -301,7 +301,34 @@ class TaskLog:
             if decision is None:
                 self._land(None, landed)
                 return
-            append, ahead = self._append_of(decision)
+            events, epoch = decision.events, decision.epoch
+            state, status_ms = self.state, self.status_ms
+            for event in reversed(events):
+                if isinstance(event, StatusChanged):
+                    state, status_ms = event.state, decision.now_ms
+                    break
+            grown = self._log_bytes - self._bytes_at_snapshot
+            ahead: Fold | None = None
+            if state in TERMINAL or grown > max(self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN):
+                ahead = self._fold.ahead(events)
+            depends = epoch is None or ahead is not None or state in INTERRUPTED
+            append = Append(
+                task_id=self.head.id,
+                events=events,
+                state=state,
+                status_ms=status_ms,
+                epoch=epoch,
+                expected_seq=self.seq if depends else None,
+                holder=decision.holder,
+                release=decision.release,
+                snapshot=None if ahead is None else ahead.record(),
+                dedupe=decision.dedupe,
+                push=decision.push,
+                write=new_write(),
+                read_seq=self.seq,
+            )
+            if self.audience is not None:
+                append = self.audience.told(self.head, self._fold, append)
             written = self._store.append(append)
         except Exception as refusal:  # noqa: BLE001  any error goes to the one who asked for the write
             self._land(refusal, landed)
@@ -315,38 +342,6 @@ class TaskLog:
         except Exception:
             logger.exception("task %s: what follows a write went wrong", self.head.id)
         self.busy = False
-
-    def _append_of(self, decision: Decision) -> tuple[Append, Fold | None]:
-        """Return the append, and if it carries a snapshot, the fold after it."""
-        events, epoch = decision.events, decision.epoch
-        state, status_ms = self.state, self.status_ms
-        for event in reversed(events):
-            if isinstance(event, StatusChanged):
-                state, status_ms = event.state, decision.now_ms
-                break
-        ahead: Fold | None = None
-        if state in TERMINAL or self._log_bytes - self._bytes_at_snapshot > max(
-            self._bytes_at_snapshot, SNAPSHOT_BYTES_MIN
-        ):
-            ahead = self._fold.ahead(events)
-        depends = epoch is None or ahead is not None or state in INTERRUPTED
-        append = Append(
-            task_id=self.head.id,
-            events=events,
-            state=state,
-            status_ms=status_ms,
-            epoch=epoch,
-            expected_seq=self.seq if depends else None,
-            holder=decision.holder,
-            release=decision.release,
-            snapshot=None if ahead is None else ahead.record(),
-            dedupe=decision.dedupe,
-            push=decision.push,
-            write=new_write(),
-            read_seq=self.seq,
-        )
-        audience = self.audience
-        return append if audience is None else audience.told(self.head, self._fold, append), ahead
 
     def _committed(
         self,
