@@ -1,1 +1,5 @@
-"""The Model Context Protocol, client and server: it converts messages between bytes and values. No I/O."""
+"""The Model Context Protocol, client and server: it converts messages between bytes and values. No I/O.
+
+`client` is the client's side. The server's side is `requests`, which arrive, `answers`, and `tools`, which present
+skills. `names` has the words of the protocol for both.
+"""
