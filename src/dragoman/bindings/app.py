@@ -50,7 +50,7 @@ Answer = HttpResponse | StreamingResponse | EventsResponse
 
 
 class HttpEndpoint(Struct, frozen=True):
-    """What answers the requests of some routes, and what encodes their errors.
+    """The functions that answer the requests of some routes, and that encode their errors.
 
     `asks`: callers are authenticated, and must be allowed to use the agent in the path. `admit` checks what else this
     endpoint asks of them. Both raise A2AError.

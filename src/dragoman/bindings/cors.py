@@ -1,4 +1,4 @@
-"""Which web pages may call the server: pages of its own origin and of configured origins.
+"""Checks of web pages: those of the server's own origin and of configured origins may call it.
 
 CORS lets pages of configured origins read answers (Fetch standard §3.2); without configured origins it is off. The
 check of origins keeps all other pages from changing anything, even blindly.

@@ -1,4 +1,4 @@
-"""What watches the server asks: `/health`, `/ready`, and `/metrics` in Prometheus' format.
+"""Endpoints for monitoring: `/health`, `/ready`, and `/metrics` in Prometheus' format.
 
 `/health`: the process answers. `/ready`: the server can take work: its store can write, and it is not stopping.
 
