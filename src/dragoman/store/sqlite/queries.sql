@@ -112,14 +112,11 @@ INSERT OR REPLACE INTO probes (probe, written_ms) VALUES (1, ?1);
 
 -- name: load
 -- A task's row, its snapshot if it has one, and a row for every page after the snapshot, which ends where a page ends.
--- Nothing if the task has ?2 bytes or more: see `size`.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
     s.record, p.first_seq, p.events, t.pushed
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
-WHERE t.id = ?1 AND t.log_bytes + coalesce(length(s.record), 0)
-    + CASE WHEN t.files THEN coalesce((SELECT sum(length(bytes)) FROM files f WHERE f.task = t.task), 0) ELSE 0 END < ?2
-ORDER BY p.first_seq;
+WHERE t.id = ?1 ORDER BY p.first_seq;
 
 -- name: load_by_number
 -- The same, by the task's number.

@@ -22,9 +22,6 @@ from dragoman.store.sqlite.files import file_bytes, kept_apart, putting_back
 Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None, int]
 """The task's columns as far as its head; its snapshot; first seq and events of a page; whether it is pushed."""
 
-ANY_BYTES = 1 << 62
-"""More bytes than any task has."""
-
 Learn = Callable[[str, int, bytes], None]
 """Called with each file that was read: the task's id, the file's number, the bytes."""
 
@@ -68,16 +65,13 @@ class Reads:
             found = self.cursor.execute(self.sql["find_call"], (key, now_ms)).get
         return None if found is None else self.codec.repeat(found)
 
-    def load(self, task_id: str, learn: Learn | None = None, below_bytes: int = ANY_BYTES) -> Stored | None:
-        """The task with all its bytes, which `learn` gets if it is live; None also if it has `below_bytes` or more.
-
-        One statement if the task has no files.
-        """
+    def load(self, task_id: str, learn: Learn | None = None) -> Stored | None:
+        """The task with all its bytes, which `learn` gets if it is live. One statement if the task has no files."""
         with self._gate:
-            rows = self._rows("load", task_id, below_bytes)
+            rows = self._rows("load", task_id)
         if rows and rows[0][8]:
             with self.moment():
-                rows = self._rows("load", task_id, below_bytes)
+                rows = self._rows("load", task_id)
                 live = bool(rows) and rows[0][3] < TERMINAL_FROM
                 return self.stored(rows, everywhere(self.fetching(task_id, learn if live else None))) if rows else None
         return self.stored(rows, everywhere(kept_apart)) if rows else None
@@ -217,8 +211,8 @@ class Reads:
         pages = self.cursor.execute(self.sql["pages_with_notes"], (task, until, *NOTE_MARKS))
         return self.codec.note(page for (page,) in pages)
 
-    def _rows(self, name: str, *values: str | int) -> Sequence[Row]:
-        rows: Sequence[Any] = self.cursor.execute(self.sql[name], values).fetchall()
+    def _rows(self, name: str, task: str | int) -> Sequence[Row]:
+        rows: Sequence[Any] = self.cursor.execute(self.sql[name], (task,)).fetchall()
         return rows
 
     def fetching(self, task_id: str, learn: Learn | None) -> Swap:

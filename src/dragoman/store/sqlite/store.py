@@ -263,23 +263,21 @@ class SqliteStore:
             files.append(number)
             self._files.learn(owner, number, content)
 
+        if (self._point("size", task_id) or 0) >= LARGE_BYTES:
+            return await self._load_large(task_id)
         try:
-            stored = self._reads.load(task_id, learn, LARGE_BYTES)
+            stored = self._reads.load(task_id, learn)
         except apsw.Error as error:
             raise translated(error, self._location) from error
-        if stored is None:
-            return await self._load_large(task_id)
-        if not files:
+        if stored is not None and not files:
             self._recent.keep(stored)
         return stored
 
     async def _load_large(self, task_id: str) -> Stored | None:
-        """Load a task on a reader thread; None if there is none.
+        """Load a task on a reader thread; None if it has been deleted.
 
         A webhook may be registered meanwhile. It must not be missed, since the log does not tell of it.
         """
-        if self._point("pushed", task_id) is None:
-            return None
         stored = await self._readers.run(lambda reads: reads.load(task_id))
         pushed = self._point("pushed", task_id)
         if stored is None or pushed is None:
