@@ -33,13 +33,13 @@ STORE ?= sqlite:///data/dragoman.db
 AGENTS ?= examples/agents.py
 ARGS ?=
 
-# One worker a core, four at most; a file's tests stay together, as they share servers.
-WORKERS ?= -n auto --maxprocesses 4 --dist loadfile
+# One worker a core, four at most; a file's tests stay together, as they share servers, and the longest files come first.
+WORKERS ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL:
-.PHONY: help setup check format test test-fast test-frameworks serve bench docs peers frameworks requirements clean
+.PHONY: help setup check format test test-fast test-soak test-frameworks serve bench docs peers frameworks requirements clean
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 18
@@ -62,6 +62,9 @@ test: $(VENV)/.dev peers frameworks docs ## everything CI runs: all tests, with 
 
 test-fast: $(VENV)/.dev ## the tests of single parts, without whole servers, peers and kills: under 60 s
 	$(BIN)/pytest -m "not slow and not peer" $(ARGS)
+
+test-soak: $(VENV)/.dev ## what is left to chance, often: kills at random moments, and values nobody thought of; takes about an hour
+	SOAK=1 $(BIN)/pytest $(WORKERS) -m "not peer" $(ARGS)
 
 test-frameworks: $(VENV)/.dev ## the adapters of agent frameworks with the real packages; FRAMEWORKS="langgraph agno" chooses
 	@for name in $(FRAMEWORKS); do \

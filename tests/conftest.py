@@ -5,13 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.soak import SOAK
+
 try:
     from hypothesis import HealthCheck, settings
 except ModuleNotFoundError:
     pass  # the environments of the frameworks have no property tests, hence no hypothesis
 else:
-    settings.register_profile("busy machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-    settings.load_profile("busy machine")
+    # No deadlines: the machine may be busy.
+    busy = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+    settings.register_profile("usual", busy, max_examples=50, derandomize=True)
+    settings.register_profile("soak", busy, max_examples=2000)
+    settings.load_profile("soak" if SOAK else "usual")
 
 HERE = Path(__file__).parent
 

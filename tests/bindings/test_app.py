@@ -5,7 +5,7 @@ import logging
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.bindings.app import App
@@ -247,7 +247,6 @@ HEADERS = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
 @given(
     method=st.sampled_from(["GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT"]),
     path=st.lists(PIECES, max_size=8).map(b"".join),

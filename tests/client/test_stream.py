@@ -139,7 +139,7 @@ STEP = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(suppress_health_check=list(HealthCheck))
 @given(
     script=st.lists(STEP, min_size=1, max_size=12).map(lambda steps: [list(step) for step in steps]),
     cuts=st.lists(st.integers(1, 2500), max_size=4),

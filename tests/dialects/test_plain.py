@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -84,7 +84,6 @@ def short_and_long(dialect: Dialect, method: str, params: dict[str, Any]) -> tup
 
 
 @pytest.mark.parametrize("name", DIALECTS)
-@settings(max_examples=300, deadline=None)
 @given(PARAMS)
 def test_what_is_read_the_short_way_is_what_the_long_way_gives(name: str, params: dict[str, Any]) -> None:
     dialect, *methods = DIALECTS[name]

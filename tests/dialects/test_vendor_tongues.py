@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -202,7 +202,6 @@ JSON = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dicti
 BODIES = st.binary(max_size=40) | JSON.map(lambda value: json.dumps(value).encode())
 
 
-@settings(max_examples=150, deadline=None)
 @given(BODIES, st.sampled_from(EVERY_OPERATION), st.sampled_from([0, 200, 400, 401, 404, 422, 429, 500, 503]))
 @pytest.mark.parametrize("name", TONGUES)
 def test_whatever_the_bytes_a_value_or_an_error_of_the_tree(
@@ -227,7 +226,6 @@ def test_whatever_the_bytes_a_value_or_an_error_of_the_tree(
         assert jsonrpc.id_of(dialect.encode_error(error)) == b"null"
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.data())
 @pytest.mark.parametrize("name", TONGUES)
 def test_an_answer_with_a_member_lost_or_changed_is_read_or_refused(name: str, data: st.DataObject) -> None:

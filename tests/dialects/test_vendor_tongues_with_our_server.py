@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -298,7 +298,6 @@ sends = st.sampled_from([SendMessage, StreamMessage]).flatmap(
 )
 
 
-@settings(max_examples=60, deadline=None)
 @given(sends)
 @pytest.mark.parametrize("name", TONGUES)
 def test_our_server_reads_any_send_as_what_was_asked(name: str, asked: SendMessage) -> None:
@@ -332,7 +331,6 @@ def fold(updates: list[Update]) -> tuple[TaskState | None, dict[str, str]]:
     return state, texts
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.text("xyz", min_size=1, max_size=3), st.booleans()), max_size=6))
 @pytest.mark.parametrize("name", ["beeos", "protoagent"])
 def test_whoever_adds_up_what_is_streamed_has_the_artifacts(name: str, chunks: list[tuple[str, str, bool]]) -> None:

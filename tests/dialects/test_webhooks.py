@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -229,7 +229,6 @@ MARK = "hush"
 SECRETS = st.one_of(st.none(), st.text(max_size=20).map(lambda text: MARK + text))
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     token=SECRETS,
     credentials=SECRETS,
@@ -249,7 +248,6 @@ def test_no_answer_holds_credentials_or_a_secret_nor_one_of_beeos_a_token(
             assert MARK.encode() not in written
 
 
-@settings(max_examples=150, deadline=None)
 @given(
     name=st.sampled_from(sorted(RPC)),
     token=SECRETS,

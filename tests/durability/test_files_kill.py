@@ -12,6 +12,7 @@ import pytest
 
 from tests.durability.caller import V1
 from tests.durability.conftest import DEADLINE_S, Serve, Server
+from tests.soak import times
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +34,7 @@ async def send_for_ever(http: aiohttp.ClientSession, url: str, answered: asyncio
         answered.release()
 
 
-@pytest.mark.parametrize("attempt", range(2))
+@pytest.mark.parametrize("attempt", range(times(1, 20)))
 async def test_every_link_leads_to_bytes_after_a_kill(
     serve: Serve, http: aiohttp.ClientSession, tmp_path: Path, attempt: int
 ) -> None:

@@ -12,16 +12,20 @@ from dragoman.store.sqlite.schema import check
 from tests.durability.caller import RUNNING, TERMINAL, WAITING, Caller, Frame, Refusal, message
 from tests.durability.conftest import Serve, Server
 from tests.durability.ledger import Call, Ledger, expected, folded, text_of
+from tests.soak import times
 
 pytestmark = pytest.mark.slow
 
 SENDERS = 32
-ROUNDS = 8
+ROUNDS = times(3, 40)
 LOAD_S = (0.15, 0.9)
 """From when to when after the first answer the server is killed."""
 
 STARTING_S = (0.02, 0.5)
 """The same after a start, in the rounds in which it is killed before it may have come to listen."""
+
+LONG_RUN = "30 every 0.1"
+"""A run that is longer than any pause between its beginning and the kill."""
 
 GONE = (aiohttp.ClientError, ConnectionError, asyncio.IncompleteReadError)
 AGENTS = ("echo", "count", "again", "ask")
@@ -119,6 +123,9 @@ async def killed_under_load(server: Server, caller: Caller, ledger: Ledger, chan
         for sender in senders:
             group.create_task(sender.run())
         await asyncio.sleep(chance.uniform(*LOAD_S))  # the random moment
+        if not ledger.rerun:  # one run at least is cut off, whatever the senders do
+            said = ledger.asked("again", message(LONG_RUN))
+            ledger.acknowledged(said, await caller.send("again", said, at_once=True))
         await server.killed()
 
 
@@ -202,7 +209,8 @@ async def test_nothing_told_is_lost_repeated_or_left_working_however_often_the_s
         server = await serve()
         caller = Caller(http, server.url)
         old = chance.sample(sorted(before), min(100, len(before)))
-        ids = [task_id for task_id in ledger.tasks if task_id not in before] + old
+        made = [task_id for task_id in ledger.tasks if task_id not in before]
+        ids = made[::-1] + old  # the newest first: they may still run again
         await each(SENDERS, [verify(caller, ledger, task_id, chance) for task_id in ids])
         calls = [call for key, call in ledger.calls.items() if key not in called]
         unanswered = [call for call in calls if not call.task_id]

@@ -14,12 +14,13 @@ from tests.durability.caller import TERMINAL, Caller, Frame, message
 from tests.durability.conftest import DEADLINE_S, Serve, Server
 from tests.net.peer import nobody
 from tests.push.receiver import Receiver, place_of, receiving
+from tests.soak import times
 
 pytestmark = pytest.mark.slow
 
 ALLOWED = ("--push-allowed-cidrs", "127.0.0.0/8")
 SENDERS = 16
-ROUNDS = 5
+ROUNDS = times(2, 30)
 LOAD_S = (0.1, 0.6)
 """From when to when after the first calls the server is killed."""
 
@@ -167,7 +168,10 @@ async def killed_under_load(
             group.create_task(Sender(caller, receiver.url, made, random.Random(chance.random())).run())
         await receiver.came(before + SENDERS)
         await asyncio.sleep(chance.uniform(*LOAD_S))  # the random moment
+        receiver.hold.clear()
+        await receiver.came(len(receiver.asked) + 1)  # so that a call at least is cut off
         await server.killed()
+    receiver.hold.set()
 
 
 async def test_nothing_is_lost_or_out_of_order_however_often_the_server_is_killed(

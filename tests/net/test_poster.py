@@ -661,7 +661,7 @@ BYTES = st.binary(max_size=40) | st.sampled_from(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(BYTES, min_size=1, max_size=4), st.booleans())
 def test_whatever_comes_is_an_answer_or_an_error_and_spoils_no_later_call(pieces: list[bytes], hangs_up: bool) -> None:
     async def run() -> None:

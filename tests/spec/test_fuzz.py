@@ -13,7 +13,7 @@ from urllib.parse import quote_from_bytes
 
 import aiohttp
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec import Struct
 
@@ -49,10 +49,6 @@ RPC_PATHS = [b"/", b"/a2a"] + [
     for base in (b"/agents/", b"/", b"/api/v1/a2a/")
     for agent in (b"script", b"direct", b"plain", b"nobody")
 ]
-
-BOUNDED = settings(
-    max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
 
 
 class Errors(logging.Handler):
@@ -139,7 +135,6 @@ def check(sent: bytes, answer: bytes) -> None:
         assert status == 200 or told.keys() & {"error", "code", "detail"}, told
 
 
-@BOUNDED
 @given(
     params=broken() | VALUES,
     method=METHOD_NAMES | IDS,
@@ -159,7 +154,6 @@ async def test_any_params_over_json_rpc(
     await besieged.exchange(request("POST", path, body, headers))
 
 
-@BOUNDED
 @given(body=BODIES, called=CALLS, version=VERSIONS, query=QUERIES)
 async def test_any_body_over_http(
     besieged: Besieged, body: bytes, called: tuple[str, bytes], version: str, query: bytes
@@ -169,7 +163,6 @@ async def test_any_body_over_http(
     await besieged.exchange(request(verb, path + b"?" + query, body, {"A2A-Version": version.encode()}))
 
 
-@BOUNDED
 @given(
     verb=st.sampled_from(["GET", "POST", "HEAD", "DELETE", "OPTIONS", "PUT", "BREW"]),
     segments=st.lists(SEGMENTS, max_size=6),
@@ -185,7 +178,6 @@ async def test_any_path_and_any_headers(
     await besieged.exchange(request(verb, path.translate(None, b" \r\n"), body, headers))
 
 
-@settings(BOUNDED, max_examples=50)
 @given(sent=st.binary(max_size=200) | st.binary(max_size=80).map(lambda tail: b"GET /health HTTP/1.1\r\n" + tail))
 @example(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
 @example(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\nhello!")

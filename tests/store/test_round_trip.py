@@ -17,10 +17,11 @@ from dragoman.store.keyring import ApiKey, SigningKey
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.testing.store_cases.bench import START_MS, SetClock, new_task
+from tests.soak import times
 from tests.store.values import CONFIGS, TEXTS, structs
 
 WORKING = TaskState.WORKING
-FEW = settings(max_examples=15, deadline=None)
+FEW = settings(max_examples=times(15, 300))
 
 LOGS = st.tuples(structs(Submitted), *(structs(kind) for kind in get_args(Event) if kind is not Submitted))
 """One event of each type."""

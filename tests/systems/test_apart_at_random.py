@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
@@ -319,7 +319,6 @@ async def walk(steps: list[Step]) -> None:
         await taken.delivered()
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(STEPS)
 def test_neither_ever_sees_the_other(steps: list[Step]) -> None:
     asyncio.run(walk(steps))

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.beeos import JSONRPC
@@ -59,7 +59,6 @@ def text(content: dict[str, Any]) -> str:
     return "".join(part["text"] for part in content["parts"])
 
 
-@settings(max_examples=200, deadline=None)
 @given(logs(), st.data())
 def test_whoever_reads_gets_every_artifact_once_and_whole(log: list[Event], data: st.DataObject) -> None:
     frames, ended = read(log, data.draw(st.integers(0, len(log))))

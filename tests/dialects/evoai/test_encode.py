@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects import jsonrpc, sse
@@ -81,7 +81,6 @@ def test_a_long_text_is_sent_as_far_as_its_end_fits(character: str) -> None:
         assert sent.count(b"\n") == 3  # the id, the data, the empty line
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(max_size=50), st.text(max_size=50), st.integers(1, 400))
 def test_no_working_frame_is_too_long(text: str, step: str, times: int) -> None:
     progress = Progress(1, 2, step * times)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.kaos import JSONRPC, METHODS
@@ -44,19 +44,16 @@ def gives_or_refuses(body: bytes) -> None:
             JSONRPC.encode_error(error)
 
 
-@settings(max_examples=150, deadline=None)
 @given(VALUES)
 def test_any_json_gives_an_operation_or_is_refused(value: Any) -> None:
     gives_or_refuses(json.dumps(value).encode())
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=30))
 def test_any_bytes_give_an_operation_or_are_refused(body: bytes) -> None:
     gives_or_refuses(body)
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=6))
 def test_any_message_and_configuration_is_taken_or_refused(value: dict[str, Any]) -> None:
     params = {"id": "t", "message": {"role": "user", "parts": [value], **value}, "configuration": value}

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.api import RestRequest
@@ -54,25 +54,21 @@ def parses_or_refuses(body: bytes) -> None:
             json.loads(REST.encode_error(error))
 
 
-@settings(max_examples=120, deadline=None)
 @given(VALUES)
 def test_any_json_parses_or_is_refused(value: Any) -> None:
     parses_or_refuses(json.dumps(value).encode())
 
 
-@settings(max_examples=120, deadline=None)
 @given(st.dictionaries(st.sampled_from(WORDS), VALUES, max_size=5))
 def test_any_json_beside_a_message_parses_or_is_refused(value: dict[str, Any]) -> None:
     parses_or_refuses(json.dumps({**value, "message": MESSAGE}).encode())
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.binary(max_size=30))
 def test_any_bytes_parse_or_are_refused(body: bytes) -> None:
     parses_or_refuses(body)
 
 
-@settings(max_examples=60, deadline=None)
 @given(st.text(st.characters(), max_size=4))
 def test_any_task_in_the_path_parses_or_is_refused(task_id: str) -> None:
     for route in ROUTES:

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.protoagent import EXTENSIONS, JSONRPC, REST
@@ -85,7 +85,6 @@ JSON: st.SearchStrategy[Any] = st.recursive(
 )
 
 
-@settings(max_examples=80, deadline=None)
 @given(st.dictionaries(st.sampled_from([TOOL_CALL, "x"]), JSON), JSON, st.sampled_from([None, "application/x+json"]))
 def test_whatever_an_agent_says_can_be_written(metadata: dict[str, Any], data: Any, kind: str | None) -> None:
     part = Part(data=data, metadata=metadata, media_type=kind)

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects import v03
@@ -86,19 +86,16 @@ def parses_or_refuses_rest(dialect: Dialect, request: RestRequest) -> None:
         dialect.encode_error(error)
 
 
-@settings(max_examples=150, deadline=None)
 @given(VALUES)
 def test_any_json_parses_or_is_refused(value: Any) -> None:
     parses_or_refuses(json.dumps(value).encode())
 
 
-@settings(max_examples=100, deadline=None)
 @given(st.binary(max_size=30))
 def test_any_bytes_parse_or_are_refused(body: bytes) -> None:
     parses_or_refuses(body)
 
 
-@settings(max_examples=100, deadline=None)
 @given(
     st.dictionaries(st.sampled_from(["id", "task_id", "x"]), st.text(max_size=4)),
     st.dictionaries(
@@ -231,7 +228,6 @@ def test_only_protobuf_json_may_have_file_bytes_in_base64_twice(part: dict[str, 
     assert sent.message.parts[0].raw == raw
 
 
-@settings(max_examples=200, deadline=None)
 @given(st.lists(PARTS, min_size=1, max_size=3))
 def test_a_message_that_was_written_reads_back_as_it_was(parts: list[Part]) -> None:
     message = Message(message_id="m", role=Role.AGENT, parts=tuple(parts), context_id="c", task_id="t")
