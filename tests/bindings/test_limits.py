@@ -318,7 +318,7 @@ async def test_a_page_of_large_tasks_goes_on_with_its_token_in_every_dialect(tmp
 
 
 async def test_a_reader_that_takes_nothing_is_cut_off_and_its_room_is_free(tmp_path: Path) -> None:
-    async with site(tmp_path, max_unread_bytes=65_536, max_page_bytes=PAGE_BYTES, reader_pause_s=0.3) as here:
+    async with site(tmp_path, max_unread_bytes=65_536, max_page_bytes=PAGE_BYTES, reader_pause_s=2.0) as here:
         await filled(here, 20)
         async with reading_nothing(here, 1, request_of("/", LISTING)) as (client,):
             assert await beginning(client) == b"HTTP/1.1 200 OK"
@@ -334,11 +334,11 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_room_is_free(tmp_p
 
 
 async def test_a_reader_that_takes_little_at_a_time_is_not_cut_off(tmp_path: Path) -> None:
-    async with site(tmp_path, reader_pause_s=0.3) as here:
+    async with site(tmp_path, reader_pause_s=1.0) as here:
         await filled(here, 10)
         loop = asyncio.get_running_loop()
         async with reading_nothing(here, 1, request_of("/", LISTING)) as (client,), asyncio.timeout(DEADLINE_S):
-            size, ends = 0, loop.time() + 1.5  # five times as long as it may take nothing
+            size, ends = 0, loop.time() + 2.0  # twice as long as it may take nothing
             while size < 3_900_000:
                 size += len(piece := await loop.sock_recv(client, 65_536))
                 assert piece

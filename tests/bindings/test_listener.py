@@ -418,6 +418,7 @@ async def test_a_client_that_is_silent_is_cut() -> None:
             answer = await running.raw(begun)
             assert answer.startswith(b"HTTP/1.1 408 ")
             assert answer.endswith(b"\r\n\r\nThe head of the request came too slowly.")
+    async with site(keep_alive_s=0.5) as running:
         for after in (b"", b"\r\n"):
             answer = await running.raw(b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n" + after)
             assert answer.startswith(b"HTTP/1.1 200 ")

@@ -27,11 +27,12 @@ from dragoman.server import serving
 from tests.client.proxy import Fault, Proxy, before, twice, unnumbered
 from tests.net.peer import DEADLINE_S, Peer, hangs, listening, raw, says
 from tests.ports import kept_port
+from tests.soak import times
 from tests.spec.agents import Gates, house
 
 CONFIG = Config(port=0, store="memory:", shutdown_grace_s=0.1, cancel_grace_s=0.3)
 NOW = Retrier(Retries(dedupes=True), pause=lambda seconds: asyncio.sleep(0), chance=lambda: 1.0)
-TIMEOUTS = Timeouts(idle_s=0.3, mend_s=2.0)
+TIMEOUTS = Timeouts(idle_s=0.3, mend_s=DEADLINE_S)
 
 
 def player() -> Agent:
@@ -173,7 +174,7 @@ async def test_a_stream_may_be_cut_at_any_byte(agent: Connection, patient: Conne
     proxy.next(then=Fault(frames=frames))
     whole = await streamed(patient, SHORT)
     (size,) = proxy.sizes
-    for cut in range(1, size, 1 if way == "numbered" else 7):
+    for cut in range(1, size, times(7, 1)):
         proxy.next(Fault(cut=cut, frames=frames), then=Fault(frames=frames))
         mended = await streamed(agent, SHORT)
         assert (outcome(mended), said(mended)) == (outcome(whole), said(whole)), cut

@@ -109,11 +109,11 @@ async def test_time_that_the_reader_takes_is_not_silence(peer: Peer, egress: Egr
         writer.write(chunk(b"two") + END)
 
     peer.scripts["GET /"] = script
-    async with egress.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=0.1) as flow:
+    async with egress.stream("GET", peer.url + "/", head_timeout_s=60.0, idle_timeout_s=0.5) as flow:
         pieces = flow.pieces
         assert await anext(pieces) == b"one"
         busy = asyncio.Event()
-        asyncio.get_running_loop().call_later(0.3, busy.set)
+        asyncio.get_running_loop().call_later(0.6, busy.set)
         await busy.wait()
         go.set()
         assert [piece async for piece in pieces] == [b"two"]

@@ -77,7 +77,7 @@ async def test_a_question_under_way_is_answered_although_a_newer_one_starts_anew
     names.silent.add("slow.test")
     names.has("slow.test", "198.41.0.4")
     names.has("live.test", "198.41.0.5")
-    resolver = Resolver(servers=[names.address], timeout_s=0.6, kept_s=0)
+    resolver = Resolver(servers=[names.address], timeout_s=4.0, kept_s=0)
     waiting = asyncio.create_task(resolver.addresses("slow.test"))
     await names.questions(1)
     names.silent.clear()
@@ -151,8 +151,10 @@ def test_it_works_on_uvloop() -> None:
         async with asyncio.timeout(DEADLINE_S), answering() as names:
             names.has("host.test", "198.41.0.4", "2001:500:9f::42")
             names.silent.add("silent.test")
+            patient = Resolver(servers=[names.address], timeout_s=DEADLINE_S)
+            assert len(await patient.addresses("host.test")) == 2
+            await patient.close()
             resolver = Resolver(servers=[names.address], timeout_s=0.3)
-            assert len(await resolver.addresses("host.test")) == 2
             with pytest.raises(Unresolved):
                 await resolver.addresses("silent.test")
             await resolver.close()

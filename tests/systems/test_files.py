@@ -514,8 +514,10 @@ async def test_an_expired_link_says_how_to_get_a_fresh_one(tmp_path: Path) -> No
                 await asyncio.sleep(0.05)  # time is what is waited for
         assert got[0] == 403
         assert b"read the task again" in got[2]
-        again = (await NEW.get(served.site, task["id"])).result
-        assert (await served.got(artifact(again)[0]["url"]))[0] == 200
+        async with asyncio.timeout(DEADLINE_S):
+            while got[0] != 200:  # on a busy machine that one may be late as well
+                again = (await NEW.get(served.site, task["id"])).result
+                got = await served.got(artifact(again)[0]["url"])
 
 
 async def test_a_large_file_is_sent_in_pieces_to_one_who_leaves_or_stays(tmp_path: Path) -> None:

@@ -35,7 +35,7 @@ async def peer() -> AsyncIterator[Peer]:
 
 @pytest.fixture
 async def connection(peer: Peer) -> AsyncIterator[Connection]:
-    async with fronted(partner(peer.url, dialect="1.0", timeouts=Timeouts(mend_s=0.2))) as connection:
+    async with fronted(partner(peer.url, dialect="1.0")) as connection:
         yield connection
 
 
@@ -88,14 +88,15 @@ async def test_a_question_after_a_joint_comes_after_what_was_missed(peer: Peer, 
     assert await ended(connection) == (TaskState.INPUT_REQUIRED, "Which?", {"a": (Part(text="12"),)})
 
 
-async def test_an_end_that_cannot_be_compared_is_no_success(peer: Peer, connection: Connection) -> None:
+async def test_an_end_that_cannot_be_compared_is_no_success(peer: Peer) -> None:
     answering(
         peer,
         SendStreamingMessage=[begun(grown("1", append=False))],
         GetTask=[result(shown("WORKING", a=["1"])), refusal(-32603)],
         SubscribeToTask=[streaming({"task": shown("WORKING", a=["1"])}, grown("2"), stands("COMPLETED"))],
     )
-    state, _, _ = await ended(connection)
+    async with fronted(partner(peer.url, dialect="1.0", timeouts=Timeouts(mend_s=0.2))) as connection:
+        state, _, _ = await ended(connection)
     assert state is TaskState.FAILED
 
 

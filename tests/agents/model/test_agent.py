@@ -162,7 +162,7 @@ async def test_tokens_that_come_within_coalesce_ms_are_one_chunk_and_later_ones_
 
     api.answers(script)
     file = tmp_path / "dragoman.toml"
-    file.write_text(f'[[agents]]\nid = "chat"\nrun = "openai:{api.url}"\nmodel = "small"\ncoalesce_ms = 400\n')
+    file.write_text(f'[[agents]]\nid = "chat"\nrun = "openai:{api.url}"\nmodel = "small"\ncoalesce_ms = 1000\n')
     (entry,) = load(file, {}, {}).agents
     agent = make_agent(entry)
     assert isinstance(agent, ChatAgent)
