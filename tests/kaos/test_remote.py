@@ -138,8 +138,8 @@ async def test_an_agent_whose_card_does_not_come_is_asked_over_chat(peer: Peer) 
 
 async def test_after_a_timeout_nothing_is_sent_a_second_way(peer: Peer) -> None:
     peer.scripts[RPC] = hangs()
-    async with RemoteAgent("worker", peer.url, discovery_timeout_s=DEADLINE_S, request_timeout_s=0.3) as agent:
-        with pytest.raises(AgentTimedOut, match=r"Agent worker: .*no answer within 0\.3 s"):
+    async with RemoteAgent("worker", peer.url, discovery_timeout_s=DEADLINE_S, request_timeout_s=0.5) as agent:
+        with pytest.raises(AgentTimedOut, match=r"Agent worker: .*no answer within 0\.5 s"):
             await agent.process_message("Hello")
     assert peer.paths == [CARD, RPC]
 
@@ -248,7 +248,7 @@ async def test_when_both_ways_are_refused_the_error_names_both(peer: Peer, agent
 async def test_a_timeout_over_chat_is_a_timeout(peer: Peer) -> None:
     """The RPC may be too late as well, on a busy machine: that is a timeout, too."""
     peer.scripts[RPC], peer.scripts[CHAT] = status(500), hangs()
-    async with RemoteAgent("worker", peer.url, discovery_timeout_s=DEADLINE_S, request_timeout_s=0.3) as agent:
+    async with RemoteAgent("worker", peer.url, discovery_timeout_s=DEADLINE_S, request_timeout_s=0.5) as agent:
         with pytest.raises(AgentTimedOut):
             await agent.process_message("Hello")
 

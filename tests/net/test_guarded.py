@@ -295,7 +295,7 @@ async def test_one_slow_host_leaves_connections_for_others(peer: Peer, other: Pe
     await peer.came.wait()
     assert await _post(egress, other) == 200
     with pytest.raises(Unreachable, match="no connection in time"):
-        await egress.request("POST", target(peer.url + "/"), body=b"{}", timeout_s=0.1)
+        await egress.request("POST", target(peer.url + "/"), body=b"{}", timeout_s=0.5)
     for task in slow:
         task.cancel()
     await asyncio.gather(*slow, return_exceptions=True)

@@ -156,13 +156,13 @@ async def test_a_redirect_is_not_followed(receiver: Receiver) -> None:
 
 async def test_a_receiver_that_keeps_silent_is_given_up_on_after_its_time(receiver: Receiver) -> None:
     receiver.hold.clear()
-    settings = CourierSettings(schedule=Schedule(()), attempt_s=0.05, look_s=0.05)
+    settings = CourierSettings(schedule=Schedule(()), attempt_s=0.5, look_s=0.05)
     async with rig(settings=settings) as it:
         task = await it.task(receiver.url)
         await it.owe(task, receiver.url, b"x")
         await it.settled()
         (dead,) = await it.dead()
-        assert dead.reason == "no answer within 0.05 s"
+        assert dead.reason == "no answer within 0.5 s"
         receiver.hold.set()
 
 

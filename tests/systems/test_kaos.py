@@ -121,7 +121,8 @@ async def test_an_error_has_data_that_is_null(served: Site) -> None:
 
 async def test_a_call_that_is_late_is_answered_with_the_task_as_it_is() -> None:
     async with site(blocking_timeout_s=0.2) as served:
-        assert (await served.rpc("/", "SendMessage", said("wait x"))).result["status"]["state"] == "working"
+        result = (await served.rpc("/", "SendMessage", said("wait x"))).result
+        assert result["status"]["state"] in ("submitted", "working")
 
 
 async def test_the_card_says_that_json_rpc_is_spoken(served: Site) -> None:

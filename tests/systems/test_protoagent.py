@@ -227,4 +227,5 @@ async def test_the_aliases_register_and_list_webhooks(served: Site, wrapped: boo
 async def test_what_a_call_that_is_late_is_answered() -> None:
     async with site(blocking_timeout_s=0.2) as served:
         result = (await served.rpc(PATH, "message/send", said("wait x"))).result
-        assert (result["kind"], result["status"]["state"]) == ("task", "working")
+        assert result["kind"] == "task"
+        assert result["status"]["state"] in ("submitted", "working")
