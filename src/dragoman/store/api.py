@@ -278,8 +278,8 @@ class Store(Protocol):
 
         The future raises Exists if the id is taken, OverQuota, StoreError or OutcomeUnknown.
 
-        Not a coroutine: the write is under way when this returns. Writes commit, and their futures finish, in the order
-        of the calls. Cancelling the future does not undo the write.
+        Not a coroutine: the write is under way when this returns. Writes of one task commit, and their futures finish,
+        in the order of the calls. Cancelling the future does not undo the write.
         """
         ...
 
