@@ -146,7 +146,7 @@ async def test_a_server_that_is_one_of_the_systems_has_a_page_and_keeps_its_cont
         for link in own:
             async with http.get(link) as answer:
                 assert answer.status == 200, link
-        base = str(http._base_url).rstrip("/")
+        base = str(answer.url.origin())
         shown = [link.removeprefix(base) for link in own if "agent-card" in link]
         assert shown == [*cards, "/.well-known/agent-card.json"]
         async with http.get("/") as answer:

@@ -338,7 +338,8 @@ async def test_pages_of_other_origins_stay_outside(client: Client) -> None:
     for origin in ("https://evil.example", "null", "http://127.0.0.1:1", "http://[", "x"):
         answer = await client.post(ping, status=403, Origin=origin)
         assert "cors_origins" in answer["error"]["message"]
-    own = str(client.http._base_url).rstrip("/")
+    async with client.http.get("/health") as well:
+        own = str(well.url.origin())
     await client.post(ping, Origin=own)
     async with server(at_once, cors_origins=("https://app.example",)) as open_to_one:
         await open_to_one.post(ping, Origin="https://app.example")

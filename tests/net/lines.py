@@ -22,14 +22,14 @@ class Line:
     """One connection of a caller's."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
+        self.reader = reader
         self._writer = writer
 
     async def asked(self) -> tuple[str, bytes]:
         """The head and the body of the next request. Raises IncompleteReadError if there is none."""
-        head = (await self._reader.readuntil(b"\r\n\r\n")).decode()
+        head = (await self.reader.readuntil(b"\r\n\r\n")).decode()
         length = int(head.partition("Content-Length: ")[2].partition("\r\n")[0] or 0)
-        return head, await self._reader.readexactly(length)
+        return head, await self.reader.readexactly(length)
 
     async def says(self, *pieces: bytes) -> None:
         """These bytes, each piece in a packet of its own as far as the loop can see to it."""
@@ -40,7 +40,7 @@ class Line:
 
     async def ended(self) -> None:
         """Until the caller has left, having said nothing more."""
-        assert await self._reader.read() == b""
+        assert await self.reader.read() == b""
 
     def reset(self) -> None:
         """Hang up without a goodbye."""

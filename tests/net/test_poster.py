@@ -433,7 +433,7 @@ async def test_what_comes_unasked_ends_the_connection_and_answers_no_later_call(
 async def test_an_answer_before_the_call_was_read_ends_the_connection(poster: Poster) -> None:
     async def talk(line: Line) -> None:
         await line.says(b"")
-        head = await line._reader.readuntil(b"\r\n\r\n")
+        head = await line.reader.readuntil(b"\r\n\r\n")
         assert head
         await line.says(b"HTTP/1.1 413 X\r\nContent-Length: 0\r\n\r\n")
         with pytest.raises((ConnectionError, AssertionError)):
@@ -633,7 +633,7 @@ async def test_tls_with_a_host_that_has_none_is_unreachable(poster: Poster) -> N
 
 async def test_tls_that_does_not_come_about_in_time_is_unreachable() -> None:
     async def talk(line: Line) -> None:
-        await line._reader.read()
+        await line.reader.read()
 
     async with speaking(talk) as lines, posting(connect_timeout_s=0.2) as poster:
         with pytest.raises(Unreachable, match="no connection in time"):
