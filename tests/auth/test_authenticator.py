@@ -13,7 +13,7 @@ from dragoman.auth.keys import digest_of, make_key
 from dragoman.dialects.v03.card import card as card_03
 from dragoman.model.card import AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.errors import Unauthorized, Unavailable
-from dragoman.model.principal import ANONYMOUS, Principal, Role, Scope
+from dragoman.model.principal import ANONYMOUS, AccessRole, Principal, Scope
 from dragoman.store.api import Store, StoreError
 from dragoman.store.keyring import ApiKey, KeyRing
 from dragoman.store.open import open_store
@@ -42,7 +42,7 @@ async def made(store: Store, name: str = "alice", **more: Any) -> str:
     """A key that is in the store."""
     seed = next(NUMBERS).to_bytes(2)
     new = make_key(lambda count: (seed * count)[:count])
-    fields = {"role": Role.CALLER, "agents": None, "scopes": None, "made_ms": 1, **more}
+    fields = {"role": AccessRole.CALLER, "agents": None, "scopes": None, "made_ms": 1, **more}
     await store.keys.add(ApiKey(id=new.id, name=name, digest=digest_of(new.text), **fields))
     return new.text
 
@@ -66,10 +66,10 @@ async def refusal(authenticator: Authenticator, headers: dict[bytes, bytes]) -> 
 
 @pytest.mark.parametrize("sent", [key, lambda text: key(text, "x-agent-api-key"), bearer])
 async def test_a_key_names_its_principal_wherever_it_is_sent(store: Store, clock: SetClock, sent: Any) -> None:
-    text = await made(store, role=Role.AGENT, agents=("echo",), scopes=(Scope.SEND,))
+    text = await made(store, role=AccessRole.AGENT, agents=("echo",), scopes=(Scope.SEND,))
     authenticator = Authenticator(store.keys, clock, agent_keys={})
     assert authenticator.known(sent(text), PEER) is None
-    expected = Principal("key:alice", Role.AGENT, frozenset({"echo"}), frozenset({Scope.SEND}))
+    expected = Principal("key:alice", AccessRole.AGENT, frozenset({"echo"}), frozenset({Scope.SEND}))
     assert await authenticator.identify(sent(text), PEER) == expected
     assert authenticator.known(sent(text), PEER) == expected
 
@@ -281,8 +281,8 @@ async def test_the_shared_key_is_the_operators_and_stands_beside_the_others(stor
     authenticator = Authenticator(store.keys, clock, shared="s3cret", agent_keys={"echo": "its own"})
     assert authenticator.required
     for headers in (key("s3cret"), bearer("s3cret"), key("s3cret", "x-agent-api-key")):
-        assert await authenticator.identify(headers, PEER) == Principal("shared", Role.ADMIN)
-        assert authenticator.known(headers, PEER) == Principal("shared", Role.ADMIN)
+        assert await authenticator.identify(headers, PEER) == Principal("shared", AccessRole.ADMIN)
+        assert authenticator.known(headers, PEER) == Principal("shared", AccessRole.ADMIN)
     assert (await authenticator.identify(key(text), PEER)).id == "key:alice"
     assert (await authenticator.identify(key("its own"), PEER)).id == "agent-key:echo"
 
@@ -299,9 +299,9 @@ async def test_keys_of_agents_ask_only_those_who_call_these_agents(clock: SetClo
     assert not authenticator.required
     assert [authenticator.required_for(agent) for agent in ("a", "b", "open")] == [True, True, False]
     assert await authenticator.identify({}, PEER) is ANONYMOUS
-    assert await authenticator.identify(key("kb"), PEER) == Principal("agent-key:b", Role.AGENT, frozenset({"b"}))
+    assert await authenticator.identify(key("kb"), PEER) == Principal("agent-key:b", AccessRole.AGENT, frozenset({"b"}))
     both = await authenticator.identify(bearer("ka"), PEER)
-    assert both == Principal("agent-key:a", Role.AGENT, frozenset({"a", "c"}))
+    assert both == Principal("agent-key:a", AccessRole.AGENT, frozenset({"a", "c"}))
     assert not both.reaches("b")
     assert not (await refusal(authenticator, key("wrong"))).missing
     assert set(authenticator.schemes("a")) == {"apiKey", "bearer"}

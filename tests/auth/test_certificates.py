@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.auth.certificates import Certificates
-from dragoman.model.principal import Principal, Role
+from dragoman.model.principal import AccessRole, Principal
 
 DER = b"0\x82\x01\x0a not looked into"
 PEM = ssl.DER_cert_to_PEM_cert(DER)
@@ -23,7 +23,7 @@ def named(value: bytes, header: str = "X-Client-DN", peer: str | None = "10.0.0.
     principal = principals.pop()
     if principal is None:
         return None
-    assert principal == Principal(principal.id, Role.CALLER)
+    assert principal == Principal(principal.id, AccessRole.CALLER)
     return principal.id.removeprefix("cert:")
 
 

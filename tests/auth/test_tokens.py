@@ -13,7 +13,7 @@ from joserfc.jwk import ECKey, OKPKey
 
 from dragoman.auth.tokens import TokenVerifier
 from dragoman.model.errors import Unauthorized
-from dragoman.model.principal import Principal, Role, Scope
+from dragoman.model.principal import AccessRole, Principal, Scope
 from tests.auth.issuer import EC, OTHER, RSA, Issuer, Key, b64, issuing, jwk, token, unsigned, verifying
 
 
@@ -42,7 +42,7 @@ async def test_a_token_names_its_subject_and_its_issuer(
 ) -> None:
     principal, _ = await tokens.verify(token(issuer.claims(), key=key, kid=kid, alg=alg))
     assert principal == Principal(f"jwt:alice@{issuer.url}")
-    assert principal.role is Role.CALLER
+    assert principal.role is AccessRole.CALLER
 
 
 OKP = OKPKey.generate_key("Ed25519")
@@ -100,7 +100,7 @@ async def test_a_token_is_believed_until_it_expires_or_the_keys_do(issuer: Issue
 async def test_the_claim_dragoman_limits_a_token(issuer: Issuer, tokens: TokenVerifier) -> None:
     claim = {"agents": ["echo"], "scopes": ["send", "read"], "role": "agent"}
     principal, _ = await tokens.verify(token(issuer.claims(dragoman=claim)))
-    assert (principal.role, principal.agents) == (Role.AGENT, frozenset({"echo"}))
+    assert (principal.role, principal.agents) == (AccessRole.AGENT, frozenset({"echo"}))
     assert principal.scopes == frozenset({Scope.SEND, Scope.READ})
 
 

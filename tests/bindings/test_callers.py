@@ -21,7 +21,7 @@ from dragoman.engine.api import Runner
 from dragoman.model.card import Profile
 from dragoman.model.errors import Forbidden
 from dragoman.model.ids import SystemClock
-from dragoman.model.principal import Role, Scope
+from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import StartError, running, serving
 from dragoman.store.keyring import ApiKey
 from dragoman.store.open import open_store
@@ -274,15 +274,15 @@ async def keyed(tmp_path: Path, *more: Runner) -> AsyncIterator[tuple[aiohttp.Cl
     given: dict[str, str] = {}
     limits: dict[str, dict[str, Any]] = {
         "caller": {},
-        "agent": {"role": Role.AGENT, "agents": ("echo",)},
-        "admin": {"role": Role.ADMIN},
+        "agent": {"role": AccessRole.AGENT, "agents": ("echo",)},
+        "admin": {"role": AccessRole.ADMIN},
         "other-only": {"agents": ("other",)},
         "reader": {"scopes": (Scope.READ,)},
     }
     for name, limited in limits.items():
         made = make_key(secrets.token_bytes)
         given[name] = made.text
-        kept: dict[str, Any] = {"role": Role.CALLER, "agents": None, "scopes": None, **limited}
+        kept: dict[str, Any] = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **limited}
         await store.keys.add(ApiKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **kept))
     await store.close()
     async with session(replace(CONFIG, store=url), "echo", "other", more=more) as http:

@@ -18,7 +18,7 @@ from dragoman.config import AgentEntry, Config
 from dragoman.dialects.mcp.tools import PAGE, name_of
 from dragoman.dialects.sse import Parser
 from dragoman.model.ids import SystemClock
-from dragoman.model.principal import Role, Scope
+from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import running
 from dragoman.store.keyring import ApiKey
 from dragoman.store.open import open_store
@@ -751,7 +751,7 @@ async def keyed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Calla
         for name in ("anna", "ben", *limits):
             made = make_key(secrets.token_bytes)
             keys[name] = made.text
-            key = {"role": Role.CALLER, "agents": None, "scopes": None, **limits.get(name, {})}
+            key = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **limits.get(name, {})}
             await store.keys.add(ApiKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **key))
     finally:
         await store.close()

@@ -18,7 +18,7 @@ from dragoman.auth.keys import id_of, matches
 from dragoman.cli import main
 from dragoman.config import settings
 from dragoman.model.ids import SystemClock
-from dragoman.model.principal import Role, Scope
+from dragoman.model.principal import AccessRole, Scope
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import ApiKey
@@ -128,7 +128,7 @@ def test_a_key_is_limited_as_it_was_asked_for(run: Run) -> None:
     (key,) = keys()
     assert (key.name, key.role, key.agents, key.scopes) == (
         "ann",
-        Role.ADMIN,
+        AccessRole.ADMIN,
         ("echo", "sum"),
         (Scope.SEND, Scope.READ),
     )

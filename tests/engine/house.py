@@ -29,8 +29,7 @@ from dragoman.model.operations import (
     TaskPage,
     UpdateStatus,
 )
-from dragoman.model.principal import Principal
-from dragoman.model.principal import Role as Standing
+from dragoman.model.principal import AccessRole, Principal
 from dragoman.model.task import Record, TaskState
 from dragoman.store.api import Append, Appended, NewTask, Repeat, Store, StoreFull
 from dragoman.store.open import open_store
@@ -254,11 +253,11 @@ def call(
     owner: str = "anna",
     agent: str = "agent",
     dialect: str = "1.0",
-    role: Standing | None = None,
+    role: AccessRole | None = None,
     **around: Any,
 ) -> Call:
     """A call by somebody who may do that: who reports on tasks is a worker."""
-    standing = Standing.AGENT if isinstance(operation, CompleteTask | UpdateStatus) else Standing.CALLER
+    standing = AccessRole.AGENT if isinstance(operation, CompleteTask | UpdateStatus) else AccessRole.CALLER
     return Call(
         operation=operation,
         principal=Principal(owner, role or standing),

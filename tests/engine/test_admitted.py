@@ -29,7 +29,7 @@ from dragoman.model.operations import (
     Subscribe,
     UpdateStatus,
 )
-from dragoman.model.principal import Principal, Role, Scope
+from dragoman.model.principal import AccessRole, Principal, Scope
 from dragoman.model.task import Record, TaskState
 from dragoman.store.audit import AuditEntry
 from tests.engine.house import DEADLINE_S, House, Scripted, call, house, read, sending, streaming
@@ -142,7 +142,7 @@ async def test_an_operation_needs_its_scope_and_no_other(operation: Operation, s
 @pytest.mark.parametrize(("operation", "scope"), NEEDED)
 async def test_a_principal_of_another_agent_may_do_nothing(operation: Operation, scope: Scope | None) -> None:
     async with gate() as here:
-        for role in Role:
+        for role in AccessRole:
             other = Principal("anna", role, agents=frozenset({"other"}))
             with pytest.raises(Forbidden, match=r"^this key or token is not for agent 'agent'$"):
                 await here.ask(operation, other)

@@ -13,7 +13,7 @@ from dragoman.client.credentials import ClientCredentials
 from dragoman.client.errors import NoToken
 from dragoman.model.errors import Unauthorized
 from dragoman.model.ids import SystemClock
-from dragoman.model.principal import Principal, Role, Scope
+from dragoman.model.principal import AccessRole, Principal, Scope
 from dragoman.net.egress import Egress
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
@@ -104,7 +104,7 @@ async def test_tokens_of_both_kinds_of_key_verify_and_carry_their_limits(provide
     rsa = ClientCredentials(url, "client_secret_basic", SECRET, egress=egress, scope="limited")
     principal, _ = await tokens.verify(await sent(rsa))
     assert principal == Principal(
-        f"jwt:client_secret_basic@{provider.url}", Role.AGENT, frozenset({"echo"}), frozenset({Scope.SEND})
+        f"jwt:client_secret_basic@{provider.url}", AccessRole.AGENT, frozenset({"echo"}), frozenset({Scope.SEND})
     )
     ec = ClientCredentials(url, "client_secret_post", SECRET, egress=egress, method="client_secret_post")
     principal, _ = await tokens.verify(await sent(ec))

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from dragoman.auth.keys import digest_of, make_key
 from dragoman.model.ids import SystemClock
-from dragoman.model.principal import Role
+from dragoman.model.principal import AccessRole
 from dragoman.store.api import Store
 from dragoman.store.keyring import ApiKey
 from dragoman.store.open import open_store
@@ -29,8 +29,8 @@ ANNA = {"anna": Holder(name="anna"), "anna again": Holder(name="anna"), "ben": H
 """Two callers, the first with two keys."""
 
 WORKERS = {
-    "worker": Holder(name="worker", limits={"role": Role.AGENT, "agents": ("desk",)}),
-    "other worker": Holder(name="other-worker", limits={"role": Role.AGENT, "agents": ("other",)}),
+    "worker": Holder(name="worker", limits={"role": AccessRole.AGENT, "agents": ("desk",)}),
+    "other worker": Holder(name="other-worker", limits={"role": AccessRole.AGENT, "agents": ("other",)}),
 }
 
 
@@ -74,7 +74,7 @@ async def keyed(folder: Path, holders: Mapping[str, Holder], **changes: Any) -> 
         for holder, who in holders.items():
             made = make_key(secrets.token_bytes)
             keys[holder], ids[holder] = made.text, made.id
-            limits: dict[str, Any] = {"role": Role.CALLER, "agents": None, "scopes": None, **who.limits}
+            limits: dict[str, Any] = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **who.limits}
             digest = digest_of(made.text)
             await store.keys.add(ApiKey(id=made.id, name=who.name, digest=digest, made_ms=0, **limits))
     async with site(store=url, **changes) as running:

@@ -34,8 +34,7 @@ from dragoman.model.operations import (
     StreamMessage,
     Subscribe,
 )
-from dragoman.model.principal import Principal
-from dragoman.model.principal import Role as Standing
+from dragoman.model.principal import AccessRole, Principal
 from dragoman.model.task import Record
 from dragoman.net.address import Guard
 from dragoman.net.errors import Unresolved
@@ -243,7 +242,7 @@ class Walk:
         dialect = next(each for each in DIALECTS if each.name == step.dialect)
         call = Call(
             operation=operation,
-            principal=Principal(step.who, Standing.CALLER),
+            principal=Principal(step.who, AccessRole.CALLER),
             agent="agent",
             dialect=dialect.name,
             mount="/",

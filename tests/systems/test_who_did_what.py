@@ -14,7 +14,7 @@ from click.testing import CliRunner
 from dragoman.cli import main
 from dragoman.config import settings
 from dragoman.engine.handlers import audit as trails
-from dragoman.model.principal import Role, Scope
+from dragoman.model.principal import AccessRole, Scope
 from tests.push.receiver import receiving
 from tests.systems.conftest import DEADLINE_S, Json
 from tests.systems.keyed import Holder, House, beside, keyed, secret_of
@@ -24,7 +24,7 @@ V = {"a2a_version": "1.0"}
 HOLDERS = {
     "anna": Holder(name="anna"),
     "reader": Holder(name="reader", limits={"scopes": (Scope.READ,)}),
-    "admin": Holder(name="admin", limits={"role": Role.ADMIN}),
+    "admin": Holder(name="admin", limits={"role": AccessRole.ADMIN}),
 }
 TOKEN, CREDENTIALS, SECRET = "hush-token-hush", "hush-credentials-hush", "hush-secret-hush-secret"
 WORDS = "words-that-anna-says"

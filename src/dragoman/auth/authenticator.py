@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from dragoman.auth.keys import id_of, key_state, matches
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.model.principal import ANONYMOUS, Principal, Role
+from dragoman.model.principal import ANONYMOUS, AccessRole, Principal
 from dragoman.store.api import StoreError
 from dragoman.store.keyring import ApiKey, KeyRing
 
@@ -251,9 +251,9 @@ def _index_keys(shared: str | None, agent_keys: Mapping[str, str]) -> dict[bytes
     principals: dict[str, Principal] = {}
     for key in dict.fromkeys(agent_keys.values()):
         agents = [agent for agent, own in agent_keys.items() if own == key]
-        principals[key] = Principal(f"agent-key:{agents[0]}", Role.AGENT, frozenset(agents))
+        principals[key] = Principal(f"agent-key:{agents[0]}", AccessRole.AGENT, frozenset(agents))
     if shared is not None:
-        principals[shared] = Principal("shared", Role.ADMIN)
+        principals[shared] = Principal("shared", AccessRole.ADMIN)
     return {
         hashlib.sha256(spelled).digest(): principal
         for key, principal in principals.items()

@@ -23,7 +23,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
-from dragoman.model.principal import Principal, Role, Scope
+from dragoman.model.principal import AccessRole, Principal, Scope
 from dragoman.net.egress import Egress, HttpReply
 from dragoman.net.errors import EgressError
 from dragoman.net.target import Target, target
@@ -287,7 +287,7 @@ class TokenGrant(Struct, frozen=True, forbid_unknown_fields=True):
 
     agents: frozenset[str] | None = None
     scopes: frozenset[Scope] | None = None
-    role: Role = Role.CALLER
+    role: AccessRole = AccessRole.CALLER
 
 
 class _Claims(Struct, frozen=True):

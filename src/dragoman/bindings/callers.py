@@ -11,7 +11,7 @@ from dragoman.auth.authenticator import Authenticator
 from dragoman.bindings.cors import Origins
 from dragoman.bindings.request import Request
 from dragoman.model.errors import A2AError, Forbidden, Unauthorized
-from dragoman.model.principal import ANONYMOUS, Principal, Role
+from dragoman.model.principal import ANONYMOUS, AccessRole, Principal
 
 HOSTS_REMEMBERED = 1000
 """How many checked values of `Host` are remembered. A flood of new values only makes them be checked again."""
@@ -163,7 +163,7 @@ class Callers:
         error: A2AError
         if request.principal is ANONYMOUS:
             error = Unauthorized(SAY, missing=True)
-        elif request.principal.role is not Role.ADMIN:
+        elif request.principal.role is not AccessRole.ADMIN:
             error = Forbidden("only a key with the role admin may see this (dragoman keys create NAME --role admin)")
         else:
             return

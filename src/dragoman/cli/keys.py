@@ -85,14 +85,14 @@ def create(
 
     from dragoman.auth.keys import digest_of, make_key
     from dragoman.model.ids import SystemClock
-    from dragoman.model.principal import Role, Scope
+    from dragoman.model.principal import AccessRole, Scope
     from dragoman.store.keyring import ApiKey
 
     new, now_ms = make_key(secrets.token_bytes), SystemClock().now_ms()
     key = ApiKey(
         id=new.id,
         name=name,
-        role=Role(role),
+        role=AccessRole(role),
         agents=tuple(dict.fromkeys(agents)) or None,
         scopes=tuple(Scope(scope) for scope in dict.fromkeys(scopes)) or None,
         digest=digest_of(new.text),

@@ -8,7 +8,7 @@ from enum import StrEnum
 from msgspec import Struct
 
 
-class Role(StrEnum):
+class AccessRole(StrEnum):
     """The role of a principal: a caller of agents, an agent's own worker, or the operator."""
 
     CALLER = "caller"
@@ -34,7 +34,7 @@ class Principal(Struct, frozen=True):
     """
 
     id: str
-    role: Role = Role.CALLER
+    role: AccessRole = AccessRole.CALLER
     agents: frozenset[str] | None = None
     scopes: frozenset[Scope] | None = None
 
@@ -44,8 +44,8 @@ class Principal(Struct, frozen=True):
 
     def works_for(self, agent: str) -> bool:
         """Whether the principal may report on this agent's tasks."""
-        return self.role is not Role.CALLER and self.reaches(agent)
+        return self.role is not AccessRole.CALLER and self.reaches(agent)
 
 
-ANONYMOUS = Principal("anonymous", Role.ADMIN)
+ANONYMOUS = Principal("anonymous", AccessRole.ADMIN)
 """The principal of every caller on a server without authentication."""

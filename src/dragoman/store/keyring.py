@@ -7,7 +7,7 @@ from typing import Protocol
 
 from msgspec import Struct
 
-from dragoman.model.principal import Role, Scope
+from dragoman.model.principal import AccessRole, Scope
 
 
 class ApiKey(Struct, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class ApiKey(Struct, frozen=True, kw_only=True):
 
     id: str
     name: str
-    role: Role
+    role: AccessRole
     agents: tuple[str, ...] | None
     scopes: tuple[Scope, ...] | None
     digest: bytes

@@ -19,7 +19,7 @@ from dragoman.model.errors import (
 )
 from dragoman.model.message import Artifact, Message, Part
 from dragoman.model.operations import CompleteTask, PushConfig, UpdateStatus
-from dragoman.model.principal import Role
+from dragoman.model.principal import AccessRole
 from dragoman.model.task import Record, TaskState, Usage
 from tests.engine.house import DEADLINE_S, House, house, text_of
 from tests.engine.webhook import Telling, calls
@@ -250,7 +250,7 @@ async def test_who_is_no_worker_ends_no_task_of_a_worker(owner: str) -> None:
         lease = token(await taken(agent))
         for report in (done(task_id), done(task_id, lease), done("no-such-task"), updated(task_id, TaskState.WORKING)):
             with pytest.raises(Forbidden):
-                await here.ask(report, owner=owner, role=Role.CALLER)
+                await here.ask(report, owner=owner, role=AccessRole.CALLER)
         await here.ask(done(task_id, lease))
 
 

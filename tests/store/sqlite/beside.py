@@ -7,7 +7,7 @@ import asyncio
 import sys
 
 from dragoman.model.ids import SystemClock
-from dragoman.model.principal import Role
+from dragoman.model.principal import AccessRole
 from dragoman.store.audit import AuditEntry
 from dragoman.store.keyring import ApiKey
 from dragoman.store.open import open_store
@@ -18,7 +18,9 @@ async def main(url: str, count: int) -> None:
     for number in range(count):  # as many commands, one after the other
         await store.open(None)
         key_id = f"key{number:09}"
-        key = ApiKey(id=key_id, name="n", role=Role.CALLER, agents=None, scopes=None, digest=b"d" * 32, made_ms=number)
+        key = ApiKey(
+            id=key_id, name="n", role=AccessRole.CALLER, agents=None, scopes=None, digest=b"d" * 32, made_ms=number
+        )
         await store.keys.add(key)
         assert await store.keys.revoke(key_id, number + 1)
         await store.audit.write([AuditEntry(at_ms=number, principal="operator:test", action="keys.create")])

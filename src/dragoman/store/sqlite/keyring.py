@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 import msgspec
 
-from dragoman.model.principal import Role, Scope
+from dragoman.model.principal import AccessRole, Scope
 from dragoman.store.keyring import ApiKey, SigningKey
 from dragoman.store.sqlite.connection import translated
 from dragoman.store.sqlite.pool import Door
@@ -105,7 +105,7 @@ def _api_key(
     return ApiKey(
         id=key_id,
         name=name,
-        role=Role(role),
+        role=AccessRole(role),
         agents=None if agents is None else msgspec.json.decode(agents, type=tuple[str, ...]),
         scopes=None if scopes is None else msgspec.json.decode(scopes, type=tuple[Scope, ...]),
         digest=digest,

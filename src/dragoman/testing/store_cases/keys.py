@@ -7,7 +7,7 @@ import asyncio
 
 from msgspec.structs import replace
 
-from dragoman.model.principal import Role, Scope
+from dragoman.model.principal import AccessRole, Scope
 from dragoman.store.api import StoreError
 from dragoman.store.keyring import ApiKey, SigningKey
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
@@ -15,7 +15,7 @@ from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
 WIDE = ApiKey(
     id="aaaaaaaaaaaa",
     name="ann",
-    role=Role.ADMIN,
+    role=AccessRole.ADMIN,
     agents=None,
     scopes=None,
     digest=bytes(range(32)),
@@ -24,7 +24,7 @@ WIDE = ApiKey(
 NARROW = ApiKey(
     id="bbbbbbbbbbbb",
     name="bob ü",
-    role=Role.CALLER,
+    role=AccessRole.CALLER,
     agents=("echo", "weather"),
     scopes=(Scope.READ, Scope.SEND),
     digest=b"\0" * 32,
