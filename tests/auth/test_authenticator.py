@@ -15,7 +15,7 @@ from dragoman.model.card import AgentCapabilities, AgentCard, AgentInterface
 from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.principal import ANONYMOUS, AccessRole, Principal, Scope
 from dragoman.store.api import Store, StoreError
-from dragoman.store.keyring import ApiKey, KeyRing
+from dragoman.store.keyring import KeyRing, StoredKey
 from dragoman.store.open import open_store
 from dragoman.testing.store_cases.bench import SetClock
 from tests.auth.issuer import issuing, token, verifying
@@ -43,7 +43,7 @@ async def made(store: Store, name: str = "alice", **more: Any) -> str:
     seed = next(NUMBERS).to_bytes(2)
     new = make_key(lambda count: (seed * count)[:count])
     fields = {"role": AccessRole.CALLER, "agents": None, "scopes": None, "made_ms": 1, **more}
-    await store.keys.add(ApiKey(id=new.id, name=name, digest=digest_of(new.text), **fields))
+    await store.keys.add(StoredKey(id=new.id, name=name, digest=digest_of(new.text), **fields))
     return new.text
 
 
@@ -188,7 +188,7 @@ class Broken:
         self.ring = ring
         self.broken = False
 
-    async def find(self, key_id: str) -> ApiKey | None:
+    async def find(self, key_id: str) -> StoredKey | None:
         if self.broken:
             raise StoreError("the disk is gone")
         return await self.ring.find(key_id)

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 from dragoman.auth.keys import digest_of, id_of, key_state, make_key, matches
 from dragoman.model.principal import AccessRole
-from dragoman.store.keyring import ApiKey
+from dragoman.store.keyring import StoredKey
 
-KEPT = ApiKey(id="aaaaaaaaaaaa", name="n", role=AccessRole.CALLER, agents=None, scopes=None, digest=b"", made_ms=0)
+KEPT = StoredKey(id="aaaaaaaaaaaa", name="n", role=AccessRole.CALLER, agents=None, scopes=None, digest=b"", made_ms=0)
 
 
 def test_a_key_has_an_id_and_all_the_random_bytes_it_was_given() -> None:

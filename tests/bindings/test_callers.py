@@ -23,7 +23,7 @@ from dragoman.model.errors import Forbidden
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import StartError, running, serving
-from dragoman.store.keyring import ApiKey
+from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
 
 DEADLINE_S = 60.0
@@ -283,7 +283,7 @@ async def keyed(tmp_path: Path, *more: Runner) -> AsyncIterator[tuple[aiohttp.Cl
         made = make_key(secrets.token_bytes)
         given[name] = made.text
         kept: dict[str, Any] = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **limited}
-        await store.keys.add(ApiKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **kept))
+        await store.keys.add(StoredKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **kept))
     await store.close()
     async with session(replace(CONFIG, store=url), "echo", "other", more=more) as http:
         yield http, given

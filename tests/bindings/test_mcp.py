@@ -20,7 +20,7 @@ from dragoman.dialects.sse import Parser
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.server import running
-from dragoman.store.keyring import ApiKey
+from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
 
 DEADLINE_S = 60.0
@@ -752,7 +752,7 @@ async def keyed(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Calla
             made = make_key(secrets.token_bytes)
             keys[name] = made.text
             key = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **limits.get(name, {})}
-            await store.keys.add(ApiKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **key))
+            await store.keys.add(StoredKey(id=made.id, name=name, digest=digest_of(made.text), made_ms=0, **key))
     finally:
         await store.close()
     async with server(poet, slow, at_once, store=url) as client:

@@ -21,7 +21,7 @@ from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.store.api import Store
 from dragoman.store.audit import AuditEntry
-from dragoman.store.keyring import ApiKey
+from dragoman.store.keyring import StoredKey
 from dragoman.store.open import note_server, open_store
 from dragoman.store.sqlite.connection import InUse, ProcessLock
 
@@ -57,7 +57,7 @@ def kept(work: Callable[[Store], Awaitable[T]]) -> T:
     return asyncio.run(ask())
 
 
-def keys() -> tuple[ApiKey, ...]:
+def keys() -> tuple[StoredKey, ...]:
     return kept(lambda store: store.keys.all())
 
 

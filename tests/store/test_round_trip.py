@@ -13,7 +13,7 @@ from dragoman.model.message import Message
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.api import Append, Dedupe, NewTask, Repeat, Store
 from dragoman.store.audit import AuditEntry
-from dragoman.store.keyring import ApiKey, SigningKey
+from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.open import open_store
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
 from dragoman.testing.store_cases.bench import START_MS, SetClock, new_task
@@ -138,8 +138,8 @@ def test_a_webhook_and_what_is_owed_to_it_are_read_as_they_were_written(
 
 
 @FEW
-@given(structs(ApiKey), structs(SigningKey))
-def test_a_key_is_read_as_it_was_written(key: ApiKey, signing: SigningKey) -> None:
+@given(structs(StoredKey), structs(SigningKey))
+def test_a_key_is_read_as_it_was_written(key: StoredKey, signing: SigningKey) -> None:
     async def test(store: Store) -> None:
         await store.keys.add(key)
         assert await store.keys.find(key.id) == key

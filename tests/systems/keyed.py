@@ -13,7 +13,7 @@ from dragoman.auth.keys import digest_of, make_key
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
 from dragoman.store.api import Store
-from dragoman.store.keyring import ApiKey
+from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
 from tests.systems.conftest import Site, site
 
@@ -76,6 +76,6 @@ async def keyed(folder: Path, holders: Mapping[str, Holder], **changes: Any) -> 
             keys[holder], ids[holder] = made.text, made.id
             limits: dict[str, Any] = {"role": AccessRole.CALLER, "agents": None, "scopes": None, **who.limits}
             digest = digest_of(made.text)
-            await store.keys.add(ApiKey(id=made.id, name=who.name, digest=digest, made_ms=0, **limits))
+            await store.keys.add(StoredKey(id=made.id, name=who.name, digest=digest, made_ms=0, **limits))
     async with site(store=url, **changes) as running:
         yield House(running, keys, ids, url)

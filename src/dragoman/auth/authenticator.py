@@ -14,7 +14,7 @@ from dragoman.model.errors import Unauthorized, Unavailable
 from dragoman.model.ids import Clock
 from dragoman.model.principal import ANONYMOUS, AccessRole, Principal
 from dragoman.store.api import StoreError
-from dragoman.store.keyring import ApiKey, KeyRing
+from dragoman.store.keyring import KeyRing, StoredKey
 
 if TYPE_CHECKING:  # tokens need a library that takes longer to import than a server may take to start
     from dragoman.auth.certificates import Certificates
@@ -207,7 +207,7 @@ class Authenticator:
         seen.put(raw, principal, now_ms, until_ms)
         return principal
 
-    async def _key(self, secret: bytes, now_ms: int) -> ApiKey | None:
+    async def _key(self, secret: bytes, now_ms: int) -> StoredKey | None:
         """The stored key with this secret, if it is active now."""
         text = secret.decode("latin-1")
         if self._keys is None or (key_id := id_of(text)) is None:
@@ -271,7 +271,7 @@ def _spellings(key: str) -> set[bytes]:
     return spellings
 
 
-def _holder(key: ApiKey) -> Principal:
+def _holder(key: StoredKey) -> Principal:
     return Principal(
         f"key:{key.name}",
         key.role,

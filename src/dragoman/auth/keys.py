@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from dragoman.store.keyring import ApiKey
+from dragoman.store.keyring import StoredKey
 
 PREFIX = "dgm_"
 """The prefix of every key, by which scanners for leaked secrets can recognise one."""
@@ -59,7 +59,7 @@ def matches(text: str, digest: bytes) -> bool:
     return hmac.compare_digest(digest_of(text), digest)
 
 
-def key_state(key: ApiKey, now_ms: int) -> Literal["active", "expired", "revoked"]:
+def key_state(key: StoredKey, now_ms: int) -> Literal["active", "expired", "revoked"]:
     """Whether a key counts at `now_ms`."""
     if key.revoked_ms is not None:
         return "revoked"

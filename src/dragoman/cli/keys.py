@@ -16,7 +16,7 @@ from dragoman.config import Config, agent_id_fault
 if TYPE_CHECKING:
     from dragoman.auth.keys import NewKey
     from dragoman.store.api import Store
-    from dragoman.store.keyring import ApiKey
+    from dragoman.store.keyring import StoredKey
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
 
@@ -86,10 +86,10 @@ def create(
     from dragoman.auth.keys import digest_of, make_key
     from dragoman.model.ids import SystemClock
     from dragoman.model.principal import AccessRole, Scope
-    from dragoman.store.keyring import ApiKey
+    from dragoman.store.keyring import StoredKey
 
     new, now_ms = make_key(secrets.token_bytes), SystemClock().now_ms()
-    key = ApiKey(
+    key = StoredKey(
         id=new.id,
         name=name,
         role=AccessRole(role),
@@ -144,7 +144,7 @@ def revoke(config: Config, key_id: str) -> None:
         click.echo(f"Key {key.id} of {key.name} was already revoked.")
 
 
-async def _add(store: "Store", key: "ApiKey") -> "tuple[ApiKey, ...]":
+async def _add(store: "Store", key: "StoredKey") -> "tuple[StoredKey, ...]":
     """Store a key, and return the keys that were there before."""
     import asyncio
 
@@ -153,7 +153,7 @@ async def _add(store: "Store", key: "ApiKey") -> "tuple[ApiKey, ...]":
     return before
 
 
-async def _revoke(store: "Store", key_id: str) -> "tuple[ApiKey | None, bool]":
+async def _revoke(store: "Store", key_id: str) -> "tuple[StoredKey | None, bool]":
     """Revoke a key. Returns the key, if there is one, and whether this call revoked it."""
     from dragoman.model.ids import SystemClock
 
@@ -198,7 +198,7 @@ def _age_ms(text: str) -> int:
     return int(age.total_seconds() * 1000)
 
 
-def _public_fields(key: "ApiKey", now_ms: int) -> dict[str, Any]:
+def _public_fields(key: "StoredKey", now_ms: int) -> dict[str, Any]:
     """The fields of a key that may be shown."""
     from dragoman.auth.keys import key_state
 
@@ -220,7 +220,7 @@ def _cell(column: str, value: Any) -> str:
     return ",".join(value) if isinstance(value, tuple) else str(value)
 
 
-def _describe(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[ApiKey]") -> str:
+def _describe(config: Config, key: "StoredKey", new: "NewKey", others: "Sequence[StoredKey]") -> str:
     """Describe a key that was just made, and how to use it."""
     reach = f"the agent{'s' * (len(key.agents) > 1)} {', '.join(key.agents)}" if key.agents else "all agents"
     doing = f"only {', '.join(key.scopes)}" if key.scopes else "every operation"
@@ -251,7 +251,7 @@ def _describe(config: Config, key: "ApiKey", new: "NewKey", others: "Sequence[Ap
     return "\n".join(lines)
 
 
-def _sample_commands(config: Config, key: "ApiKey", text: str) -> list[str]:
+def _sample_commands(config: Config, key: "StoredKey", text: str) -> list[str]:
     """Commands that use the key, to paste into a shell."""
     from dragoman.cli.serve import base_url
     from dragoman.store.open import noted_server

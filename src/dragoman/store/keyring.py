@@ -10,7 +10,7 @@ from msgspec import Struct
 from dragoman.model.principal import AccessRole, Scope
 
 
-class ApiKey(Struct, frozen=True, kw_only=True):
+class StoredKey(Struct, frozen=True, kw_only=True):
     """A key as it is stored. `id` is the public part of the key, `digest` the SHA-256 of the whole key.
 
     Keys of one `name` are one principal: they own the same tasks. `agents` and `scopes` None: all.
@@ -38,7 +38,7 @@ class SigningKey(Struct, frozen=True, kw_only=True):
 class KeyRing(Protocol):
     """The stored keys. Another process may add and revoke keys meanwhile: every read sees what is committed."""
 
-    async def find(self, key_id: str) -> ApiKey | None:
+    async def find(self, key_id: str) -> StoredKey | None:
         """The key with this id, even if it is revoked or expired."""
         ...
 
@@ -46,7 +46,7 @@ class KeyRing(Protocol):
         """Whether a key was ever made. A point read."""
         ...
 
-    async def add(self, key: ApiKey) -> None:
+    async def add(self, key: StoredKey) -> None:
         """Store a key."""
         ...
 
@@ -54,7 +54,7 @@ class KeyRing(Protocol):
         """Mark a key as revoked. Returns False if it does not exist or was revoked before."""
         ...
 
-    async def all(self) -> tuple[ApiKey, ...]:
+    async def all(self) -> tuple[StoredKey, ...]:
         """Every key, oldest first."""
         ...
 

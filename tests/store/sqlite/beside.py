@@ -9,7 +9,7 @@ import sys
 from dragoman.model.ids import SystemClock
 from dragoman.model.principal import AccessRole
 from dragoman.store.audit import AuditEntry
-from dragoman.store.keyring import ApiKey
+from dragoman.store.keyring import StoredKey
 from dragoman.store.open import open_store
 
 
@@ -18,7 +18,7 @@ async def main(url: str, count: int) -> None:
     for number in range(count):  # as many commands, one after the other
         await store.open(None)
         key_id = f"key{number:09}"
-        key = ApiKey(
+        key = StoredKey(
             id=key_id, name="n", role=AccessRole.CALLER, agents=None, scopes=None, digest=b"d" * 32, made_ms=number
         )
         await store.keys.add(key)

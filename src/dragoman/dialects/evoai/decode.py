@@ -53,14 +53,14 @@ _NOT_THEIRS = re.compile(
 """Headers that HTTP or the call itself sets."""
 
 
-class ApiKey(Struct):
+class _KeyHeader(Struct):
     """Credentials that name their own header."""
 
     name: str
     value: str
 
 
-_API_KEY = msgspec.json.Decoder(ApiKey)
+_KEY_HEADER = msgspec.json.Decoder(_KeyHeader)
 
 
 def set_config(fields: Fields) -> CreatePushConfig | DeletePushConfig:
@@ -107,7 +107,7 @@ def push_config(fields: Fields, task_id: str) -> PushConfig:
 def api_key(credentials: str) -> tuple[str, str]:
     """Return the header of a key, and the key. The credentials name the header; otherwise it is `X-API-Key`."""
     try:
-        named = _API_KEY.decode(credentials)
+        named = _KEY_HEADER.decode(credentials)
     except (msgspec.MsgspecError, UnicodeEncodeError):
         return API_KEY_HEADER, credentials
     return named.name, named.value

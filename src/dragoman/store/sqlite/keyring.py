@@ -9,7 +9,7 @@ import apsw
 import msgspec
 
 from dragoman.model.principal import AccessRole, Scope
-from dragoman.store.keyring import ApiKey, SigningKey
+from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.store.sqlite.connection import translated
 from dragoman.store.sqlite.pool import Door
 from dragoman.store.sqlite.reads import Reads
@@ -23,7 +23,7 @@ class KeyTable:
     def __init__(self, door: Door) -> None:
         self._door = door
 
-    async def find(self, key_id: str) -> ApiKey | None:
+    async def find(self, key_id: str) -> StoredKey | None:
         """As the protocol says."""
         row = self._point("find_key", key_id)
         return None if row is None else _api_key(*row)
@@ -32,7 +32,7 @@ class KeyTable:
         """As the protocol says."""
         return bool(self._point("any_key"))
 
-    async def add(self, key: ApiKey) -> None:
+    async def add(self, key: StoredKey) -> None:
         """As the protocol says. Raises StoreError if the id exists already."""
         row = (
             key.id,
@@ -60,7 +60,7 @@ class KeyTable:
 
         return bool(await self._door().writer.submit(Act(run)))
 
-    async def all(self) -> tuple[ApiKey, ...]:
+    async def all(self) -> tuple[StoredKey, ...]:
         """As the protocol says."""
         return await self._door().readers.run(_all)
 
@@ -85,7 +85,7 @@ class KeyTable:
             raise translated(error, opened.location) from error
 
 
-def _all(reads: Reads) -> tuple[ApiKey, ...]:
+def _all(reads: Reads) -> tuple[StoredKey, ...]:
     with reads.moment():
         rows: list[Any] = reads.cursor.execute(reads.sql["all_keys"]).fetchall()
     return tuple(_api_key(*row) for row in rows)
@@ -101,8 +101,8 @@ def _api_key(
     made_ms: int,
     expires_ms: int | None,
     revoked_ms: int | None,
-) -> ApiKey:
-    return ApiKey(
+) -> StoredKey:
+    return StoredKey(
         id=key_id,
         name=name,
         role=AccessRole(role),

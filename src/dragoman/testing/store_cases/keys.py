@@ -9,10 +9,10 @@ from msgspec.structs import replace
 
 from dragoman.model.principal import AccessRole, Scope
 from dragoman.store.api import StoreError
-from dragoman.store.keyring import ApiKey, SigningKey
+from dragoman.store.keyring import SigningKey, StoredKey
 from dragoman.testing.store_cases.bench import START_MS, Bench, Case, new_task
 
-WIDE = ApiKey(
+WIDE = StoredKey(
     id="aaaaaaaaaaaa",
     name="ann",
     role=AccessRole.ADMIN,
@@ -21,7 +21,7 @@ WIDE = ApiKey(
     digest=bytes(range(32)),
     made_ms=START_MS,
 )
-NARROW = ApiKey(
+NARROW = StoredKey(
     id="bbbbbbbbbbbb",
     name="bob ü",
     role=AccessRole.CALLER,
