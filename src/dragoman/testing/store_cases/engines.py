@@ -65,7 +65,7 @@ class Stage:
             yield f"{number} "
 
 
-class Caller:
+class EngineCaller:
     """Calls an agent of one of the engines, always as the same principal."""
 
     def __init__(self, engine: Engine, agent: str = "stage") -> None:
@@ -134,13 +134,13 @@ class Engines:
         self._group = group
         self._running: list[Engine] = []
 
-    async def start(self, holder: str) -> Caller:
+    async def start(self, holder: str) -> EngineCaller:
         """Start one more engine. Returns a caller of it."""
         settings = EngineSettings(poll_s=POLL_S)
         engine = Engine(self.store, self.stage.agents(), clock=self._bench.clock, settings=settings, holder=holder)
         await engine.start(self._group)
         self._running.append(engine)
-        return Caller(engine)
+        return EngineCaller(engine)
 
     async def stop(self) -> None:
         """Let everything end, and stop all engines."""
@@ -154,7 +154,7 @@ class Engines:
 
 
 @asynccontextmanager
-async def _two(bench: Bench) -> AsyncIterator[tuple[Engines, Caller, Caller]]:
+async def _two(bench: Bench) -> AsyncIterator[tuple[Engines, EngineCaller, EngineCaller]]:
     async with bench.store() as store, asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as group:
         engines = Engines(bench, store, group)
         try:
@@ -250,7 +250,7 @@ async def a_cancel_ends_what_was_delegated_at_the_other_engine(bench: Bench) -> 
         await engines.stage.begun.wait()
         (child,) = await engines.store.children(parent.head.id)
         await other.cancel(parent.head.id)
-        await Caller(other.engine, "other").reach(child.id, TaskState.CANCELED)
+        await EngineCaller(other.engine, "other").reach(child.id, TaskState.CANCELED)
         assert engines.stage.canceled.is_set()
         assert await engines.store.children(parent.head.id) == ()
 
