@@ -12,7 +12,7 @@ from dragoman.model import errors
 from dragoman.model.errors import A2AError, AgentFailed, AgentNotFound, InvalidParams, TaskTimeout, Unavailable
 
 
-class Row(Struct, frozen=True):
+class ErrorEncoding(Struct, frozen=True):
     """The encoding of one error.
 
     `again`: whether a client may repeat the request by itself, as the official ones do at 408, 409, 429 and 5xx.
@@ -27,33 +27,33 @@ class Row(Struct, frozen=True):
 _WRONG = "invalid_request_error"
 _OURS = "server_error"
 
-TABLE: dict[type[A2AError], Row] = {
-    A2AError: Row(500, _OURS, "internal_error"),
-    errors.ParseError: Row(400, _WRONG, "invalid_json"),
-    errors.InvalidRequest: Row(400, _WRONG, None),
-    errors.InvalidParams: Row(400, _WRONG, None),
-    errors.AgentNotFound: Row(404, _WRONG, "model_not_found"),
-    errors.TaskNotFound: Row(404, _WRONG, "task_not_found"),
-    errors.NotFound: Row(404, _WRONG, "not_found"),
-    errors.MethodNotAllowed: Row(405, _WRONG, "method_not_allowed"),
-    errors.UnsupportedMediaType: Row(415, _WRONG, "unsupported_media_type"),
-    errors.PayloadTooLarge: Row(413, _WRONG, "payload_too_large"),
-    errors.RequestTimeout: Row(408, _WRONG, "request_timeout"),
-    errors.ContentTypeNotSupported: Row(400, _WRONG, "content_type_not_supported"),
-    errors.UnsupportedOperation: Row(400, _WRONG, "unsupported_operation"),
-    errors.ExtensionSupportRequired: Row(400, _WRONG, "extension_required"),
-    errors.Unauthorized: Row(401, _WRONG, "invalid_api_key"),
-    errors.Forbidden: Row(403, _WRONG, "permission_denied"),
-    errors.TooManyRequests: Row(429, "requests", "rate_limit_exceeded"),
-    errors.Unavailable: Row(503, _OURS, "unavailable"),
-    errors.AgentOffline: Row(503, _OURS, "agent_offline"),
+TABLE: dict[type[A2AError], ErrorEncoding] = {
+    A2AError: ErrorEncoding(500, _OURS, "internal_error"),
+    errors.ParseError: ErrorEncoding(400, _WRONG, "invalid_json"),
+    errors.InvalidRequest: ErrorEncoding(400, _WRONG, None),
+    errors.InvalidParams: ErrorEncoding(400, _WRONG, None),
+    errors.AgentNotFound: ErrorEncoding(404, _WRONG, "model_not_found"),
+    errors.TaskNotFound: ErrorEncoding(404, _WRONG, "task_not_found"),
+    errors.NotFound: ErrorEncoding(404, _WRONG, "not_found"),
+    errors.MethodNotAllowed: ErrorEncoding(405, _WRONG, "method_not_allowed"),
+    errors.UnsupportedMediaType: ErrorEncoding(415, _WRONG, "unsupported_media_type"),
+    errors.PayloadTooLarge: ErrorEncoding(413, _WRONG, "payload_too_large"),
+    errors.RequestTimeout: ErrorEncoding(408, _WRONG, "request_timeout"),
+    errors.ContentTypeNotSupported: ErrorEncoding(400, _WRONG, "content_type_not_supported"),
+    errors.UnsupportedOperation: ErrorEncoding(400, _WRONG, "unsupported_operation"),
+    errors.ExtensionSupportRequired: ErrorEncoding(400, _WRONG, "extension_required"),
+    errors.Unauthorized: ErrorEncoding(401, _WRONG, "invalid_api_key"),
+    errors.Forbidden: ErrorEncoding(403, _WRONG, "permission_denied"),
+    errors.TooManyRequests: ErrorEncoding(429, "requests", "rate_limit_exceeded"),
+    errors.Unavailable: ErrorEncoding(503, _OURS, "unavailable"),
+    errors.AgentOffline: ErrorEncoding(503, _OURS, "agent_offline"),
     # The agent has worked on it: a repeat would make another task.
-    errors.AgentFailed: Row(500, _OURS, "agent_failed", again=False),
-    errors.TaskTimeout: Row(504, _OURS, "timeout", again=False),
+    errors.AgentFailed: ErrorEncoding(500, _OURS, "agent_failed", again=False),
+    errors.TaskTimeout: ErrorEncoding(504, _OURS, "timeout", again=False),
 }
 
 
-def row(error: A2AError) -> Row:
+def row(error: A2AError) -> ErrorEncoding:
     """Return the row of the error's class, or of its nearest base class that has one."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 

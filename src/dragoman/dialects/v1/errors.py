@@ -17,7 +17,7 @@ DOMAIN = "a2a-protocol.org"
 _TYPE = "type.googleapis.com/google.rpc."
 
 
-class Row(Struct, frozen=True):
+class ErrorCodes(Struct, frozen=True):
     """The codes of one error.
 
     `rpc_status` is the HTTP status of a JSON-RPC answer: 200 unless the request was refused before the call.
@@ -30,46 +30,48 @@ class Row(Struct, frozen=True):
     rpc_status: int = 200
 
 
-TABLE: dict[type[A2AError], Row] = {
+TABLE: dict[type[A2AError], ErrorCodes] = {
     # -32603 also covers errors without a row: a new error must never look like success.
-    A2AError: Row(-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+    A2AError: ErrorCodes(-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
     # For an unparsable body official clients know only the reason of an invalid request.
-    errors.ParseError: Row(-32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
-    errors.InvalidRequest: Row(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
-    errors.MethodNotFound: Row(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
-    errors.InvalidParams: Row(-32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"),
-    errors.InternalError: Row(-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
-    errors.TaskNotFound: Row(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
-    errors.TaskNotCancelable: Row(-32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
-    errors.PushNotificationNotSupported: Row(-32003, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED"),
-    errors.UnsupportedOperation: Row(-32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
-    errors.ContentTypeNotSupported: Row(-32005, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED"),
-    errors.InvalidAgentResponse: Row(-32006, 500, "INTERNAL", "INVALID_AGENT_RESPONSE"),
-    errors.ExtendedAgentCardNotConfigured: Row(
+    errors.ParseError: ErrorCodes(-32700, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+    errors.InvalidRequest: ErrorCodes(-32600, 400, "INVALID_ARGUMENT", "INVALID_REQUEST"),
+    errors.MethodNotFound: ErrorCodes(-32601, 404, "NOT_FOUND", "METHOD_NOT_FOUND"),
+    errors.InvalidParams: ErrorCodes(-32602, 400, "INVALID_ARGUMENT", "INVALID_PARAMS"),
+    errors.InternalError: ErrorCodes(-32603, 500, "INTERNAL", "INTERNAL_ERROR"),
+    errors.TaskNotFound: ErrorCodes(-32001, 404, "NOT_FOUND", "TASK_NOT_FOUND"),
+    errors.TaskNotCancelable: ErrorCodes(-32002, 400, "FAILED_PRECONDITION", "TASK_NOT_CANCELABLE"),
+    errors.PushNotificationNotSupported: ErrorCodes(
+        -32003, 400, "FAILED_PRECONDITION", "PUSH_NOTIFICATION_NOT_SUPPORTED"
+    ),
+    errors.UnsupportedOperation: ErrorCodes(-32004, 400, "FAILED_PRECONDITION", "UNSUPPORTED_OPERATION"),
+    errors.ContentTypeNotSupported: ErrorCodes(-32005, 400, "INVALID_ARGUMENT", "CONTENT_TYPE_NOT_SUPPORTED"),
+    errors.InvalidAgentResponse: ErrorCodes(-32006, 500, "INTERNAL", "INVALID_AGENT_RESPONSE"),
+    errors.ExtendedAgentCardNotConfigured: ErrorCodes(
         -32007, 400, "FAILED_PRECONDITION", "EXTENDED_AGENT_CARD_NOT_CONFIGURED"
     ),
-    errors.ExtensionSupportRequired: Row(-32008, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED"),
-    errors.VersionNotSupported: Row(-32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
+    errors.ExtensionSupportRequired: ErrorCodes(-32008, 400, "FAILED_PRECONDITION", "EXTENSION_SUPPORT_REQUIRED"),
+    errors.VersionNotSupported: ErrorCodes(-32009, 400, "FAILED_PRECONDITION", "VERSION_NOT_SUPPORTED"),
     # Our own errors from here on. The path or `tenant` chooses the agent: a wrong one is a wrong parameter.
-    errors.AgentNotFound: Row(-32602, 404, "NOT_FOUND", "AGENT_NOT_FOUND", 404),
-    errors.NotFound: Row(-32601, 404, "NOT_FOUND", "NOT_FOUND", 404),
-    errors.MethodNotAllowed: Row(-32600, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", 405),
-    errors.UnsupportedMediaType: Row(-32600, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", 415),
-    errors.PayloadTooLarge: Row(-32600, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE", 413),
-    errors.RequestTimeout: Row(-32600, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", 408),
+    errors.AgentNotFound: ErrorCodes(-32602, 404, "NOT_FOUND", "AGENT_NOT_FOUND", 404),
+    errors.NotFound: ErrorCodes(-32601, 404, "NOT_FOUND", "NOT_FOUND", 404),
+    errors.MethodNotAllowed: ErrorCodes(-32600, 405, "UNIMPLEMENTED", "METHOD_NOT_ALLOWED", 405),
+    errors.UnsupportedMediaType: ErrorCodes(-32600, 415, "INVALID_ARGUMENT", "UNSUPPORTED_MEDIA_TYPE", 415),
+    errors.PayloadTooLarge: ErrorCodes(-32600, 413, "INVALID_ARGUMENT", "PAYLOAD_TOO_LARGE", 413),
+    errors.RequestTimeout: ErrorCodes(-32600, 408, "DEADLINE_EXCEEDED", "REQUEST_TIMEOUT", 408),
     # -32000 is the one server error of JSON-RPC 2.0 §5.1 that A2A gives no meaning to.
-    errors.Unavailable: Row(-32000, 503, "UNAVAILABLE", "UNAVAILABLE", 503),
-    errors.LeaseLost: Row(-32602, 409, "ABORTED", "LEASE_LOST"),
-    errors.AgentOffline: Row(-32000, 503, "UNAVAILABLE", "AGENT_OFFLINE"),
-    errors.TaskTimeout: Row(-32000, 504, "DEADLINE_EXCEEDED", "TASK_TIMEOUT"),
-    errors.AgentFailed: Row(-32603, 500, "INTERNAL", "AGENT_FAILED"),
-    errors.Unauthorized: Row(-32000, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", 401),
-    errors.Forbidden: Row(-32000, 403, "PERMISSION_DENIED", "PERMISSION_DENIED", 403),
-    errors.TooManyRequests: Row(-32000, 429, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", 429),
+    errors.Unavailable: ErrorCodes(-32000, 503, "UNAVAILABLE", "UNAVAILABLE", 503),
+    errors.LeaseLost: ErrorCodes(-32602, 409, "ABORTED", "LEASE_LOST"),
+    errors.AgentOffline: ErrorCodes(-32000, 503, "UNAVAILABLE", "AGENT_OFFLINE"),
+    errors.TaskTimeout: ErrorCodes(-32000, 504, "DEADLINE_EXCEEDED", "TASK_TIMEOUT"),
+    errors.AgentFailed: ErrorCodes(-32603, 500, "INTERNAL", "AGENT_FAILED"),
+    errors.Unauthorized: ErrorCodes(-32000, 401, "UNAUTHENTICATED", "UNAUTHENTICATED", 401),
+    errors.Forbidden: ErrorCodes(-32000, 403, "PERMISSION_DENIED", "PERMISSION_DENIED", 403),
+    errors.TooManyRequests: ErrorCodes(-32000, 429, "RESOURCE_EXHAUSTED", "RESOURCE_EXHAUSTED", 429),
 }
 
 
-def row(error: A2AError) -> Row:
+def row(error: A2AError) -> ErrorCodes:
     """Return the row of the error's class, or of its nearest base class that has one."""
     return next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
 
