@@ -1,4 +1,4 @@
-"""Resolves the dialect of a request by tables of rows; the first match wins.
+"""Resolves the dialect of a request by tables of rules; the first match wins.
 
 Invariant: pure and total. Every request gets a dialect, or ByTask with the dialect to use if the task is not found. A
 refused request gets the dialect whose errors its caller can read, with decoders that raise the refusal.
@@ -23,7 +23,7 @@ from dragoman.dialects.requests import (
     role_of_1,
     slash,
 )
-from dragoman.dialects.system import Asked, ByTask, Row, System
+from dragoman.dialects.system import ByTask, RequestFacts, Rule, System
 from dragoman.dialects.systems import load_systems
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v1.decode import METHODS as METHODS_1
@@ -69,7 +69,7 @@ def of_call(method: str, params: bytes, version: str | None, mount: str) -> Dial
     if named is not None and (mount == ROOT.path or mount.startswith(_AGENTS)):
         return named
     kind = mount_of(mount)
-    return _first(CALLS[kind], Asked(kind, version_of(version), method, params))
+    return _first(CALLS[kind], RequestFacts(kind, version_of(version), method, params))
 
 
 def of_rest(*, legacy: bool, version: str | None, mount: str = "/", user_agent: str = "") -> Dialect:
@@ -77,16 +77,16 @@ def of_rest(*, legacy: bool, version: str | None, mount: str = "/", user_agent: 
 
     1.0 is not served below `/v1`: its paths follow the interface's URL, and no card of ours has a URL that ends so.
     """
-    asked = Asked(mount_of(mount), version_of(version), "path", legacy=legacy, user_agent=user_agent)
-    dialect = _first(RESTS, asked)
+    facts = RequestFacts(mount_of(mount), version_of(version), "path", legacy=legacy, user_agent=user_agent)
+    dialect = _first(RESTS, facts)
     assert isinstance(dialect, Dialect)
     return dialect
 
 
 def of_own_path(dialect: Dialect, version: str | None) -> Dialect:
     """Resolve the dialect of a request to a path that only one system has, and answers in its `dialect`."""
-    asked = version_of(version)
-    return dialect if asked in ("1.0", "0.3", "") else refusing(dialect, VersionNotSupported(asked))
+    named = version_of(version)
+    return dialect if named in ("1.0", "0.3", "") else refusing(dialect, VersionNotSupported(named))
 
 
 def of_nothing(version: str | None, mount: str = "/") -> Dialect:
@@ -113,21 +113,21 @@ def version_of(sent: str | None) -> str:
     return match[1] if match else sent
 
 
-def _first(rows: Sequence[Row], asked: Asked) -> Dialect | ByTask:
-    return next(row.then(asked) for row in rows if row.when(asked))
+def _first(rules: Sequence[Rule], facts: RequestFacts) -> Dialect | ByTask:
+    return next(rule.then(facts) for rule in rules if rule.when(facts))
 
 
-def _shared(mount: Mount) -> tuple[Row, ...]:
-    """The systems' rows at a mount that belongs to none of them."""
-    return tuple(row for system in SYSTEMS for row in system.shared.get(mount, ()))
+def _shared(mount: Mount) -> tuple[Rule, ...]:
+    """The systems' rules at a mount that belongs to none of them."""
+    return tuple(rule for system in SYSTEMS for rule in system.shared.get(mount, ()))
 
 
-def _of_task(mount: Mount) -> tuple[Row, ...]:
-    """The rows of 0.3's methods that only name a task, which may have been made in any of the mount's dialects."""
+def _of_task(mount: Mount) -> tuple[Rule, ...]:
+    """The rules of 0.3's methods that only name a task, which may have been made in any of the mount's dialects."""
     at = [system for system in SYSTEMS if mount in system.shared]
     return tuple(
-        Row(
-            lambda asked, method=method: asked.name == method,  # type: ignore[misc]
+        Rule(
+            lambda facts, method=method: facts.name == method,  # type: ignore[misc]
             by_task(v03.JSONRPC, *(system.dialect for system in at if method in system.methods)),
         )
         for method in ONLY_A_TASK & METHODS_03.keys()
@@ -138,59 +138,59 @@ NAMED: dict[tuple[str | None, str], Dialect] = {
     **{("1.0", method): v1.JSONRPC for method in METHODS_1},
     **{("0.3", method): v03.JSONRPC for method in METHODS_03},
 }
-"""Shortcut for the rows of the root and of `/agents/{id}`, if the version is named and has the method."""
+"""Shortcut for the rules of the root and of `/agents/{id}`, if the version is named and has the method."""
 
-CALLS: dict[Mount, tuple[Row, ...]] = {
+CALLS: dict[Mount, tuple[Rule, ...]] = {
     # No version is 0.3 (A2A 1.0 §3.6.2), so a method of 1.0 without one is refused: this mount is pure.
     AGENT: (
         *_shared(AGENT),
         *OFFICIAL,
         *_of_task(AGENT),
-        Row(slash, answer_in(v03.JSONRPC)),
-        Row(always, refuse_no_version),
+        Rule(slash, answer_in(v03.JSONRPC)),
+        Rule(always, refuse_no_version),
     ),
     # A method of 1.0 needs no version here if nothing but 1.0 has it, or if the role is spelled as only 1.0 spells it.
     ROOT: (
-        Row(lambda asked: asked.version == "" and pascal(asked) and role_of_1(asked), answer_in(v1.JSONRPC)),
+        Rule(lambda facts: facts.version == "" and pascal(facts) and role_of_1(facts), answer_in(v1.JSONRPC)),
         *_shared(ROOT),
         *OFFICIAL,
         *_of_task(ROOT),
-        Row(slash, answer_in(v03.JSONRPC)),
-        Row(always, answer_in(v1.JSONRPC)),
+        Rule(slash, answer_in(v03.JSONRPC)),
+        Rule(always, answer_in(v1.JSONRPC)),
     ),
-    **{mount: owner.rows for mount, owner in _OWNERS.items()},
+    **{mount: owner.rules for mount, owner in _OWNERS.items()},
 }
 
 
-def _rest_03(asked: Asked) -> Dialect:
-    if not asked.user_agent.startswith(_TWICE_ENCODING):
+def _rest_03(facts: RequestFacts) -> Dialect:
+    if not facts.user_agent.startswith(_TWICE_ENCODING):
         return v03.REST
-    return v03.REST_TWICE if asked.version else v03.REST_TWICE_0_3  # a2a-sdk 1.3.0 names 0.3; 0.3.26 names none
+    return v03.REST_TWICE if facts.version else v03.REST_TWICE_0_3  # a2a-sdk 1.3.0 names 0.3; 0.3.26 names none
 
 
-def _unknown_rest_version(asked: Asked) -> Dialect:
-    dialect = _rest_03(asked) if asked.legacy else v1.REST
-    return refusing(dialect, VersionNotSupported(asked.version))
+def _unknown_rest_version(facts: RequestFacts) -> Dialect:
+    dialect = _rest_03(facts) if facts.legacy else v1.REST
+    return refusing(dialect, VersionNotSupported(facts.version))
 
 
-def _new_version_on_old_path(asked: Asked) -> Dialect:
+def _new_version_on_old_path(facts: RequestFacts) -> Dialect:
     return refusing(v1.REST, VersionNotSupported("1.0", ("0.3",), "paths below /v1 are 0.3, leave /v1 out"))
 
 
-def _old_version_on_new_path(asked: Asked) -> Dialect:
+def _old_version_on_new_path(facts: RequestFacts) -> Dialect:
     return refusing(v1.REST, VersionNotSupported("0.3", ("1.0",), "HTTP+JSON of 0.3 is below /v1"))
 
 
-def _no_rest_version(asked: Asked) -> Dialect:
+def _no_rest_version(facts: RequestFacts) -> Dialect:
     return refusing(v1.REST, VersionNotSupported("", ("1.0", "0.3"), f"{SEND_HEADER}path"))
 
 
-RESTS: tuple[Row, ...] = (
-    Row(lambda asked: not asked.official, _unknown_rest_version),
-    Row(lambda asked: asked.legacy and asked.version == "1.0", _new_version_on_old_path),
-    Row(lambda asked: asked.legacy, _rest_03),
-    Row(lambda asked: asked.version == "0.3", _old_version_on_new_path),
+RESTS: tuple[Rule, ...] = (
+    Rule(lambda facts: not facts.official, _unknown_rest_version),
+    Rule(lambda facts: facts.legacy and facts.version == "1.0", _new_version_on_old_path),
+    Rule(lambda facts: facts.legacy, _rest_03),
+    Rule(lambda facts: facts.version == "0.3", _old_version_on_new_path),
     # A path of 1.0 is unmistakable, so it needs no version, except where the mount is pure.
-    Row(lambda asked: asked.version == "" and asked.mount is AGENT, _no_rest_version),
-    Row(always, lambda asked: v1.REST),
+    Rule(lambda facts: facts.version == "" and facts.mount is AGENT, _no_rest_version),
+    Rule(always, lambda facts: v1.REST),
 )

@@ -27,8 +27,8 @@ class ByTask(Struct, frozen=True):
     otherwise: Dialect
 
 
-class Asked(Struct, frozen=True):
-    """The input of the rows.
+class RequestFacts(Struct, frozen=True):
+    """The input of the rules.
 
     `version` is `1.0`, `0.3`, empty if the caller named none, else as the caller sent it. `name` is the method or the
     route. `params` is empty over HTTP+JSON; `legacy` says that the path is below `/v1`.
@@ -47,11 +47,11 @@ class Asked(Struct, frozen=True):
         return self.version in ("1.0", "0.3", "")
 
 
-class Row(Struct, frozen=True):
+class Rule(Struct, frozen=True):
     """A condition, and the dialect to use if it holds."""
 
-    when: Callable[[Asked], bool]
-    then: Callable[[Asked], Dialect | ByTask]
+    when: Callable[[RequestFacts], bool]
+    then: Callable[[RequestFacts], Dialect | ByTask]
 
 
 class OwnPath(Struct, frozen=True, kw_only=True):
@@ -135,8 +135,9 @@ class System(Struct, frozen=True, kw_only=True):
     cards, and `card_urls` returns where they may be besides the usual places, for an agent's URL without a slash at its
     end.
 
-    `rows` resolve the JSON-RPC calls at its own mount, and `unread` the dialect for answering an unreadable body there,
-    by the version. `shared` are rows for calls at mounts that belong to no system; they come before the official ones.
+    `rules` resolve the JSON-RPC calls at its own mount, and `unread` the dialect for answering an unreadable body
+    there, by the version. `shared` are rules for calls at mounts that belong to no system; they come before the
+    official ones.
     `bare` recognises a body without an envelope that was posted to such a mount, and returns its method and its
     dialect. `paths` are paths that only this system has; `health_path` are the segments of one that says that the
     server is alive. `extensions` are listed on the cards of its mount.
@@ -151,9 +152,9 @@ class System(Struct, frozen=True, kw_only=True):
     signs: tuple[CardSign, ...] = ()
     card_urls: Callable[[str], tuple[str, ...]] = no_cards
     mount: Mount | None = None
-    rows: tuple[Row, ...] = ()
+    rules: tuple[Rule, ...] = ()
     unread: Callable[[str], Dialect] | None = None
-    shared: Mapping[Mount, tuple[Row, ...]] = {}
+    shared: Mapping[Mount, tuple[Rule, ...]] = {}
     paths: tuple[OwnPath, ...] = ()
     health_path: tuple[str, ...] = ()
     bare: Callable[[bytes], tuple[str, Dialect] | None] | None = None

@@ -26,7 +26,7 @@ from dragoman.dialects.requests import (
     role_of_1,
     slash,
 )
-from dragoman.dialects.system import Asked, CardSign, OwnPath, Row, ServerProfile, System
+from dragoman.dialects.system import CardSign, OwnPath, RequestFacts, Rule, ServerProfile, System
 from dragoman.model.errors import VersionNotSupported
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
@@ -68,23 +68,23 @@ REST = replace(
 """The stream at `GET /{id}/stream`, with the envelope of its REST paths for errors. Frames are those of JSON-RPC."""
 
 
-def _only_1(asked: Asked) -> bool:
+def _only_1(facts: RequestFacts) -> bool:
     """Whether 1.0 has the call and BeeOS does not."""
-    if not pascal(asked):
+    if not pascal(facts):
         return False
-    return asked.name not in METHODS or role_of_1(asked) or (asked.name == "ListTasks" and lists_as_1(asked))
+    return facts.name not in METHODS or role_of_1(facts) or (facts.name == "ListTasks" and lists_as_1(facts))
 
 
-def _only_03(asked: Asked) -> bool:
+def _only_03(facts: RequestFacts) -> bool:
     """Whether 0.3 has the call and BeeOS does not."""
-    return slash(asked) and (asked.name not in METHODS or role_of_1(asked) or message_of_03(asked))
+    return slash(facts) and (facts.name not in METHODS or role_of_1(facts) or message_of_03(facts))
 
 
-def _refuse_version(asked: Asked) -> Dialect:
+def _refuse_version(facts: RequestFacts) -> Dialect:
     """Refuse an unknown version. BeeOS's gateway also knows 1.0 and 0.3, and refuses every other one."""
-    if _only_1(asked) or _only_03(asked):
-        return refuse_version(asked)
-    return refusing(JSONRPC, VersionNotSupported(asked.version))
+    if _only_1(facts) or _only_03(facts):
+        return refuse_version(facts)
+    return refusing(JSONRPC, VersionNotSupported(facts.version))
 
 
 def _endpoint(seen: CardView) -> str:
@@ -127,15 +127,15 @@ SYSTEM = System(
     card_urls=_card_urls,
     mount=TENANT,
     # BeeOS clients send A2A-Version: 1.0 on everything, so 1.0 is no signal here; 0.3 is one with 0.3's method names.
-    rows=(
-        Row(lambda asked: not (pascal(asked) or slash(asked) or asked.name in METHODS), answer_in(JSONRPC)),
-        Row(lambda asked: not asked.official, _refuse_version),
-        Row(lambda asked: asked.version == "0.3" and (slash(asked) or _only_1(asked)), answer_in(v03.JSONRPC)),
-        Row(_only_1, answer_in(v1.JSONRPC)),
-        Row(_only_03, answer_in(v03.JSONRPC)),
-        Row(lambda asked: asked.name in ONLY_A_TASK and pascal(asked), by_task(JSONRPC, v1.JSONRPC)),
-        Row(lambda asked: asked.name in ONLY_A_TASK, by_task(JSONRPC, v03.JSONRPC)),
-        Row(always, answer_in(JSONRPC)),
+    rules=(
+        Rule(lambda facts: not (pascal(facts) or slash(facts) or facts.name in METHODS), answer_in(JSONRPC)),
+        Rule(lambda facts: not facts.official, _refuse_version),
+        Rule(lambda facts: facts.version == "0.3" and (slash(facts) or _only_1(facts)), answer_in(v03.JSONRPC)),
+        Rule(_only_1, answer_in(v1.JSONRPC)),
+        Rule(_only_03, answer_in(v03.JSONRPC)),
+        Rule(lambda facts: facts.name in ONLY_A_TASK and pascal(facts), by_task(JSONRPC, v1.JSONRPC)),
+        Rule(lambda facts: facts.name in ONLY_A_TASK, by_task(JSONRPC, v03.JSONRPC)),
+        Rule(always, answer_in(JSONRPC)),
     ),
     unread=lambda version: JSONRPC,
     paths=(OwnPath(mounts=(TENANT,), path="stream", methods={"GET": "SubscribeToTask"}, dialect=REST),),

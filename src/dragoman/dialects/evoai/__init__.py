@@ -22,7 +22,7 @@ from dragoman.dialects.requests import (
     slash,
     tagged_kind,
 )
-from dragoman.dialects.system import CardSign, Row, ServerProfile, System, Variable
+from dragoman.dialects.system import CardSign, Rule, ServerProfile, System, Variable
 from dragoman.model.events import ArtifactChunk, StatusChanged
 from dragoman.model.operations import Manners
 
@@ -88,11 +88,11 @@ SYSTEM = System(
     ),
     mount=MOUNT,
     # Parts tagged `kind` are 0.3, all else is Evo AI.
-    rows=(
-        Row(lambda asked: not asked.official and slash(asked) and tagged_kind(asked), refuse_version),
-        Row(lambda asked: asked.version == "0.3" or tagged_kind(asked), answer_in(v03.JSONRPC)),
-        Row(lambda asked: asked.name in ONLY_A_TASK and not names_task_id(asked), by_task(JSONRPC, v03.JSONRPC)),
-        Row(always, answer_in(JSONRPC)),
+    rules=(
+        Rule(lambda facts: not facts.official and slash(facts) and tagged_kind(facts), refuse_version),
+        Rule(lambda facts: facts.version == "0.3" or tagged_kind(facts), answer_in(v03.JSONRPC)),
+        Rule(lambda facts: facts.name in ONLY_A_TASK and not names_task_id(facts), by_task(JSONRPC, v03.JSONRPC)),
+        Rule(always, answer_in(JSONRPC)),
     ),
     unread=lambda version: JSONRPC,
     health_path=("api", "v1", "a2a", "health"),

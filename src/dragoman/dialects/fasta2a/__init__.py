@@ -9,7 +9,7 @@ from dragoman.dialects.fasta2a import encode
 from dragoman.dialects.fasta2a.decode import METHODS, decode
 from dragoman.dialects.mounts import AGENT, ROOT
 from dragoman.dialects.requests import answer_in, untagged
-from dragoman.dialects.system import Asked, Row, System
+from dragoman.dialects.system import RequestFacts, Rule, System
 from dragoman.dialects.v03.errors import error_status
 from dragoman.model.operations import Manners
 
@@ -35,13 +35,13 @@ JSONRPC = Dialect(
 )
 
 
-def _sends(asked: Asked) -> bool:
+def _sends(facts: RequestFacts) -> bool:
     """Whether it is a send without a version whose parts have no tag: every client of 0.3 sends one."""
-    return asked.version == "" and asked.name in ("message/send", "message/stream") and untagged(asked)
+    return facts.version == "" and facts.name in ("message/send", "message/stream") and untagged(facts)
 
 
-_ROWS = (Row(_sends, answer_in(JSONRPC)),)
+_RULES = (Rule(_sends, answer_in(JSONRPC)),)
 
-SYSTEM = System(name="fasta2a", dialect=JSONRPC, methods=METHODS, shared={ROOT: _ROWS, AGENT: _ROWS})
+SYSTEM = System(name="fasta2a", dialect=JSONRPC, methods=METHODS, shared={ROOT: _RULES, AGENT: _RULES})
 
 __all__ = ["JSONRPC", "METHODS", "SYSTEM"]

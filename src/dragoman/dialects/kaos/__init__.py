@@ -8,7 +8,7 @@ from dragoman.dialects.kaos import decode, encode, errors
 from dragoman.dialects.kaos.client import TONGUE
 from dragoman.dialects.mounts import ROOT
 from dragoman.dialects.requests import answer_in, pascal, slash
-from dragoman.dialects.system import Asked, CardSign, Row, ServerProfile, System, Variable
+from dragoman.dialects.system import CardSign, RequestFacts, Rule, ServerProfile, System, Variable
 from dragoman.model.operations import Manners
 
 METHODS = frozenset(decode.METHODS)
@@ -38,11 +38,11 @@ TASK_STORE_TYPE = Variable(
 """The variable that tells KAOS where to keep tasks. `null` keeps none: a card shows no A2A capabilities."""
 
 
-def _named_as_kaos(asked: Asked) -> bool:
+def _named_as_kaos(facts: RequestFacts) -> bool:
     """Whether the name is KAOS's, or in no known naming scheme. A name that 0.3 has too may be either's."""
-    if asked.name in METHODS:
-        return not slash(asked)
-    return not pascal(asked) and "/" not in asked.name
+    if facts.name in METHODS:
+        return not slash(facts)
+    return not pascal(facts) and "/" not in facts.name
 
 
 SYSTEM = System(
@@ -60,7 +60,7 @@ SYSTEM = System(
     ),
     mount=ROOT,
     # KAOS clients send no version: its names without one are KAOS.
-    shared={ROOT: (Row(lambda asked: asked.version == "" and _named_as_kaos(asked), answer_in(JSONRPC)),)},
+    shared={ROOT: (Rule(lambda facts: facts.version == "" and _named_as_kaos(facts), answer_in(JSONRPC)),)},
     profile=ServerProfile(
         defaults={"port": "8000", "store": "memory:", "telemetry_prefix": "kaos", "push": "false"},
         variables={

@@ -17,7 +17,7 @@ from dragoman.dialects.protoagent.client import TONGUE
 from dragoman.dialects.protoagent.decode import METHODS, decode, decode_rest
 from dragoman.dialects.protoagent.extensions import EXTENSIONS
 from dragoman.dialects.requests import always, answer_in, pascal, refuse_version
-from dragoman.dialects.system import CardSign, OwnPath, Row, ServerProfile, System, Variable
+from dragoman.dialects.system import CardSign, OwnPath, Rule, ServerProfile, System, Variable
 from dragoman.dialects.v03.errors import encode_error, error_status
 from dragoman.model.events import StatusChanged
 from dragoman.model.operations import Manners
@@ -97,12 +97,12 @@ SYSTEM = System(
     card_urls=_card_urls,
     mount=MOUNT,
     # protoAgent's 1.0 clients use 1.0's names, all others those of 0.3. Its dialect is a superset of 0.3.
-    rows=(
-        Row(lambda asked: pascal(asked) and asked.version in ("1.0", ""), answer_in(v1.JSONRPC)),
-        Row(lambda asked: asked.name in METHODS and asked.version in ("0.3", ""), answer_in(JSONRPC)),
-        Row(lambda asked: asked.version == "1.0", answer_in(v1.JSONRPC)),
-        Row(lambda asked: not asked.official and (pascal(asked) or asked.name in METHODS), refuse_version),
-        Row(always, answer_in(JSONRPC)),
+    rules=(
+        Rule(lambda facts: pascal(facts) and facts.version in ("1.0", ""), answer_in(v1.JSONRPC)),
+        Rule(lambda facts: facts.name in METHODS and facts.version in ("0.3", ""), answer_in(JSONRPC)),
+        Rule(lambda facts: facts.version == "1.0", answer_in(v1.JSONRPC)),
+        Rule(lambda facts: not facts.official and (pascal(facts) or facts.name in METHODS), refuse_version),
+        Rule(always, answer_in(JSONRPC)),
     ),
     unread=lambda version: v1.JSONRPC if version == "1.0" else JSONRPC,
     paths=(
