@@ -8,7 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.mcp import client
-from dragoman.dialects.mcp.client import Answered, Asked, Fault, Offer, Page, Told, heard
+from dragoman.dialects.mcp.client import (
+    Fault,
+    Page,
+    ServerNotification,
+    ServerRequest,
+    ServerResponse,
+    ToolOffer,
+    decode_messages,
+)
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.model.message import Part
 
@@ -18,32 +26,34 @@ def said(**message: Any) -> bytes:
 
 
 def test_an_answer_has_its_id_and_its_result() -> None:
-    assert heard(said(id=7, result={"a": 1})) == (Answered(7, b'{"a": 1}'),)
-    assert heard(said(id="7", result={})) == (Answered(7, b"{}"),), "some send a number back as text"
+    assert decode_messages(said(id=7, result={"a": 1})) == (ServerResponse(7, b'{"a": 1}'),)
+    assert decode_messages(said(id="7", result={})) == (ServerResponse(7, b"{}"),), "some send a number back as text"
 
 
 def test_an_error_is_an_answer() -> None:
-    (answer,) = heard(said(id=7, error={"code": -32602, "message": "no such tool", "data": 1}))
-    assert answer == Answered(7, fault=Fault(-32602, "no such tool"))
+    (answer,) = decode_messages(said(id=7, error={"code": -32602, "message": "no such tool", "data": 1}))
+    assert answer == ServerResponse(7, fault=Fault(-32602, "no such tool"))
 
 
 def test_a_request_of_the_server_keeps_its_id_as_it_came() -> None:
-    assert heard(said(id="a-1", method="ping")) == (Asked(b'"a-1"', "ping"),)
+    assert decode_messages(said(id="a-1", method="ping")) == (ServerRequest(b'"a-1"', "ping"),)
     assert json.loads(client.declined(b'"a-1"', "roots/list"))["id"] == "a-1"
     assert json.loads(client.pong(b"3")) == {"jsonrpc": "2.0", "id": 3, "result": {}}
 
 
 def test_a_notification_has_params() -> None:
     method = "notifications/progress"
-    (told,) = heard(said(method=method, params={"progressToken": 4, "progress": 1, "total": 3, "message": "m"}))
-    assert isinstance(told, Told)
-    progress = client.progress(told.params)
+    (notification,) = decode_messages(
+        said(method=method, params={"progressToken": 4, "progress": 1, "total": 3, "message": "m"})
+    )
+    assert isinstance(notification, ServerNotification)
+    progress = client.decode_progress(notification.params)
     assert progress is not None
     assert (progress.id, progress.steps, progress.message) == (4, (1, 3), "m")
 
 
 def test_a_batch_is_several_messages() -> None:
-    assert len(heard(b"[" + said(method="a") + b"," + said(id=1, result={}) + b"]")) == 2
+    assert len(decode_messages(b"[" + said(method="a") + b"," + said(id=1, result={}) + b"]")) == 2
 
 
 @pytest.mark.parametrize(
@@ -59,11 +69,11 @@ def test_a_batch_is_several_messages() -> None:
     ],
 )
 def test_progress_becomes_whole_steps(progress: float, total: float | None, steps: tuple[int, int] | None) -> None:
-    assert client.Progress(1, progress, total).steps == steps
+    assert client.ToolProgress(1, progress, total).steps == steps
 
 
 def test_progress_of_no_request_of_ours_is_none() -> None:
-    assert client.progress(b'{"progressToken":"x","progress":1}') is None
+    assert client.decode_progress(b'{"progressToken":"x","progress":1}') is None
 
 
 @pytest.mark.parametrize("version", ["2025-11-25", "2025-06-18", "2025-03-26"])
@@ -73,13 +83,13 @@ def test_a_known_version_is_agreed_on(version: str) -> None:
         "capabilities": {"tools": {"listChanged": True}},
         "serverInfo": {"name": "n", "version": "1"},
     }
-    opened = client.opened(json.dumps(result).encode())
+    opened = client.decode_initialize_result(json.dumps(result).encode())
     assert (opened.version, opened.server, opened.changes, opened.tools) == (version, "n 1", True, True)
 
 
 def test_another_version_is_refused_with_those_that_are_spoken() -> None:
     with pytest.raises(InvalidAgentResponse, match=r"2024-11-05.*2025-06-18"):
-        client.opened(b'{"protocolVersion":"2024-11-05","capabilities":{}}')
+        client.decode_initialize_result(b'{"protocolVersion":"2024-11-05","capabilities":{}}')
 
 
 def test_tools_come_in_pages() -> None:
@@ -90,8 +100,8 @@ def test_tools_come_in_pages() -> None:
         ],
         "nextCursor": "2",
     }
-    offers = (Offer("a", "A", {"type": "object"}), Offer("b", "B", {}, repeatable=True))
-    assert client.page(json.dumps(result).encode()) == Page(offers, "2")
+    offers = (ToolOffer("a", "A", {"type": "object"}), ToolOffer("b", "B", {}, repeatable=True))
+    assert client.decode_page(json.dumps(result).encode()) == Page(offers, "2")
 
 
 def text(words: str) -> dict[str, Any]:
@@ -114,7 +124,7 @@ def text(words: str) -> dict[str, Any]:
     ],
 )
 def test_every_kind_of_content_becomes_a_part(block: dict[str, Any], part: Part) -> None:
-    assert client.outcome(json.dumps({"content": [block]}).encode()) == client.Outcome((part,))
+    assert client.decode_outcome(json.dumps({"content": [block]}).encode()) == client.Outcome((part,))
 
 
 @pytest.mark.parametrize(
@@ -134,18 +144,18 @@ def test_every_kind_of_content_becomes_a_part(block: dict[str, Any], part: Part)
 )
 def test_structured_content_is_kept_unless_a_text_says_it(texts: list[str], structured: Any, kept: bool) -> None:
     result = {"content": [text(words) for words in texts], "structuredContent": structured}
-    parts = client.outcome(json.dumps(result).encode()).parts
+    parts = client.decode_outcome(json.dumps(result).encode()).parts
     assert [part.text for part in parts if part.text is not None] == texts
     assert [part.data for part in parts if part.text is None] == ([structured] if kept else [])
 
 
 def test_a_file_that_cannot_be_read_is_told_of() -> None:
-    result = client.outcome(b'{"content":[{"type":"image","data":"???","mimeType":"image/png"}]}')
+    result = client.decode_outcome(b'{"content":[{"type":"image","data":"???","mimeType":"image/png"}]}')
     assert "image/png" in result.text
 
 
 def test_a_tool_says_that_it_failed() -> None:
-    assert client.outcome(b'{"content":[{"type":"text","text":"no"}],"isError":true}').failed
+    assert client.decode_outcome(b'{"content":[{"type":"text","text":"no"}],"isError":true}').failed
 
 
 KEYS = ("id", "method", "params", "result", "error", "code", "content", "type", "text", "tools", "name", "progress")
@@ -157,7 +167,13 @@ MESSAGES = st.recursive(
 
 @given(st.binary() | MESSAGES.map(lambda value: json.dumps(value).encode()))
 def test_any_bytes_are_read_or_refused(body: bytes) -> None:
-    for read in (heard, client.progress, client.opened, client.page, client.outcome):
+    for read in (
+        decode_messages,
+        client.decode_progress,
+        client.decode_initialize_result,
+        client.decode_page,
+        client.decode_outcome,
+    ):
         try:
             read(body)  # type: ignore[operator]
         except InvalidAgentResponse:

@@ -15,7 +15,7 @@ from dragoman.client.errors import NoToken
 from dragoman.client.http import HttpClient
 from dragoman.dialects import sse
 from dragoman.dialects.mcp import client, names
-from dragoman.dialects.mcp.client import Answered, Heard, Told
+from dragoman.dialects.mcp.client import ServerMessage, ServerNotification, ServerResponse
 from dragoman.model.errors import InvalidAgentResponse
 from dragoman.net.egress import Egress, Flow, checked
 from dragoman.net.errors import EgressError
@@ -94,7 +94,7 @@ class HttpLink:
         if self._session or changes:
             self._listening = self._group.create_task(self._listen(), name=f"listen to {self._shown}")
 
-    async def ask(self, request_id: int, body: bytes) -> Answered:
+    async def ask(self, request_id: int, body: bytes) -> ServerResponse:
         """Send a request. A stream that breaks off is resumed where it was, if the server numbers its events."""
         place = _Place()
         try:
@@ -168,8 +168,8 @@ class HttpLink:
         said = (await flow.body())[: 64 * 1024]
         words = ""
         try:
-            for message in client.heard(said):
-                if isinstance(message, Answered) and message.fault is not None:
+            for message in client.decode_messages(said):
+                if isinstance(message, ServerResponse) and message.fault is not None:
                     words = message.fault.message[:SHOWN_CHARS]
         except InvalidAgentResponse:
             pass  # a page of something in between
@@ -191,15 +191,15 @@ class HttpLink:
         told = f"its server answered with HTTP status {flow.status}" + (f": {words}" if shows else "")
         return Away(told, f"{self._shown}: HTTP status {flow.status}{hint}")
 
-    async def _single_answer(self, request_id: int, body: bytes) -> Answered:
-        for message in client.heard(body):
+    async def _single_answer(self, request_id: int, body: bytes) -> ServerResponse:
+        for message in client.decode_messages(body):
             if (answer := await self._sort(message, request_id)) is not None:
                 return answer
         raise Away("its server gave no answer", f"{self._shown}: what came is no answer to the request")
 
-    async def _follow(self, flow: Flow, place: "_Place", request_id: int | None) -> Answered | None:
+    async def _follow(self, flow: Flow, place: "_Place", request_id: int | None) -> ServerResponse | None:
         """Return the answer in a stream of events; None if the stream ended before. Without an id, no event is one."""
-        answer: Answered | None = None
+        answer: ServerResponse | None = None
         try:
             async with asyncio.timeout(None) as end, aclosing(_messages(flow, place)) as messages:
                 async for message in messages:
@@ -210,7 +210,7 @@ class HttpLink:
                 raise
         return answer
 
-    async def _resume(self, request_id: int, place: "_Place") -> Answered:
+    async def _resume(self, request_id: int, place: "_Place") -> ServerResponse:
         """Resume the stream of an answer. A server may have closed it on purpose and expect this."""
         fault: Exception | None = None
         for _ in range(RESUMES_MAX if place.last_id else 0):
@@ -228,9 +228,9 @@ class HttpLink:
                 fault = error
         raise Away(BROKE_OFF, f"{self._shown}: the stream ended before the answer") from fault
 
-    async def _sort(self, message: Heard, request_id: int | None) -> Answered | None:
+    async def _sort(self, message: ServerMessage, request_id: int | None) -> ServerResponse | None:
         """Return the message if it is the answer, and pass all others on."""
-        if isinstance(message, Answered):
+        if isinstance(message, ServerResponse):
             return message if message.id == request_id else None
         await self._hear(message)
         return None
@@ -251,7 +251,7 @@ class HttpLink:
                     if 300 <= flow.status < 500 or (flow.status == 200 and not _streams(flow)):
                         return
                     if again and not place.last_id:  # messages may have been missed in between
-                        await self._hear(Told(names.TOOLS_CHANGED, b"{}"))
+                        await self._hear(ServerNotification(names.TOOLS_CHANGED, b"{}"))
                     again = True
                     if flow.status == 200 and await self._follow(flow, place, None) is None:
                         pause_s = SOON_S
@@ -273,7 +273,7 @@ def _streams(flow: Flow) -> bool:
     return flow.headers.get("content-type", "").lower().startswith(sse.CONTENT_TYPE)
 
 
-async def _messages(flow: Flow, place: _Place) -> AsyncGenerator[Heard, None]:
+async def _messages(flow: Flow, place: _Place) -> AsyncGenerator[ServerMessage, None]:
     """Yield the messages of a stream. Raises EgressError or InvalidAgentResponse."""
     parser = sse.Parser()
     async for piece in flow.pieces:
@@ -282,7 +282,7 @@ async def _messages(flow: Flow, place: _Place) -> AsyncGenerator[Heard, None]:
             place.retry_s = min(parser.retry_ms / 1000, LATE_S)
         for event in events:
             if event.event == "message" and event.data.strip():
-                for message in client.heard(event.data.encode()):
+                for message in client.decode_messages(event.data.encode()):
                     yield message
             place.last_id = event.id or place.last_id
         place.last_id = parser.last_id or place.last_id

@@ -12,12 +12,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
-from dragoman.dialects.mcp.client import Answered, Asked, Told
+from dragoman.dialects.mcp.client import ServerNotification, ServerRequest, ServerResponse
 
 SHOWN_CHARS = 500
 """The longest text of a server that goes into an error message."""
 
-HandleMessage = Callable[[Asked | Told], Awaitable[None]]
+HandleMessage = Callable[[ServerRequest | ServerNotification], Awaitable[None]]
 """Receives the server's messages that are not answers. It raises nothing."""
 
 
@@ -56,7 +56,7 @@ class Link(Protocol):
         """Get ready. Raises Away."""
         ...
 
-    async def ask(self, request_id: int, body: bytes) -> Answered:
+    async def ask(self, request_id: int, body: bytes) -> ServerResponse:
         """Send a request and wait for its answer. The caller sets the timeout. Raises Away."""
         ...
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dragoman.agents.mcp.link import Away, HandleMessage, Link
 from dragoman.agents.program.pipes import ErrorLog
 from dragoman.dialects.mcp import client
-from dragoman.dialects.mcp.client import Answered
+from dragoman.dialects.mcp.client import ServerResponse
 from dragoman.model.errors import InvalidAgentResponse
 
 log = logging.getLogger("dragoman.mcp")
@@ -66,7 +66,7 @@ class ProgramLink:
         self._hear = hear
         self._process: Process | None = None
         self._transport: asyncio.SubprocessTransport | None = None
-        self._waiting: dict[int, asyncio.Future[Answered]] = {}
+        self._waiting: dict[int, asyncio.Future[ServerResponse]] = {}
         self._reading: list[asyncio.Task[None]] = []
         self.over = False
 
@@ -98,11 +98,11 @@ class ProgramLink:
     def note_version(self, version: str, *, changes: bool) -> None:
         """Do nothing: the program's messages are read from the start."""
 
-    async def ask(self, request_id: int, body: bytes) -> Answered:
+    async def ask(self, request_id: int, body: bytes) -> ServerResponse:
         """Write a request, and wait until its answer was read."""
         if self.over:
             raise Away(ENDED, f"{self._words[0]} has ended")
-        waiting: asyncio.Future[Answered] = asyncio.get_running_loop().create_future()
+        waiting: asyncio.Future[ServerResponse] = asyncio.get_running_loop().create_future()
         self._waiting[request_id] = waiting
         try:
             await self._write(body)
@@ -181,12 +181,12 @@ class ProgramLink:
 
     async def _dispatch(self, line: bytes) -> None:
         try:
-            messages = client.heard(line)
+            messages = client.decode_messages(line)
         except InvalidAgentResponse as error:  # a greeting, or forgotten debug output
             log.warning("mcp server %s: %s", self._name, error.message)
             return
         for message in messages:
-            if not isinstance(message, Answered):
+            if not isinstance(message, ServerResponse):
                 await self._hear(message)
                 await asyncio.sleep(0)  # lets others run while a program asks without end
             elif (waiting := self._waiting.get(message.id)) is not None and not waiting.done():

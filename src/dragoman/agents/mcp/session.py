@@ -14,7 +14,15 @@ from typing import Any, TypeVar
 from dragoman import __version__
 from dragoman.agents.mcp.link import Away, HandleMessage, Link, RequestRefused, SessionGone
 from dragoman.dialects.mcp import client, names
-from dragoman.dialects.mcp.client import Answered, Asked, Offer, Opened, Outcome, Progress, Told
+from dragoman.dialects.mcp.client import (
+    InitializeResult,
+    Outcome,
+    ServerNotification,
+    ServerRequest,
+    ServerResponse,
+    ToolOffer,
+    ToolProgress,
+)
 from dragoman.model.errors import InvalidAgentResponse
 
 log = logging.getLogger("dragoman.mcp")
@@ -37,7 +45,7 @@ PAGES_MAX = 100
 MakeLink = Callable[[HandleMessage], Link]
 """Creates a Link, which passes the server's own messages to the given receiver."""
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[ToolProgress], None]
 
 
 class McpSession:
@@ -73,16 +81,16 @@ class McpSession:
         log.info("mcp server %s: %s, version %s of MCP", self._name, opened.server or "unnamed", opened.version)
         self.server = opened.server
 
-    async def offers(self, within_s: float) -> tuple[Offer, ...]:
+    async def offers(self, within_s: float) -> tuple[ToolOffer, ...]:
         """All tools of the server, in its order. Raises Away."""
-        offers: list[Offer] = []
+        offers: list[ToolOffer] = []
         cursor: str | None = None
         try:
             async with asyncio.timeout(within_s):
                 for _ in range(PAGES_MAX):
                     request_id = next(self._ids)
                     answer = await self._link.ask(request_id, client.tools_list(request_id, cursor))
-                    page = _read(answer, client.page)
+                    page = _read(answer, client.decode_page)
                     offers += page.tools
                     if (cursor := page.cursor) is None:
                         return tuple(offers)
@@ -106,7 +114,7 @@ class McpSession:
         try:
             async with asyncio.timeout(within_s):
                 body = client.tools_call(request_id, tool, arguments, traceparent)
-                return _read(await self._link.ask(request_id, body), client.outcome)
+                return _read(await self._link.ask(request_id, body), client.decode_outcome)
         except TimeoutError as error:
             await self._give_up(request_id, "it took too long")
             raise Away(f"its server gave no answer within {within_s:g} s") from error
@@ -120,10 +128,10 @@ class McpSession:
         """End the session."""
         await self._link.close()
 
-    async def _initialize(self) -> Opened:
+    async def _initialize(self) -> InitializeResult:
         request_id = next(self._ids)
         answer = await self._link.ask(request_id, client.initialize(request_id, version=__version__))
-        opened = _read(answer, client.opened)
+        opened = _read(answer, client.decode_initialize_result)
         self._link.note_version(opened.version, changes=opened.changes)
         return opened
 
@@ -134,19 +142,19 @@ class McpSession:
         except (TimeoutError, Away) as error:
             log.info("mcp server %s did not hear that a call was given up: %s", self._name, error)
 
-    async def _hear(self, heard: Asked | Told) -> None:
+    async def _hear(self, message: ServerRequest | ServerNotification) -> None:
         """Handle a message that the server sends on its own."""
-        match heard:
-            case Asked(request_id, names.PING):
+        match message:
+            case ServerRequest(request_id, names.PING):
                 await self._say(client.pong(request_id))
-            case Asked(request_id, method):
+            case ServerRequest(request_id, method):
                 log.info("mcp server %s asks for %s, which is declined", self._name, method[:100])
                 await self._say(client.declined(request_id, method))
-            case Told(names.PROGRESS, params):
+            case ServerNotification(names.PROGRESS, params):
                 self._hear_progress(params)
-            case Told(names.TOOLS_CHANGED, _):
+            case ServerNotification(names.TOOLS_CHANGED, _):
                 self._changed()
-            case Told(method, _):
+            case ServerNotification(method, _):
                 log.debug("mcp server %s sends %s", self._name, method[:100])
 
     async def _say(self, body: bytes) -> None:
@@ -158,7 +166,7 @@ class McpSession:
 
     def _hear_progress(self, params: bytes) -> None:
         try:
-            progress = client.progress(params)
+            progress = client.decode_progress(params)
         except InvalidAgentResponse as error:
             log.info("mcp server %s: %s", self._name, error.message)
             return
@@ -186,7 +194,7 @@ class McpServer:
         self._session: McpSession | None = None
         self._opening = asyncio.Lock()
         self._listing = asyncio.Lock()
-        self._offers: tuple[Offer, ...] | None = None
+        self._offers: tuple[ToolOffer, ...] | None = None
         self._listed_at = 0.0
         self._stale = False
         self._again_at = 0.0
@@ -199,7 +207,7 @@ class McpServer:
         """The server's own name; empty if there is no session."""
         return "" if self._session is None else self._session.server
 
-    async def offers(self) -> tuple[Offer, ...]:
+    async def offers(self) -> tuple[ToolOffer, ...]:
         """The server's tools, in its order. Raises Away."""
         async with self._listing:
             session = await self._ensure_session()
@@ -218,7 +226,7 @@ class McpServer:
                 self._offers, self._listed_at = offers, self._clock()
             return offers
 
-    async def _list_tools(self, session: McpSession) -> tuple[Offer, ...]:
+    async def _list_tools(self, session: McpSession) -> tuple[ToolOffer, ...]:
         try:
             return await session.offers(self._start_s)
         except SessionGone:
@@ -292,7 +300,7 @@ class McpServer:
         self._offers, self._stale = None, True
 
 
-def _read(answer: Answered, read: Callable[[bytes], T]) -> T:
+def _read(answer: ServerResponse, read: Callable[[bytes], T]) -> T:
     """Parse an answer. Raises Away."""
     if answer.fault is not None:
         raise RequestRefused(answer.fault.code, answer.fault.message)

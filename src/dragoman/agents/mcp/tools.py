@@ -22,7 +22,7 @@ from dragoman.agents.lifecycle import Finding
 from dragoman.agents.mcp.link import Away, Reach
 from dragoman.agents.mcp.session import McpServer
 from dragoman.agents.tools import ModelTool, ToolResult
-from dragoman.dialects.mcp.client import Offer, Outcome, Progress
+from dragoman.dialects.mcp.client import Outcome, ToolOffer, ToolProgress
 from dragoman.engine.api import Run
 from dragoman.model.message import Part
 
@@ -161,7 +161,7 @@ class McpTools:
             for finding in findings:
                 yield finding
 
-    async def _offers(self, granted: _Granted) -> tuple[Offer, ...]:
+    async def _offers(self, granted: _Granted) -> tuple[ToolOffer, ...]:
         """The server's tools that the model may call, each once; none if the server is away."""
         try:
             offers = await granted.server.offers()
@@ -175,7 +175,7 @@ class McpTools:
             granted.missing = missing
             for key, tool in missing:  # a misspelled tool would never be asked about
                 log.warning("mcp server %s has no tool %r: fix `%s`", granted.grant.name, tool, key)
-        first: dict[str, Offer] = {}
+        first: dict[str, ToolOffer] = {}
         for offer in offers:
             if granted.grant.allows(offer.name):
                 first.setdefault(offer.name, offer)
@@ -222,10 +222,10 @@ class _ProgressReports:
     def __init__(self, run: Run, name: str) -> None:
         self._run = run
         self._name = name
-        self._newest: Progress | None = None
+        self._newest: ToolProgress | None = None
         self._news = asyncio.Event()
 
-    def take(self, progress: Progress) -> None:
+    def take(self, progress: ToolProgress) -> None:
         """Take the newest progress."""
         self._newest = progress
         self._news.set()
@@ -242,7 +242,7 @@ class _ProgressReports:
             await asyncio.sleep(TELL_EVERY_S)
 
 
-def _tool(name: str, offer: Offer) -> ModelTool:
+def _tool(name: str, offer: ToolOffer) -> ModelTool:
     """Describe a tool to the model. The API requires an object with properties, even if there are none."""
     schema = {"properties": {}, **offer.schema, "type": "object"}
     return ModelTool(name=name, description=offer.description, parameters=schema, repeatable=offer.repeatable)
@@ -307,7 +307,7 @@ async def _check_server(grant: McpGrant) -> list[Finding]:
     return [_list_tools(f"{what}: {says}" if says else what, grant, offers), *_missing(grant, offers)]
 
 
-def _list_tools(what: str, grant: McpGrant, offers: tuple[Offer, ...]) -> Finding:
+def _list_tools(what: str, grant: McpGrant, offers: tuple[ToolOffer, ...]) -> Finding:
     allowed = [offer.name for offer in offers if grant.allows(offer.name)]
     if not allowed:
         fix = "fix `allow`" if offers else "it needs tools to be of use"
@@ -315,7 +315,7 @@ def _list_tools(what: str, grant: McpGrant, offers: tuple[Offer, ...]) -> Findin
     return Finding(True, f"{what}: tools {', '.join(allowed)}")
 
 
-def _missing(grant: McpGrant, offers: tuple[Offer, ...]) -> list[Finding]:
+def _missing(grant: McpGrant, offers: tuple[ToolOffer, ...]) -> list[Finding]:
     """Findings for tools that the configuration names but the server does not have."""
     there = {offer.name for offer in offers}
     return [

@@ -106,7 +106,7 @@ class Fault(Struct, frozen=True):
     message: str = ""
 
 
-class Answered(Struct, frozen=True):
+class ServerResponse(Struct, frozen=True):
     """The answer to our request `id`: a result as JSON, or an error. `id` is 0 if the answer names none."""
 
     id: int
@@ -114,24 +114,24 @@ class Answered(Struct, frozen=True):
     fault: Fault | None = None
 
 
-class Asked(Struct, frozen=True):
+class ServerRequest(Struct, frozen=True):
     """A request of the server. Its answer needs its id, which is the raw JSON that came."""
 
     id: bytes
     method: str
 
 
-class Told(Struct, frozen=True):
+class ServerNotification(Struct, frozen=True):
     """A notification, with its params as JSON."""
 
     method: str
     params: bytes
 
 
-Heard = Answered | Asked | Told
+ServerMessage = ServerResponse | ServerRequest | ServerNotification
 
 
-class Progress(Struct, frozen=True):
+class ToolProgress(Struct, frozen=True):
     """The progress of one of our requests. `total` is None if the server does not know it."""
 
     id: int
@@ -150,7 +150,7 @@ class Progress(Struct, frozen=True):
         return round(100 * done / self.total), 100
 
 
-class Opened(Struct, frozen=True):
+class InitializeResult(Struct, frozen=True):
     """The answer to `initialize`. `changes`: the server announces changes of its tools."""
 
     version: str
@@ -159,7 +159,7 @@ class Opened(Struct, frozen=True):
     tools: bool
 
 
-class Offer(Struct, frozen=True):
+class ToolOffer(Struct, frozen=True):
     """A tool of a server. `schema` is the JSON Schema of its arguments.
 
     `repeatable`: the server says that calling it twice has the same effect as calling it once.
@@ -174,7 +174,7 @@ class Offer(Struct, frozen=True):
 class Page(Struct, frozen=True):
     """A page of tools; `cursor` points to the next page, None if this is the last."""
 
-    tools: tuple[Offer, ...]
+    tools: tuple[ToolOffer, ...]
     cursor: str | None
 
 
@@ -231,9 +231,9 @@ class _Tool(Struct, rename="camel"):
     annotations: _Annotations | None = None
 
     @property
-    def offer(self) -> Offer:
+    def offer(self) -> ToolOffer:
         hints = self.annotations or _Annotations()
-        return Offer(
+        return ToolOffer(
             self.name,
             self.description or self.title or "",
             self.input_schema,
@@ -246,25 +246,25 @@ class _Tools(Struct, rename="camel"):
     next_cursor: str | None = None
 
 
-def heard(body: bytes) -> tuple[Heard, ...]:
+def decode_messages(body: bytes) -> tuple[ServerMessage, ...]:
     """Decode the messages in a body, an event or a line: one, or a batch from servers of 2025-03-26.
 
     Raises InvalidAgentResponse.
     """
     batch = body.lstrip()[:1] == b"["
     messages = read(body, list[_Message]) if batch else [read(body, _Message)]
-    return tuple(_meant(message, body) for message in messages)
+    return tuple(_classify(message, body) for message in messages)
 
 
-def progress(params: bytes) -> Progress | None:
+def decode_progress(params: bytes) -> ToolProgress | None:
     """Decode a progress notification; None if it is not about one of our requests. Raises InvalidAgentResponse."""
     said = read(params, _Progress)
     if type(said.progress_token) is not int:
         return None
-    return Progress(said.progress_token, said.progress, said.total, said.message or "")
+    return ToolProgress(said.progress_token, said.progress, said.total, said.message or "")
 
 
-def opened(result: bytes) -> Opened:
+def decode_initialize_result(result: bytes) -> InitializeResult:
     """Decode the answer to `initialize`. Raises InvalidAgentResponse, also for an unsupported version."""
     said = read(result, _Initialized)
     if said.protocol_version not in names.VERSIONS:
@@ -273,10 +273,12 @@ def opened(result: bytes) -> Opened:
         )
     tools = said.capabilities.tools
     server = f"{said.server_info.name} {said.server_info.version}".strip()
-    return Opened(said.protocol_version, server, tools is not None and bool(tools.list_changed), tools is not None)
+    return InitializeResult(
+        said.protocol_version, server, tools is not None and bool(tools.list_changed), tools is not None
+    )
 
 
-def page(result: bytes) -> Page:
+def decode_page(result: bytes) -> Page:
     """Decode the answer to `tools/list`. Raises InvalidAgentResponse."""
     said = read(result, _Tools)
     return Page(tuple(tool.offer for tool in said.tools), said.next_cursor or None)
@@ -292,18 +294,18 @@ def read(body: bytes, into: type[T]) -> T:
         raise InvalidAgentResponse(f"expected a message of MCP, got {shown!r}") from None
 
 
-def _meant(message: _Message, body: bytes) -> Heard:
+def _classify(message: _Message, body: bytes) -> ServerMessage:
     request_id = bytes(message.id)
     if message.method is not None:
         if not request_id or request_id == b"null":
-            return Told(message.method, bytes(message.params) or b"{}")
+            return ServerNotification(message.method, bytes(message.params) or b"{}")
         if len(request_id) > MAX_ID_BYTES or request_id[:1] in (b"{", b"["):
             raise InvalidAgentResponse("a request of the server has an id that is neither a number nor a short text")
-        return Asked(request_id, message.method)
+        return ServerRequest(request_id, message.method)
     if message.error is not None:
-        return Answered(_ours(request_id), fault=Fault(int(message.error.code), message.error.message))
+        return ServerResponse(_ours(request_id), fault=Fault(int(message.error.code), message.error.message))
     if result := bytes(message.result):
-        return Answered(_ours(request_id), result)
+        return ServerResponse(_ours(request_id), result)
     raise InvalidAgentResponse("expected a message of MCP")
 
 
@@ -337,7 +339,7 @@ class _Result(Struct, rename="camel"):
     is_error: bool | None = None
 
 
-def outcome(result: bytes) -> Outcome:
+def decode_outcome(result: bytes) -> Outcome:
     """Decode the answer to `tools/call`. Raises InvalidAgentResponse."""
     said = read(result, _Result)
     parts = [_part(block) for block in said.content]
