@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.dialects.mcp import answers, requests, tools
-from dragoman.dialects.mcp.requests import Greeting, Notification, Request, Response, Session
+from dragoman.dialects.mcp.requests import ClientNotification, ClientRequest, ClientResponse, Greeting, Session
 from dragoman.dialects.v03.fields import Fields
 from dragoman.model.card import AgentSkill, Profile
 from dragoman.model.errors import A2AError, InvalidParams, InvalidRequest, NotFound, TooManyRequests
@@ -46,9 +46,9 @@ MESSAGES = st.fixed_dictionaries(
 )
 
 
-def asked(params: bytes) -> object:
+def arguments_of(params: bytes) -> object:
     """The arguments of a call of a tool, read."""
-    return requests.asked(requests.tool_call(params).arguments, "m1")
+    return requests.decode_arguments(requests.decode_tool_call(params).arguments, "m1")
 
 
 def read_or_refused(read: Callable[[], object]) -> None:
@@ -67,7 +67,15 @@ def test_any_bytes_are_a_message_or_an_error(body: bytes) -> None:
 
 @pytest.mark.parametrize(
     "read",
-    [requests.greeting, requests.tool_call, asked, requests.cursor, requests.level, requests.cancelled, requests.reply],
+    [
+        requests.decode_initialize,
+        requests.decode_tool_call,
+        arguments_of,
+        requests.decode_cursor,
+        requests.decode_level,
+        requests.decode_cancelled,
+        requests.decode_elicitation,
+    ],
     ids=lambda read: read.__name__,
 )
 @given(params=OBJECTS.map(lambda body: json.dumps(body).encode()))
@@ -77,16 +85,16 @@ def test_any_params_are_understood_or_refused(read: Callable[[bytes], object], p
 
 @given(params=st.binary())
 def test_any_bytes_as_the_answer_to_a_form_are_understood_or_refused(params: bytes) -> None:
-    read_or_refused(lambda: requests.reply(params))
+    read_or_refused(lambda: requests.decode_elicitation(params))
 
 
 def test_messages_are_told_apart_and_ids_stay_as_they_came() -> None:
-    assert requests.decode(b'{"jsonrpc":"2.0","id":"a\\u0062","method":"ping"}') == Request(
+    assert requests.decode(b'{"jsonrpc":"2.0","id":"a\\u0062","method":"ping"}') == ClientRequest(
         b'"a\\u0062"', "ping", b"{}"
     )
-    assert requests.decode(b'{"jsonrpc":"2.0","method":"x","params":null}') == Notification("x", b"{}")
-    assert requests.decode(b'{"jsonrpc":"2.0","id":"t/1","result":{}}') == Response("t/1", b"{}")
-    assert requests.decode(b'{"jsonrpc":"2.0","id":7,"error":{"code":1}}') == Response("", None)
+    assert requests.decode(b'{"jsonrpc":"2.0","method":"x","params":null}') == ClientNotification("x", b"{}")
+    assert requests.decode(b'{"jsonrpc":"2.0","id":"t/1","result":{}}') == ClientResponse("t/1", b"{}")
+    assert requests.decode(b'{"jsonrpc":"2.0","id":7,"error":{"code":1}}') == ClientResponse("", None)
 
 
 @pytest.mark.parametrize("raw", [b"null", b"1.5", b"true", b"{}", b'"' + b"x" * 2000 + b'"'])
@@ -108,28 +116,28 @@ def test_an_id_is_a_string_or_an_integer(raw: bytes) -> None:
 )
 def test_who_can_be_asked_with_a_form(version: str, capabilities: Any, elicits: bool) -> None:
     said = json.dumps({"protocolVersion": version, "capabilities": capabilities}).encode()
-    assert requests.greeting(said) == Greeting(version, elicits)
+    assert requests.decode_initialize(said) == Greeting(version, elicits)
 
 
 def test_a_token_stays_as_it_came() -> None:
-    assert requests.tool_call(b'{"name":"x","_meta":{"progressToken": "7"}}').token == b'"7"'
-    assert requests.tool_call(b'{"name":"x","_meta":{"progressToken": 7}}').token == b"7"
+    assert requests.decode_tool_call(b'{"name":"x","_meta":{"progressToken": "7"}}').token == b'"7"'
+    assert requests.decode_tool_call(b'{"name":"x","_meta":{"progressToken": 7}}').token == b"7"
     with pytest.raises(InvalidRequest, match=r"_meta\.progressToken"):
-        requests.tool_call(b'{"name":"x","_meta":{"progressToken": {}}}')
+        requests.decode_tool_call(b'{"name":"x","_meta":{"progressToken": {}}}')
 
 
 def test_a_session_says_all_by_itself() -> None:
     for greeting in (Greeting("2025-11-25", True), Greeting("2025-03-26", False)):
-        session_id = requests.opened(KEY, greeting)
+        session_id = requests.encode_session(KEY, greeting)
         assert session_id.isascii()
-        assert requests.session(session_id) == Session(KEY, greeting.version, greeting.elicits)
-    assert requests.session(None) == Session()
+        assert requests.decode_session(session_id) == Session(KEY, greeting.version, greeting.elicits)
+    assert requests.decode_session(None) == Session()
 
 
 @given(st.text() | st.from_regex(r"[0-9a-f-]{36}\.[0-9-]{10}\.(ask|tell)", fullmatch=True))
 def test_any_other_session_is_not_found(text: str) -> None:
     try:
-        assert requests.session(text).key
+        assert requests.decode_session(text).key
     except NotFound:
         pass
 
@@ -179,8 +187,8 @@ def test_skills_of_the_extended_card_are_for_callers_who_are_known() -> None:
 
 @given(st.lists(st.none() | st.tuples(st.integers(0, 5), st.integers(0, 5)), max_size=30))
 def test_progress_only_grows(reports: list[tuple[int, int] | None]) -> None:
-    growing = answers.Growing(b'"t"')
-    told = [json.loads(growing.told(None if at is None else Progress(*at), "x"))["params"] for at in reports]
+    growing = answers.ProgressEncoder(b'"t"')
+    told = [json.loads(growing.encode(None if at is None else Progress(*at), "x"))["params"] for at in reports]
     assert all(earlier["progress"] < later["progress"] for earlier, later in pairwise(told))
     assert all(params["progress"] <= params.get("total", 10) for params in told)
     assert all(params["progressToken"] == "t" for params in told)
@@ -262,4 +270,4 @@ def test_a_text_file_that_is_no_utf8_comes_as_bytes() -> None:
 
 def test_arguments_that_mean_nothing_are_refused() -> None:
     with pytest.raises(InvalidParams, match=r"arguments\.text: is no argument"):
-        requests.asked(Fields({"text": "x"}, "arguments"), "m1")
+        requests.decode_arguments(Fields({"text": "x"}, "arguments"), "m1")

@@ -27,7 +27,7 @@ from dragoman.bindings.streams import encode_frames
 from dragoman.dialects import jsonrpc
 from dragoman.dialects.json_bounds import check_parts
 from dragoman.dialects.mcp import answers, names, requests, tools
-from dragoman.dialects.mcp.requests import Session, opened, session
+from dragoman.dialects.mcp.requests import Session, decode_session, encode_session
 from dragoman.dialects.mcp.tools import Tool
 from dragoman.engine.handler import Handler, Stream
 from dragoman.model.errors import (
@@ -87,7 +87,7 @@ class Mcp:
     async def answer(self, request: HttpRequest) -> HttpResponse | EventsResponse:
         """Answer `POST /mcp`, `GET /mcp` and `DELETE /mcp`. Raises A2AError."""
         self._reception.callers.admit_any(request)
-        at = session(request.text(SESSION))
+        at = decode_session(request.text(SESSION))
         key = (request.principal.id, at.key)
         if request.method == "DELETE":
             self._sessions.forget(key)
@@ -98,24 +98,24 @@ class Mcp:
         body = await read_json(request, limits)
         decoding = partial(_decode, request, body, limits)
         del body
-        said = await decode_body(request, limits, decoding)
+        incoming = await decode_body(request, limits, decoding)
         del decoding
-        if isinstance(said, requests.Request):
-            request.id = said.id
+        if isinstance(incoming, requests.ClientRequest):
+            request.id = incoming.id
         named = request.text(VERSION)
-        if named is not None and named not in names.VERSIONS and not _is_initialize(said):
+        if named is not None and named not in names.VERSIONS and not _is_initialize(incoming):
             raise InvalidRequest(
                 f"{names.VERSION_HEADER} {named[:20]!r} is not supported here: use {' or '.join(names.VERSIONS)}"
             )
-        match said:
-            case requests.Request(method=names.TOOLS_CALL):
-                return await self._call(request, replace(at, version=named or at.version or names.UNSAID), said)
-            case requests.Request():
-                return self._answer_request(request, key, said)
-            case requests.Notification():
-                await self._take_notification(request, key, said)
-            case requests.Response():
-                await self._take_response(request, key, said)
+        match incoming:
+            case requests.ClientRequest(method=names.TOOLS_CALL):
+                return await self._call(request, replace(at, version=named or at.version or names.UNSAID), incoming)
+            case requests.ClientRequest():
+                return self._answer_request(request, key, incoming)
+            case requests.ClientNotification():
+                await self._take_notification(request, key, incoming)
+            case requests.ClientResponse():
+                await self._take_response(request, key, incoming)
         return HttpResponse(202, [], b"")
 
     def refuse(self, request: HttpRequest, error: A2AError) -> HttpResponse:
@@ -153,30 +153,32 @@ class Mcp:
 
     # -- requests that are answered at once ----------------------------------------------------------------------------
 
-    def _answer_request(self, request: HttpRequest, key: SessionKey, said: requests.Request) -> HttpResponse:
+    def _answer_request(self, request: HttpRequest, key: SessionKey, incoming: requests.ClientRequest) -> HttpResponse:
         more: list[Header] = []
-        match said.method:
+        match incoming.method:
             case names.INITIALIZE:
-                greeting = requests.greeting(said.params)
+                greeting = requests.decode_initialize(incoming.params)
                 encoded = answers.encode_greeting(greeting, self._version)
-                more.append((SESSION, opened(new_id(), greeting).encode()))
+                more.append((SESSION, encode_session(new_id(), greeting).encode()))
             case names.PING:
                 encoded = b"{}"
             case names.SET_LEVEL:
-                self._sessions.set_level(key, requests.level(said.params))
+                self._sessions.set_level(key, requests.decode_level(incoming.params))
                 encoded = b"{}"
             case names.TOOLS_LIST:
                 listed = self._tools(request)
-                encoded = tools.encode_page(listed, self._reception.profiles, requests.cursor(said.params))
+                encoded = tools.encode_page(listed, self._reception.profiles, requests.decode_cursor(incoming.params))
             case method:
                 raise MethodNotFound(method)
-        return json_response(200, answers.result(said.id, encoded), *more)
+        return json_response(200, answers.result(incoming.id, encoded), *more)
 
-    async def _take_notification(self, request: HttpRequest, key: SessionKey, said: requests.Notification) -> None:
+    async def _take_notification(
+        self, request: HttpRequest, key: SessionKey, incoming: requests.ClientNotification
+    ) -> None:
         """Handle a notification. A call that cannot be canceled any more is left alone (2025-11-25, Cancellation)."""
-        if said.method != names.CANCELLED:
+        if incoming.method != names.CANCELLED:
             return
-        call = self._sessions.find(key, requests.cancelled(said.params))
+        call = self._sessions.find(key, requests.decode_cancelled(incoming.params))
         if call is None:
             return
         call.canceled = True
@@ -187,15 +189,17 @@ class Mcp:
         except A2AError:
             call.canceled = False
 
-    async def _take_response(self, request: HttpRequest, key: SessionKey, said: requests.Response) -> None:
+    async def _take_response(self, request: HttpRequest, key: SessionKey, incoming: requests.ClientResponse) -> None:
         """Pass the user's answer to a question on to the task, or end the calls if the user declined. Raises A2AError.
 
         A late answer is ignored, because official clients end their session when an answer is refused.
         """
-        task_id = answers.task_of(said.id)
+        task_id = answers.task_of(incoming.id)
         if not task_id:
             raise InvalidRequest("this server sent no request with that id")
-        reply = await decode_body(request, self._reception.limits, partial(requests.reply, said.result))
+        reply = await decode_body(
+            request, self._reception.limits, partial(requests.decode_elicitation, incoming.result)
+        )
         if reply.text is None:
             for call in self._sessions.of_task(key, task_id):
                 call.decline()
@@ -203,57 +207,69 @@ class Mcp:
         agent = await self._handler.agent_of(task_id, request.principal, "/")
         if agent is None:
             return
-        message = requests.answer(reply.text, task_id, said.id)
+        message = requests.build_answer(reply.text, task_id, incoming.id)
         check_parts(message, self._reception.limits.max_parts, self._reception.limits.max_text)
         send = SendMessage(message=message, return_immediately=True, tenant=agent)
         try:
-            await self._handler.call(replace(await self._make_call(request, send), idempotency_key=said.id))
+            await self._handler.call(replace(await self._make_call(request, send), idempotency_key=incoming.id))
         except (AgentNotFound, TaskNotFound, UnsupportedOperation) as error:
             log.info("an answer came too late: %s", error.message)
 
     # -- tools/call ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, request: HttpRequest, at: Session, said: requests.Request) -> HttpResponse | EventsResponse:
-        asked = await decode_body(request, self._reception.limits, partial(requests.tool_call, said.params))
-        tool = next((tool for tool in self._tools(request) if tool.name == asked.name), None)
+    async def _call(
+        self, request: HttpRequest, at: Session, incoming: requests.ClientRequest
+    ) -> HttpResponse | EventsResponse:
+        tool_call = await decode_body(
+            request, self._reception.limits, partial(requests.decode_tool_call, incoming.params)
+        )
+        tool = next((tool for tool in self._tools(request) if tool.name == tool_call.name), None)
         if tool is None:
-            raise InvalidParams("name", f"there is no tool {asked.name[:100]!r}: tools/list has those that you may use")
+            raise InvalidParams(
+                "name", f"there is no tool {tool_call.name[:100]!r}: tools/list has those that you may use"
+            )
         accepted = _accepted_types(request)
         if not accepted:
-            return self._not_acceptable(said.id, f"{JSON} and {EVENTS}")
+            return self._not_acceptable(incoming.id, f"{JSON} and {EVENTS}")
         try:
-            return await self._begin(request, at, said.id, asked, tool, accepted)
+            return await self._begin(request, at, incoming.id, tool_call, tool, accepted)
         except (Unauthorized, InternalError):
             raise
         except A2AError as error:
-            told = answers.result(said.id, answers.encode_refusal(error))
-            return error_response(error, 200, b"application/json", told)
+            refusal = answers.result(incoming.id, answers.encode_refusal(error))
+            return error_response(error, 200, b"application/json", refusal)
 
     async def _begin(
         self,
         request: HttpRequest,
         at: Session,
         request_id: bytes,
-        asked: requests.ToolCall,
+        tool_call: requests.ToolCall,
         tool: Tool,
         accepted: frozenset[str],
     ) -> HttpResponse | EventsResponse:
         """Send the message, or follow the task that the arguments name. Raises A2AError."""
         key = (request.principal.id, at.key)
-        wants = await decode_body(request, self._reception.limits, partial(self._parse_arguments, request, asked))
+        arguments = await decode_body(
+            request, self._reception.limits, partial(self._parse_arguments, request, tool_call)
+        )
         level = self._sessions.level(key)
-        wanted = Wanted(request_id, at.version, asked.token, level is not None and requests.tells(level))
+        wanted = Wanted(request_id, at.version, tool_call.token, level is not None and requests.tells(level))
         streams = self._reception.profiles[tool.agent].streams
         operation: StreamMessage | SendMessage | Subscribe | GetTask
-        if wants.message is None:
-            operation = (Subscribe if streams else GetTask)(id=wants.task_id, tenant=tool.agent)
+        if arguments.message is None:
+            operation = (Subscribe if streams else GetTask)(id=arguments.task_id, tenant=tool.agent)
         else:
             skill = tool.skill.id if tool.skill is not None else None
             send = StreamMessage if streams else SendMessage
-            operation = send(message=wants.message, skill=skill, tenant=tool.agent)
+            operation = send(message=arguments.message, skill=skill, tenant=tool.agent)
         call = await self._make_call(request, operation)
-        if call.traceparent is None and asked.traceparent is not None and TRACEPARENT.fullmatch(asked.traceparent):
-            call = replace(call, traceparent=asked.traceparent)
+        if (
+            call.traceparent is None
+            and tool_call.traceparent is not None
+            and TRACEPARENT.fullmatch(tool_call.traceparent)
+        ):
+            call = replace(call, traceparent=tool_call.traceparent)
         if not streams:
             record = await self._handler.call(call)
             assert isinstance(record, Record)  # without Manners.answers_with_message
@@ -277,12 +293,12 @@ class Mcp:
             return EventsResponse(stream, encode_frames)
         return await self._wait_for_result(request, stream)
 
-    def _parse_arguments(self, request: HttpRequest, asked: requests.ToolCall) -> requests.Asked:
+    def _parse_arguments(self, request: HttpRequest, tool_call: requests.ToolCall) -> requests.CallArguments:
         """Parse the arguments of a call, and check them against the limits. Raises InvalidParams."""
-        wants, limits = requests.asked(asked.arguments, new_id()), self._reception.limits
-        if wants.message is not None and request.size >= LARGE_BYTES:
-            check_parts(wants.message, limits.max_parts, limits.max_text)
-        return wants
+        arguments, limits = requests.decode_arguments(tool_call.arguments, new_id()), self._reception.limits
+        if arguments.message is not None and request.size >= LARGE_BYTES:
+            check_parts(arguments.message, limits.max_parts, limits.max_text)
+        return arguments
 
     async def _wait_for_result(self, request: HttpRequest, stream: ToolCallStream) -> HttpResponse:
         """Wait for the result, or after `wait_s` answer with the task's current state."""
@@ -313,7 +329,7 @@ class Mcp:
         )
 
 
-def _decode(request: HttpRequest, body: bytes, limits: Limits) -> requests.Said:
+def _decode(request: HttpRequest, body: bytes, limits: Limits) -> requests.ClientMessage:
     try:
         return requests.decode(body, limits.max_depth, limits.max_values)
     except A2AError:
@@ -321,8 +337,8 @@ def _decode(request: HttpRequest, body: bytes, limits: Limits) -> requests.Said:
         raise
 
 
-def _is_initialize(said: requests.Said) -> bool:
-    return isinstance(said, requests.Request) and said.method == names.INITIALIZE
+def _is_initialize(incoming: requests.ClientMessage) -> bool:
+    return isinstance(incoming, requests.ClientRequest) and incoming.method == names.INITIALIZE
 
 
 def _accepted_types(request: HttpRequest) -> frozenset[str]:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from msgspec import Struct
 
 from dragoman.dialects.mcp import answers
-from dragoman.dialects.mcp.answers import Growing
+from dragoman.dialects.mcp.answers import ProgressEncoder
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
 from dragoman.model.errors import A2AError
 from dragoman.model.events import ArtifactChunk, Logged, StatusChanged
@@ -65,7 +65,7 @@ class ToolCallStream:
         self._reopen = reopen
         self._on_end = on_end
         self._until_terminal = until_terminal
-        self._progress = None if wanted.token is None else Growing(wanted.token)
+        self._progress = None if wanted.token is None else ProgressEncoder(wanted.token)
         self._fold: Fold | None = None
         self._over = False
         self._left = False
@@ -79,7 +79,7 @@ class ToolCallStream:
                 frames = [] if self._left else self._finish()
                 self._end()
             elif not batch:
-                frames = [] if self._progress is None else [self._progress.told(None)]
+                frames = [] if self._progress is None else [self._progress.encode(None)]
                 if not frames:
                     return ()
             else:
@@ -175,7 +175,7 @@ class ToolCallStream:
         frames = []
         if self._progress is not None:
             self._quiet_until_ms = self._clock.now_ms() + QUIET_MS
-            frames.append(self._progress.told(event.progress, text))
+            frames.append(self._progress.encode(event.progress, text))
         if self._wanted.logs and text:
             frames.append(answers.log(self.agent, text))
         return frames
@@ -186,4 +186,4 @@ class ToolCallStream:
         if self._progress is None or now_ms < self._quiet_until_ms:
             return []
         self._quiet_until_ms = now_ms + QUIET_MS
-        return [self._progress.told(None)]
+        return [self._progress.encode(None)]

@@ -18,7 +18,7 @@ from msgspec import UNSET, Raw
 
 from dragoman.dialects import jsonrpc, rpc_errors
 from dragoman.dialects.mcp import names
-from dragoman.dialects.mcp.requests import TOLD_AS, Greeting
+from dragoman.dialects.mcp.requests import WORK_LEVEL, Greeting
 from dragoman.dialects.rpc_errors import clean
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
@@ -307,7 +307,7 @@ def status(refused: A2AError) -> int:
     return rpc_errors.status(refused)
 
 
-class Growing:
+class ProgressEncoder:
     """The reported progress of one call: each number is larger than the last."""
 
     __slots__ = ("_last", "_token", "_total")
@@ -318,7 +318,7 @@ class Growing:
         self._last = -BEAT
         self._total = 0
 
-    def told(self, progress: Progress | None, text: str = "") -> bytes:
+    def encode(self, progress: Progress | None, text: str = "") -> bytes:
         """Encode a notification with the agent's progress and message; None: it only says that the agent is at work."""
         params: dict[str, Any] = {"progressToken": self._token}
         if progress is not None:
@@ -337,7 +337,7 @@ class Growing:
 
 def log(agent: str, text: str) -> bytes:
     """Encode a log message with an agent's message about its work."""
-    return _notification(names.LOGGED, {"level": TOLD_AS, "logger": agent, "data": rpc_errors.clean(text)})
+    return _notification(names.LOGGED, {"level": WORK_LEVEL, "logger": agent, "data": rpc_errors.clean(text)})
 
 
 def question_id(task_id: str, seq: int) -> str:

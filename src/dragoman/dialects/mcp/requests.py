@@ -29,14 +29,14 @@ MAX_ID_BYTES = 1024
 LEVELS = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """The levels of log messages (2025-11-25, Logging; RFC 5424 §6.2.1), the least severe first."""
 
-TOLD_AS = "info"
+WORK_LEVEL = "info"
 """The level of an agent's messages about its work."""
 
 _NOTHING = Raw(b"")
 _OBJECT = ord("{")
 
 
-class Request(Struct, frozen=True):
+class ClientRequest(Struct, frozen=True):
     """A request; its id is the raw JSON that came, its params are the JSON of an object."""
 
     id: bytes
@@ -44,21 +44,21 @@ class Request(Struct, frozen=True):
     params: bytes
 
 
-class Notification(Struct, frozen=True):
+class ClientNotification(Struct, frozen=True):
     """A notification, which gets no answer."""
 
     method: str
     params: bytes
 
 
-class Response(Struct, frozen=True):
+class ClientResponse(Struct, frozen=True):
     """The client's answer to a request of the server. `result` None: the client answered with an error."""
 
     id: str
     result: bytes | None
 
 
-Said = Request | Notification | Response
+ClientMessage = ClientRequest | ClientNotification | ClientResponse
 
 
 class Greeting(Struct, frozen=True):
@@ -77,7 +77,7 @@ class ToolCall(Struct, frozen=True):
     traceparent: str | None
 
 
-class Reply(Struct, frozen=True):
+class ElicitationResult(Struct, frozen=True):
     """The user's reaction to a question. `text` is the answer, None if the form was dismissed."""
 
     text: str | None
@@ -109,7 +109,9 @@ _META = msgspec.json.Decoder(_Meta)
 _STRING = msgspec.json.Decoder(str)
 
 
-def decode(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES) -> Said:
+def decode(
+    body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
+) -> ClientMessage:
     """Decode the message in a body. Raises ParseError, InvalidRequest (also for a batch), InvalidParams."""
     json_bounds.check(body, max_depth, max_values)
     try:
@@ -129,27 +131,29 @@ def decode(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int 
         if not raw_id or not (message.result or message.error):
             raise InvalidRequest("method must be the name of a method")
         result = bytes(message.result)
-        return Response(_text(raw_id), result if result[:1] == b"{" else None)
+        return ClientResponse(_text(raw_id), result if result[:1] == b"{" else None)
     params = bytes(message.params)
     if params in (b"", b"null"):
         params = b"{}"
     elif params[0] != _OBJECT:
         raise InvalidParams("params", "must be an object")
-    return Request(_check_id(raw_id, "id"), message.method, params) if raw_id else Notification(message.method, params)
+    if not raw_id:
+        return ClientNotification(message.method, params)
+    return ClientRequest(_check_id(raw_id, "id"), message.method, params)
 
 
-def greeting(params: bytes) -> Greeting:
+def decode_initialize(params: bytes) -> Greeting:
     """Decode `initialize`. The answer to an unsupported version is the newest one (2025-11-25, Lifecycle)."""
     fields = read(params)
-    asked = fields.required_text("protocolVersion")
+    requested = fields.required_text("protocolVersion")
     capabilities = fields.object("capabilities")
     elicitation = None if capabilities is None else capabilities.mapping("elicitation")
     forms = elicitation is not None and (not elicitation or "form" in elicitation)  # empty: forms, as before 2025-11-25
-    version = asked if asked in names.VERSIONS else names.LATEST
+    version = requested if requested in names.VERSIONS else names.LATEST
     return Greeting(version, forms and version != names.UNSAID)  # that version has no elicitation
 
 
-def tool_call(params: bytes) -> ToolCall:
+def decode_tool_call(params: bytes) -> ToolCall:
     """Decode `tools/call`. Raises InvalidParams."""
     fields = read(params)
     meta = fields.object("_meta") or Fields({})
@@ -165,12 +169,12 @@ def tool_call(params: bytes) -> ToolCall:
     )
 
 
-def cursor(params: bytes) -> str | None:
+def decode_cursor(params: bytes) -> str | None:
     """Decode the cursor of `tools/list`; None: begin with the first page."""
     return read(params).text("cursor")
 
 
-def level(params: bytes) -> str:
+def decode_level(params: bytes) -> str:
     """Decode the level of `logging/setLevel`."""
     named = read(params).required_text("level")
     if named not in LEVELS:
@@ -178,34 +182,34 @@ def level(params: bytes) -> str:
     return named
 
 
-def tells(asked: str) -> bool:
+def tells(level: str) -> bool:
     """Whether a client with that level gets an agent's messages about its work."""
-    return LEVELS.index(asked) <= LEVELS.index(TOLD_AS)
+    return LEVELS.index(level) <= LEVELS.index(WORK_LEVEL)
 
 
-def cancelled(params: bytes) -> bytes:
+def decode_cancelled(params: bytes) -> bytes:
     """Return the raw id of the request that `notifications/cancelled` is about."""
     read(params)
     return _check_id(bytes(_IDS.decode(params).request_id), "requestId")
 
 
-def reply(result: bytes | None) -> Reply:
+def decode_elicitation(result: bytes | None) -> ElicitationResult:
     """Decode the answer to `elicitation/create`; None: the client could not ask its user."""
     if result is None:
-        return Reply(None)
+        return ElicitationResult(None)
     fields = read(result)
     action = fields.required_text("action")
     if action not in ("accept", "decline", "cancel"):
         raise InvalidParams("action", "must be accept, decline or cancel")
     if action != "accept":
-        return Reply(None)
+        return ElicitationResult(None)
     content = fields.object("content")
     if content is None:
         raise InvalidParams("content", "is required with accept")
     answer: Any = content.find("answer")
     if answer is None:
         raise InvalidParams("content.answer", "is required with accept")
-    return Reply(answer if isinstance(answer, str) else msgspec.json.encode(answer).decode())
+    return ElicitationResult(answer if isinstance(answer, str) else msgspec.json.encode(answer).decode())
 
 
 def _check_id(raw: bytes, field: str) -> bytes:
@@ -232,14 +236,14 @@ ARGUMENTS = ("message", "data", "files", "context_id", "task_id")
 DATA_URI = re.compile(r"data:(?P<type>[^;,]*)(?:;[^;,]*)*?;base64,", re.ASCII | re.IGNORECASE)
 
 
-class Asked(Struct, frozen=True):
+class CallArguments(Struct, frozen=True):
     """The purpose of a call: to send `message` or, if that is None, to wait for the task `task_id`."""
 
     message: Message | None
     task_id: str = ""
 
 
-def asked(arguments: Fields, message_id: str) -> Asked:
+def decode_arguments(arguments: Fields, message_id: str) -> CallArguments:
     """Decode the arguments. `message_id` is for the message, which has none. Raises InvalidParams."""
     for name in arguments.members:
         if name not in ARGUMENTS:
@@ -254,12 +258,12 @@ def asked(arguments: Fields, message_id: str) -> Asked:
     if not parts:
         if task_id is None:
             raise InvalidParams(arguments.at("message"), "is required: say what the agent should do")
-        return Asked(None, task_id)
+        return CallArguments(None, task_id)
     message = Message(message_id=message_id, role=Role.USER, parts=tuple(parts), context_id=context_id, task_id=task_id)
-    return Asked(message, task_id or "")
+    return CallArguments(message, task_id or "")
 
 
-def answer(text: str, task_id: str, message_id: str) -> Message:
+def build_answer(text: str, task_id: str, message_id: str) -> Message:
     """Build the answer to a question of a task."""
     return Message(message_id=message_id, role=Role.USER, parts=(Part(text=text),), task_id=task_id)
 
@@ -298,12 +302,12 @@ class Session(Struct, frozen=True):
     elicits: bool = False
 
 
-def opened(key: str, greeting: Greeting) -> str:
+def encode_session(key: str, greeting: Greeting) -> str:
     """Build the id of a new session; `key` is a fresh UUID."""
     return f"{key}.{greeting.version}.{ASKS if greeting.elicits else ASKS_NOT}"
 
 
-def session(session_id: str | None) -> Session:
+def decode_session(session_id: str | None) -> Session:
     """Return the session of a request, if it names one. Raises NotFound for an id that no server issues."""
     if session_id is None:
         return Session()
