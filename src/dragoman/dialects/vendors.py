@@ -23,7 +23,7 @@ Json = dict[str, Any]
 # -- messages and parts ----------------------------------------------------------------------------------------------
 
 
-def filled(message: Fields, role: str | None = None) -> Json:
+def fill_message(message: Fields, role: str | None = None) -> Json:
     """Return the members of a message, with a fresh id or `role` if they are missing."""
     members = {name: value for name, value in message.members.items() if value is not None}
     if not message.text("messageId", "message_id"):

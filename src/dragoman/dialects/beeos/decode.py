@@ -10,7 +10,7 @@ from dragoman.dialects.api import RestRequest
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import STATES, decode_call, part, send
 from dragoman.dialects.v03.fields import MAX_ID, Fields
-from dragoman.dialects.vendors import filled
+from dragoman.dialects.vendors import fill_message
 from dragoman.model.errors import InvalidParams
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import (
@@ -56,7 +56,7 @@ def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
     if message is None:
         raise InvalidParams(fields.at("message"), "is required")
     context = fields.text("contextId", "context_id") or fields.text("sessionId")
-    return send(Fields({**fields.members, "message": filled(message), "contextId": context}), kind)
+    return send(Fields({**fields.members, "message": fill_message(message), "contextId": context}), kind)
 
 
 def _task_id(fields: Fields) -> str:

@@ -19,7 +19,7 @@ from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import decode_call, message, send
 from dragoman.dialects.v03.fields import Fields
 from dragoman.dialects.v03.webhooks import INLINE, WRAPPERS, checked, without
-from dragoman.dialects.vendors import filled
+from dragoman.dialects.vendors import fill_message
 from dragoman.model.errors import InvalidParams
 from dragoman.model.operations import (
     CreatePushConfig,
@@ -169,13 +169,13 @@ def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
     members = without(fields, *INLINE).members
     said, configuration = fields.object("message"), fields.object("configuration")
     if said is not None:
-        members["message"] = filled(said)
+        members["message"] = fill_message(said)
     if not fields.has("contextId", "context_id"):
         members["contextId"] = fields.text("sessionId", "session_id")
     if configuration is not None:
         members["configuration"] = without(configuration, *INLINE).members
     sent = send(Fields(members, fields.path), kind)
-    earlier = tuple([message(Fields(filled(each), each.path)) for each in fields.objects("history")])
+    earlier = tuple([message(Fields(fill_message(each), each.path)) for each in fields.objects("history")])
     return replace(sent, earlier=earlier, push_config=inline_webhook(fields, configuration))
 
 

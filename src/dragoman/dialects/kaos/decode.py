@@ -10,7 +10,7 @@ from typing import Any
 from dragoman.dialects.v03.decode import decode_call, send
 from dragoman.dialects.v03.fields import Fields
 from dragoman.dialects.v03.webhooks import INLINE
-from dragoman.dialects.vendors import filled
+from dragoman.dialects.vendors import fill_message
 from dragoman.model.errors import InvalidParams, PushNotificationNotSupported
 from dragoman.model.operations import CancelTask, GetTask, ListTasks, Operation, SendMessage
 
@@ -38,7 +38,7 @@ def _send(fields: Fields) -> SendMessage:
     configuration = fields.object("configuration")
     if _has_webhook(fields) or (configuration is not None and _has_webhook(configuration)):
         raise PushNotificationNotSupported
-    said = filled(message, "user")
+    said = fill_message(message, "user")
     if not message.find("parts", "content") and (text := message.text("text")):
         said["parts"] = [{"type": "text", "text": text}]
     params = {

@@ -13,7 +13,7 @@ from dragoman.dialects.v03 import webhooks
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import decode_call, send
 from dragoman.dialects.v03.fields import Fields, read
-from dragoman.dialects.vendors import filled
+from dragoman.dialects.vendors import fill_message
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.operations import (
     CreatePushConfig,
@@ -50,7 +50,7 @@ def decode_rest(request: RestRequest) -> Operation:
 
 def _send(fields: Fields, kind: type[SendMessage]) -> SendMessage:
     said = fields.object("message")
-    filled_in = {} if said is None else {"message": filled(said)}
+    filled_in = {} if said is None else {"message": fill_message(said)}
     return send(Fields(fields.members | filled_in, fields.path), kind)
 
 

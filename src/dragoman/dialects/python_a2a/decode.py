@@ -13,7 +13,7 @@ from msgspec import Raw, Struct
 from dragoman.dialects.v03.decode import METHODS as METHODS_03
 from dragoman.dialects.v03.decode import message as message_03
 from dragoman.dialects.v03.fields import Fields, read
-from dragoman.dialects.vendors import filled
+from dragoman.dialects.vendors import fill_message
 from dragoman.model.errors import InvalidParams, MethodNotFound
 from dragoman.model.message import Message, Role
 from dragoman.model.operations import CancelTask, GetTask, Operation, SendMessage, StreamMessage
@@ -132,7 +132,7 @@ def _message(fields: Fields, context_id: str | None, task_id: str | None = None)
     }
     content = fields.object("content")
     members["parts"] = fields.find("parts") if content is None else [_part(content)]
-    return message_03(Fields(filled(Fields(members, fields.path)), fields.path))
+    return message_03(Fields(fill_message(Fields(members, fields.path)), fields.path))
 
 
 def _part(content: Fields) -> Json:
