@@ -169,8 +169,8 @@ def test_nesting_beyond_the_interpreter_is_refused_too() -> None:
 
 
 def test_an_answer_and_a_failure_have_the_members_of_the_specification() -> None:
-    assert b'{"x":1}'.join(jsonrpc.around(b'"a"')) == b'{"jsonrpc":"2.0","id":"a","result":{"x":1}}'
-    assert b'{"code":-1}'.join(jsonrpc.around_error(b"1.5")) == b'{"jsonrpc":"2.0","id":1.5,"error":{"code":-1}}'
+    assert b'{"x":1}'.join(jsonrpc.result_envelope(b'"a"')) == b'{"jsonrpc":"2.0","id":"a","result":{"x":1}}'
+    assert b'{"code":-1}'.join(jsonrpc.error_envelope(b"1.5")) == b'{"jsonrpc":"2.0","id":1.5,"error":{"code":-1}}'
 
 
 @given(st.binary(max_size=300))
@@ -180,7 +180,7 @@ def test_any_bytes_give_a_request_or_an_a2a_error(text: bytes) -> None:
     except A2AError:
         jsonrpc.id_of(text)
     else:
-        json.loads(b"{}".join(jsonrpc.around(request.id)))
+        json.loads(b"{}".join(jsonrpc.result_envelope(request.id)))
 
 
 JSON = st.recursive(

@@ -118,9 +118,9 @@ class Dialect(Struct, frozen=True, kw_only=True):
     encode_subscription: Callable[[Record], tuple[bytes, ...]] | None = None
     folds: frozenset[type] = frozenset()
     manners: Manners = Manners()
-    around_answer: Around = jsonrpc.around
-    around_frame: Around = jsonrpc.around
-    around_error: Around = jsonrpc.around_error
+    around_answer: Around = jsonrpc.result_envelope
+    around_frame: Around = jsonrpc.result_envelope
+    around_error: Around = jsonrpc.error_envelope
     http_error: Callable[[A2AError], bytes | None] | None = None
     stream_headers: tuple[tuple[bytes, bytes], ...] = STREAM_HEADERS
     coalesce_s: float = 0.0

@@ -108,12 +108,12 @@ def id_of(body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int =
         return NULL_ID
 
 
-def around(request_id: bytes) -> tuple[bytes, bytes]:
+def result_envelope(request_id: bytes) -> tuple[bytes, bytes]:
     """Return the bytes before and after a result, in an answer or in a stream frame; the id is raw JSON."""
     return b'{"jsonrpc":"2.0","id":' + request_id + b',"result":', b"}"
 
 
-def around_error(request_id: bytes) -> tuple[bytes, bytes]:
+def error_envelope(request_id: bytes) -> tuple[bytes, bytes]:
     """Return the bytes before and after an error object; the id is raw JSON."""
     return b'{"jsonrpc":"2.0","id":' + request_id + b',"error":', b"}"
 

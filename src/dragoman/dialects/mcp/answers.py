@@ -282,7 +282,7 @@ def encode_greeting(greeting: Greeting, version: str) -> bytes:
 
 def result(request_id: bytes, encoded: bytes) -> bytes:
     """Encode the answer to a request; the id is the raw JSON that came."""
-    before, after = jsonrpc.around(request_id)
+    before, after = jsonrpc.result_envelope(request_id)
     return before + encoded + after
 
 
@@ -291,7 +291,7 @@ def error(request_id: bytes, refused: A2AError) -> bytes:
     told: dict[str, Any] = {"code": code(refused), "message": rpc_errors.clean(refused.message)}
     if isinstance(refused, InvalidParams):
         told["data"] = [{"field": rpc_errors.clean(at), "description": fix} for at, fix in refused.violations]
-    before, after = jsonrpc.around_error(request_id)
+    before, after = jsonrpc.error_envelope(request_id)
     return before + _ENCODER.encode(told) + after
 
 
