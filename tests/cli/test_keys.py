@@ -82,7 +82,7 @@ def test_the_first_key_is_shown_once_with_how_to_use_it_and_what_changes(run: Ru
     assert f"curl -H 'x-api-key: {text}'" in result.output
     assert "http://127.0.0.1:7870/message:send" in result.output
     assert "a caller: every operation, with all agents, until it is revoked" in result.output
-    assert "first key: from now on every caller must send one" in result.output
+    assert "first key: from now on every caller and every worker must send one" in result.output
     second = run("keys", "create", "bob").output
     assert "first key" not in second
     assert "another key" not in second
@@ -109,8 +109,9 @@ def test_what_a_role_may_do_is_said_with_its_key(run: Run) -> None:
     assert "no role sees the tasks of other callers" in admin
 
 
-def test_the_first_key_says_that_it_hides_the_tasks_of_before(run: Run) -> None:
-    assert "Tasks made before it are hidden" in run("keys", "create", "ann").output
+@pytest.mark.parametrize("options", [(), ("--json",)])
+def test_the_first_key_says_that_it_hides_the_tasks_of_before(run: Run, options: tuple[str, ...]) -> None:
+    assert "Tasks made before it are hidden" in run("keys", "create", "ann", *options).output
     assert "hidden" not in run("keys", "create", "bob").output
 
 

@@ -6,7 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -455,3 +457,40 @@ def test_what_cannot_work_is_said(arguments: list[str], says: str) -> None:
     result = CliRunner().invoke(main, ["worker", *arguments])
     assert result.exit_code == 2
     assert says in result.output
+
+
+class Refusing(BaseHTTPRequestHandler):
+    """A server that asks for a key."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["Content-Length"]))
+        body = b'{"error": {"message": "this server asks who is calling"}}'
+        self.send_response(401)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        pass
+
+
+def test_a_worker_without_a_key_says_once_which_option_gives_it_one(tmp_path: Path) -> None:
+    one = "{0} = Agent('{0}')\n{0}.skill('x')(lambda ctx: '')\n"
+    code = "from dragoman import Agent\n" + one.format("a") + one.format("b")
+    (tmp_path / "two.py").write_text(code, encoding="utf-8")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Refusing) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        done = subprocess.run(
+            [DRAGOMAN, "worker", "two.py", "--server", url],
+            cwd=tmp_path,
+            env=os.environ | {"DRAGOMAN_API_KEY": ""},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+        server.shutdown()
+    assert done.returncode == 1
+    assert (
+        done.stderr.count("401: this server asks who is calling; give the worker a key: --key or DRAGOMAN_API_KEY") == 1
+    )

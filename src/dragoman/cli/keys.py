@@ -23,6 +23,11 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@+-]{0,63}", re.ASCII)
 EXPIRES_MAX = timedelta(days=36_525)
 """The longest validity. More than a century is a typing error, and may exceed what a date can express."""
 
+FIRST_KEY = (
+    "This is the first key: from now on every caller and every worker must send one. A running server asks within a "
+    "second.\nTasks made before it are hidden: docs/keys.md says how to read them."
+)
+
 ROLES = ("caller", "agent", "admin")
 SCOPES = ("send", "read", "cancel", "push", "card")
 """The values of `model.principal`, repeated here so that `--help` imports nothing."""
@@ -101,6 +106,8 @@ def create(
     )
     others = at_store(config, lambda store: _add(store, key), make=True)
     if as_json:
+        if not others:
+            click.echo(FIRST_KEY, err=True)
         click.echo(msgspec.json.encode({"key": new.text, **_public_fields(key, now_ms)}).decode())
     else:
         click.echo(_describe(config, key, new, others))
@@ -243,11 +250,7 @@ def _describe(config: Config, key: "StoredKey", new: "NewKey", others: "Sequence
     if same:
         lines += ["", f"{key.name} has another key, {', '.join(same)}: both are one caller, who owns the same tasks."]
     if not others:
-        lines += [
-            "",
-            "This is the first key: from now on every caller must send one. A running server asks within a second.",
-            "Tasks made before it are hidden: docs/keys.md says how to read them.",
-        ]
+        lines += ["", FIRST_KEY]
     return "\n".join(lines)
 
 

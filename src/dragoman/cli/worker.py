@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 KEY_ENV = "DRAGOMAN_API_KEY"
 SERVER_ENV = "DRAGOMAN_SERVER"
 
+KEY_HELP = f"A key of the role agent, or an api_key, if the server asks for one.  [{KEY_ENV}]"
+
 ANSWER_BYTES_MAX = 512 * 1024 * 1024
 """Largest answer of the server: a task comes with its message, its conversation and its artifacts, files included."""
 
@@ -36,7 +38,7 @@ CLOSING_S = 3.0
     "--agents", "more", multiple=True, metavar="[ID=]MODULE:AGENT", help="An agent to run, as in the arguments."
 )
 @click.option("--server", required=True, envvar=SERVER_ENV, metavar="URL", help=f"The server's URL.  [{SERVER_ENV}]")
-@click.option("--key", envvar=KEY_ENV, metavar="KEY", help=f"The agents' api_key, if they have one.  [{KEY_ENV}]")
+@click.option("--key", envvar=KEY_ENV, metavar="KEY", help=KEY_HELP)
 @click.option("--name", metavar="NAME", help="This worker's name, for the server.  [default: host and process id]")
 @click.option(
     "--tasks", type=click.IntRange(1, 10_000), default=4, show_default=True, help="Most tasks at once, for each agent."
@@ -87,7 +89,7 @@ def worker(
     try:
         asyncio.run(_work(agents, server, key, told, tasks, grace_s))
     except ExceptionGroup as group:
-        reasons = "; ".join(str(error) for error in _leaves(group))
+        reasons = "; ".join(dict.fromkeys(_explain(error) for error in _leaves(group)))
         raise SystemExit(f"dragoman: {reasons}") from group
 
 
@@ -126,6 +128,17 @@ async def _work(
                 await asyncio.gather(*(agent.close() for agent in living))
     finally:
         await egress.close()
+
+
+def _explain(error: Exception) -> str:
+    """Say what ended the worker, and which option helps."""
+    from dragoman.agents.worker.lessee import CallRefused
+
+    if isinstance(error, CallRefused) and error.unidentified:
+        return (
+            f"{error}; give the worker a key: --key or {KEY_ENV} (`dragoman keys create NAME --role agent` makes one)"
+        )
+    return str(error)
 
 
 def _leaves(group: ExceptionGroup[Exception]) -> list[Exception]:

@@ -58,11 +58,12 @@ GIVE_BACK_S = 1.0
 
 
 class CallRefused(Exception):
-    """The server refused a call. `lost`: the lease is over."""
+    """The server refused a call. `lost`: the lease is over; `unidentified`: the key is missing or not valid."""
 
     def __init__(self, status: int, text: str) -> None:
         super().__init__(f"{status}: {text}")
         self.lost = status == 409
+        self.unidentified = status == 401
         self.temporary = status >= 500 or status == 429
 
 
@@ -343,11 +344,13 @@ class Lessee:
             except (EgressError, CallRefused) as error:
                 if isinstance(error, CallRefused) and not error.temporary:
                     raise
-                log.warning("agent %s: no work, the server cannot be asked: %s", self._server.agent, error)
+                log.warning("agent %s: cannot ask for tasks, trying again: %s", self._server.agent, error)
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, RETRY_S_MAX)
                 continue
-            pause_s = RETRY_S
+            if pause_s != RETRY_S:
+                log.info("agent %s: the server answers", self._server.agent)
+                pause_s = RETRY_S
             if delivery is not None:
                 return delivery
 
