@@ -165,7 +165,7 @@ def test_dead_letters_are_forgotten_once_that_is_confirmed(filled: Run) -> None:
 def test_nothing_is_asked_about_dead_letters_that_are_not_there(filled: Run) -> None:
     gone = filled("drop", "99")
     assert (gone.exit_code, "Forget" in gone.output) == (1, False)
-    assert "1 of these numbers have no dead letter" in gone.stderr
+    assert "1 of these numbers has no dead letter" in gone.stderr
     assert "Delete 1 dead letter for good?" in filled("drop", "1", "99", answer="n\n").output
     assert "Delete all 3 dead letters for good?" in filled("drop", "--all", answer="y\n").output
     none = filled("drop", "--all")

@@ -146,7 +146,8 @@ def _report_missing(numbers: tuple[int, ...], count: int) -> None:
     """Report numbers without a dead letter, and exit with 1."""
     missing = len(set(numbers)) - count
     if missing > 0:
-        raise click.ClickException(f"{missing} of these numbers have no dead letter: see `dragoman push list --dead`")
+        have = "has" if missing == 1 else "have"
+        raise click.ClickException(f"{missing} of these numbers {have} no dead letter: see `dragoman push list --dead`")
 
 
 def _letters(count: int) -> str:

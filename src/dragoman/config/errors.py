@@ -42,8 +42,8 @@ def check_keys(
             raise ConfigError(source, path + key, table[key], f"no such setting; {hint}", shows_value=shown)
 
 
-def check_url(source: str, key: str, url: str, allowed: str) -> None:
-    """Raises ConfigError for a URL that cannot be called, or holds a password."""
+def check_url(source: str, key: str, url: str, allowed: str, *, prefix: str = "") -> None:
+    """Raises ConfigError for a URL that cannot be called, or holds a password. The file has `prefix` before it."""
     try:
         parts = urlsplit(url)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
@@ -51,7 +51,7 @@ def check_url(source: str, key: str, url: str, allowed: str) -> None:
         sound = False
         parts = urlsplit("")
     if not sound:
-        raise ConfigError(source, key, url, allowed)
+        raise ConfigError(source, key, prefix + url, allowed)
     if parts.username is not None or parts.password is not None:
         raise ConfigError(source, key, None, "must not hold a password: use `credentials`", shows_value=False)
 

@@ -158,7 +158,7 @@ _ALLOWED_IN_TOOLS = {
 def model_entry(source: str, path: str, table: Mapping[str, Any]) -> Model:
     """Read the keys of an agent's table about the model. Raises ConfigError."""
     url = str(table["run"]).removeprefix(OPENAI).strip()
-    check_url(source, f"{path}.run", url, f"must be {OPENAI} and the http:// or https:// URL of an API")
+    check_url(source, f"{path}.run", url, f"must be {OPENAI} and the http:// or https:// URL of an API", prefix=OPENAI)
     given = {name: table[name] for name in MODEL_KEYS if name in table and name != "tools"}
     if isinstance(credentials := given.get("credentials"), dict):
         check_keys(source, credentials, ModelCredentials.__struct_fields__, f"{path}.credentials.")

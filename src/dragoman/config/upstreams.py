@@ -105,7 +105,7 @@ _ALLOWED = {
 def upstream_entry(source: str, path: str, table: Mapping[str, Any]) -> Upstream:
     """Read the keys of an agent's table about the other server. Raises ConfigError."""
     url = str(table["run"]).removeprefix(A2A).strip()
-    check_url(source, f"{path}.run", url, f"must be {A2A} and the http:// or https:// URL of an agent")
+    check_url(source, f"{path}.run", url, f"must be {A2A} and the http:// or https:// URL of an agent", prefix=A2A)
     given = {name: table[name] for name in KEYS if name in table}
     credentials = given.get("credentials")
     if isinstance(credentials, dict):

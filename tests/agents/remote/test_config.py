@@ -42,7 +42,10 @@ def test_the_keys_of_its_card_are_one_place_or_several(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[[agents]]\nid = "p"\nrun = "a2a:ftp://host"\n', "must be a2a: and the http:// or https:// URL"),
+        (
+            '[[agents]]\nid = "p"\nrun = "a2a:ftp://host"\n',
+            "run = 'a2a:ftp://host': must be a2a: and the http:// or https:// URL",
+        ),
         ('[[agents]]\nid = "p"\nrun = "a2a:"\n', "must be a2a: and the http:// or https:// URL"),
         ('[[agents]]\nid = "p"\nrun = "a2a:https://u:secret@host/"\n', "must not hold a password"),
         (HEAD + "failures = 0\n", "must be a whole number from 1 to 1000"),
