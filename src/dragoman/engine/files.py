@@ -25,7 +25,7 @@ from dragoman.model.message import Message, Part
 from dragoman.model.operations import TaskPage
 from dragoman.model.parts import (
     Swaps,
-    every_parts,
+    every_part,
     everywhere,
     swap_artifact,
     swap_event,
@@ -194,16 +194,16 @@ def event_has_files(event: Event) -> bool:
     if isinstance(event, Noted):
         return False
     if isinstance(event, Delegated):
-        return any(_any(parts) for parts in every_parts((event,), None))
+        return _any(every_part((event,)))
     return event.message is not None and _any(event.message.parts)
 
 
 def record_has_files(record: Record) -> bool:
     """Whether any bytes of the task are in the blob store."""
-    return any(_any(parts) for parts in every_parts((), record))
+    return _any(every_part((), record))
 
 
-def _any(parts: tuple[Part, ...]) -> bool:
+def _any(parts: Iterable[Part]) -> bool:
     for part in parts:  # noqa: SIM110  a generator would triple the cost for each event of a stream
         if part.file is not None:
             return True
@@ -303,17 +303,17 @@ class Files:
 
     async def parts(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
         """Parts of the log as an agent sees them, with their bytes. This and all methods below raise StoreError."""
-        swaps = await self._back((parts,))
+        swaps = await self._back(parts)
         return parts if swaps is None else swap_parts(parts, swaps.artifacts)
 
     async def message(self, message: Message) -> Message:
         """A message as an agent sees it."""
-        swaps = await self._back((message.parts,))
+        swaps = await self._back(message.parts)
         return message if swaps is None else swap_message(message, swaps.history) or message
 
     async def delegated(self, event: Delegated) -> Delegated:
         """The outcome of a delegated task as an agent sees it."""
-        swaps = await self._back(every_parts((event,), None))
+        swaps = await self._back(every_part((event,)))
         if swaps is None:
             return event
         artifacts = tuple(swap_artifact(artifact, swaps.artifacts) for artifact in event.artifacts)
@@ -328,7 +328,7 @@ class Files:
         """A task as an agent sees it."""
         if self._blobs is None or not record_has_files(record):
             return record
-        swaps = await self._back(every_parts((), record))
+        swaps = await self._back(every_part((), record))
         return record if swaps is None else swap_record(record, swaps)
 
     async def log(self, events: tuple[Logged, ...]) -> tuple[Logged, ...]:
@@ -336,7 +336,7 @@ class Files:
         if self._blobs is None:
             return events
         heard = [logged.event for logged in events if not isinstance(logged.event, ArtifactChunk)]
-        swaps = await self._back(every_parts(heard, None))
+        swaps = await self._back(every_part(heard))
         if swaps is None:
             return events
         return tuple(
@@ -354,15 +354,14 @@ class Files:
         """Links below the server's own URL; None if no file is in the blob store."""
         return None if self._links is None else self._links.at(self.base, longer_s)
 
-    async def _back(self, several: Iterable[tuple[Part, ...]]) -> Swaps | None:
+    async def _back(self, parts: Iterable[Part]) -> Swaps | None:
         """Return the swaps that put the bytes back into these parts, each file read once; None without files."""
         if self._blobs is None:
             return None
         found: dict[str, bytes] = {}
-        for parts in several:
-            for part in parts:
-                if part.file is not None and part.file not in found:
-                    found[part.file] = await self._bytes(part.file)
+        for part in parts:
+            if part.file is not None and part.file not in found:
+                found[part.file] = await self._bytes(part.file)
         if not found:
             return None
         return everywhere(lambda part: part if part.file is None else replace(part, raw=found[part.file], file=None))

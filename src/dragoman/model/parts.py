@@ -16,27 +16,27 @@ Swap = Callable[[Part], Part | None]
 """Returns the replacement of a part; None leaves the part out."""
 
 
-def every_parts(events: Iterable[Event], snapshot: Record | None) -> list[tuple[Part, ...]]:
-    """The parts of each artifact and message in `events` and `snapshot`."""
-    found: list[tuple[Part, ...]] = []
+def every_part(events: Iterable[Event], record: Record | None = None) -> list[Part]:
+    """The parts of all artifacts and messages in `events` and `record`."""
+    found: list[Part] = []
     for event in events:
         if isinstance(event, ArtifactChunk):
-            found.append(event.artifact.parts)
+            found += event.artifact.parts
             continue
         if isinstance(event, Noted):
             continue
         if isinstance(event, Delegated):
             for artifact in event.artifacts:
-                found.append(artifact.parts)
+                found += artifact.parts
         if event.message is not None:
-            found.append(event.message.parts)
-    if snapshot is not None:
-        for artifact in snapshot.artifacts:
-            found.append(artifact.parts)
-        for message in snapshot.history:
-            found.append(message.parts)
-        if snapshot.status.message is not None:
-            found.append(snapshot.status.message.parts)
+            found += event.message.parts
+    if record is not None:
+        for artifact in record.artifacts:
+            found += artifact.parts
+        for message in record.history:
+            found += message.parts
+        if record.status.message is not None:
+            found += record.status.message.parts
     return found
 
 

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from dragoman.model.events import Event
 from dragoman.model.message import Part
-from dragoman.model.parts import Swap, every_parts, everywhere, swap_event, swap_record
+from dragoman.model.parts import Swap, every_part, everywhere, swap_event, swap_record
 from dragoman.model.task import Record
 from dragoman.store.api import Appended
 
@@ -55,7 +55,7 @@ def digest_of(content: bytes) -> bytes:
 
 def file_bytes(event: Event) -> int:
     """How many bytes of files are in `event`."""
-    return sum(len(part.raw) for parts in every_parts((event,), None) for part in parts if part.raw is not None)
+    return sum(len(part.raw) for part in every_part((event,)) if part.raw is not None)
 
 
 def taking_out(numbers: dict[int, int]) -> Swap:
@@ -110,11 +110,10 @@ class TaskFiles:
         `find_equal` finds the files that the task has in the table; None for a task that has not been written yet.
         """
         found: dict[int, bytes] = {}  # by identity: an object that recurs is looked at once
-        for parts in every_parts(events, snapshot):
-            for part in parts:
-                raw = part.raw
-                if raw is not None and len(raw) > INLINE_BYTES:
-                    found[id(raw)] = raw
+        for part in every_part(events, snapshot):
+            raw = part.raw
+            if raw is not None and len(raw) > INLINE_BYTES:
+                found[id(raw)] = raw
         if not found:
             return events, snapshot, ()
         numbers: dict[int, int] = {}

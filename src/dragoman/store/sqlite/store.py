@@ -5,6 +5,7 @@ Invariant: writes go through the one writer thread; reads never wait for it.
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 
 import apsw
 from msgspec.structs import replace
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from dragoman.model.events import Logged
 from dragoman.model.ids import Clock
 from dragoman.model.message import Message
+from dragoman.model.parts import every_part
 from dragoman.model.task import TERMINAL, TaskHead, TaskState
 from dragoman.store.api import Append, Appended, Dedupe, Listed, ListQuery, Moved, NewTask, Repeat, Stored, StoreError
 from dragoman.store.audit import AuditTrail
@@ -21,7 +23,7 @@ from dragoman.store.outbox import Outbox
 from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.codec import TERMINAL_FROM, Codec
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
-from dragoman.store.sqlite.files import TaskFiles
+from dragoman.store.sqlite.files import File, TaskFiles
 from dragoman.store.sqlite.keyring import KeyTable
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.listing import list_tasks, newest_of_context
@@ -54,6 +56,10 @@ RECENT_MAX = 1024
 RECENT_BYTES_MAX = 16_384
 """A larger task is not cached, nor one with a conversation in its head. So the cache stays below 16 MB, a little more
 once decoded."""
+
+NO_FILES: tuple[File, ...] = ()
+
+_raw = attrgetter("raw")
 
 
 class SqliteStore:
@@ -129,7 +135,9 @@ class SqliteStore:
         if writer is None:
             return self._failed(self._not_writable())
         try:
-            events, _, files = self._files.take_out(None, head.id, new.events, None)
+            events, files = new.events, NO_FILES
+            if any(map(_raw, every_part(events))):
+                events, _, files = self._files.take_out(None, head.id, events, None)
             state, count = self._codec.numbers[new.state], len(events)
             page = self._codec.encode(events)
             row = (
@@ -183,7 +191,9 @@ class SqliteStore:
             expected = before
         terminal = append.state in TERMINAL
         try:
-            events, kept, files = self._files.take_out(self._equal_file, task_id, append.events, kept)
+            events, files = append.events, NO_FILES
+            if any(map(_raw, every_part(events, kept))):
+                events, kept, files = self._files.take_out(self._equal_file, task_id, events, kept)
             state, count, holder = self._codec.numbers[append.state], len(events), append.holder
             page = self._codec.encode(events)
             snapshot = None if kept is None else self._codec.encode_record(kept)
