@@ -42,21 +42,16 @@ class Tables:
         self.day_counts: dict[tuple[int, str], int] = {}
         """Tasks made in this transaction, by day and owner, for owners with a daily limit."""
         self.push_configs = msgspec.msgpack.Decoder(PushConfig)
-        self._counts: dict[tuple[int, str], list[int]] = {}
+        self.counts: dict[tuple[int, str], list[int]] = {}
+        """How this transaction changes the tasks of each scope and context, by state: see `write_counts`."""
         self._forms: dict[tuple[str, int], str] = {}
         self.last_task, self.last_file, self.last_config = self.cursor.execute(sql["last_numbers"]).get
 
     # -- transactions --------------------------------------------------------------------------------------------------
 
-    def commit(self) -> None:
-        """Write the counters and make the transaction durable. If that fails SQLite undoes it: nothing was written."""
-        if self._counts:
-            self._write_counts()
-        self.cursor.execute("COMMIT")
-
     def rollback(self) -> None:
         """Undo the transaction and the caches that it filled. SQLite may have undone its part already."""
-        for known in (self.standings, self.scopes, self.hosts, self._counts, self.day_counts):
+        for known in (self.standings, self.scopes, self.hosts, self.counts, self.day_counts):
             known.clear()
         if self.connection.in_transaction:
             self.cursor.execute("ROLLBACK")
@@ -108,9 +103,9 @@ class Tables:
         """Count one task from state `old` to `new`; None means that the task does not exist."""
         if old == new:
             return
-        counts = self._counts.get((scope, context))
+        counts = self.counts.get((scope, context))
         if counts is None:
-            counts = self._counts[scope, context] = [0] * 8
+            counts = self.counts[scope, context] = [0] * 8
         if old is not None:
             counts[old] -= 1
         if new is not None:
@@ -118,13 +113,13 @@ class Tables:
 
     def uncommitted_open(self, scopes: Iterable[int]) -> int:
         """How many more tasks of these scopes are open than before this transaction."""
-        return sum(sum(counts[:TERMINAL_FROM]) for (scope, _), counts in self._counts.items() if scope in scopes)
+        return sum(sum(counts[:TERMINAL_FROM]) for (scope, _), counts in self.counts.items() if scope in scopes)
 
-    def _write_counts(self) -> None:
-        """Add the changes of this transaction to the counters."""
+    def write_counts(self) -> None:
+        """Add the changes of this transaction to the counters, as its last step."""
         sums: dict[int, list[int]] = {}
         rows: list[tuple[object, ...]] = []
-        for key, counts in self._counts.items():
+        for key, counts in self.counts.items():
             rows.append((*key, *counts))
             known = sums.get(key[0])
             sums[key[0]] = counts if known is None else [one + other for one, other in zip(known, counts, strict=True)]
@@ -135,12 +130,12 @@ class Tables:
             self.cursor.execute(self.one_row["count_contexts"], rows[0])
         else:
             self.execute_rows("count_contexts", rows)
-        for key, counts in self._counts.items():
+        for key, counts in self.counts.items():
             if sum(counts) < 0:
                 self.cursor.execute(self.sql["drop_context"], key)
         if self.day_counts:
             self.execute_rows("count_days", [(*day, made) for day, made in self.day_counts.items()])
-        self._counts.clear()
+        self.counts.clear()
         self.day_counts.clear()
 
 

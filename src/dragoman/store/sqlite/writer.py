@@ -85,7 +85,7 @@ class Writer:
             future.set_exception(StoreError(f"store {self._location.url!r} is closed"))
             return future
         if not self._arrived and not self._writing:
-            self._begin()
+            self._loop.call_soon(self._gather)
         self._arrived.append((write, future))
         self.writes += 1
         return future
@@ -104,11 +104,6 @@ class Writer:
         """Release the file; call this after `close`. Closing the last connection folds the WAL into the file."""
         self._tables.connection.close()
 
-    def _begin(self) -> None:
-        """Begin to gather a batch."""
-        self._until_s = self._loop.time() + GATHERING_S
-        self._loop.call_soon(self._gather)
-
     def _gather(self) -> None:
         """Hand the gathered writes to the thread, unless the loop may soon bring more.
 
@@ -116,6 +111,8 @@ class Writer:
         the outcomes cause. Otherwise two groups of callers could alternate for ever, each with commits of its own.
         """
         self._turns += 1
+        if self._turns == 1:
+            self._until_s = self._loop.time() + GATHERING_S
         self._quiet = 0 if len(self._arrived) > self._gathered else self._quiet + 1
         self._gathered = len(self._arrived)
         few = self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS
@@ -171,7 +168,9 @@ class Writer:
                     tables.rollback()
                 tables.cursor.execute("BEGIN IMMEDIATE")
                 outcomes = way(writes, now_ms)
-                tables.commit()
+                if tables.counts:
+                    tables.write_counts()
+                tables.cursor.execute("COMMIT")  # if that fails SQLite undoes the transaction: nothing was written
             except BaseException:
                 tables.rollback()
                 raise
@@ -184,7 +183,7 @@ class Writer:
         """Set the outcomes on the futures that are still awaited. Runs on the loop."""
         self._writing = False
         if self._arrived:
-            self._begin()
+            self._loop.call_soon(self._gather)
         writes, futures = zip(*batch, strict=True)
         self._written(writes)
         failures: list[StoreError] = []
