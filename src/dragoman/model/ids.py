@@ -6,7 +6,7 @@ milliseconds (A2A 1.0 §5.6.1).
 
 import time
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from random import getrandbits
 from typing import Protocol
 
@@ -18,9 +18,8 @@ def new_id() -> str:
     return str(uuid7())
 
 
-def new_write() -> int:
-    """A fresh id for a write to a task's log: a positive number below 2^63."""
-    return getrandbits(62) + 1
+new_write = partial(getrandbits, 63)
+"""Makes a fresh id for a write to a task's log: a number below 2^63."""
 
 
 class Clock(Protocol):
