@@ -25,7 +25,14 @@ from dragoman.client.recovery import (
     open_piece,
     start,
 )
-from dragoman.model.errors import InternalError, InvalidParams, MethodNotFound, TaskNotFound, Unavailable
+from dragoman.model.errors import (
+    InternalError,
+    InvalidParams,
+    MethodNotFound,
+    TaskNotFound,
+    Unavailable,
+    UnsupportedOperation,
+)
 from dragoman.model.message import Artifact, Message, Part, Role
 from dragoman.model.operations import StreamMessage, Subscribe
 from dragoman.model.task import Task, TaskState, TaskStatus
@@ -202,6 +209,14 @@ def test_a_subscription_at_an_agent_without_the_method_is_polled() -> None:
     state = subscribing(first=True, begun=False)
     after, _ = end_piece(state, Circumstances(task_id="t"), MethodNotFound("m"))
     assert (after.source, after.resumes, after.subscribes) == (Source.READ, False, False)
+
+
+def test_a_task_that_ended_before_it_could_be_subscribed_to_is_read() -> None:
+    state, refusal = subscribing(first=True, begun=False), UnsupportedOperation("it has ended")
+    after, _ = end_piece(state, known(status=WORKING), refusal)
+    assert (after.source, after.resumes, after.subscribes) == (Source.READ, False, False)
+    _, action = end_piece(state, Circumstances(task_id="t"), refusal)
+    assert action == Fail(refusal), "whoever has not read the task is told"
 
 
 # The end

@@ -14,10 +14,11 @@ from dragoman.client import Connection, connect
 from dragoman.config import Config
 from dragoman.model.task import TaskState
 from dragoman.server import serving
+from tests.client.proxy import Fault, before
 from tests.ports import kept_port
 from tests.processes import ENDS_WITH_US
 from tests.spec.agents import Gates, house
-from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, asked, partner, said, text_of, until
+from tests.systems.test_upstream import AT, CONFIG, DEADLINE_S, answer, asked, partner, said, text_of, until
 
 DRAGOMAN = Path(sys.executable).parent / "dragoman"
 RESUMED = ("1.0", "0.3", "beeos", "evoai", "protoagent")
@@ -63,6 +64,26 @@ async def test_a_task_that_works_at_the_upstream_is_taken_up_after_our_restart(
             assert await ended(connection, task.id) == "done"
         async with connect(upstream + AT["1.0"]) as behind:
             assert len((await behind.list()).tasks) == 1 or dialect not in ("1.0", "0.3")
+
+
+async def test_a_task_that_ends_just_before_we_subscribe_to_it_is_read(kept: Config, gates: Gates) -> None:
+    over = {"jsonrpc": "2.0", "id": None, "error": {"code": -32004, "message": "the task has ended"}}
+
+    def choose(request: bytes) -> Fault | None:
+        if b"SubscribeToTask" not in request:
+            return None
+        gates.open["here"].set()
+        return Fault(refuses=answer(over))
+
+    async with serving(CONFIG, house(gates)) as upstream, before(upstream) as between:
+        agent = partner(between.url + AT["1.0"])
+        async with serving(kept, [agent]) as url, connect(f"{url}/agents/partner") as connection:
+            task = await asked(connection, "wait here", return_immediately=True)
+            await asyncio.wait_for(gates.reached["here"].wait(), DEADLINE_S)
+        between.choose = choose
+        agent = partner(between.url + AT["1.0"])
+        async with serving(kept, [agent]) as url, connect(f"{url}/agents/partner") as connection:
+            assert await ended(connection, task.id) == "done"
 
 
 @pytest.mark.parametrize("red", ["red, ", "red, " * 5000], ids=["short", "with_snapshots"])

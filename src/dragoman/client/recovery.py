@@ -250,6 +250,8 @@ def _admit(state: Recovery, known: Circumstances, error: Failure) -> tuple[Recov
             return state, Fail(error)  # an error inside the stream is the agent's final word
         case MethodNotFound() if state.first and not state.sends:
             return replace(state, resumes=False, subscribes=False), None
+        case A2AError() if state.first and not state.sends and known.status is not None and isinstance(error, _LACKING):
+            return replace(state, resumes=False, subscribes=False), None  # the task may have ended since it was read
         case A2AError() if state.source is Source.RESUME and isinstance(error, _LACKING):
             return replace(state, resumes=False), None
         case A2AError() if state.source is Source.SUBSCRIBE and isinstance(error, _LACKING):
