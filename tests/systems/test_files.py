@@ -23,8 +23,7 @@ from dragoman.server import serving
 from dragoman.server.errors import StartError
 from dragoman.server.files import sweep_once
 from dragoman.store.blobs.api import OWNER, Place
-from dragoman.store.blobs.open import blob_store
-from dragoman.store.open import open_store
+from dragoman.store.open import blob_store, open_store
 from tests.net.peer import listening, says
 from tests.push.receiver import receiving
 from tests.spec.agents import Gates

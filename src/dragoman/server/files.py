@@ -21,7 +21,7 @@ from dragoman.net.address import Guard
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
-from dragoman.store.blobs.open import blob_store
+from dragoman.store.open import blob_store
 from dragoman.store.path import store_path
 
 log = logging.getLogger(__name__)

@@ -1,16 +1,20 @@
-"""Chooses the driver for a store url.
+"""Chooses the driver for a store url, and the blob store for the setting `files`.
 
-Invariant: no other module knows which drivers there are.
+Invariant: no other module knows which drivers there are. The driver of S3 is imported only if the setting names it.
 """
+
+from pathlib import Path
 
 from dragoman.model.ids import Clock
 from dragoman.store.api import Store, StoreError
-from dragoman.store.path import store_path
+from dragoman.store.blobs.api import BlobError, BlobStore
+from dragoman.store.blobs.folder import FolderBlobs
+from dragoman.store.path import ALLOWED, store_path
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import note_server as _note
 from dragoman.store.sqlite.connection import noted_server as _noted
 
-ALLOWED = "use sqlite:///path (sqlite:////path from the root), or memory: (gone when the server stops)"
+FOLDER = "folder:"
 
 
 def open_store(url: str, clock: Clock) -> Store:
@@ -30,3 +34,18 @@ def noted_server(url: str) -> str | None:
     """The address of the server that has the store at `url` open, or had it last; None if it was never noted."""
     path = store_path(url)
     return None if path is None else _noted(path)
+
+
+def blob_store(files: str) -> BlobStore:
+    """The blob store that `files` names, not yet opened. Raises BlobError, naming the fix."""
+    if files.startswith(FOLDER):
+        return FolderBlobs(
+            Path(files.removeprefix(FOLDER)).expanduser().absolute()
+        )  # agents may change the working directory
+    try:
+        from dragoman.store.blobs.s3 import S3Blobs
+    except ImportError as error:
+        raise BlobError(
+            f"files {files!r} needs the extra s3: run pip install '.[s3]' in a copy of Dragoman's repository"
+        ) from error
+    return S3Blobs(files)

@@ -11,7 +11,7 @@ import aiohttp
 import pytest
 
 from dragoman.store.blobs.api import OWNER, BlobError, BlobMissing, BlobStore, Place
-from dragoman.store.blobs.open import blob_store
+from dragoman.store.open import blob_store
 from tests.store.blobs.bucket import Bucket, moto, rclone
 
 TASK, OTHER = "01a1f92a-3e47-7761-82d7-4cc7178158f7", "01a1f92a-3e47-7761-82d7-4cc7178158f8"
