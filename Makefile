@@ -46,7 +46,7 @@ help: ## this list
 
 setup: $(VENV)/.dev ## the environment in .venv, with everything that `check` and `test-fast` need
 
-check: $(VENV)/.dev ## formatting, lint, types, layers, lock files: at most 30 s
+check: $(VENV)/.dev ## formatting, lint, types, layers, lock files, tracked modules: at most 30 s
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/mypy --strict $(TYPED)

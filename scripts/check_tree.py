@@ -1,9 +1,10 @@
-"""Checks that lock files hold versions and hashes, and name no registry. No linter checks that.
+"""Checks that git tracks every module, and that lock files hold versions and hashes, and name no registry.
 
 Exits 1 with one line for every finding.
 """
 
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +20,16 @@ def hosts(root: Path) -> list[str]:
     return named + [f"{path.relative_to(root)}: do not keep this file" for path in banned if path.exists()]
 
 
+def untracked(root: Path) -> list[str]:
+    """One line for every module under `root` that git does not track; none outside a repository."""
+    command = ["git", "-C", str(root), "ls-files", "-z", "--others", "--exclude-standard", "--", "*.py"]
+    try:
+        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    return [f"{path}: not tracked by git, add or delete it" for path in listed.split("\0") if path]
+
+
 def _text(path: Path) -> str:
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".json":  # links to funding pages are not download places
@@ -29,7 +40,7 @@ def _text(path: Path) -> str:
 def main() -> int:
     """The exit code."""
     root = Path(__file__).resolve().parent.parent
-    found = hosts(root)
+    found = hosts(root) + untracked(root)
     for line in found:
         print(line, file=sys.stderr)
     return 1 if found else 0

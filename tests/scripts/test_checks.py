@@ -1,5 +1,6 @@
 """The checks of our own find what they are there to find."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -27,6 +28,16 @@ def test_a_lock_file_with_hashes_only_is_fine(tmp_path: Path) -> None:
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements" / "dev.txt").write_text("click==8 \\\n    --hash=sha256:00\n")
     assert check_tree.hosts(tmp_path) == []
+
+
+def test_a_module_that_git_does_not_track_is_found(tmp_path: Path) -> None:
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / ".gitignore").write_text("ignored.py\n")
+    for name in ("ignored.py", "kept.py", "new.py"):
+        (tmp_path / name).write_text("")
+    subprocess.run(["git", "-C", str(tmp_path), "add", "kept.py"], check=True)
+    (found,) = check_tree.untracked(tmp_path)
+    assert found.startswith("new.py: ")
 
 
 def test_links_that_lead_nowhere_are_found(tmp_path: Path) -> None:
