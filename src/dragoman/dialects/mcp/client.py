@@ -258,30 +258,30 @@ def decode_messages(body: bytes) -> tuple[ServerMessage, ...]:
 
 def decode_progress(params: bytes) -> ToolProgress | None:
     """Decode a progress notification; None if it is not about one of our requests. Raises InvalidAgentResponse."""
-    said = read(params, _Progress)
-    if type(said.progress_token) is not int:
+    decoded = read(params, _Progress)
+    if type(decoded.progress_token) is not int:
         return None
-    return ToolProgress(said.progress_token, said.progress, said.total, said.message or "")
+    return ToolProgress(decoded.progress_token, decoded.progress, decoded.total, decoded.message or "")
 
 
 def decode_initialize_result(result: bytes) -> InitializeResult:
     """Decode the answer to `initialize`. Raises InvalidAgentResponse, also for an unsupported version."""
-    said = read(result, _Initialized)
-    if said.protocol_version not in names.VERSIONS:
+    decoded = read(result, _Initialized)
+    if decoded.protocol_version not in names.VERSIONS:
         raise InvalidAgentResponse(
-            f"the server speaks MCP {said.protocol_version[:SHOWN_CHARS]}, here it is {', '.join(names.VERSIONS)}"
+            f"the server speaks MCP {decoded.protocol_version[:SHOWN_CHARS]}, here it is {', '.join(names.VERSIONS)}"
         )
-    tools = said.capabilities.tools
-    server = f"{said.server_info.name} {said.server_info.version}".strip()
+    tools = decoded.capabilities.tools
+    server = f"{decoded.server_info.name} {decoded.server_info.version}".strip()
     return InitializeResult(
-        said.protocol_version, server, tools is not None and bool(tools.list_changed), tools is not None
+        decoded.protocol_version, server, tools is not None and bool(tools.list_changed), tools is not None
     )
 
 
 def decode_page(result: bytes) -> Page:
     """Decode the answer to `tools/list`. Raises InvalidAgentResponse."""
-    said = read(result, _Tools)
-    return Page(tuple(tool.offer for tool in said.tools), said.next_cursor or None)
+    decoded = read(result, _Tools)
+    return Page(tuple(tool.offer for tool in decoded.tools), decoded.next_cursor or None)
 
 
 def read(body: bytes, into: type[T]) -> T:
@@ -341,11 +341,11 @@ class _Result(Struct, rename="camel"):
 
 def decode_outcome(result: bytes) -> Outcome:
     """Decode the answer to `tools/call`. Raises InvalidAgentResponse."""
-    said = read(result, _Result)
-    parts = [_part(block) for block in said.content]
-    if said.structured_content is not None and not _says(parts, said.structured_content):
-        parts.append(Part(data=said.structured_content))
-    return Outcome(tuple(parts), bool(said.is_error))
+    decoded = read(result, _Result)
+    parts = [_part(block) for block in decoded.content]
+    if decoded.structured_content is not None and not _says(parts, decoded.structured_content):
+        parts.append(Part(data=decoded.structured_content))
+    return Outcome(tuple(parts), bool(decoded.is_error))
 
 
 def _part(block: dict[str, Any]) -> Part:
