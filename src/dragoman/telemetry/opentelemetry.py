@@ -74,9 +74,9 @@ class OpenTelemetry:
         self._prefix = prefix
         self._tracer = tracers.get_tracer("dragoman", version)
         meter = meters.get_meter("dragoman", version)
-        self._tasks = meter.create_counter(f"{prefix}.tasks", "1", "Tasks that came to a state")
+        self._tasks = meter.create_counter(f"{prefix}.tasks", "1", "Tasks that reached a state")
         self._duration = meter.create_histogram(
-            f"{prefix}.task.duration", "ms", "From the writing of a task to its end"
+            f"{prefix}.task.duration", "ms", "From the creation of a task to its end"
         )
 
     def flush(self) -> None:

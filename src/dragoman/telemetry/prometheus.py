@@ -50,12 +50,12 @@ class Families(Collector):
         """All families as they stand now."""
         prefix, counts = self._prefix, self._counts
         yield InfoMetricFamily(prefix, "The server that is scraped", {"version": self._version})
-        tasks = CounterMetricFamily(f"{prefix}_tasks", "Tasks that came to a state", labels=["agent", "state"])
+        tasks = CounterMetricFamily(f"{prefix}_tasks", "Tasks that reached a state", labels=["agent", "state"])
         for (agent, state), count in counts.tasks.items():
             tasks.add_metric([agent, state], count)
         yield tasks
         durations = HistogramMetricFamily(
-            f"{prefix}_task_duration_milliseconds", "From the writing of a task to its end", labels=["agent"]
+            f"{prefix}_task_duration_milliseconds", "From the creation of a task to its end", labels=["agent"]
         )
         for agent, took in counts.durations.items():
             bounds = [*(f"{bound:.1f}" for bound in BOUNDS_MS), "+Inf"]
@@ -66,14 +66,14 @@ class Families(Collector):
         for reason, count in counts.refusals.items():
             refused.add_metric([reason], count)
         yield refused
-        pushes = CounterMetricFamily(f"{prefix}_push_calls", "Webhook calls by what became of them", labels=["outcome"])
+        pushes = CounterMetricFamily(f"{prefix}_push_calls", "Webhook calls by outcome", labels=["outcome"])
         for outcome, count in counts.pushes.items():
             pushes.add_metric([outcome], count)
         yield pushes
         if counts.upstreams:
             yield from self._of_upstreams(counts.upstreams)
         for name, what, value in (
-            ("push_waiting", "Webhook calls that are owed, as counted in the last seconds", counts.pushes_waiting),
+            ("push_waiting", "Pending webhook calls, as counted in the last seconds", counts.pushes_waiting),
             ("push_dead", "Webhook calls that were given up and can be sent again", counts.pushes_dead),
             ("runs_active", "Runs of agents, those that wait for an answer in memory included", counts.runs),
             ("streams_open", "Streams that somebody reads", self.streams),
@@ -86,7 +86,7 @@ class Families(Collector):
     def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls]) -> Iterator[Metric]:
         prefix = self._prefix
         calls = CounterMetricFamily(
-            f"{prefix}_upstream_calls", "Calls of agents of other servers", labels=["agent", "outcome"]
+            f"{prefix}_upstream_calls", "Calls to agents of other servers", labels=["agent", "outcome"]
         )
         waits = HistogramMetricFamily(
             f"{prefix}_upstream_wait_milliseconds", "From a call to the first word of its answer", labels=["agent"]

@@ -50,7 +50,7 @@ def ran(names: dict[str, Any], agent: str, text: str = "", **more: Any) -> Ran:
         ("blocking", "words", "one two", "onetwo"),
         ("baker", None, "", "Three trays of bread"),
         ("weather", None, "Lyon", "It will be sunny in Lyon"),
-        ("careful", None, "Move the chairs", "I shall do it"),
+        ("careful", None, "Move the chairs", "I will do it"),
         ("card", None, "Good morning", "Bonjour"),
         ("card", "german", "Good morning", "Guten Morgen"),
     ],
