@@ -1,6 +1,12 @@
 """Writes whose acknowledgement is lost: they are repeated with their id, and made once."""
 
+from uuid import uuid4
+
+import pytest
+
+from dragoman.engine import task_log
 from dragoman.engine.api import Run
+from dragoman.model.errors import Unavailable
 from dragoman.model.events import ArtifactChunk, MessageReceived, StatusChanged
 from dragoman.model.message import Part
 from dragoman.model.task import TaskState
@@ -41,3 +47,32 @@ async def test_a_conversation_goes_on_when_acknowledgements_are_lost() -> None:
             S.WORKING,
             S.COMPLETED,
         ]
+
+
+async def test_callers_do_not_wait_for_a_write_whose_outcome_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may repeat the call: the write goes on, and is made once."""
+    monkeypatch.setattr(task_log, "STALLED_S", 0.05)
+    monkeypatch.setattr(task_log, "REPEAT_S", 0.01)
+    first, second = str(uuid4()), str(uuid4())
+
+    async def script(run: Run) -> None:
+        answer = await run.ask((Part(text="which?"),))
+        await say(run, answer.text, last=True)
+
+    async with house(Scripted(script)) as h:
+        h.store.lost = 1 << 30
+        with pytest.raises(Unavailable, match="try again"):
+            await h.send("go", message_id=first)
+        h.store.lost = 0
+        asked = await h.send("go", message_id=first)
+        await h.reach(asked.head.id, S.INPUT_REQUIRED)
+        h.store.lost = 1 << 30
+        with pytest.raises(Unavailable, match="try again"):
+            await h.send("red", task_id=asked.head.id, message_id=second)
+        h.store.lost = 0
+        await h.send("red", task_id=asked.head.id, message_id=second)
+        done = await h.reach(asked.head.id, S.COMPLETED)
+        assert text_of(done) == "red"
+        events = [logged.event for logged in await h.log(done.head.id)]
+        assert [each.message.text for each in events if isinstance(each, MessageReceived)] == ["red"]
+        assert [task.head.id for task in (await h.listed()).records] == [done.head.id]

@@ -30,7 +30,7 @@ from dragoman.model.ids import Clock, new_id, new_write, timestamp
 from dragoman.model.message import Message
 from dragoman.model.operations import Call, SendMessage
 from dragoman.model.task import INTERRUPTED, TaskHead, TaskState
-from dragoman.store.api import Appended, Dedupe, NewTask, OverQuota, Repeat, Store, Unknown
+from dragoman.store.api import Appended, Dedupe, NewTask, OutcomeUnknown, OverQuota, Repeat, Store, Unknown
 from dragoman.store.outbox import Registration
 
 DEPTH_MAX = 8
@@ -236,10 +236,16 @@ class Intake:
     def _create(
         self, runner: Runner, task: TaskLog, new: NewTask, message: Message
     ) -> "asyncio.Future[Appended | Repeat | None]":
-        """Write the task and start its run, even if the caller leaves meanwhile."""
+        """Write the task and start its run, even if the caller leaves meanwhile.
+
+        The future raises StoreError if the outcome stays unknown for long: a caller may repeat the call. An agent that
+        delegates waits on.
+        """
         waiter: asyncio.Future[Appended | Repeat | None] = self._supervisor.loop.create_future()
 
         def created(outcome: Outcome) -> None:
+            if isinstance(outcome, OutcomeUnknown) and task.head.parent is not None:
+                return
             if isinstance(outcome, Appended):
                 self._supervisor.start(runner, task, message)
             settle(waiter, outcome)
@@ -369,7 +375,7 @@ class Intake:
             else:
                 self._supervisor.deliver(task, message)
 
-        written = await task.append(decide, committed)
+        written = await task.append(decide, committed, patient=False)
         assert written is not None  # `decide` returns a decision or raises
         return written
 

@@ -14,7 +14,7 @@ from dragoman.engine.task_log import Decision, Outcome, TaskLog
 from dragoman.model.events import ArtifactChunk, Delegated, Event, Noted, StatusChanged
 from dragoman.model.lifecycle import FOLLOWS
 from dragoman.model.task import INTERRUPTED, TERMINAL
-from dragoman.store.api import Moved, Refused, StoreError, TaskEnded
+from dragoman.store.api import Moved, OutcomeUnknown, Refused, StoreError, TaskEnded
 
 BUFFER_EVENTS_MAX = 256
 """Most events that wait for the write under way; then the agent waits too (DESIGN §5)."""
@@ -219,6 +219,8 @@ class RunWriter:
         self._flying = []
 
     def _landed(self, outcome: Outcome) -> None:
+        if isinstance(outcome, OutcomeUnknown):
+            return  # the log repeats the write until the outcome is known
         if isinstance(outcome, StoreError) and not self.lost:
             self._log.failed(outcome, self._loop)
         else:  # a run that is lost stalls nobody: the task goes on without it

@@ -85,6 +85,7 @@ Outcome = Appended | Repeat | BaseException | None
 """The result of a write; None if its decision wrote nothing."""
 
 Landed = Callable[[Outcome], None]
+"""Gets the outcome of a write. OutcomeUnknown, which may come several times, is not the last: the outcome follows."""
 
 Write = Callable[[], "Future[Appended | Repeat]"]
 Heard = Callable[["Future[Appended | Repeat]"], None]
@@ -214,15 +215,21 @@ class TaskLog:
 
     # -- writing -----------------------------------------------------------------------------------------------------
 
-    async def append(self, decide: Decide, committed: Callable[[], None] | None = None) -> Appended | Repeat | None:
+    async def append(
+        self, decide: Decide, committed: Callable[[], None] | None = None, *, patient: bool = True
+    ) -> Appended | Repeat | None:
         """Write what `decide` says, in its turn, and wait for the outcome. Raises what `decide` or the store raises.
 
         The write happens, and `committed` is called after it, even if the waiting caller has left. Returns the earlier
         call if the store knows the dedupe key, None if there was nothing to write.
+
+        Raises StoreError, unless `patient`, if the outcome stays unknown for `STALLED_S`. The write is still repeated.
         """
         waiter: Future[Appended | Repeat | None] = get_running_loop().create_future()
 
         def landed(outcome: Outcome) -> None:
+            if patient and isinstance(outcome, OutcomeUnknown):
+                return
             try:
                 if committed is not None and isinstance(outcome, Appended):
                     committed()
@@ -249,7 +256,7 @@ class TaskLog:
     def _created(self, new: NewTask, landed: Landed, done: "Future[Appended | Repeat]") -> None:
         outcome: Outcome = done.exception() or done.result()
         if isinstance(outcome, OutcomeUnknown):
-            self._doubt(outcome, partial(self._store.create, new), partial(self._created, new, landed))
+            self._doubt(outcome, partial(self._store.create, new), partial(self._created, new, landed), landed)
             return
         if isinstance(outcome, Appended):
             if self.audience is not None and new.deliveries:
@@ -369,7 +376,7 @@ class TaskLog:
                 self.wake()
         elif isinstance(outcome, OutcomeUnknown):
             heard = partial(self._committed, append, ahead, seq, decide, landed)
-            self._doubt(outcome, partial(self._store.append, append), heard)
+            self._doubt(outcome, partial(self._store.append, append), heard, landed)
             return
         elif isinstance(outcome, Moved | TaskEnded):
             self._read(self._decide_again(outcome, seq, decide, landed))
@@ -380,18 +387,23 @@ class TaskLog:
         if self._writes or self.pins <= 0:
             self._next()
 
-    def _doubt(self, unknown: OutcomeUnknown, write: Write, heard: Heard) -> None:
-        """Repeat a write whose outcome is unknown, with its id, until it is known. The write keeps its turn."""
+    def _doubt(self, unknown: OutcomeUnknown, write: Write, heard: Heard, landed: Landed) -> None:
+        """Repeat a write whose outcome is unknown, with its id, until it is known. The write keeps its turn.
+
+        After `STALLED_S` whoever asked for it is told, and may stop waiting.
+        """
         loop = get_running_loop()
         self.failed(StoreError(f"the outcome of a write is unknown: {unknown}"), loop)
+        if self.stalled(loop) is not None:
+            landed(unknown)
         self.wake()
-        loop.call_later(REPEAT_S, self._repeat, write, heard)
+        loop.call_later(REPEAT_S, self._repeat, write, heard, landed)
 
-    def _repeat(self, write: Write, heard: Heard) -> None:
+    def _repeat(self, write: Write, heard: Heard, landed: Landed) -> None:
         def repeated(done: "Future[Appended | Repeat]") -> None:
             error = done.exception()
             if isinstance(error, StoreError | OutcomeUnknown):  # nothing was written now, but perhaps before
-                self._doubt(OutcomeUnknown(str(error)), write, heard)
+                self._doubt(OutcomeUnknown(str(error)), write, heard, landed)
             else:
                 self.failure = None
                 heard(done)
@@ -668,9 +680,11 @@ class NewestEvents:
 
 
 def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None:
-    """Set the outcome on its waiter, unless that was cancelled."""
+    """Set the outcome on its waiter, unless that was cancelled or has stopped waiting."""
     if waiter.done():
         return
+    if isinstance(outcome, OutcomeUnknown):
+        outcome = StoreError(f"the outcome of a write is unknown: {outcome}")
     if isinstance(outcome, BaseException):
         waiter.set_exception(outcome)
     else:
