@@ -24,6 +24,7 @@ from dragoman.client.recovery import (
     judge_final,
     open_piece,
     start,
+    take_news,
 )
 from dragoman.model.errors import (
     InternalError,
@@ -140,6 +141,12 @@ def test_a_piece_that_ends_properly_ends_the_silence() -> None:
     state, _ = end_piece(state, known(now_s=105.0), None)
     _, action = end_piece(state, known(now_s=110.0), BROKEN)
     assert isinstance(action, Reopen)
+
+
+def test_news_end_the_silence() -> None:
+    state, _ = end_piece(sending(), known(now_s=100.0), BROKEN)
+    _, action = end_piece(take_news(state), known(now_s=110.0), BROKEN)
+    assert action == Reopen(1)
 
 
 # Errors

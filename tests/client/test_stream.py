@@ -362,6 +362,27 @@ async def test_a_stream_that_nobody_takes_up_is_given_up_by_the_name_of_its_time
     assert (caught.value.task_id, caught.value.event_id, caught.value.timeout) == ("t", "7", "mend_s")
 
 
+async def test_a_stream_that_breaks_again_and_again_goes_on_as_long_as_there_is_news(peer: Peer) -> None:
+    def chunk(number: int) -> Any:
+        artifact = {"artifactId": "a", "parts": [{"text": f"{number} "}]}
+        update = {"taskId": "t", "contextId": "c", "artifact": artifact, "append": number > 0}
+        broken = raw(HEAD + f"id: {8 + number}\n".encode() + framed({"artifactUpdate": update}))
+
+        async def script(asked: Any, writer: asyncio.StreamWriter) -> None:
+            await asyncio.sleep(0.06)
+            await broken(asked, writer)
+
+        return script
+
+    answering(
+        peer,
+        SendStreamingMessage=[raw(HEAD + b"id: 7\n" + framed({"task": TASK}))],
+        SubscribeToTask=[*map(chunk, range(3)), says(b"id: 11\n" + framed({"task": DONE}), headers=SSE)],
+    )
+    updates = await followed(peer, timeouts=Timeouts(mend_s=0.1))
+    assert said(updates) == {"a": "0 1 2 "}
+
+
 async def test_a_server_that_starts_again_with_the_task_is_compared_with_what_was_told(peer: Peer) -> None:
     part = {"taskId": "t", "contextId": "c", "artifact": {"artifactId": "a", "parts": [{"text": "ab"}]}}
     whole = {**DONE, "artifacts": [{"artifactId": "a", "parts": [{"text": "a"}, {"text": "bc"}]}]}

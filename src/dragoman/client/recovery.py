@@ -212,6 +212,11 @@ def judge(state: Recovery, status: TaskStatus | None, update: Update) -> Verdict
     return Verdict.HOLD if state.doubtful and _ends(state, update) else Verdict.TAKE
 
 
+def take_news(state: Recovery) -> Recovery:
+    """Take note of updates that are new: the agent is not silent, and the next wait is short again."""
+    return replace(state, attempt=0, lost_at_s=None)
+
+
 def _ends(state: Recovery, update: Task | StatusUpdate) -> bool:
     """Whether no update may follow this one."""
     return state.settled(update.status)

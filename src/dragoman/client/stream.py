@@ -260,7 +260,7 @@ class TaskStream:
             if type(update) is not ArtifactUpdate and self._complete:
                 break
         if news and self._state.attempt:
-            self._state = replace(self._state, attempt=0)
+            self._state = recovery.take_news(self._state)
         return news
 
     def _find_news(self, update: Update) -> Sequence[Update]:
