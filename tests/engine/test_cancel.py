@@ -1,6 +1,7 @@
 """CancelTask (A2A 1.0 §3.1.5, DESIGN §5 Runs)."""
 
 import asyncio
+import contextlib
 
 import pytest
 
@@ -237,6 +238,28 @@ async def test_a_canceler_that_leaves_cancels_nevertheless() -> None:
                 await h.reach(task_id, S.CANCELED)
             else:
                 await h.cancel(task_id)
+
+
+async def test_a_cancel_that_a_drain_cuts_off_is_not_answered_as_if_there_were_no_task() -> None:
+    async def script(run: Run) -> None:
+        while not left.is_set():
+            with contextlib.suppress(asyncio.CancelledError):
+                await left.wait()
+
+    left = asyncio.Event()
+    async with house(Scripted(script, restartable=True), cancel_grace_s=60.0) as h:
+        task_id = await h.begin()
+        await h.reach(task_id, S.WORKING)
+        canceling = asyncio.create_task(h.cancel(task_id))
+        await asyncio.sleep(0.05)
+        try:
+            await h.engine.drain(0.0)
+            with pytest.raises(Unavailable):
+                await canceling
+            stored = await h.store.load(task_id)
+            assert (stored.state, stored.cancel_requested) == (S.WORKING, True), "the next start carries it out"
+        finally:
+            left.set()
 
 
 async def test_a_cancel_that_cannot_be_written_says_so_and_happens_when_there_is_space() -> None:

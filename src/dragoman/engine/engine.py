@@ -340,6 +340,8 @@ class Engine:
             canceled_before = task.state is TaskState.CANCELED
             if not task.terminal:
                 await self._supervisor.cancel(task)
+            if not task.terminal and self._stopping.begun:
+                raise _stopping()  # the end of the drain has cut the cancel off
             if not task.terminal:
                 raise TaskNotFound(task_id)  # it has been swept away
             canceled = task.state is TaskState.CANCELED and (manners.cancels_canceled or not canceled_before)
