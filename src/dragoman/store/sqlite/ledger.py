@@ -232,7 +232,7 @@ class Ledger:
         room = Room(tables)
         refused = room.refusal(new.owner, new.quota)
         if refused is not None:
-            return refused
+            return self._earlier(new) or refused
         plan = Plan([])
         if tables.cursor.execute(tables.sql["standing"], (new.id,)).get is not None:
             return self._earlier(new) or Exists(new.id)

@@ -10,7 +10,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.model.task import TaskState
-from dragoman.store.api import Append, Appended, Dedupe, Exists, Fenced, NewTask, OutcomeUnknown, Repeat, Store
+from dragoman.store.api import (
+    Append,
+    Appended,
+    Dedupe,
+    Exists,
+    Fenced,
+    NewTask,
+    OutcomeUnknown,
+    OverQuota,
+    Quota,
+    Repeat,
+    Store,
+)
 from dragoman.testing.store_cases.bench import (
     START_MS,
     Bench,
@@ -108,6 +120,16 @@ async def a_repeated_write_that_was_never_made_is_made_now_or_refused(bench: Ben
         assert (await loaded(store, "t1")).seq == 12
 
 
+async def a_repeated_task_does_not_count_against_its_own_quota(bench: Bench) -> None:
+    async with bench.store() as store:
+        for number, quota in enumerate((Quota(1, 0, 1), Quota(0, 1, 1)), 1):
+            new = replace(new_task(f"t{number}", owner=f"o{number}"), quota=quota, write=number)
+            made = await _lost_then_repeated(store, new)
+            assert isinstance(made, Appended)
+            assert (made.last_seq, made.epoch) == (1, 1)
+            await refused(store.create(replace(new, head=replace(new.head, id="other"), write=9)), OverQuota)
+
+
 async def an_id_of_a_task_that_is_taken_is_refused(bench: Bench) -> None:
     async with bench.store() as store:
         first = replace(new_task("t1"), write=1)
@@ -135,6 +157,7 @@ async def a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart(bench: Ben
 REPEATS: tuple[Case, ...] = (
     a_repeated_write_is_made_once_and_has_its_first_result,
     a_repeated_write_that_was_never_made_is_made_now_or_refused,
+    a_repeated_task_does_not_count_against_its_own_quota,
     an_id_of_a_task_that_is_taken_is_refused,
     a_repeated_snapshot_and_its_repeats_are_kept_over_a_restart,
 )
