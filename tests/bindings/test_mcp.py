@@ -95,6 +95,17 @@ async def wait(ctx: Context) -> AsyncIterator[str]:
         stopped[name].set()
 
 
+busy = Agent("busy", description="Writes for ever")
+
+
+@busy.skill
+async def write_on(ctx: Context) -> AsyncIterator[str]:
+    """Writes a word again and again."""
+    while True:
+        yield "on "
+        await asyncio.sleep(0.01)
+
+
 at_once = Agent("at-once", direct=True, description="Answers directly")
 
 
@@ -635,6 +646,14 @@ async def test_a_question_is_the_result_where_nobody_can_be_asked(client: Client
     assert again["structuredContent"]["question"] == "And then?"
     done = await client.call("poet__write", message="that", task_id=structured["task_id"])
     assert done["structuredContent"]["text"] == "so far \n\nthis\n\nthat"
+
+
+async def test_a_call_is_kept_alive_while_its_agent_does_what_is_not_reported() -> None:
+    async with server(busy, keepalive_s=0.05) as client:
+        await client.begin(elicitation={})
+        async with client.streamed("busy", token=None, message="x") as messages:
+            async with asyncio.timeout(DEADLINE_S):
+                await messages.answer.content.readuntil(b": keepalive\n\n")
 
 
 async def test_the_user_is_asked_with_a_form(client: Client) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import itertools
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -83,6 +84,17 @@ async def wait(ctx: Context) -> AsyncIterator[str]:
     """Says something, and then nothing for ever."""
     yield "so far"
     await asyncio.Event().wait()
+
+
+busy = Agent("busy")
+
+
+@busy.skill
+async def report(ctx: Context) -> None:
+    """Reports its progress for ever, and writes nothing."""
+    for step in itertools.count():
+        await ctx.progress(step, step + 1, "not to be seen")
+        await asyncio.sleep(0.1)
 
 
 class Client:
@@ -350,6 +362,18 @@ async def test_a_completion_is_a_task_like_any_other(place: Client) -> None:
         task = await answer.json()
     assert task["status"]["state"] == "TASK_STATE_COMPLETED"
     assert task["contextId"] == place.headers["x-dragoman-context-id"]
+
+
+async def test_a_stream_is_kept_alive_while_its_agent_does_what_has_no_chunk() -> None:
+    config = Config(port=0, store="memory:", shutdown_grace_s=0.0, cancel_grace_s=0.0, keepalive_s=1.0)
+    body = {"stream": True, "messages": [{"role": "user", "content": "x"}]}
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        running(config, [busy]) as bound,
+        aiohttp.ClientSession(bound.url) as http,
+        http.post("/v1/chat/completions", json=body) as answer,
+    ):
+        await answer.content.readuntil(b": keepalive\n\n")
 
 
 async def test_a_stopping_server_ends_a_stream_with_an_error() -> None:

@@ -10,12 +10,13 @@ from msgspec.structs import replace
 
 from dragoman.bindings.http import SLICE_BYTES, EventsResponse, send_events
 from dragoman.bindings.streams import EventEncoder, Streams
-from dragoman.dialects import v1
+from dragoman.dialects import python_a2a, v1
 from dragoman.dialects.sse import Parser, ServerSentEvent
 from dragoman.engine.handler import Direct, Snapshot, StreamItem
 from dragoman.model.errors import InvalidParams, TaskNotFound
-from dragoman.model.events import seq_and_frame
+from dragoman.model.events import Logged, StatusChanged, seq_and_frame
 from dragoman.model.operations import Call
+from dragoman.model.task import TaskState
 from tests.bindings.conftest import (
     DEADLINE_S,
     RECORD,
@@ -87,6 +88,29 @@ async def test_silence_is_broken_by_a_comment(served: Site) -> None:
         text = await answer.text()
     assert text.startswith(": keepalive\n\nid: 1\ndata: {")
     assert text.endswith("}\n\n: keepalive\n\n")
+
+
+@pytest.mark.parametrize(("keepalive_s", "comments"), [(0.0, 2), (DEADLINE_S, 0)])
+async def test_events_that_are_not_shown_are_silence(keepalive_s: float, comments: int) -> None:
+    """A bare message of python-a2a is answered by text alone: reports of progress have no frame."""
+    sent: list[bytes] = []
+
+    async def receive() -> dict[str, str]:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def send(event: dict[str, object]) -> None:
+        if piece := event.get("body"):
+            assert isinstance(piece, bytes)
+            sent.append(piece)
+
+    hidden = Logged(2, StatusChanged(TaskState.WORKING, RECORD.status.timestamp), 0)
+    streams = Streams(keepalive_s)
+    stream = ScriptedStream([hidden], [hidden], [chunk(3)], None)
+    encoder = EventEncoder(stream.head, python_a2a.MESSAGES, streams)
+    await send_events(EventsResponse(stream, encoder.encode), streams, receive, send)
+    assert sent[:-1] == [b": keepalive\n\n"] * comments
+    assert b"data: " in sent[-1]
 
 
 async def test_a_stream_that_a_stopping_server_ends_says_when_to_come_back(served: Site) -> None:

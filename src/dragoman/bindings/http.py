@@ -255,14 +255,20 @@ async def stream_response(response: StreamingResponse, receive: Receive, send: S
 
 async def send_events(response: EventsResponse, streams: Streams, receive: Receive, send: Send) -> None:
     """Send a stream until it ends or its reader leaves. The only task beside it waits for the reader to leave."""
-    stream, encode = response.stream, response.encode
+    stream, encode, loop = response.stream, response.encode, asyncio.get_running_loop()
     watcher = asyncio.create_task(_close_when_gone(stream, receive))
     streams.open += 1
     try:
         await send({"type": "http.response.start", "status": 200, "headers": response.headers})
-        turns = 0
+        turns, due_s = 0, loop.time() + streams.keepalive_s
         while (batch := await stream.next()) is not None:
             for piece in encode(batch) if batch else KEEPALIVE:
+                now_s = loop.time()
+                if not piece:  # the reader is shown nothing of these events
+                    if now_s < due_s:
+                        continue
+                    piece = KEEPALIVE[0]
+                due_s = now_s + streams.keepalive_s
                 await send({"type": "http.response.body", "body": piece, "more_body": True})
                 turns += 1
                 if turns >= TURNS:

@@ -23,7 +23,7 @@ from dragoman.bindings.http import (
 )
 from dragoman.bindings.limits import LARGE_BYTES, Limits
 from dragoman.bindings.request import IDEMPOTENCY_KEY, Header, read_parameters
-from dragoman.bindings.streams import encode_frames
+from dragoman.bindings.streams import UNSEEN, encode_frames
 from dragoman.dialects import json_bounds
 from dragoman.dialects.api import STREAM_HEADERS
 from dragoman.dialects.openai import encode
@@ -146,7 +146,7 @@ class CompletionStream:
 
     async def next(self, wait_s: float | None = None) -> Sequence[bytes] | None:
         """Return the chunks since the last call: see `bindings.streams.Batches.next`."""
-        while self._chunks is None or not self._chunks.over:
+        if self._chunks is None or not self._chunks.over:
             batch = await self._stream.next(wait_s)
             if batch is None:
                 return self._end_early()
@@ -155,8 +155,7 @@ class CompletionStream:
             events = [event for item in batch for event in self._events(item)]
             assert self._chunks is not None  # a direct answer has made them at the latest
             frames = [frame for event in events for frame in self._chunks.of(event)]
-            if frames:
-                return frames
+            return frames or UNSEEN
         return None
 
     def close(self) -> None:

@@ -26,7 +26,11 @@ class Batches(Protocol):
         ...
 
     async def next(self, wait_s: float | None = None) -> Sequence[Any] | None:
-        """The items since the last call; empty if nothing came for the keep-alive interval; None at the end."""
+        """The items since the last call; empty if nothing came for the keep-alive interval; None at the end.
+
+        Items of which the reader is shown nothing are returned too, and encoded to nothing: the transport does not know
+        otherwise how long it has been silent.
+        """
         ...
 
     def close(self) -> None:
@@ -44,10 +48,14 @@ class EncodedSnapshot:
 
 
 class Streams:
-    """The streams of one server. `open` is their number. Readers of the same snapshot at one time share its bytes."""
+    """The streams of one server. `open` is their number. Readers of the same snapshot at one time share its bytes.
 
-    def __init__(self) -> None:
+    `keepalive_s`: after this long without a byte a comment is sent.
+    """
+
+    def __init__(self, keepalive_s: float = 15.0) -> None:
         self.open = 0
+        self.keepalive_s = keepalive_s
         self._snapshots: WeakValueDictionary[tuple[str, int, str, int | None, bool], EncodedSnapshot] = (
             WeakValueDictionary()
         )
@@ -131,9 +139,13 @@ class EventEncoder:
         return pieces if shared is None else _holding(shared, pieces)
 
 
+UNSEEN: Sequence[bytes] = (b"",)
+"""The batch of a stream of frames whose events have none."""
+
+
 def encode_frames(batch: Sequence[bytes]) -> Iterable[bytes]:
     """Encode frames that a stream brings with it as SSE, without ids: such a stream cannot be resumed."""
-    return sse.pieces([(None, frame) for frame in batch])
+    return batch if batch is UNSEEN else sse.pieces([(None, frame) for frame in batch])
 
 
 def _holding(shared: EncodedSnapshot, pieces: Iterable[bytes]) -> Iterator[bytes]:

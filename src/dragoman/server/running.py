@@ -133,7 +133,7 @@ async def running(
         stopping = asyncio.Event()
         lifetimes = AgentLifetimes(counts)
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)
-        streams = Streams()
+        streams = Streams(config.keepalive_s)
         metrics = None
         if counts is not None:
             metrics = Metrics(counts, config.telemetry_prefix, __version__, lambda: _writes(store), streams)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec import Struct
 
+from dragoman.bindings.streams import UNSEEN
 from dragoman.dialects.mcp import answers
 from dragoman.dialects.mcp.answers import ProgressEncoder
 from dragoman.engine.handler import Direct, Snapshot, Stream, StreamItem
@@ -73,22 +74,19 @@ class ToolCallStream:
 
     async def next(self, wait_s: float | None = None) -> Sequence[bytes] | None:
         """Return the messages since the last call: see `bindings.streams.Batches.next`."""
-        while not self._over:
-            batch = await self._stream.next(wait_s)
-            if batch is None:
-                frames = [] if self._left else self._finish()
-                self._end()
-            elif not batch:
-                frames = [] if self._progress is None else [self._progress.encode(None)]
-                if not frames:
-                    return ()
-            else:
-                frames = []
-                for item in batch:
-                    frames += await self._translate(item)
-            if frames:
-                return frames
-        return None
+        if self._over:
+            return None
+        batch = await self._stream.next(wait_s)
+        if batch is None:
+            frames = [] if self._left else self._finish()
+            self._end()
+            return frames or None
+        if not batch:
+            return () if self._progress is None else [self._progress.encode(None)]
+        frames = []
+        for item in batch:
+            frames += await self._translate(item)
+        return frames or UNSEEN
 
     def close(self) -> None:
         """End the call because the caller has left: see `bindings.streams.Batches.close`. The task goes on."""
