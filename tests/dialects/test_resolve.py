@@ -69,9 +69,10 @@ def test_a_send_without_version_and_tags_is_fasta2a(mount: str, method: str) -> 
         {"parts": [{"file": {"uri": "https://example.com"}}]},
         {"parts": [{"text": "hi"}], "messageId": None},
         {"parts": []},
+        {"role": "ROLE_USER"},
     ],
 )
-def test_any_sign_of_0_3_is_0_3(mount: str, message: dict[str, Any]) -> None:
+def test_any_sign_of_another_client_is_0_3(mount: str, message: dict[str, Any]) -> None:
     params = {"message": {**UNTAGGED["message"], **message}}
     assert resolve.of_call("message/send", json.dumps(params).encode(), None, mount) is v03.JSONRPC
 

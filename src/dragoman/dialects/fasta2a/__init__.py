@@ -8,7 +8,7 @@ from dragoman.dialects.api import Dialect
 from dragoman.dialects.fasta2a import encode
 from dragoman.dialects.fasta2a.decode import METHODS, decode
 from dragoman.dialects.mounts import AGENT, ROOT
-from dragoman.dialects.requests import answer_in, untagged
+from dragoman.dialects.requests import answer_in, role_of_1, untagged
 from dragoman.dialects.system import RequestFacts, Rule, System
 from dragoman.dialects.v03.errors import error_status
 from dragoman.model.operations import Manners
@@ -36,8 +36,9 @@ JSONRPC = Dialect(
 
 
 def _sends(facts: RequestFacts) -> bool:
-    """Whether it is a send without a version whose parts have no tag: every client of 0.3 sends one."""
-    return facts.version == "" and facts.name in ("message/send", "message/stream") and untagged(facts)
+    """Whether it is a send without a version, whose parts have no tag, as every client of 0.3 sends, nor 1.0's role."""
+    sends = facts.version == "" and facts.name in ("message/send", "message/stream")
+    return sends and untagged(facts) and not role_of_1(facts)
 
 
 _RULES = (Rule(_sends, answer_in(JSONRPC)),)
