@@ -34,6 +34,10 @@ SAYINGS = {
 }
 """The text of a task that waits or has ended, if its agent says nothing."""
 
+LATE = "The task is not done yet, and goes on: task "
+"""The text of an answer to a send that comes before the task's end, with the task's id after it. A client takes the
+artifacts of any task for the whole answer, so without it half a text would look like all of it."""
+
 _BROKEN = frozenset({TaskState.FAILED, TaskState.REJECTED, TaskState.CANCELED})
 
 
@@ -45,7 +49,10 @@ def encode_task_result(operation: Operation, result: Result) -> bytes:
     if not isinstance(result, Record):
         return v03.encode_result(operation, result)
     length = operation.history_length if isinstance(operation, GetTask) else 0
-    return msgspec.json.encode(task(result, length))
+    members = task(result, length)
+    if isinstance(operation, SendMessage) and (late := _late(result)) is not None:
+        members["artifacts"] = [*members.get("artifacts", ()), {"parts": [late]}]
+    return msgspec.json.encode(members)
 
 
 def encode_task(record: Record, history_length: int | None) -> bytes:
@@ -119,6 +126,11 @@ def _said(record: Record) -> Json | None:
     return {TAG: "text", "text": said or SAYINGS[state]}
 
 
+def _late(record: Record) -> Json | None:
+    """Return the part for a task that goes on though its sender has waited for it; None if it has ended or asks."""
+    return None if final(record.state) else {TAG: "error", "message": LATE + record.head.id}
+
+
 def _status(state: TaskState, said: Message | None, timestamp: str) -> Json:
     status: Json = {"state": STATES[state], "timestamp": timestamp}
     if said is not None:
@@ -188,12 +200,12 @@ def _chunk(content: Any, **members: Any) -> bytes:
 
 
 def _answer(operation: Operation, result: Result) -> Json:
-    """Build the agent's message: its last saying or, if the task completed, all text of its artifacts."""
+    """Build the agent's message: its last saying, that it is late or, if it completed, all text of its artifacts."""
     sent = operation.message if isinstance(operation, SendMessage) else None
     context_id = None if sent is None else sent.context_id
     if isinstance(result, Record):
         context_id = result.head.context_id
-        said = _said(result)
+        said = _late(result) or _said(result)
         if said is not None and said[TAG] == "error":
             members: Json = {"content": said, "role": "agent"}
         elif said is not None:
