@@ -105,9 +105,9 @@ class Fragile:
         await held.wait()
         return outcome
 
-    async def load(self, task_id: str) -> Any:
+    async def load(self, task_id: str, size: int | None = None) -> Any:
         self.loaded.append(task_id)
-        return await self._store.load(task_id)
+        return await self._store.load(task_id, size)
 
     def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
         self.appends.append(append)

@@ -27,10 +27,10 @@ class Unread:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    async def load(self, task_id: str) -> Any:
+    async def load(self, task_id: str, size: int | None = None) -> Any:
         if self.down:
             raise StoreFull("cannot be read")
-        return await self._store.load(task_id)
+        return await self._store.load(task_id, size)
 
 
 @asynccontextmanager

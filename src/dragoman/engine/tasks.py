@@ -134,6 +134,7 @@ class Tasks:
         Raises TaskNotFound like `find`, and the errors of `Call.room` for a large task that is not in memory.
         """
         await self._check(call, task_id)
+        size: int | None = None
         if call.room is not None and task_id not in self._logs:
             size = await self._store.size(task_id)
             if size >= LARGE_BYTES:
@@ -141,7 +142,7 @@ class Tasks:
         task = self._logs.get(task_id)
         if task is not None and task.seq and not self._shared:
             return task.record()
-        stored = await self._store.load(task_id)
+        stored = await self._store.load(task_id, size)
         if stored is None:
             raise TaskNotFound(task_id)
         task = self._logs.get(task_id)

@@ -303,8 +303,11 @@ class Store(Protocol):
         """The earlier call with this dedupe key; None if there is none or it has expired."""
         ...
 
-    async def load(self, task_id: str) -> Stored | None:
-        """The task as it stands, webhooks and all, or None. A task of any size is read without blocking the loop."""
+    async def load(self, task_id: str, size: int | None = None) -> Stored | None:
+        """The task as it stands, webhooks and all, or None. A task of any size is read without blocking the loop.
+
+        `size` is what `size` just returned, if the caller asked; it saves a look.
+        """
         ...
 
     async def size(self, task_id: str) -> int:

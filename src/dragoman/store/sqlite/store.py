@@ -262,7 +262,7 @@ class SqliteStore:
         except apsw.Error as error:
             raise translated(error, self._location) from error
 
-    async def load(self, task_id: str) -> Stored | None:
+    async def load(self, task_id: str, size: int | None = None) -> Stored | None:
         """From memory if the task was read lately, else on the loop, or on a reader thread if the task is large."""
         kept = self._recent.get(task_id)
         if kept is not None:
@@ -273,7 +273,9 @@ class SqliteStore:
             files.append(number)
             self._files.learn(owner, number, content)
 
-        if (self._point("size", task_id) or 0) >= LARGE_BYTES:
+        if size is None:
+            size = self._point("size", task_id) or 0
+        if size >= LARGE_BYTES:
             return await self._load_large(task_id)
         try:
             stored = self._reads.load(task_id, learn)
