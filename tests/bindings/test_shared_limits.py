@@ -4,9 +4,14 @@ import asyncio
 import threading
 
 import pytest
+from msgspec.structs import replace
 
+from dragoman.bindings.calls import weigh
 from dragoman.bindings.limits import Offload, Unread
 from dragoman.model.errors import TooManyRequests, Unavailable
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.task import TaskState
+from dragoman.testing.store_cases.bench import record
 from tests.bindings.conftest import DEADLINE_S
 
 
@@ -43,6 +48,13 @@ def test_a_single_answer_of_any_size_is_taken() -> None:
     unread.release("ann", 1000)
     assert unread.bytes == 0
     unread.take("bob", 1000)
+
+
+def test_an_answer_weighs_what_its_caller_is_shown() -> None:
+    file = Part(raw=b"0" * 3000)
+    sent = Message(message_id="m", role=Role.USER, parts=(file,))
+    done = replace(record("t1", 5, TaskState.COMPLETED, parts=(file,)), history=(sent, sent))
+    assert [weigh(done, length) for length in (None, 2, 1, 0)] == [12_000, 12_000, 8_000, 4_000]
 
 
 async def test_pages_are_made_one_at_a_time_for_each_caller() -> None:

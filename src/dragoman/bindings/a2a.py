@@ -21,7 +21,7 @@ from dragoman.engine.handler import Handler
 from dragoman.model.card import Profile
 from dragoman.model.errors import A2AError, AgentNotFound
 from dragoman.model.events import seq_and_frame
-from dragoman.model.operations import ListTasks, Operation, StreamMessage, Subscribe
+from dragoman.model.operations import GetTask, ListTasks, Operation, SendMessage, StreamMessage, Subscribe
 
 NO_ROOM: nullcontext[None] = nullcontext()
 """Only pages of tasks have room reserved before they are read."""
@@ -69,7 +69,8 @@ class A2a:
                 result = await self._cards.make_extended(request, result)
             encode = partial(dialect.encode_result, operation, result)
             around = dialect.around_answer(request.id) if rpc else (b"", b"")
-            body = await encode_result(request, reception.limits, result, encode, around)
+            length = operation.history_length if isinstance(operation, SendMessage | GetTask) else None
+            body = await encode_result(request, reception.limits, result, encode, around, length)
         content_type = "application/json" if rpc else dialect.content_type
         headers = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body)), *more]
         return HttpResponse(200, headers, body)

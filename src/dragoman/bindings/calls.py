@@ -221,12 +221,14 @@ async def encode_result(
     result: Answered | Result,
     encode: Callable[[], bytes],
     around: tuple[bytes, bytes] = (b"", b""),
+    history_length: int | None = None,
 ) -> bytes:
     """Return `encode()` in its envelope; a large result is encoded on the thread.
 
-    Raises TooManyRequests or Unavailable if there is no room for it.
+    `history_length` is the caller's: room is reserved for the messages that it leaves. Raises TooManyRequests or
+    Unavailable if there is no room for the result.
     """
-    weight = weigh(result)
+    weight = weigh(result, history_length)
     before, after = around
     if weight < HEAVY_BYTES:
         return b"".join((before, encode(), after))
@@ -235,8 +237,8 @@ async def encode_result(
     return await limits.offload.run(lambda: b"".join((before, encode(), after)))
 
 
-def weigh(result: Answered | Result) -> int:
-    """Estimate the bytes of texts and files in a result; data parts are not counted."""
+def weigh(result: Answered | Result, history_length: int | None = None) -> int:
+    """Estimate the bytes of texts and files in a result with so many messages; data parts are not counted."""
     records: tuple[Record, ...] = ()
     if isinstance(result, Record):
         records = (result,)
@@ -244,7 +246,10 @@ def weigh(result: Answered | Result) -> int:
         records = result.records
     weight = 0
     for record in records:
-        holders: list[Artifact | Message] = [*record.artifacts, *record.history]
+        history = record.history
+        if history_length is not None:
+            history = history[max(len(history) - history_length, 0) :]
+        holders: list[Artifact | Message] = [*record.artifacts, *history]
         if record.status.message is not None:
             holders.append(record.status.message)
         for holder in holders:
