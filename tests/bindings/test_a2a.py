@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from dragoman.bindings.http import SLICE_BYTES
+from dragoman.dialects import resolve
 from dragoman.model.errors import TaskNotFound, Unavailable
 from dragoman.model.operations import Call, Result
 from tests.bindings.conftest import RECORD, V1, Site, message
@@ -70,3 +71,16 @@ async def test_an_answer_has_its_length(served: Site) -> None:
         assert answer.content_type == "application/a2a+json"
         assert "Server" not in answer.headers
         json.loads(body)
+
+
+async def test_a_body_beyond_the_bounds_is_decoded_by_nobody(served: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[bytes] = []
+    monkeypatch.setattr(resolve, "of_bare", lambda body, mount: decoded.append(body))
+    async with served.http.post(
+        "/", data=b'{"a":' + b"[" * 1000, headers={**V1, "Content-Type": "application/json"}
+    ) as response:
+        assert (await response.json())["error"]["code"] in (-32600, -32700)
+    assert decoded == []
+    async with served.http.post("/", data=b'{"a": 1}', headers={**V1, "Content-Type": "application/json"}) as response:
+        assert (await response.json())["error"]["code"] == -32600
+    assert decoded == [b'{"a": 1}']

@@ -142,6 +142,15 @@ def _dialect_of_place(request: HttpRequest) -> Dialect:
     return resolve.of_nothing(request.text(b"a2a-version"), request.route.mount)
 
 
+def _is_bounded(body: bytes, bounds: tuple[int, int]) -> bool:
+    """Whether a body may be decoded at all: one call of the decoder holds up all other threads."""
+    try:
+        json_bounds.check(body, *bounds)
+    except A2AError:
+        return False
+    return True
+
+
 def _open_envelope(
     request: HttpRequest, body: bytes, limits: Limits
 ) -> tuple[jsonrpc.RpcRequest, Parameters, Dialect | ByTask]:
@@ -149,12 +158,12 @@ def _open_envelope(
     own, bounds = request.route.own, (limits.max_depth, limits.max_values)
     found = request.dialect = None if own is None else own.dialect
     try:
-        if own is not None and own.bare and not jsonrpc.enveloped(body):
+        if own is not None and own.bare and not (_is_bounded(body, bounds) and jsonrpc.enveloped(body)):
             rpc = jsonrpc.decode_bare(body, own.bare, *bounds)
         else:
             rpc = jsonrpc.decode_request(body, *bounds)
     except A2AError:
-        bare = resolve.of_bare(body, request.route.mount) if own is None else None
+        bare = resolve.of_bare(body, request.route.mount) if own is None and _is_bounded(body, bounds) else None
         if bare is None:
             request.id = jsonrpc.id_of(body, *bounds)
             raise
