@@ -112,7 +112,7 @@ class Circumstances(Struct, frozen=True, kw_only=True):
 
 
 class Verdict(Enum):
-    """What becomes of an update."""
+    """The fate of an update."""
 
     TAKE = auto()
     IGNORE = auto()  # it contradicts a terminal state

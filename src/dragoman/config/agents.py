@@ -37,7 +37,7 @@ RESERVED_AGENT_IDS = frozenset(
 AGENT_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 RUN = re.compile(r"(?:python:)?(?P<module>[^\s:]+):(?P<object>[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*)", re.ASCII)
 WORKER = "worker"
-"""What `run` says of an agent whose tasks are done by worker processes."""
+"""The value of `run` for an agent whose tasks are done by worker processes."""
 LEASE_S_MIN, LEASE_S_MAX = 0.5, 86_400.0
 OTHER_RUN = re.compile(r"(openai|a2a|worker|command)\b", re.ASCII)
 

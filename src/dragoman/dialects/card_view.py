@@ -1,4 +1,4 @@
-"""What a client sees of another agent's card before it knows the card's kind.
+"""A client's view of another agent's card before it knows the card's kind.
 
 Invariant: pure and total. A field that is missing or has another type is empty.
 """

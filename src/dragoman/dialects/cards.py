@@ -38,7 +38,7 @@ def interfaces(base_url: str, mount: str, versions: Sequence[str] = VERSIONS) ->
 
 
 class CardOffer(Struct, frozen=True, kw_only=True):
-    """What the server adds to an agent's own profile.
+    """The server's additions to an agent's own profile.
 
     `extended`: GetExtendedAgentCard is offered to authenticated callers. `extensions` are those of the mount's own
     system. `streams`: the server streams. `pushes`: it calls webhooks. `schemes` are the security schemes by name, and

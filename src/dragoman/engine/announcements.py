@@ -84,7 +84,7 @@ class Audience:
         self._announcer = announcer
         self._put_off = PutOff(doubtful=frozenset(joined))
         self._put_off_next = self._put_off
-        """What is put off once the append under way is committed; one that fails is told again as before."""
+        """The value of `_put_off` once the append under way is committed; an append that fails leaves the old one."""
 
     def join(self, config: PushConfig) -> None:
         """Add a configuration, in place of one with the same id."""

@@ -113,7 +113,7 @@ class Replay:
 
 
 NOTHING = Replay()
-"""What a task has to replay that was just made. Nothing is recorded in it, so that no method changes it."""
+"""The replay of a task that was just made. Nothing is recorded in it, so that no method changes it."""
 
 
 def replay_of(head: TaskHead, log: Iterable[Logged], *, crashed: bool) -> tuple[Message, Replay]:

@@ -165,7 +165,7 @@ def _conversation(said: Fields) -> str | None:
 
 
 _IDS = frozenset({"message_id", "conversation_id", "parent_message_id"})
-"""What the library's format with parts puts into a message's metadata, for lack of members of their own."""
+"""Keys of a message's metadata in the library's format with parts, which has no members of its own for them."""
 
 
 def _text_in(metadata: Json, name: str) -> str | None:

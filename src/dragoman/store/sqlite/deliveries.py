@@ -55,7 +55,7 @@ class DeliveryStanding(Struct, frozen=True, array_like=True):
 
 
 class Settling(Struct, frozen=True):
-    """What the outcome of an attempt changes. `lane` is that of the host from now on.
+    """The changes that the outcome of an attempt makes. `lane` is that of the host from now on.
 
     `stops`: the webhook and its deliveries. `arrived`: the delivery is deleted. `failed`: it stays, dead or not.
     `frees`: the webhook is not in flight any more, and due at `due_ms` with a body of `size` bytes; `retries` says that
@@ -232,7 +232,7 @@ def settle(tables: Tables, writes: Iterable[Settlement], now_ms: int) -> None:
 
 
 def resolve(standing: DeliveryStanding, one: Settled, lane: Lane, now_ms: int) -> Settling | None:
-    """What the outcome `one` of an attempt changes. None if its claim ran out and the next claimant settled it."""
+    """The changes that the outcome `one` makes. None if its claim ran out and the next claimant settled it."""
     number, other = one.number, standing.other
     claimed = number if standing.claimed in one.before else standing.claimed
     if claimed != number and one.outcome in ("retry", "dead"):

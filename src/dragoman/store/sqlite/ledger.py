@@ -49,7 +49,7 @@ class NotSimple(Exception):
 
 
 class Plan(Struct):
-    """What a batch comes to: rows for `STATEMENTS`, webhooks and deliveries, and the writes that follow one by one."""
+    """The work of a batch: rows for `STATEMENTS`, webhooks and deliveries, and the writes that follow one by one."""
 
     outcomes: list[Outcome]
     add_calls: list[Row] = []

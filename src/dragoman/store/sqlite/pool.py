@@ -69,4 +69,4 @@ class ConnectionPool(Struct, frozen=True):
 
 
 Door = Callable[[], ConnectionPool]
-"""What is open now. Raises StoreError if nothing is."""
+"""The pool that is open now. Raises StoreError if nothing is."""
