@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.config import RESERVED_AGENT_IDS, Config, ConfigError, Setting, load, loopback, settings
-from dragoman.store.path import store_path
+from dragoman.store.path import hide_password, store_path
 
 DOCUMENTATION = Path(__file__).parent.parent / "docs" / "configuration.md"
 
@@ -241,6 +241,39 @@ def test_files_elsewhere_or_with_a_secret_are_refused(files: str) -> None:
 def test_a_public_url_is_a_base_url(url: str) -> None:
     with pytest.raises(ConfigError, match="base URL"):
         load(None, {}, {"public_url": url})
+
+
+@pytest.mark.parametrize("bus", ["auto", "postgres", "none", "nats://h", "nats://u:p@a:4222,nats://b:4222", "tls://h"])
+def test_a_bus_is_a_word_or_the_urls_of_nats(bus: str) -> None:
+    assert load(None, {"DRAGOMAN_BUS": bus}, {}).bus == bus
+
+
+@pytest.mark.parametrize(
+    "bus", ["redis://h", "nats", "nats://", "nats://h:0", "nats://h:99999", "nats://h/x", "nats://a,b"]
+)
+def test_another_bus_is_refused_with_those_that_exist(bus: str) -> None:
+    with pytest.raises(ConfigError, match="use auto, postgres, none, or nats://host:4222"):
+        load(None, {"DRAGOMAN_BUS": bus}, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite:///a.db", "sqlite:///a.db"),
+        ("postgresql://me@h/db", "postgresql://me@h/db"),
+        ("postgresql://me:a:b@c@h:5432/db?x=1", "postgresql://me:…@h:5432/db?x=1"),
+        ("postgresql://h/db?user=me&password=abc&x=1", "postgresql://h/db?user=me&password=…&x=1"),
+        ("postgresql://me:abc@[h/db", "postgresql://me:…@[h/db"),
+    ],
+)
+def test_the_url_of_a_store_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert hide_password(url) == shown
+
+
+def test_a_url_that_is_refused_is_shown_without_its_password() -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(None, {"DRAGOMAN_BUS": "amqp://me:abc@h"}, {})
+    assert "'amqp://me:…@h'" in str(caught.value)
 
 
 def test_a_public_url_loses_the_slash_at_its_end() -> None:

@@ -12,6 +12,7 @@ import click
 
 from dragoman.cli.store_commands import at_store, moment, operator, table, with_store
 from dragoman.config import Config, agent_id_fault
+from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
     from dragoman.auth.keys import NewKey
@@ -131,7 +132,7 @@ def list_(config: Config, as_json: bool) -> None:
         rows = [[_cell(name, row[name]) for name in columns] for row in found]
         click.echo(table([name.upper() for name in columns], rows))
     else:
-        click.echo(f"No keys in {config.store}; `dragoman keys create NAME` makes one.")
+        click.echo(f"No keys in {hide_password(config.store)}; `dragoman keys create NAME` makes one.")
 
 
 @keys.command()
@@ -144,7 +145,9 @@ def revoke(config: Config, key_id: str) -> None:
     wanted = id_of(key_id) or key_id
     key, now_revoked = at_store(config, lambda store: _revoke(store, wanted))
     if key is None:
-        raise click.UsageError(f"there is no key {wanted!r} in {config.store}: `dragoman keys list` shows their ids")
+        raise click.UsageError(
+            f"there is no key {wanted!r} in {hide_password(config.store)}: `dragoman keys list` shows their ids"
+        )
     if now_revoked:
         click.echo(f"Key {key.id} of {key.name} is revoked. A running server refuses it within a second.")
     else:
@@ -242,7 +245,7 @@ def _describe(config: Config, key: "StoredKey", new: "NewKey", others: "Sequence
         "",
         f"    {new.text}",
         "",
-        f"It is not shown again: {config.store} has only its hash. Send it with every request:",
+        f"It is not shown again: {hide_password(config.store)} has only its hash. Send it with every request:",
         "",
         *(f"    {line}" for line in _sample_commands(config, key, new.text)),
     ]

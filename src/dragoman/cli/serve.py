@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from dragoman import __version__
 from dragoman.cli.store_commands import CONFIG_ENV, config_file
 from dragoman.config import FILE, Config, ConfigError, load, settings
+from dragoman.store.path import hide_password
 
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
@@ -122,7 +123,10 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
     first, second = agents[0], agents[min(1, len(agents) - 1)]
     here = base_url(replace(config, public_url=None))
     known = f", which callers know as {base}/," if here != base else ""
-    lines = [f"Dragoman {__version__} listens on {here}/{known} and keeps its tasks in {config.store}", ""]
+    lines = [
+        f"Dragoman {__version__} listens on {here}/{known} and keeps its tasks in {hide_password(config.store)}",
+        "",
+    ]
     if config.profile is None:
         for agent in agents:
             at_root = f"  (default: {base}/)" if agent is first else ""
@@ -143,7 +147,7 @@ def banner(config: Config, agents: Sequence["Runner"], *, asks_callers: bool = F
 
 def _access_lines(config: Config, agents: Sequence[str], asks_callers: bool) -> list[str]:
     """Lines that say who may call, and how to make a key. A server in memory cannot store keys."""
-    at = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
+    at = "" if config.store == Config().store else f" --store {shlex.quote(hide_password(config.store))}"
     make = "--api-key KEY" if config.store == "memory:" else f"dragoman keys create NAME{at}"
     if asks_callers:
         return [f"Callers must say who they are, with {_credential_kinds(config, at)}."]

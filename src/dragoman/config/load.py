@@ -17,6 +17,7 @@ from dragoman.config.errors import ConfigError, check_keys
 from dragoman.config.settings import Config, Setting, settings
 from dragoman.dialects.system import Variable
 from dragoman.dialects.systems import PROFILES, load_profile
+from dragoman.store.path import hide_password
 
 FILE = "dragoman.toml"
 """The file that is read when no other is named and it exists in the working directory."""
@@ -155,4 +156,5 @@ def _parse(setting: Setting, source: str, key: str, given: object) -> Any:
     try:
         return setting.kind.parse(given)
     except ValueError as error:
-        raise ConfigError(source, key, given, setting.kind.allowed) from error
+        shown = hide_password(given) if isinstance(given, str) else given
+        raise ConfigError(source, key, shown, setting.kind.allowed) from error

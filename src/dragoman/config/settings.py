@@ -104,6 +104,21 @@ def _store(value: Any) -> str:
     return url
 
 
+def _bus(value: Any) -> str:
+    bus = _text(value)
+    if bus.lower() in BUSES:
+        return bus.lower()
+    for url in bus.split(","):
+        parts = urlsplit(_match(r"(nats|tls)://[^\s/?#]+/?", url.strip()))
+        if not parts.hostname or parts.port == 0:
+            raise ValueError
+    return bus
+
+
+def _postgres(value: Any) -> str:
+    return _match(r"postgres(ql)?://\S+", value)
+
+
 def _files(value: Any) -> str:
     found = _match(r"folder:[^\0]+|s3://[a-z0-9][a-z0-9._-]{1,62}(/[^\s?#]*)?(\?[^\s#]*)?", value)
     if found.startswith("s3:"):
@@ -164,6 +179,9 @@ def _algorithm(value: Any) -> str:
 S3_OPTIONS = ("endpoint", "region", "path_style")
 """The query parameters of a bucket."""
 
+BUSES = ("auto", "postgres", "none")
+"""The buses that need no address."""
+
 TEXT = SettingKind("must be text that is not empty", _text)
 NAME = SettingKind(
     "must be 1 to 64 letters, digits or '_', and not begin with a digit",
@@ -182,6 +200,8 @@ FILES = SettingKind(
     "taken from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
     _files,
 )
+BUS = SettingKind(f"use {', '.join(BUSES)}, or nats://host:4222 (several separated by commas)", _bus)
+POSTGRES = SettingKind("use postgresql://user@host:5432/database", _postgres)
 URL = SettingKind("must be a base URL like https://agents.example.org, without query", _http_url)
 ORIGINS = SettingKind(
     "must be origins like https://app.example.org (in a file a list, else separated by commas), or *", _origins
@@ -237,6 +257,35 @@ class Config(Struct, frozen=True, kw_only=True):
     host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"
     port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 picks a free one."] = 7870
     store: Annotated[str, STORE, "Where tasks are stored: sqlite:///path or memory:."] = "sqlite:///data/dragoman.db"
+    bus: Annotated[
+        str,
+        BUS,
+        "How replicas that share a store tell each other what moved: postgres (NOTIFY), a NATS server, or none, where "
+        "they ask the store every second. auto is postgres with PostgreSQL.",
+    ] = "auto"
+    bus_listen_url: Annotated[
+        str | None,
+        POSTGRES,
+        "Direct URL of the database for LISTEN, needed where the store's URL leads to a proxy that pools transactions.",
+    ] = None
+    replica_lease_s: Annotated[
+        float,
+        seconds(1, 3600),
+        "How long a replica counts as alive after its last heartbeat; then others take over its tasks.",
+    ] = 20.0
+    replica_beat_s: Annotated[
+        float, seconds(0.1, 1200), "Time between two heartbeats; at most a third of replica_lease_s."
+    ] = 5.0
+    replica_address: Annotated[
+        str | None,
+        URL,
+        "Base URL under which operators reach this very replica; unset, it is made of host and port.",
+    ] = None
+    processes: Annotated[
+        int,
+        whole(1, 256),
+        "Replicas to run on this machine, each a process, on one port; more than 1 needs PostgreSQL.",
+    ] = 1
     files: Annotated[
         str | None,
         FILES,

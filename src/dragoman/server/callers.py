@@ -19,6 +19,7 @@ from dragoman.net.address import Guard, Resolver
 from dragoman.net.egress import Egress, operator_named
 from dragoman.server.errors import StartError
 from dragoman.store.api import Store
+from dragoman.store.path import hide_password
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ def check_exposed(config: Config, agents: Iterable[str], required: bool, own: Co
         return
     open_to_all = [agent for agent in agents if agent not in own]
     if open_to_all:
-        store = "" if config.store == Config().store else f" --store {shlex.quote(config.store)}"
+        store = "" if config.store == Config().store else f" --store {shlex.quote(hide_password(config.store))}"
         make = "" if config.store == MEMORY else f"make a key first (dragoman keys create NAME{store}), "
         raise StartError(
             f"host = {config.host!r} can be reached from other machines, and nobody who calls "

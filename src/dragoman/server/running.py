@@ -43,6 +43,7 @@ from dragoman.server.errors import StartError
 from dragoman.server.files import open_files
 from dragoman.server.front import make_app
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
+from dragoman.server.replicas import check_replicas
 from dragoman.server.retention import sweep
 from dragoman.server.webhooks import make_webhooks
 from dragoman.store.api import Store
@@ -93,6 +94,7 @@ async def running(
     `on_drained` is called when the server has stopped and its store is closed. Agents that ignore their cancellation
     may still run then. Raises StartError, or StoreError if the store cannot be opened.
     """
+    check_replicas(config)
     clock = SystemClock()
     threads = Threads(config.threads_max)
     runners = _share_threads(threads, agents)
