@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import os
+import statistics
 import time
 import uuid
 from dataclasses import dataclass
@@ -38,6 +39,39 @@ def get(load: Generators, kind: Kind, plan: Plan) -> Figures:
             return answered(load.unary(server.port, ECHO, body, "get.lua", str(ids), plan.seconds))
 
         return clocked(server, "rate", measure)
+
+
+def page(load: Generators, kind: Kind, plan: Plan) -> Figures:
+    """A page of 50 finished tasks in ListTasks, to one GetTask of them: the server's processor time, in pairs."""
+    get_one, get_page = rpc("GetTask", {"id": ID_SLOT}), rpc("ListTasks", {"pageSize": 50})
+    ids, ratios, page_us = load.directory / "ids", [], []
+    with running(kind) as server:
+        ids.write_text("".join(f"{task_id}\n" for task_id in ids_of(server, ECHO, 200)))
+
+        def one() -> float:
+            return (
+                1e6
+                / clocked(
+                    server,
+                    "rate",
+                    lambda: answered(load.unary(server.port, ECHO, get_one, "get.lua", str(ids), plan.seconds / 2)),
+                )["per_cpu_s"]
+            )
+
+        def fifty() -> float:
+            options = ("--conns", "4", "--seconds", str(plan.seconds / 2), "--warmup", "0")
+            return (
+                1e6
+                / clocked(server, "rate", lambda: answered(load.loop(server.port, ECHO, get_page, *options)))[
+                    "per_cpu_s"
+                ]
+            )
+
+        for _ in range(5):
+            before, listed, after = one(), fifty(), one()
+            ratios.append(2 * listed / (before + after))
+            page_us.append(listed)
+    return {"gets": statistics.median(ratios), "page_us": statistics.median(page_us)}
 
 
 def streamed(
@@ -249,6 +283,7 @@ ROWS = (
     Row("dialects", "SendMessage in each dialect, to the same in 1.0", ("dragoman",), dialects, 1),
     Row("auth", "SendMessage with a key or a token, to one that asks nobody", ("dragoman",), auth),
     Row("get", "GetTask at 32 connections", ("dragoman", "sdk", "floor"), get),
+    Row("page", "a page of 50 in ListTasks, to GetTasks", ("dragoman",), page, 1),
     Row("stream", "streamed events, 100 chunks a task, 32 connections", ("dragoman", "sdk", "floor"), stream),
     Row("long", "one stream of 2,000 chunks", ("dragoman", "sdk"), long),
     Row("fanout", "100 subscribers × 200 events", ("dragoman", "sdk"), fanout),

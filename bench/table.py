@@ -44,6 +44,7 @@ REQUIRED = (
     Requirement("auth", "SendMessage with an API key, to without", "key", 1.1, at_least=False, unit=" ×"),
     Requirement("auth", "SendMessage with a JWT, to without", "jwt", 1.1, at_least=False, unit=" ×"),
     Requirement("get", "GetTask, to the SDK", "rate", 3, against="sdk", unit="/s"),
+    Requirement("page", "a page of 50 in ListTasks, to a GetTask", "gets", 25, at_least=False, unit=" ×"),
     Requirement("stream", "streamed events, 100 chunks a task, durable", "events", 6, against="sdk", unit="/s"),
     Requirement("long", "cost of an event, 2,000 chunks to 100", "growth", 1.2, at_least=False, unit=" ×"),
     Requirement("fanout", "100 subscribers × 200 events", "events", 4, against="sdk", unit="/s"),

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import apsw
 import pytest
 
 import dragoman.store.sqlite
-from dragoman.store.sqlite.schema import NAME, for_rows, read_statements
+from dragoman.store.sqlite.connection import connect, locate
+from dragoman.store.sqlite.schema import NAME, for_rows, migrate, migrations, read_statements
 
 FOLDER = Path(dragoman.store.sqlite.__file__).parent
 
@@ -29,3 +31,25 @@ def test_every_statement_is_used(name: str) -> None:
 
 def test_a_statement_of_many_rows_has_a_place_for_each_value() -> None:
     assert for_rows("INSERT INTO t VALUES ROWS(2) WHERE ?", 3) == "INSERT INTO t VALUES (?, ?), (?, ?), (?, ?) WHERE ?"
+
+
+def test_a_statement_is_planned_once_whatever_values_it_is_given() -> None:
+    location = locate("memory:")
+    connection = connect(location)
+    migrate(connection, location, migrations())
+    planned = 0
+
+    def planning(*_: object) -> int:
+        """SQLite asks for permission whenever it prepares a statement, and at no other time."""
+        nonlocal planned
+        planned += 1
+        return apsw.SQLITE_OK
+
+    connection.authorizer = planning
+    load = read_statements()["load_by_number"]
+    connection.execute(load, (1,)).fetchall()
+    once = planned
+    connection.execute(load, (2,)).fetchall()
+    assert once
+    assert planned == once
+    connection.close()
