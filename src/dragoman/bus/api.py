@@ -1,19 +1,162 @@
-"""The Bus protocol: best-effort hints between servers.
+"""The Bus protocol: best-effort hints between the replicas of one store.
 
-Invariant: the bus never holds the only copy of anything. Listeners read the store to learn what changed.
+Invariant: the bus never holds the only copy of anything (invariant 12). A hint may be lost, come twice, late, out of
+order, or before the reader of the store can see what it is about. It says where to look and proves nothing.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Protocol
+
+from msgspec import Struct
+
+PAGE_BYTES_MAX = 4096
+"""The largest page that a hint carries. Readers of a larger one ask the store. With it, a NOTIFY stays below its limit
+of 8,000 bytes."""
+
+SIGNAL_BYTES_MAX = 4096
+"""The largest payload of a signal."""
+
+Moved = Callable[[str, int | None, bytes | None], None]
+"""Called with a task's id, the seq that its log has reached, and perhaps the bytes of its last page, as published.
+
+The seq is None if hints about the task may have been lost: whoever follows it looks at the store once.
+"""
+
+Work = Callable[[], None]
+"""Called when there may be work for this replica: a mark on one of its tasks, an offer, or a queued task."""
+
+Heard = Callable[[bytes], None]
+"""Called with the payload of a signal."""
+
+
+class BusFigures(Struct, frozen=True):
+    """Counts since the bus was made, and how long a hint takes at present.
+
+    `published` and `received` count messages. `refused` counts those of other clusters and forged ones, `dropped` those
+    that found a queue full, here or on their way. `lag_s` is how long the last message to itself took; None before the
+    first has come back.
+    """
+
+    published: int = 0
+    received: int = 0
+    refused: int = 0
+    dropped: int = 0
+    lag_s: float | None = None
 
 
 class Bus(Protocol):
-    """Carries the news that a task's log has grown, to every server of one store."""
+    """Carries hints from each replica of a store to the others. Everything here runs on the loop, and returns at once.
 
-    def publish(self, task_id: str, seq: int) -> None:
-        """Announce that `task_id` has events up to `seq`. Returns at once; may be lost, repeated or reordered."""
+    A replica never hears what it said itself. Whatever arrives comes from a replica of the same store: drivers refuse
+    the messages of other clusters and of strangers. Callbacks must not raise.
+    """
+
+    async def open(self) -> None:
+        """Begin to connect, and stay connected until `close`. A bus that is down is no error: it is tried for ever.
+
+        Raises BusError if the settings cannot work, whatever the bus does.
+        """
         ...
 
-    def listen(self, moved: Callable[[str, int], None]) -> None:
-        """Call `moved(task_id, seq)` on the loop for each hint of another server."""
+    async def close(self) -> None:
+        """Send what waits, within a second, and disconnect."""
         ...
+
+    def listen(self, moved: Moved, work: Work) -> None:
+        """Call `moved` for the tasks that are followed, and `work` for this replica. Only before `open`."""
+        ...
+
+    def serve(self, replica_id: str, agents: Collection[str]) -> None:
+        """From now on this replica has this id and serves these agents: it hears `tell` and `queued` for them."""
+        ...
+
+    def publish(self, task_id: str, seq: int, page: bytes | None = None, *, to: str | None = None) -> None:
+        """Tell those who follow a task that its log has reached `seq`. Only after the commit (invariant 2).
+
+        A `page` above `PAGE_BYTES_MAX` is left out. The replica `to` gets the hint even if it does not follow the task.
+        """
+        ...
+
+    def follow(self, task_id: str) -> None:
+        """Hear of this task from now on. `moved` is called without a seq once that is certain, unless it was so before.
+
+        Each `follow` is undone by one `unfollow`.
+        """
+        ...
+
+    def unfollow(self, task_id: str) -> None:
+        """Undo one `follow`. Hints of the task may still come for a while."""
+        ...
+
+    def tell(self, replica_id: str) -> None:
+        """Tell a replica that it has work."""
+        ...
+
+    def queued(self, agent: str) -> None:
+        """Tell the replicas that serve an agent that a task waits in its queue."""
+        ...
+
+    def signal(self, name: str, payload: bytes = b"") -> None:
+        """Send `payload`, at most `SIGNAL_BYTES_MAX`, to every other replica that has asked for signals of that name.
+
+        Raises ValueError if it is larger.
+        """
+        ...
+
+    def on_signal(self, name: str, heard: Heard) -> None:
+        """Call `heard` with the payload of each signal of that name. One callback a name; only before `open`."""
+        ...
+
+    @property
+    def healthy(self) -> bool:
+        """Whether this replica's own messages have come back to it of late. Without that it has to poll quickly."""
+        ...
+
+    @property
+    def figures(self) -> BusFigures:
+        """For metrics."""
+        ...
+
+
+class BusError(Exception):
+    """The bus cannot work with these settings. The text names the fix."""
+
+
+class NoBus:
+    """The bus `none`: everybody asks the store. It costs nothing, and nothing ever arrives."""
+
+    healthy = False
+    figures = BusFigures()
+
+    async def open(self) -> None:
+        """Do nothing."""
+
+    async def close(self) -> None:
+        """Do nothing."""
+
+    def listen(self, moved: Moved, work: Work) -> None:
+        """Do nothing."""
+
+    def serve(self, replica_id: str, agents: Collection[str]) -> None:
+        """Do nothing."""
+
+    def publish(self, task_id: str, seq: int, page: bytes | None = None, *, to: str | None = None) -> None:
+        """Do nothing."""
+
+    def follow(self, task_id: str) -> None:
+        """Do nothing."""
+
+    def unfollow(self, task_id: str) -> None:
+        """Do nothing."""
+
+    def tell(self, replica_id: str) -> None:
+        """Do nothing."""
+
+    def queued(self, agent: str) -> None:
+        """Do nothing."""
+
+    def signal(self, name: str, payload: bytes = b"") -> None:
+        """Do nothing."""
+
+    def on_signal(self, name: str, heard: Heard) -> None:
+        """Do nothing."""
