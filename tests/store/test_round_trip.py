@@ -56,6 +56,7 @@ def test_a_task_is_read_as_it_was_written(head: TaskHead, events: tuple[Event, .
         read = await store.read(head.id, 0, 1 << 20)
         assert tuple(logged.event for logged in read) == events
         assert await store.head(head.id) == (head, len(events), WORKING)
+        await store.replicas.join("h1", address="", agents=())
         (claimed,) = await store.claim("h1", 1)
         assert claimed.head == head
 

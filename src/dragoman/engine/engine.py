@@ -149,14 +149,14 @@ class Engine:
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on."""
         self._supervisor.begin(group)
-        await self._store.join(self._supervisor.holder)
+        await self._store.replicas.join(self._supervisor.holder, address="", agents=self._runners)
         await self._supervisor.recover()
         await self._delegations.left(await self._store.asking())
 
     async def drain(self, grace_s: float) -> None:
         """Refuse new work, end all streams with the hint to come back, and give running tasks `grace_s` to end."""
         await self._supervisor.drain(grace_s)
-        await self._store.leave(self._supervisor.holder)
+        await self._store.replicas.leave(self._supervisor.holder)
 
     def _pushes(self, agent: str) -> bool:
         """Whether webhooks are called for this agent's tasks."""

@@ -5,19 +5,25 @@ returned survives a power loss. Every driver passes the cases of `dragoman.testi
 """
 
 from asyncio import Future
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from enum import Enum
 from typing import Protocol
 
 from msgspec import Struct
 
 from dragoman.model.events import Event, Logged
+from dragoman.model.ids import Clock
 from dragoman.model.message import Message
 from dragoman.model.task import Record, TaskHead, TaskState
 from dragoman.store.audit import AuditTrail
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Outbox, Registration
+from dragoman.store.replicas import Replicas
+
+BEGIN_MS = 10_000
+"""How long a replica that claims a task nobody has begun has for its first write. After that, others may claim it."""
 
 
 class StoreError(Exception):
@@ -67,7 +73,7 @@ class Fenced(Refused):
 
 
 class Moved(Refused):
-    """The task is not at `expected_seq`: read it again and decide anew."""
+    """The task is not at `expected_seq`, or has other webhooks than expected: read it again and decide anew."""
 
 
 class OverQuota(Refused):
@@ -135,7 +141,12 @@ class Append(Struct, frozen=True, kw_only=True):
     values after the events. `holder` starts a new lease, `(holder, epoch)`: the epoch grows by one. `release` or a
     terminal state ends the present one. `snapshot` is the record folded up to and including these events; the store's
     caller sets its `seq`. A terminal append carries one. `push` is a webhook to register for the task. `deliveries`
-    report the events to webhooks; one whose configuration has been deleted is not written.
+    report the events to webhooks; one whose configuration has been deleted is not written. With `webhooks_version` the
+    append is refused with Moved if the webhooks have changed since, so that no event misses one.
+
+    With `offered_ms` the new lease is an offer to its holder, which accepts it by the first write under its epoch. An
+    offer that has not been accepted after so many milliseconds may be claimed by anybody. `keeper` goes with `release`:
+    the replica that keeps the suspended run in its memory.
 
     `write` is the id of this write, a positive number below 2^63 that no other write of the task has. It is stored with
     the events. An append that is repeated with its id changes nothing and returns its first result, whatever was
@@ -156,6 +167,9 @@ class Append(Struct, frozen=True, kw_only=True):
     deliveries: tuple[Delivery, ...] = ()
     write: int | None = None
     read_seq: int = 0
+    keeper: str | None = None
+    offered_ms: int | None = None
+    webhooks_version: int | None = None
 
 
 class Appended(Struct, frozen=True):
@@ -169,7 +183,10 @@ class Appended(Struct, frozen=True):
 class Stored(Struct, frozen=True, kw_only=True):
     """A task as stored: fold `events` onto `snapshot` (None: from the start) to get the record.
 
-    `pushed` says whether the task has webhook configurations; `Outbox.configs` returns them.
+    `pushed` says whether the task has webhook configurations; `Outbox.configs` returns them. Whatever changes them
+    raises `webhooks_version`. `keeper` keeps the suspended run, since the lease last ended; None if nobody does.
+    `offered_until_ms` is when an offer of the lease runs out; None once something was written under it. A claimed task
+    has one if nobody has worked on it since its caller last said something.
     """
 
     head: TaskHead
@@ -184,6 +201,19 @@ class Stored(Struct, frozen=True, kw_only=True):
     snapshot_bytes: int = 0
     log_bytes_since: int = 0
     pushed: bool = False
+    keeper: str | None = None
+    offered_until_ms: int | None = None
+    webhooks_version: int = 0
+
+
+class Held(Protocol):
+    """A task that nobody else writes to at present. `stored` is the task as it stands."""
+
+    stored: Stored
+
+    def append(self, append: Append) -> Future[Appended | Repeat]:
+        """As `Store.append`, for this task. The write is committed when the future finishes."""
+        ...
 
 
 class Owners(Enum):
@@ -235,9 +265,12 @@ class Store(Protocol):
     outbox: Outbox
     keys: KeyRing
     audit: AuditTrail
+    replicas: Replicas
+    clock: Clock
+    """The time of the store, which all replicas share to within some milliseconds."""
 
     async def open(self, holder: str | None) -> None:
-        """Migrate forward, then open the store for `holder`, who has joined it from then on.
+        """Migrate forward, then open the store for a process. Its replica joins `replicas` under the name `holder`.
 
         With None it is opened beside a server that may be running, for keys, outbox and audit only.
 
@@ -247,29 +280,18 @@ class Store(Protocol):
         ...
 
     async def close(self) -> None:
-        """Finish the writes under way, then release the store. Everybody who joined it here is dead then."""
+        """Finish the writes under way, then release the store. Every replica that joined it here is dead then."""
         ...
 
-    async def join(self, holder: str) -> None:
-        """Let `holder` lease tasks: a name that nobody else has, or ever had. It is alive until it leaves or dies.
+    async def claim(self, holder: str, limit: int, agents: Collection[str] | None = None) -> tuple[Stored, ...]:
+        """Lease tasks that nobody alive works on to `holder`, at most `limit`: oldest first, under epoch + 1.
 
-        In SQLite a holder lives as long as the store is open in its process, for nobody else can have it open.
-        """
-        ...
+        These are the queued tasks, those of dead holders, and those that were offered to somebody who did not accept
+        in time. So the old holder's writes are refused from now on. Two who claim at once get different tasks. A task
+        without `offered_until_ms` may have been worked on; the others are offered to `holder` for `BEGIN_MS`.
 
-    async def leave(self, holder: str) -> None:
-        """Declare a holder dead: others may claim what it has leased. It may not join again."""
-        ...
-
-    async def alive(self, holder: str) -> bool:
-        """Whether a holder is alive. Nobody claims its tasks then."""
-        ...
-
-    async def claim(self, holder: str, limit: int) -> tuple[Stored, ...]:
-        """Lease tasks that are queued or of dead holders to `holder`, at most `limit`: oldest first, under epoch + 1.
-
-        So the old holder's writes are refused from now on. Two who claim at once get different tasks. A task whose
-        epoch is 1 afterwards has never been worked on. Raises StoreError if `holder` is dead itself.
+        Only tasks of `agents` are claimed. None stands for those that `holder` serves and those that nobody alive
+        serves. Raises StoreError if `holder` is dead itself.
         """
         ...
 
@@ -288,6 +310,14 @@ class Store(Protocol):
 
         If the dedupe key is known, nothing is written and the earlier call is returned. The future raises Unknown,
         TaskEnded, Fenced or Moved, StoreError or OutcomeUnknown.
+        """
+        ...
+
+    def hold(self, task_id: str) -> AbstractAsyncContextManager[Held]:
+        """Keep everybody else from appending to a task in the block, which must be brief: their appends wait.
+
+        It serves a write that others have overtaken several times. Those who wait to hold a task get it in turn.
+        Raises Unknown, or StoreError if the task cannot be had within a few seconds.
         """
         ...
 
@@ -346,11 +376,22 @@ class Store(Protocol):
         ...
 
     async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
-        """The heads of the tasks that a task delegated and that have not ended, oldest first."""
+        """The heads of the tasks that a task delegated, did not detach, and that have not ended, oldest first."""
         ...
 
     async def asking(self) -> tuple[TaskHead, ...]:
         """The heads of delegated tasks that wait for an answer, oldest first."""
+        ...
+
+    async def orphans(self, limit: int) -> tuple[TaskHead, ...]:
+        """The heads of delegated tasks, not detached, that have not ended while the one that delegated them has.
+
+        Oldest first, at most `limit`. A parent that has been deleted counts as ended.
+        """
+        ...
+
+    async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
+        """The heads of delegated tasks, not detached, that have not ended by their deadline: at most `limit`."""
         ...
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:

@@ -49,6 +49,7 @@ async def test_every_acknowledged_append_and_its_delivery_survive_kill_9(tmp_pat
                     assert (task_id, seq) in owed or ("sent", task_id, seq) in lines, "a delivery is lost"
                 if what == "settled":
                     assert (task_id, seq) not in owed, "a delivery that was settled is owed"
+            await store.replicas.join(f"parent {kill}", address="", agents=())
             unfinished = len(await store.claim(f"parent {kill}", 1_000_000))
             assert unfinished <= SENDERS * (kill + 1)
         finally:

@@ -46,6 +46,7 @@ async def test_delegations_of_an_old_file_are_found_by_their_parent(tmp_path: Pa
         (replace(plain, id="odd", parent="plain", metadata=HUGE), WORKING),
         (replace(plain, id="mere words", metadata={"parent": "plain"}), INPUT_REQUIRED),
         (replace(plain, id="ended", parent="plain"), COMPLETED),
+        (replace(plain, id="alone", parent="plain", detached=True), WORKING),
     ]
     path = tmp_path / "store.db"
     write_old_file(path, 5, tasks)
@@ -66,4 +67,5 @@ async def test_delegations_of_an_old_file_are_found_by_their_parent(tmp_path: Pa
         ("odd", "plain", None),
         ("mere words", None, None),
         ("ended", "plain", None),
+        ("alone", None, None),
     ]

@@ -13,7 +13,18 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from dragoman.store.api import Appended, Dedupe, Exists, Fenced, Moved, Refused, Repeat, TaskEnded, Unknown
+from dragoman.store.api import (
+    BEGIN_MS,
+    Appended,
+    Dedupe,
+    Exists,
+    Fenced,
+    Moved,
+    Refused,
+    Repeat,
+    TaskEnded,
+    Unknown,
+)
 from dragoman.store.outbox import Delivery
 from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.deliveries import Begun, keep_webhook, owe, register, remove, settle
@@ -183,7 +194,7 @@ class Ledger:
                 continue
             task, scope, context, state, seq, epoch, leased, status_ms = standing
             last, epoch = seq + add.events, epoch + (add.holder is not None)
-            guard = (add.epoch, add.expected_seq, add.read_seq, add.write)
+            guard = (add.epoch, add.expected_seq, add.read_seq, add.write, add.webhooks_version)
             size, kept = len(add.page), add.snapshot is not None
             if add.state == state and add.status_ms == status_ms and add.holder is None and not add.ends_lease:
                 plan.extend.append((task, add.events, size, kept, bool(add.files), *guard))
@@ -296,9 +307,11 @@ class Ledger:
             self._execute_one("add_calls", (*_call_row(write.dedupe, None, 0, write.answer), now_ms))
         return known
 
-    def _claim(self, claim: TaskClaim, _: int) -> list[int]:
+    def _claim(self, claim: TaskClaim, now_ms: int) -> list[int]:
         self.tables.standings.clear()
-        values = (claim.holder, msgspec.json.encode(claim.alive).decode(), claim.limit)
+        agents = None if claim.agents is None else msgspec.json.encode(claim.agents).decode()
+        alive, elsewhere = (msgspec.json.encode(names).decode() for names in (claim.alive, claim.elsewhere))
+        values = (claim.holder, alive, claim.limit, now_ms, agents, elsewhere, now_ms + BEGIN_MS)
         rows: list[Any] = self.tables.cursor.execute(self.tables.sql["claim"], values).fetchall()
         return sorted(task for (task,) in rows)
 

@@ -16,7 +16,7 @@ DELETE FROM push_hosts WHERE host IN (SELECT value FROM json_each(?1))
 
 -- name: mark_pushed
 -- Mark that a task has webhooks.
-UPDATE tasks SET pushed = 1 WHERE id = ?1 RETURNING task;
+UPDATE tasks SET pushed = 1, webhooks_version = webhooks_version + 1 WHERE id = ?1 RETURNING task;
 
 -- name: add_webhooks
 -- New webhooks, each with its due time and whether its first delivery is large.
@@ -35,8 +35,9 @@ UPDATE push_configs SET host = ?2, settings = ?3, stopped = 0 WHERE config = ?1;
 DELETE FROM push_configs WHERE task = (SELECT task FROM tasks WHERE id = ?1) AND id = ?2 RETURNING task, config, host;
 
 -- name: unmark_pushed
--- Mark that a task has no webhooks, if it has none.
-UPDATE tasks SET pushed = 0 WHERE task = ?1 AND NOT EXISTS (SELECT 1 FROM push_configs WHERE task = ?1);
+-- Mark that a task has lost a webhook, and whether it still has any.
+UPDATE tasks SET pushed = EXISTS (SELECT 1 FROM push_configs WHERE task = ?1), webhooks_version = webhooks_version + 1
+WHERE task = ?1;
 
 -- name: delete_owed
 -- Delete the deliveries of a webhook.

@@ -52,29 +52,33 @@ INSERT OR IGNORE INTO files (file, task, digest, bytes) VALUES (?1, ?2, ?3, ?4);
 
 -- name: guard
 -- The condition of every append (invariants 4 and 5): not terminal, the run's own epoch, the seq on which the caller decided,
--- and not made before, behind the seq that the writer has read. Statements include it as GUARD(epoch or null, expected seq or
--- null, seq read, id of the write or null).
+-- not made before, behind the seq that the writer has read, and rendered for the task's webhooks. Statements include it as
+-- GUARD(epoch or null, expected seq or null, seq read, id of the write or null, version of the webhooks or null).
 tasks.state < 4 AND (EPOCH IS NULL OR (tasks.epoch = EPOCH AND tasks.holder IS NOT NULL))
-    AND (EXPECTED IS NULL OR tasks.seq = EXPECTED)
+    AND (EXPECTED IS NULL OR tasks.seq = EXPECTED) AND (WEBHOOKS IS NULL OR tasks.webhooks_version = WEBHOOKS)
     AND (WRITE IS NULL OR tasks.seq <= READ OR NOT EXISTS
         (SELECT 1 FROM pages p WHERE p.task = tasks.task AND p.first_seq > READ AND p.write = WRITE));
 
 -- name: append
 -- Appends to tasks, by 1 task, 2 events, 3 state, 4 status_ms, 5 leases (0 or 1), 6 holder, 7 lease ends, 8 bytes, 9 snapshot
--- follows, 10 files follow, and the values of the guard.
+-- follows, 10 files follow, 11 keeper, 12 end of the offer, and the values of the guard.
 UPDATE tasks SET seq = tasks.seq + v.column2, state = v.column3, status_ms = v.column4, epoch = tasks.epoch + v.column5,
     holder = CASE WHEN v.column7 THEN NULL ELSE coalesce(v.column6, tasks.holder) END,
-    log_bytes = CASE WHEN v.column9 THEN 0 ELSE tasks.log_bytes + v.column8 END, files = tasks.files | v.column10
-FROM (VALUES ROWS(14)) v
-WHERE tasks.task = v.column1 AND GUARD(v.column11, v.column12, v.column13, v.column14);
+    log_bytes = CASE WHEN v.column9 THEN 0 ELSE tasks.log_bytes + v.column8 END, files = tasks.files | v.column10,
+    keeper = CASE WHEN v.column7 THEN v.column11 ELSE tasks.keeper END,
+    offered_until_ms = CASE WHEN v.column5 OR v.column7 OR v.column13 IS NOT NULL THEN v.column12
+        ELSE tasks.offered_until_ms END
+FROM (VALUES ROWS(17)) v
+WHERE tasks.task = v.column1 AND GUARD(v.column13, v.column14, v.column15, v.column16, v.column17);
 
 -- name: extend
 -- The same for appends that change neither the state, nor its time, nor the lease, such as those of chunks. Indexed columns
 -- are left out, because SQLite rewrites the index entries of an assigned column even if its value stays the same.
 UPDATE tasks SET seq = tasks.seq + v.column2,
-    log_bytes = CASE WHEN v.column4 THEN 0 ELSE tasks.log_bytes + v.column3 END, files = tasks.files | v.column5
-FROM (VALUES ROWS(9)) v
-WHERE tasks.task = v.column1 AND GUARD(v.column6, v.column7, v.column8, v.column9);
+    log_bytes = CASE WHEN v.column4 THEN 0 ELSE tasks.log_bytes + v.column3 END, files = tasks.files | v.column5,
+    offered_until_ms = CASE WHEN v.column6 IS NULL THEN tasks.offered_until_ms END
+FROM (VALUES ROWS(10)) v
+WHERE tasks.task = v.column1 AND GUARD(v.column6, v.column7, v.column8, v.column9, v.column10);
 
 -- name: standings
 -- The standings of many tasks, as one JSON array of [id, standing].
@@ -113,7 +117,7 @@ INSERT OR REPLACE INTO probes (probe, written_ms) VALUES (1, ?1);
 -- name: load
 -- A task's row, its snapshot if it has one, and a row for every page after the snapshot, which ends where a page ends.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
-    s.record, p.first_seq, p.events, t.pushed
+    s.record, p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.id = ?1 ORDER BY p.first_seq;
@@ -121,7 +125,7 @@ WHERE t.id = ?1 ORDER BY p.first_seq;
 -- name: load_by_number
 -- The same, by the task's number.
 SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head,
-    s.record, p.first_seq, p.events, t.pushed
+    s.record, p.first_seq, p.events, t.pushed, t.keeper, t.offered_until_ms, t.webhooks_version
 FROM tasks t LEFT JOIN snapshots s ON s.task = t.task
     LEFT JOIN pages p ON p.task = t.task AND p.first_seq > coalesce(s.seq, 0)
 WHERE t.task = ?1 ORDER BY p.first_seq;
@@ -133,8 +137,8 @@ SELECT t.log_bytes + coalesce((SELECT length(record) FROM snapshots s WHERE s.ta
 FROM tasks t WHERE t.id = ?1;
 
 -- name: pushed
--- Whether a task has webhooks.
-SELECT pushed FROM tasks WHERE id = ?1;
+-- Whether a task has webhooks, and their version.
+SELECT pushed, webhooks_version FROM tasks WHERE id = ?1;
 
 -- name: row_head
 -- Head, seq and state of a task.
@@ -246,12 +250,17 @@ SELECT count(*) FROM tasks INDEXED BY tasks_by_context
 WHERE scope = :scope AND context = :context AND state = :state AND status_ms >= :after_ms;
 
 -- name: claim
--- Lease to ?1 the oldest tasks that are queued, or whose holder is not in a JSON array of live ones, at most ?3. The counters
--- tell which scopes have any; a separate index would cost every task two writes.
-UPDATE tasks SET holder = ?1, epoch = epoch + 1 WHERE task IN (
+-- Lease to ?1 the oldest tasks that are queued, whose holder is not in a JSON array of live ones, or that were offered until a
+-- time before ?4, at most ?3. ?5 is a JSON array of agents, or null for all but those in the JSON array ?6. A task that nobody
+-- has begun is offered until ?7. The counters tell which scopes have any; a separate index would cost every task two writes.
+UPDATE tasks SET holder = ?1, epoch = epoch + 1,
+    offered_until_ms = CASE WHEN holder IS NULL OR offered_until_ms IS NOT NULL THEN ?7 END
+WHERE task IN (
     SELECT t.task FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.scope AND t.state < 4
     WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND (t.state < 2 OR t.holder IS NOT NULL)
-        AND (t.holder IS NULL OR t.holder NOT IN (SELECT value FROM json_each(?2)))
+        AND (t.holder IS NULL OR t.holder NOT IN (SELECT value FROM json_each(?2)) OR t.offered_until_ms <= ?4)
+        AND CASE WHEN ?5 IS NULL THEN s.agent NOT IN (SELECT value FROM json_each(?6))
+            ELSE s.agent IN (SELECT value FROM json_each(?5)) END
     ORDER BY t.task LIMIT ?3)
 RETURNING task;
 
@@ -261,12 +270,22 @@ SELECT t.id FROM scopes s JOIN tasks t INDEXED BY tasks_by_scope ON t.scope = s.
 WHERE s.n0 + s.n1 + s.n2 + s.n3 > 0 AND t.cancel AND t.holder = ?1;
 
 -- name: children
--- Heads of the tasks that a task delegated and that have not ended.
+-- Heads of the tasks that a task delegated, did not detach, and that have not ended.
 SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent = ?1 AND state < 4 ORDER BY task;
 
 -- name: asking
 -- Heads of delegated tasks that are interrupted.
 SELECT head FROM tasks INDEXED BY tasks_by_parent WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
+
+-- name: orphans
+-- Heads of delegated tasks that have not ended, whose parent has ended or is gone, at most ?1.
+SELECT c.head FROM tasks c INDEXED BY tasks_by_parent LEFT JOIN tasks p ON p.id = c.parent
+WHERE c.parent IS NOT NULL AND c.state < 4 AND (p.task IS NULL OR p.state > 3) ORDER BY c.task LIMIT ?1;
+
+-- name: overdue
+-- Heads of delegated tasks that have not ended by their deadline, which is not after ?1, at most ?2.
+SELECT head FROM tasks INDEXED BY tasks_by_parent
+WHERE parent IS NOT NULL AND state < 4 AND deadline_ms <= ?1 ORDER BY task LIMIT ?2;
 
 -- name: oldest_calls
 -- The oldest calls, and when they expire.

@@ -19,8 +19,26 @@ from dragoman.store.api import Repeat, Stored
 from dragoman.store.sqlite.codec import NOTE_MARKS, STATES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.files import file_bytes, kept_apart, putting_back
 
-Row = tuple[int, int, int, int, int, str | None, int, int, int, bytes, bytes | None, int | None, bytes | None, int]
-"""The task's columns as far as its head; its snapshot; first seq and events of a page; whether it is pushed."""
+Row = tuple[
+    int,
+    int,
+    int,
+    int,
+    int,
+    str | None,
+    int,
+    int,
+    int,
+    bytes,
+    bytes | None,
+    int | None,
+    bytes | None,
+    int,
+    str | None,
+    int | None,
+    int,
+]
+"""The task's columns as far as its head; its snapshot; first seq and events of a page; the rest of its columns."""
 
 Learn = Callable[[str, int, bytes], None]
 """Called with each file that was read: the task's id, the file's number, the bytes."""
@@ -94,7 +112,8 @@ class Reads:
 
     def stored(self, rows: Sequence[Row], swaps: Swaps) -> Stored:
         """Build a task from the rows of `load`, its parts swapped. Needs a `moment` if the task has files."""
-        task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, _, _, pushed = rows[0]
+        task, seq, epoch, state, status_ms, holder, cancel, log_bytes, files, head_bytes, kept, *_ = rows[0]
+        pushed, keeper, offered_until_ms, webhooks_version = rows[0][13:]
         head = self.codec.head(head_bytes)
         snapshot: Record | None = None
         if kept is not None:
@@ -122,6 +141,9 @@ class Reads:
             snapshot_bytes=0 if kept is None else len(kept),
             log_bytes_since=log_bytes,
             pushed=bool(pushed),
+            keeper=keeper,
+            offered_until_ms=offered_until_ms,
+            webhooks_version=webhooks_version,
         )
 
     def by_number(
@@ -160,13 +182,16 @@ class Reads:
 
     def children(self, parent_id: str) -> tuple[TaskHead, ...]:
         """The heads of the tasks that a task delegated and that have not ended, oldest first."""
+        return self.heads("children", (parent_id,))
+
+    def heads(self, name: str, values: Sequence[int | str]) -> tuple[TaskHead, ...]:
+        """The heads that a statement finds."""
         with self._gate:
-            return tuple(self.codec.head(head) for (head,) in self.cursor.execute(self.sql["children"], (parent_id,)))
+            return tuple(self.codec.head(head) for (head,) in self.cursor.execute(self.sql[name], values))
 
     def asking(self) -> tuple[TaskHead, ...]:
         """The heads of delegated tasks that wait for an answer, oldest first."""
-        with self._gate:
-            return tuple(self.codec.head(head) for (head,) in self.cursor.execute(self.sql["asking"]))
+        return self.heads("asking", ())
 
     def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
         """The events that follow seq `after`, until `limit_bytes` are reached."""

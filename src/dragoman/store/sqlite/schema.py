@@ -18,11 +18,12 @@ from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, conne
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
 ROWS = re.compile(r"ROWS\((\d+)\)")
-GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+)\)")
+GUARD = re.compile(r"GUARD\((\S+), (\S+), (\S+), (\S+), (\S+)\)")
 
 FUNCTIONS: dict[str, Callable[..., int | str | None]] = {
     "parent_of": lambda head: Codec().head(head).parent,
     "deadline_of": lambda head: Codec().head(head).deadline_ms,
+    "detached": lambda head: int(Codec().head(head).detached),
 }
 """SQL functions for migrations that read encoded values."""
 
@@ -50,7 +51,7 @@ def _bare(body: str) -> str:
 
 
 def _guard(guard: str, hit: re.Match[str]) -> str:
-    for name, value in zip(("EPOCH", "EXPECTED", "READ", "WRITE"), hit.groups(), strict=True):
+    for name, value in zip(("EPOCH", "EXPECTED", "READ", "WRITE", "WEBHOOKS"), hit.groups(), strict=True):
         guard = guard.replace(name, value)
     return guard
 

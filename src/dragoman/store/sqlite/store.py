@@ -4,8 +4,12 @@ Invariant: writes go through the one writer thread; reads never wait for it.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from functools import partial
 from operator import attrgetter
+from typing import Any
 
 import apsw
 from msgspec.structs import replace
@@ -15,11 +19,25 @@ from dragoman.model.ids import Clock
 from dragoman.model.message import Message
 from dragoman.model.parts import every_part
 from dragoman.model.task import TERMINAL, TaskHead, TaskState
-from dragoman.store.api import Append, Appended, Dedupe, Listed, ListQuery, Moved, NewTask, Repeat, Stored, StoreError
+from dragoman.store.api import (
+    Append,
+    Appended,
+    Dedupe,
+    Held,
+    Listed,
+    ListQuery,
+    Moved,
+    NewTask,
+    Repeat,
+    Stored,
+    StoreError,
+    Unknown,
+)
 from dragoman.store.audit import AuditTrail
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
+from dragoman.store.replicas import LocalReplicas, Replicas
 from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.codec import TERMINAL_FROM, Codec
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
@@ -35,6 +53,7 @@ from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import (
+    Act,
     Addition,
     Creation,
     Probe,
@@ -68,15 +87,17 @@ class SqliteStore:
     def __init__(self, url: str, clock: Clock) -> None:
         """Raises StoreError if `url` is not one of this driver's."""
         self._location = locate(url)
-        self._clock = clock
+        self.clock = clock
+        self.replicas: Replicas
+        self.replicas = self._local = LocalReplicas(clock)
         self._codec = Codec()
         self._files = TaskFiles()
         self._recent = RecentTasks()
         self._lock: ProcessLock | None = None
-        self._alive: set[str] = set()
         self._opened: ConnectionPool | None = None
         self._own_writer: Writer | None = None
         """The writer, for writes that only the owner of the file may make."""
+        self._holds: dict[str, Hold] = {}
         self.outbox: Outbox = OutboxTables(self._open)
         self.keys: KeyRing = KeyTable(self._open)
         self.audit: AuditTrail = AuditTable(self._open)
@@ -108,11 +129,10 @@ class SqliteStore:
         _, mine, *others = connections
         reads = Reads(mine, sql, self._codec, gate)
         readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
-        writer = Writer(Ledger(tables, self._codec), location, gate, self._clock, self._recent.written)
+        writer = Writer(Ledger(tables, self._codec), location, gate, self.clock, self._recent.written)
         self._opened = ConnectionPool(location, writer, reads, readers, beside=holder is None)
         if holder is not None:
             self._own_writer = writer
-            self._alive.add(holder)
 
     async def close(self) -> None:
         """Finish the writes under way, fold the WAL into the file, end the threads, and release the file."""
@@ -121,7 +141,7 @@ class SqliteStore:
         opened = self._opened
         await asyncio.shield(opened.writer.close())
         self._opened = self._own_writer = None
-        self._alive.clear()
+        self._local.end()
         opened.readers.close()
         opened.reads.connection.close()
         opened.writer.release()
@@ -151,7 +171,7 @@ class SqliteStore:
                 bool(files),
                 self._codec.encode(head),
                 new.push is not None,
-                head.parent,
+                None if head.detached else head.parent,
                 head.deadline_ms,
             )
             write = Creation(
@@ -184,6 +204,8 @@ class SqliteStore:
         writer, task_id, expected, kept = self._own_writer, append.task_id, append.expected_seq, append.snapshot
         if writer is None:
             return self._failed(self._not_writable())
+        if self._holds and (hold := self._holds.get(task_id)) is not None and hold.shut:
+            return hold.wait(append)
         if kept is not None:
             before = kept.seq - len(append.events)
             if expected is not None and expected != before:
@@ -208,10 +230,13 @@ class SqliteStore:
                 len(page),
                 kept is not None,
                 bool(files),
+                append.keeper,
+                None if append.offered_ms is None else self.clock.now_ms() + append.offered_ms,
                 append.epoch,
                 expected,
                 append.read_seq,
                 append.write,
+                append.webhooks_version,
             )
             write = Addition(
                 task_id,
@@ -231,6 +256,7 @@ class SqliteStore:
                 append.deliveries,
                 append.write,
                 append.read_seq,
+                append.webhooks_version,
             )
         except (TypeError, ValueError) as error:
             return self._failed(error)
@@ -258,7 +284,7 @@ class SqliteStore:
     async def recall(self, key: bytes) -> Repeat | None:
         """A point read."""
         try:
-            return self._reads.recall(key, self._clock.now_ms())
+            return self._reads.recall(key, self.clock.now_ms())
         except apsw.Error as error:
             raise translated(error, self._location) from error
 
@@ -291,20 +317,21 @@ class SqliteStore:
         A webhook may be registered meanwhile. It must not be missed, since the log does not tell of it.
         """
         stored = await self._readers.run(lambda reads: reads.load(task_id))
-        pushed = self._point("pushed", task_id)
-        if stored is None or pushed is None:
+        found = self._point("pushed", task_id)
+        if stored is None or found is None:
             return None
         self._recent.seen(task_id, stored.seq)
-        return replace(stored, pushed=bool(pushed))
+        pushed, version = found
+        return replace(stored, pushed=bool(pushed), webhooks_version=version)
 
     async def size(self, task_id: str) -> int:
         """A point read. A task that was read lately counts as 0, since it is in memory."""
         return 0 if self._recent.has(task_id) else int(self._point("size", task_id) or 0)
 
-    def _point(self, name: str, task_id: str) -> int | None:
-        """A point read of one number about a task."""
+    def _point(self, name: str, task_id: str) -> Any:
+        """A point read of a number or two about a task."""
         try:
-            found: int | None = self._reads.point(name, (task_id,))
+            found: Any = self._reads.point(name, (task_id,))
         except apsw.Error as error:
             raise translated(error, self._location) from error
         return found
@@ -346,25 +373,32 @@ class SqliteStore:
             self._recent.seen(stored.head.id, stored.seq)
         return listed
 
-    async def join(self, holder: str) -> None:
-        """Only in memory: the lock of the file keeps every other process out."""
-        self._open()
-        self._alive.add(holder)
-
-    async def leave(self, holder: str) -> None:
-        """Only in memory."""
-        self._alive.discard(holder)
-
-    async def alive(self, holder: str) -> bool:
-        """Whether the holder joined since the store was opened, and has not left."""
-        return holder in self._alive
-
-    async def claim(self, holder: str, limit: int) -> tuple[Stored, ...]:
+    async def claim(self, holder: str, limit: int, agents: Collection[str] | None = None) -> tuple[Stored, ...]:
         """Leased by the writer, then read on a reader thread."""
-        if holder not in self._alive:
+        alive = self._local.living()
+        if holder not in alive:
             raise StoreError(f"store {self._location.url!r}: {holder} has not joined it")
-        claimed: list[int] = await self._writer.submit(TaskClaim(holder, tuple(self._alive), limit))
+        wanted = None if agents is None else tuple(agents)
+        claim = TaskClaim(holder, alive, limit, wanted, self._local.served_elsewhere(holder))
+        claimed: list[int] = await self._writer.submit(claim)
         return await self._readers.run(lambda reads: reads.whole(claimed)) if claimed else ()
+
+    @asynccontextmanager
+    async def hold(self, task_id: str) -> AsyncIterator[Held]:
+        """Only in memory, since nobody else writes to the file. Appends of others are submitted at the end."""
+        while (other := self._holds.get(task_id)) is not None:
+            await asyncio.wait((other.ended,))
+        hold = self._holds[task_id] = Hold(self)
+        try:
+            await self._writer.submit(Act(_nothing))  # what was submitted before is committed now
+            stored = await self.load(task_id)
+            if stored is None:
+                raise Unknown(task_id)
+            hold.stored = stored
+            yield hold
+        finally:
+            del self._holds[task_id]
+            hold.end()
 
     async def cancels(self, holder: str) -> tuple[str, ...]:
         """On a reader thread."""
@@ -380,6 +414,14 @@ class SqliteStore:
     async def asking(self) -> tuple[TaskHead, ...]:
         """On a reader thread."""
         return await self._readers.run(lambda reads: reads.asking())
+
+    async def orphans(self, limit: int) -> tuple[TaskHead, ...]:
+        """On a reader thread, by the index of delegated tasks that have not ended."""
+        return await self._readers.run(lambda reads: reads.heads("orphans", (limit,)))
+
+    async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
+        """On a reader thread, by the same index."""
+        return await self._readers.run(lambda reads: reads.heads("overdue", (now_ms, limit)))
 
     async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
         """A reader thread finds the rows, and the writer deletes those that have not changed since."""
@@ -443,6 +485,54 @@ class SqliteStore:
         future: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
         future.set_exception(error)
         return future
+
+
+class Hold:
+    """A task that is held: see `store.api.Held`. Appends of others wait until it ends."""
+
+    stored: Stored
+
+    def __init__(self, store: SqliteStore) -> None:
+        self.shut = True
+        """Whether appends wait."""
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._store = store
+        self._waiting: deque[tuple[Append, asyncio.Future[Appended | Repeat]]] = deque()
+
+    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        """As the protocol says."""
+        self.shut = False
+        try:
+            return self._store.append(append)
+        finally:
+            self.shut = True
+
+    def wait(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        """Keep an append of somebody else. The future gets its outcome."""
+        future: asyncio.Future[Appended | Repeat] = asyncio.get_running_loop().create_future()
+        self._waiting.append((append, future))
+        return future
+
+    def end(self) -> None:
+        """Submit the appends that wait, in their order."""
+        for append, future in self._waiting:
+            self._store.append(append).add_done_callback(partial(_pass_on, future))
+        self.ended.set_result(None)
+
+
+def _pass_on(future: "asyncio.Future[Appended | Repeat]", done: "asyncio.Future[Appended | Repeat]") -> None:
+    """Give the outcome of a write to the one who waits for it."""
+    error = done.exception()
+    if future.done():
+        return
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(done.result())
+
+
+def _nothing(tables: Tables, now_ms: int) -> None:
+    """Change nothing: only the place in the queue of writes counts."""
 
 
 class RecentTasks:

@@ -66,6 +66,7 @@ class Addition(Struct, frozen=True):
     deliveries: tuple[Delivery, ...]
     write: int | None
     read_seq: int
+    webhooks_version: int | None
 
 
 class Stop(Struct, frozen=True):
@@ -112,6 +113,9 @@ class TaskClaim(Struct, frozen=True):
     holder: str
     alive: tuple[str, ...]
     limit: int
+    agents: tuple[str, ...] | None
+    """The agents whose tasks are claimed; None for all but `elsewhere`."""
+    elsewhere: tuple[str, ...]
 
 
 class Victim(Struct, frozen=True):

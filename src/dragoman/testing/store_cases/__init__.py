@@ -17,6 +17,7 @@ from dragoman.testing.store_cases.lists import LISTS
 from dragoman.testing.store_cases.quotas import QUOTAS
 from dragoman.testing.store_cases.reads import READS
 from dragoman.testing.store_cases.repeats import REPEATS
+from dragoman.testing.store_cases.replicas import REPLICAS
 from dragoman.testing.store_cases.sizes import SIZES
 from dragoman.testing.store_cases.webhooks import WEBHOOKS
 
@@ -24,6 +25,7 @@ CASES: tuple[Case, ...] = (
     APPENDS
     + REPEATS
     + LEASES
+    + REPLICAS
     + CALLS
     + READS
     + LISTS

@@ -19,6 +19,8 @@ from dragoman.store.api import (
     Stored,
 )
 
+AGENTS = ("echo", "other")
+
 START_MS = 1_800_000_000_000
 DAY_MS = 86_400_000
 
@@ -46,10 +48,11 @@ class Bench:
 
     @asynccontextmanager
     async def store(self, holder: str = "h1") -> AsyncIterator[Store]:
-        """An open store; closed at the end."""
+        """An open store that `holder` has joined, with the agents of the cases; closed at the end."""
         store = self._make(self.clock)
         await store.open(holder)
         try:
+            await store.replicas.join(holder, address="", agents=AGENTS)
             yield store
         finally:
             await store.close()

@@ -271,7 +271,7 @@ async def a_run_whose_holder_is_dead_is_abandoned(bench: Bench) -> None:
     async with _two(bench) as (engines, one, other):
         task = await one.send("wait count", wait=False)
         await engines.stage.begun.wait()
-        await engines.store.leave("h1")
+        await engines.store.replicas.leave("h1")
         await engines.start("h3")
         await engines.stage.canceled.wait()
         assert (await other.get(task.head.id)).state is TaskState.WORKING

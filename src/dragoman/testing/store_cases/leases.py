@@ -7,7 +7,19 @@ import asyncio
 
 from dragoman.model.task import TaskState
 from dragoman.store.api import Append, Fenced, StoreError
-from dragoman.testing.store_cases.bench import Bench, Case, W, by_run, chunk, ending, loaded, new_task, refused, status
+from dragoman.testing.store_cases.bench import (
+    AGENTS,
+    Bench,
+    Case,
+    W,
+    by_run,
+    chunk,
+    ending,
+    loaded,
+    new_task,
+    refused,
+    status,
+)
 
 
 async def what_nobody_alive_holds_is_claimed_oldest_first(bench: Bench) -> None:
@@ -46,17 +58,17 @@ async def the_writes_of_a_holder_that_lost_its_task_are_refused(bench: Bench) ->
 
 async def two_holders_of_one_store_do_not_claim_from_each_other(bench: Bench) -> None:
     async with bench.store("h1") as store:
-        await store.join("h2")
+        await store.replicas.join("h2", address="", agents=AGENTS)
         for number in range(20):
             await store.create(new_task(f"t{number:02}", holder=("h1", "h2", "dead")[number % 3]))
         both = await asyncio.gather(*(store.claim(holder, 2) for holder in ("h1", "h2", "h1", "h2")))
         ids = [one.head.id for claimed in both for one in claimed]
         assert sorted(ids) == ["t02", "t05", "t08", "t11", "t14", "t17"], "each once"
-        assert await store.alive("h1")
-        assert await store.alive("h2")
-        assert not await store.alive("dead")
-        await store.leave("h2")
-        assert not await store.alive("h2")
+        assert await store.replicas.alive("h1")
+        assert await store.replicas.alive("h2")
+        assert not await store.replicas.alive("dead")
+        await store.replicas.leave("h2")
+        assert not await store.replicas.alive("h2")
         try:
             await store.claim("h2", 1)
         except StoreError:
@@ -73,7 +85,7 @@ async def leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_cl
     if not bench.durable:
         return
     async with bench.store("h1") as store:
-        await store.join("h2")
+        await store.replicas.join("h2", address="", agents=AGENTS)
         await store.create(new_task("t1", holder="h1"))
         await store.create(new_task("t2", holder="h2"))
         await store.create(new_task("t3", holder="h1"))
@@ -83,7 +95,7 @@ async def leases_of_an_earlier_process_are_void_and_those_it_waits_on_are_not_cl
         )
         await store.request_cancel("t2")
     async with bench.store("h3") as store:
-        assert not await store.alive("h1")
+        assert not await store.replicas.alive("h1")
         claimed = await store.claim("h3", 100)
         assert [(one.head.id, one.epoch, one.cancel_requested) for one in claimed] == [
             ("t1", 2, False),

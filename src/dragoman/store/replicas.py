@@ -1,0 +1,117 @@
+"""Replicas: the processes that lease tasks of one store, and which of them are alive.
+
+Invariant: a replica that was dead once stays dead. Its process goes on under another id, so that no lease comes back.
+"""
+
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from msgspec import Struct
+
+from dragoman.model.ids import Clock
+
+
+class Replica(Struct, frozen=True, kw_only=True):
+    """A replica that is alive. `agents` are the ids of those it serves, in order.
+
+    `address` is where other replicas' operators reach it, empty if that is unknown. `beats_until_ms` is until when it
+    counts as alive unless it beats again; None if it lives as long as its process.
+    """
+
+    id: str
+    address: str
+    agents: tuple[str, ...]
+    started_ms: int
+    beats_until_ms: int | None = None
+
+
+class Replicas(Protocol):
+    """Who leases tasks of a store. An id is the `holder` of the leases."""
+
+    shared: bool
+    """Whether other processes may write to the store."""
+
+    async def join(self, replica_id: str, *, address: str, agents: Collection[str]) -> None:
+        """Let a replica lease tasks from now on. Its id is one that nobody else has, or ever had.
+
+        Joining again while it is alive changes its address and agents. Raises StoreError if it cannot be written, or
+        if the replica is dead.
+        """
+        ...
+
+    async def serve(self, replica_id: str, agents: Collection[str]) -> None:
+        """Change the agents that a replica serves. Does nothing for one that is dead."""
+        ...
+
+    async def leave(self, replica_id: str) -> None:
+        """Declare a replica dead: others may claim what it has leased. It may not join again."""
+        ...
+
+    async def alive(self, replica_id: str) -> bool:
+        """Whether a replica is alive. Nobody claims its tasks then."""
+        ...
+
+    async def all(self) -> tuple[Replica, ...]:
+        """The replicas that are alive, in the order of their start."""
+        ...
+
+    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
+        """Call `lost` and later `back`, on the loop, with the id of a replica that joined here and cannot stay alive.
+
+        `lost` says that it cannot prove any more that it is alive: its beats failed for so long that others may take it
+        for dead soon, or one was refused. `back` says that the store answers again; the process may join under another
+        id then. The old one has not joined any more.
+        """
+        ...
+
+
+class LocalReplicas:
+    """The replicas of a store that only one process has open. They live until they leave, and nobody is ever fenced."""
+
+    shared = False
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._alive: dict[str, Replica] = {}
+
+    async def join(self, replica_id: str, *, address: str, agents: Collection[str]) -> None:
+        """As the protocol says."""
+        before = self._alive.get(replica_id)
+        started_ms = self._clock.now_ms() if before is None else before.started_ms
+        self._alive[replica_id] = Replica(
+            id=replica_id, address=address, agents=tuple(sorted(agents)), started_ms=started_ms
+        )
+
+    async def serve(self, replica_id: str, agents: Collection[str]) -> None:
+        """As the protocol says."""
+        if (known := self._alive.get(replica_id)) is not None:
+            await self.join(replica_id, address=known.address, agents=agents)
+
+    async def leave(self, replica_id: str) -> None:
+        """As the protocol says."""
+        self._alive.pop(replica_id, None)
+
+    async def alive(self, replica_id: str) -> bool:
+        """As the protocol says."""
+        return replica_id in self._alive
+
+    async def all(self) -> tuple[Replica, ...]:
+        """As the protocol says."""
+        return tuple(self._alive.values())
+
+    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
+        """Do nothing: the lock of the file is the lease of this process."""
+
+    def end(self) -> None:
+        """The store closes: everybody is dead."""
+        self._alive.clear()
+
+    def living(self) -> tuple[str, ...]:
+        """The ids of those alive."""
+        return tuple(self._alive)
+
+    def served_elsewhere(self, replica_id: str) -> tuple[str, ...]:
+        """The agents that others serve, and not the replica itself. Raises KeyError if it is dead."""
+        own = self._alive[replica_id].agents
+        others = {agent for replica in self._alive.values() for agent in replica.agents}
+        return tuple(sorted(others.difference(own)))
