@@ -9,8 +9,8 @@ import pytest
 from dragoman.model.ids import SystemClock
 from dragoman.model.message import Part
 from dragoman.store.api import Append, StoreFull
+from dragoman.store.files import INLINE_BYTES, REMEMBERED_BYTES, digest_of
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.files import INLINE_BYTES, REMEMBERED_BYTES, digest_of
 from dragoman.store.sqlite.schema import check
 from dragoman.testing.store_cases.bench import (
     START_MS,

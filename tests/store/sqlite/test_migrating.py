@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from dragoman.model.ids import SystemClock
 from dragoman.model.task import TaskHead
+from dragoman.store.codec import Codec
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.codec import Codec
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import migrate, migrations
 from dragoman.testing.store_cases.bench import by_run, chunk, message, new_task

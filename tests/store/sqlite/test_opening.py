@@ -11,9 +11,9 @@ import pytest
 
 from dragoman.model.ids import SystemClock
 from dragoman.store.api import Appended, StoreError
+from dragoman.store.codec import STATES
 from dragoman.store.open import open_store
 from dragoman.store.sqlite import SqliteStore
-from dragoman.store.sqlite.codec import STATES
 from dragoman.store.sqlite.connection import connect, locate
 from dragoman.store.sqlite.schema import Migration, migrate, migrations
 from dragoman.testing.store_cases.bench import Bench, ending, new_task

@@ -25,8 +25,8 @@ from dragoman.store.api import (
     TaskEnded,
     Unknown,
 )
+from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.outbox import Delivery
-from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM, Codec
 from dragoman.store.sqlite.deliveries import Begun, keep_webhook, owe, register, remove, settle
 from dragoman.store.sqlite.sweep import delete_victims
 from dragoman.store.sqlite.tables import Room, Standing, Tables

@@ -9,8 +9,8 @@ from typing import Any
 
 from dragoman.model.parts import Swap
 from dragoman.store.api import Listed, ListQuery, Owners, Stored
-from dragoman.store.sqlite.codec import STATES
-from dragoman.store.sqlite.files import leaving_out
+from dragoman.store.codec import STATES
+from dragoman.store.files import leaving_out
 from dragoman.store.sqlite.reads import Reads
 
 STATEMENTS = {

@@ -13,7 +13,7 @@ import apsw
 from msgspec import Struct
 
 from dragoman.store.api import StoreError
-from dragoman.store.sqlite.codec import Codec
+from dragoman.store.codec import Codec
 from dragoman.store.sqlite.connection import InUse, Location, ProcessLock, connect, locate, translated
 
 NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)

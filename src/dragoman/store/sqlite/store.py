@@ -34,14 +34,14 @@ from dragoman.store.api import (
     Unknown,
 )
 from dragoman.store.audit import AuditTrail
+from dragoman.store.codec import TERMINAL_FROM, Codec
+from dragoman.store.files import File, TaskFiles
 from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
 from dragoman.store.replicas import LocalReplicas, Replicas
 from dragoman.store.sqlite.audit_trail import AuditTable
-from dragoman.store.sqlite.codec import TERMINAL_FROM, Codec
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
-from dragoman.store.sqlite.files import File, TaskFiles
 from dragoman.store.sqlite.keyring import KeyTable
 from dragoman.store.sqlite.ledger import Ledger
 from dragoman.store.sqlite.listing import list_tasks, newest_of_context
@@ -91,7 +91,8 @@ class SqliteStore:
         self.replicas: Replicas
         self.replicas = self._local = LocalReplicas(clock)
         self._codec = Codec()
-        self._files = TaskFiles()
+        self._last_file = 0
+        self._files = TaskFiles(self._next_file)
         self._recent = RecentTasks()
         self._lock: ProcessLock | None = None
         self._opened: ConnectionPool | None = None
@@ -125,7 +126,7 @@ class SqliteStore:
                 self._lock.release()
                 self._lock = None
             raise error if isinstance(error, StoreError) else translated(error, location) from error
-        self._files.last_file = tables.last_file
+        self._last_file = tables.last_file
         _, mine, *others = connections
         reads = Reads(mine, sql, self._codec, gate)
         readers = Readers([Reads(connection, sql, self._codec, gate) for connection in others], location)
@@ -268,6 +269,10 @@ class SqliteStore:
         elif files:
             future.add_done_callback(lambda done: self._files.written(task_id, files, done))
         return future
+
+    def _next_file(self) -> int:
+        self._last_file += 1
+        return self._last_file
 
     def _equal_file(self, task_id: str, digest: bytes, content: bytes) -> int | None:
         return self._open().reads.equal_file(task_id, digest, content)

@@ -12,8 +12,8 @@ import msgspec
 
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import OverQuota, Quota
-from dragoman.store.sqlite.codec import LARGE_BYTES, TERMINAL_FROM
-from dragoman.store.sqlite.files import File
+from dragoman.store.codec import LARGE_BYTES, TERMINAL_FROM
+from dragoman.store.files import File
 from dragoman.store.sqlite.schema import for_rows
 
 ROWS_MAX = 32

@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Struct
 
 from dragoman.store.api import Dedupe, Quota
+from dragoman.store.files import File
 from dragoman.store.outbox import Delivery, Settled
-from dragoman.store.sqlite.files import File
 from dragoman.store.sqlite.tables import Tables
 
 

@@ -1,4 +1,4 @@
-"""Codec: encodes heads, pages and snapshots for the file, as MessagePack with states as small numbers.
+"""Codec: encodes heads, pages and snapshots for the tables, as MessagePack with states as small numbers.
 
 Invariant: decoding returns the value that was encoded. JSON replaces MessagePack where that cannot encode a value
 (integers beyond 64 bits); the first byte tells them apart.

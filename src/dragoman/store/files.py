@@ -97,8 +97,9 @@ class KnownFile(Struct):
 class TaskFiles:
     """Replaces large bytes in events and snapshots by file numbers before they are written. Used on the loop."""
 
-    def __init__(self) -> None:
-        self.last_file = 0
+    def __init__(self, number: Callable[[], int]) -> None:
+        """`number` returns a number that no other file of the task has."""
+        self._number = number
         self._tasks: OrderedDict[str, dict[bytes, KnownFile]] = OrderedDict()
         self._bytes = 0
 
@@ -122,8 +123,7 @@ class TaskFiles:
             digest = digest_of(content)
             known = self._find(find_equal, task_id, digest, content)
             if known is None:
-                self.last_file += 1
-                known = KnownFile(File(self.last_file, digest, content), False)
+                known = KnownFile(File(self._number(), digest, content), False)
                 self._add(task_id, known)
             if not known.committed:
                 travelling[known.file.number] = known.file
