@@ -5,6 +5,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner, Result
 from msgspec import Struct
@@ -60,7 +61,8 @@ def test_help_lists_every_setting_with_flag_variable_default_and_meaning() -> No
 
 def test_help_lists_no_flag_that_is_not_a_setting() -> None:
     command = main.commands["serve"]
-    flags = {parameter.name for parameter in command.params if parameter.param_type_name == "option"}
+    options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
+    flags = {option.name for option in options if not option.hidden}
     assert flags == {setting.name for setting in settings()} | {"file"}
 
 

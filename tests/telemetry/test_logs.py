@@ -30,6 +30,15 @@ def test_a_line_of_text_has_time_level_logger_and_message(stream: io.StringIO) -
     assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z warning dragoman\.tests: 1 of 2\n", stream.getvalue())
 
 
+def test_a_server_with_a_name_says_it_in_each_line(stream: io.StringIO) -> None:
+    log_to(stream, "info", "text", "2")
+    log.info("ready")
+    assert stream.getvalue().endswith("Z info    [2] dragoman.tests: ready\n")
+    log_to(stream, "info", "json", "2")
+    log.info("ready")
+    assert json.loads(stream.getvalue().splitlines()[1])["replica"] == "2"
+
+
 def test_a_message_cannot_forge_a_line(stream: io.StringIO) -> None:
     log_to(stream, "info", "text")
     log.info("%s", "a\nb\x1b[2J\u2028c")

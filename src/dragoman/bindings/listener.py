@@ -551,13 +551,18 @@ def _is_no_cancel(record: logging.LogRecord) -> bool:
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
-def bound_socket(host: str, port: int) -> socket.socket:
-    """Bind a socket to the address without listening yet. Raises OSError if that fails."""
+def bound_socket(host: str, port: int, *, shared: bool = False) -> socket.socket:
+    """Bind a socket to the address without listening yet. Raises OSError if that fails.
+
+    With `shared` other processes of this user may listen there too; the system spreads connections over them.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # asyncio sets TCP_NODELAY only if the protocol is given; without it answers wait 40 ms for a delayed ACK.
     bound = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if shared:
+            bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         bound.bind((host, port))
     except OSError:
         bound.close()

@@ -6,7 +6,7 @@ Invariant: every setting has a flag, made from the setting's declaration. There 
 import os
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -20,6 +20,7 @@ from dragoman.store.path import hide_password
 if TYPE_CHECKING:
     from dragoman.engine.api import Runner
     from dragoman.server import ListeningServer
+    from dragoman.server.processes import Supervised
 
 
 def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,8 +45,9 @@ def _with_settings(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--config", "file", metavar="FILE", help=f"The file to read.  [{CONFIG_ENV}; default: {FILE} if it exists]"
 )
+@click.option("--supervised", hidden=True, help="The place of this replica among those of its supervisor.")
 @_with_settings
-def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
+def serve(agents: tuple[str, ...], file: str | None, supervised: str | None, **flags: Any) -> None:
     """Serve agents to every A2A client, versions 1.0 and 0.3.
 
     An agent is MODULE:AGENT or path/to/file.py:AGENT; without :AGENT, every agent in the module is served. The first
@@ -56,6 +58,15 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
         config = load(config_file(file), os.environ, given)
     except ConfigError as error:
         raise click.UsageError(str(error)) from error
+    place = None
+    if config.processes > 1:
+        from dragoman.server.processes import Supervised, supervise
+
+        if supervised is None:
+            supervise(config, lambda *where: _command(agents, file, given, config.processes, *where), _print)
+            return
+        place = Supervised.parse(supervised)
+        place.end_with_supervisor()
     from dragoman.cli.loader import load_served
     from dragoman.cli.references import AgentReferenceError
 
@@ -90,15 +101,27 @@ def serve(agents: tuple[str, ...], file: str | None, **flags: Any) -> None:
 
     def ready(listening: "ListeningServer") -> None:
         note_server(listening.config.store, base_url(listening.config))
-        _print(banner(listening.config, served.agents, asks_callers=listening.asks_callers))
+        show = _print if place is None else place.report
+        show(banner(listening.config, served.agents, asks_callers=listening.asks_callers))
 
-    log_to(sys.stderr, config.log_level, config.log_format)
-    run(
-        config,
-        served.agents,
-        on_ready=ready,
-        again=again,
-    )
+    name = "" if place is None else str(place.number)
+    log_to(sys.stderr, config.log_level, config.log_format, name)
+    run(config, served.agents, on_ready=ready, again=again, name=name)
+
+
+def _command(
+    agents: Sequence[str], file: str | None, given: Mapping[str, str], processes: int, place: "Supervised", port: int
+) -> Sequence[str]:
+    """The command of a replica: this one's, with the port that the supervisor has and the replica's place."""
+    flags: list[str] = [] if file is None else ["--config", file]
+    for setting in settings():
+        if (value := given.get(setting.name)) is not None:
+            if setting.default in ("true", "false"):
+                flags.append(setting.flag if value == "True" else f"--no-{setting.flag.removeprefix('--')}")
+            else:
+                flags.append(f"{setting.flag}={value}")
+    flags += [f"--processes={processes}", f"--port={port}"]  # the last one counts
+    return [sys.executable, "-m", "dragoman", "serve", *flags, f"--supervised={place.spell()}", "--", *agents]
 
 
 def _print(text: str) -> None:

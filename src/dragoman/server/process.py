@@ -52,14 +52,16 @@ def run(
     agents: Sequence[Runner],
     on_ready: Callable[[ListeningServer], None],
     again: ReadConfigAgain | None = None,
+    name: str = "",
 ) -> None:
     """Serve until SIGTERM or SIGINT, then drain and return; a second signal ends the process at once.
 
     On SIGHUP it serves what `again` reads. A SIGHUP because the terminal was closed acts as SIGTERM.
 
-    `on_ready` is called once the server listens, with its port. Exits with a message if the server cannot start.
+    `on_ready` is called once the server listens, with its port. Each line of the log bears the `name`. Exits with a
+    message if the server cannot start.
     """
-    log_to(sys.stderr, config.log_level, config.log_format)
+    log_to(sys.stderr, config.log_level, config.log_format, name)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _allow_connections()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -104,11 +106,11 @@ async def _until_signalled(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, number)
     if sys.platform != "win32":
-        at_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and _has_terminal()  # not under nohup
+        at_terminal = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN and has_terminal()  # not under nohup
         shown = [number for number in (1, 2) if os.isatty(number)]
 
         def hung_up() -> None:
-            if at_terminal and not _has_terminal():
+            if at_terminal and not has_terminal():
                 show_nothing(shown)
                 if not signalled.is_set():
                     stop(signal.SIGHUP)
@@ -129,7 +131,7 @@ async def _until_signalled(
     log.info("stopped")
 
 
-def _has_terminal() -> bool:
+def has_terminal() -> bool:
     """Whether the process has a terminal that still exists."""
     try:
         os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))

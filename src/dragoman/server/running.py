@@ -162,7 +162,7 @@ async def running(
             threads=threads,
             leaving=leaving,
         )
-        with _bind(config) as bound:
+        with bind(config, shared=config.processes > 1) as bound:
             bound_to = replace(config, port=bound.getsockname()[1])
             files.engine.base = config.public_url or _url(bound_to)
             async with asyncio.TaskGroup() as tasks:
@@ -297,9 +297,10 @@ def _engine_settings(config: Config) -> EngineSettings:
     )
 
 
-def _bind(config: Config) -> socket.socket:
+def bind(config: Config, *, shared: bool) -> socket.socket:
+    """Bind the port, with `shared` as one of several processes. Raises StartError if that fails."""
     try:
-        return bound_socket(config.host, config.port)
+        return bound_socket(config.host, config.port, shared=shared)
     except OSError as error:
         fix = "; set another `port`" if error.errno == errno.EADDRINUSE else ""
         raise StartError(f"cannot listen on {config.host} port {config.port}: {error.strerror}{fix}") from error
