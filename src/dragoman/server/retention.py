@@ -28,6 +28,7 @@ async def sweep(store: Store, clock: Clock, config: Config) -> None:
             deleted = await store.sweep(now_ms, *ages)
             if audit_ms >= 0:
                 deleted += await store.audit.sweep(now_ms - audit_ms)
+            deleted += await store.shared.sweep()
         except StoreError as error:
             log.warning("the sweep of old tasks failed, the next one is in %g s: %s", SWEEP_EVERY_S, error)
             deleted = 0

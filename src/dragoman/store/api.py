@@ -1,4 +1,4 @@
-"""The Store protocol: task rows, logs, snapshots, remembered calls, outbox, keys and audit trail, as domain verbs.
+"""The Store protocol: task rows, logs, snapshots, remembered calls, outbox, keys, audit trail and shared entries.
 
 Invariant: the state, log and lease of a task change together in one transaction, or not at all. A write that has
 returned survives a power loss. Every driver passes the cases of `dragoman.testing.store_cases`.
@@ -21,6 +21,7 @@ from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Delivery, Outbox, Registration
 from dragoman.store.replicas import Replicas
+from dragoman.store.shared import Shared
 
 BEGIN_MS = 10_000
 """How long a replica that claims a task nobody has begun has for its first write. After that, others may claim it."""
@@ -266,6 +267,7 @@ class Store(Protocol):
     keys: KeyRing
     audit: AuditTrail
     replicas: Replicas
+    shared: Shared
     clock: Clock
     """The time of the store, which all replicas share to within some milliseconds."""
 

@@ -40,6 +40,7 @@ from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
 from dragoman.store.replicas import LocalReplicas, Replicas
+from dragoman.store.shared import Shared
 from dragoman.store.sqlite.audit_trail import AuditTable
 from dragoman.store.sqlite.connection import ProcessLock, connect, locate, translated
 from dragoman.store.sqlite.keyring import KeyTable
@@ -49,6 +50,7 @@ from dragoman.store.sqlite.outbox import OutboxTables, webhook
 from dragoman.store.sqlite.pool import ConnectionPool, Readers
 from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.schema import migrate, migrate_beside, migrations, read_statements
+from dragoman.store.sqlite.shared import SharedTable
 from dragoman.store.sqlite.sweep import Horizon, find_victims
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
@@ -102,6 +104,7 @@ class SqliteStore:
         self.outbox: Outbox = OutboxTables(self._open)
         self.keys: KeyRing = KeyTable(self._open)
         self.audit: AuditTrail = AuditTable(self._open)
+        self.shared: Shared = SharedTable(self._open, clock)
 
     async def open(self, holder: str | None) -> None:
         """As the protocol says. Nobody who held a lease before is alive."""
@@ -110,7 +113,10 @@ class SqliteStore:
             raise StoreError("store 'memory:' is in its server's own memory, where no other process reaches it")
         if location.path is not None and holder is not None:
             self._lock = ProcessLock(location.path)
-        gate, sql = location.gate(), read_statements() | read_statements("keys.sql") | read_statements("outbox.sql")
+        gate = location.gate()
+        sql: dict[str, str] = {}
+        for name in ("queries.sql", "keys.sql", "outbox.sql", "shared.sql"):
+            sql |= read_statements(name)
         connections: list[apsw.Connection] = []
         try:
             if location.path is not None and holder is None:

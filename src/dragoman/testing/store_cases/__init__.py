@@ -18,6 +18,7 @@ from dragoman.testing.store_cases.quotas import QUOTAS
 from dragoman.testing.store_cases.reads import READS
 from dragoman.testing.store_cases.repeats import REPEATS
 from dragoman.testing.store_cases.replicas import REPLICAS
+from dragoman.testing.store_cases.shared import SHARED
 from dragoman.testing.store_cases.sizes import SIZES
 from dragoman.testing.store_cases.webhooks import WEBHOOKS
 
@@ -36,6 +37,7 @@ CASES: tuple[Case, ...] = (
     + QUOTAS
     + KEYS
     + AUDIT
+    + SHARED
     + ENGINES
 )
 """Every case there is; a driver's tests run them all."""

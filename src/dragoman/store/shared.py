@@ -1,0 +1,74 @@
+"""Shared: small values that all replicas of a store see, each with an expiry: leases of workers, sessions, rates, jobs.
+
+Invariant: the store's own clock decides what has expired. What has expired is gone for everybody at once.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Entry(Struct, frozen=True):
+    """A value under its key. `version` grows with each change of the value; `left_ms` is how long it stays."""
+
+    key: str
+    value: bytes
+    version: int
+    left_ms: int
+
+
+class Spending(Struct, frozen=True):
+    """Use of a bucket that refills with time: `cost_us` is how many microseconds it takes to refill."""
+
+    key: str
+    cost_us: int
+
+
+class Shared(Protocol):
+    """Entries by key, beside the tasks. A key is short text; whoever writes it begins it with a word of its own.
+
+    Every method raises StoreError if the store cannot do it now.
+    """
+
+    async def get(self, key: str) -> Entry | None:
+        """The entry, unless there is none or it has expired."""
+        ...
+
+    async def scan(self, prefix: str) -> tuple[Entry, ...]:
+        """The entries whose keys begin with `prefix`, by key."""
+        ...
+
+    async def put(self, key: str, value: bytes, ttl_ms: int, *, version: int | None = None) -> int | None:
+        """Write an entry that expires after `ttl_ms`, and return its version.
+
+        With `version` it is written only if the present one has that version, with 0 only if there is none. Otherwise
+        nothing is written, and the result is None.
+        """
+        ...
+
+    async def renew(self, keys: Collection[str], ttl_ms: int) -> frozenset[str]:
+        """Let entries expire `ttl_ms` from now at the earliest. Returns the keys of those that have not expired yet."""
+        ...
+
+    async def delete(self, key: str, *, version: int | None = None) -> bool:
+        """Delete an entry, with `version` only that version. Returns whether there was one."""
+        ...
+
+    async def spend(self, spendings: Sequence[Spending]) -> tuple[int, ...]:
+        """Use buckets, one spending a key. Returns in how many microseconds each is full again.
+
+        A bucket that nobody has used is full. Nothing bounds the use: a bucket may be in debt.
+        """
+        ...
+
+    async def tally(self, counter: str, counts: Mapping[str, int], ttl_ms: int) -> Mapping[str, int]:
+        """Set the counts of `counter` under each key, for `ttl_ms`. Returns the sums of the other counters.
+
+        A count of 0 takes no room.
+        """
+        ...
+
+    async def sweep(self) -> int:
+        """Delete one short batch of expired entries. Returns how many."""
+        ...
