@@ -1,10 +1,12 @@
 """What every test shares: async tests run on asyncio; the tests of some directories are slow by what they do."""
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.postgres import PostgresServer
 from tests.soak import SOAK
 
 try:
@@ -49,6 +51,20 @@ def pytest_configure() -> None:
 def anyio_backend() -> str:
     """The one event loop that Dragoman runs on."""
     return "asyncio"
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL for the tests of this process, started when the first one asks for it."""
+    with PostgresServer() as server:
+        yield server
+
+
+@pytest.fixture
+def postgres_url(postgres_server: PostgresServer) -> Iterator[str]:
+    """The URL of an empty database, which is dropped after the test."""
+    with postgres_server.database() as url:
+        yield url
 
 
 LONG = ("frameworks", "durability", "peers", "systems")

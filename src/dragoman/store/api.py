@@ -46,6 +46,12 @@ class StoreReadOnly(StoreError):
     reason = "its file may not be written"
 
 
+class StoreUnreachable(StoreError):
+    """The database does not answer, or takes no connection now. It may be back at any time."""
+
+    reason = "its database cannot be reached"
+
+
 class OutcomeUnknown(Exception):
     """The connection was lost during a commit, so that the write may have been made or not. SQLite never raises it.
 

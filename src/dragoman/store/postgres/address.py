@@ -1,0 +1,99 @@
+"""Address: a URL `postgresql://user@host:5432/database?…`, and the settings of the driver in its query.
+
+Invariant: no message shows the password of a URL.
+"""
+
+import getpass
+import os
+import re
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
+
+from msgspec import Struct
+
+from dragoman.store.api import StoreError
+from dragoman.store.path import hide_password
+
+SCHEMES = ("postgresql", "postgres")
+SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+
+DEFAULT_SCHEMA = "dragoman"
+
+
+class Address(Struct, frozen=True):
+    """The location of a database, and how to use it.
+
+    `dsn` is for the driver, without the settings below. `schema` has all tables. `pool_size` is the largest number of
+    connections of the pool; a few more serve heartbeats and hints. A statement may take `timeout_s`, a connection may
+    take `connect_s` to come about. `statement_cache_size` None: as many as useful, or none behind a pooling proxy.
+    """
+
+    dsn: str
+    schema: str = DEFAULT_SCHEMA
+    pool_size: int = 10
+    timeout_s: float = 10.0
+    connect_s: float = 5.0
+    statement_cache_size: int | None = None
+    application_name: str = "dragoman"
+
+    @property
+    def shown(self) -> str:
+        """The URL for messages: without password and settings."""
+        return hide_password(self.dsn.partition("?")[0])
+
+    @property
+    def user(self) -> str:
+        """The user whom the URL names, or else whom libpq would take."""
+        return unquote(urlsplit(self.dsn).username or os.environ.get("PGUSER") or getpass.getuser())
+
+    @property
+    def database(self) -> str:
+        """The database that the URL names."""
+        return unquote(urlsplit(self.dsn).path.strip("/"))
+
+
+def parse_address(url: str) -> Address:
+    """The address that `url` spells. Raises StoreError, naming the fix.
+
+    The query may have `schema`, `pool_size`, `timeout_s`, `connect_s`, `statement_cache_size`, `application_name`, and
+    what libpq knows, like `sslmode` and `sslrootcert`.
+    """
+    try:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise _bad(url, "use postgresql://user@host:5432/database") from None
+    if parts.scheme not in SCHEMES or not parts.path.strip("/"):
+        raise _bad(url, "use postgresql://user@host:5432/database")
+    given, rest = dict[str, str](), list[tuple[str, str]]()
+    for name, value in query:
+        if name in Address.__struct_fields__[1:]:
+            given[name] = value
+        else:
+            rest.append((name, value))
+    dsn = urlunsplit(("postgresql", parts.netloc, parts.path, urlencode(rest), ""))
+    schema = given.get("schema", DEFAULT_SCHEMA)
+    if SCHEMA.fullmatch(schema) is None or schema.startswith("pg_"):
+        raise _bad(url, "schema must be small letters, digits and '_', and not begin with a digit or pg_")
+    cache = given.get("statement_cache_size")
+    return Address(
+        dsn,
+        schema,
+        int(_number(url, given, "pool_size", 10, 1, 1000)),
+        _number(url, given, "timeout_s", 10, 0.1, 600),
+        _number(url, given, "connect_s", 5, 0.1, 600),
+        None if cache is None else int(_number(url, given, "statement_cache_size", 0, 0, 10_000)),
+        given.get("application_name", "dragoman"),
+    )
+
+
+def _number(url: str, given: dict[str, str], name: str, usual: float, least: float, most: float) -> float:
+    text = given.get(name)
+    if text is None:
+        return usual
+    if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text) is None or not least <= float(text) <= most:
+        raise _bad(url, f"{name} must be a number from {least:g} to {most:g}")
+    return float(text)
+
+
+def _bad(url: str, fix: str) -> StoreError:
+    return StoreError(f"store url {hide_password(url)!r}: {fix}")

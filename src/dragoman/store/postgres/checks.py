@@ -1,0 +1,123 @@
+"""The checks of a database when a store is opened.
+
+Invariant: what cannot work is refused before anything is written, in one line that names the fix.
+"""
+
+import logging
+import time
+
+import asyncpg
+from asyncpg.exceptions import (
+    InvalidAuthorizationSpecificationError,
+    InvalidCatalogNameError,
+    InvalidPasswordError,
+)
+from msgspec import Struct
+
+from dragoman.store.api import StoreError
+from dragoman.store.postgres.address import Address
+from dragoman.store.postgres.pool import Pool, close
+from dragoman.store.postgres.translation import FAILURES
+
+log = logging.getLogger("dragoman.store")
+
+OLDEST = 14
+"""The oldest major version of PostgreSQL that is supported at the time of writing."""
+
+APART_MAX_MS = 60_000
+"""How far the clock of this machine may be from the database's. Tasks have the database's time, but tokens, signatures
+and webhooks are dated by this machine, and their readers grant about a minute."""
+
+ASK = """
+SELECT current_setting('server_version_num')::int / 10000 AS major,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('default_transaction_isolation') AS isolation,
+       current_setting('server_encoding') AS encoding,
+       current_setting('fsync') AS fsync,
+       extract(epoch FROM clock_timestamp())::float8 * 1000 AS now_ms
+"""
+
+
+class Facts(Struct, frozen=True):
+    """What a server says about itself. `apart_ms` is how far this machine's clock is ahead, at least."""
+
+    major: int
+    synchronous_commit: str
+    isolation: str
+    encoding: str
+    apart_ms: float
+
+
+def refusal(facts: Facts, address: Address) -> str | None:
+    """Why a server cannot be used, with the fix; None if it can."""
+    at, user = f"PostgreSQL at {address.shown}", f'"{address.user}"'
+    if facts.major < OLDEST:
+        return f"{at} is of version {facts.major}: use version {OLDEST} or later"
+    if facts.encoding != "UTF8":
+        return f"{at} has the encoding {facts.encoding}: make the database with ENCODING 'UTF8' TEMPLATE template0"
+    if facts.synchronous_commit == "off":
+        return (
+            f"{at} has synchronous_commit off, so that it forgets what callers were told: run "
+            f"ALTER ROLE {user} SET synchronous_commit = on"
+        )
+    if facts.isolation != "read committed":
+        return (
+            f"{at} has default_transaction_isolation {facts.isolation!r}: run "
+            f"ALTER ROLE {user} SET default_transaction_isolation = 'read committed'"
+        )
+    if abs(facts.apart_ms) > APART_MAX_MS:
+        ahead = "ahead of" if facts.apart_ms > 0 else "behind"
+        return f"the clock of this machine is {abs(facts.apart_ms) / 1000:.0f} s {ahead} that of {at}: set both by NTP"
+    return None
+
+
+async def check_server(pool: Pool) -> None:
+    """Raises StoreError, naming the fix, if the database cannot be reached or used."""
+    try:
+        connection = await pool.connect()
+    except StoreError as error:
+        raise _unreachable(error, pool.address) from error
+    try:
+        before_ms = time.time_ns() / 1e6
+        row = await connection.fetchrow(ASK)
+        apart_ms = _apart(row["now_ms"], before_ms, time.time_ns() / 1e6)
+    except FAILURES as error:
+        raise _unreachable(error, pool.address) from error
+    finally:
+        await close(connection)
+    facts = Facts(row["major"], row["synchronous_commit"], row["isolation"], row["encoding"], apart_ms)
+    fault = refusal(facts, pool.address)
+    if fault is not None:
+        raise StoreError(fault)
+    if row["fsync"] == "off":
+        log.warning("%s has fsync off: what is stored may not survive a crash of its machine", pool.address.shown)
+
+
+def _apart(database_ms: float, before_ms: float, after_ms: float) -> float:
+    if before_ms <= database_ms <= after_ms:
+        return 0
+    return before_ms - database_ms if database_ms < before_ms else after_ms - database_ms
+
+
+def _unreachable(error: Exception, address: Address) -> StoreError:
+    """The error for a database that cannot be reached, in words of the url."""
+    cause = error.__cause__ if isinstance(error, StoreError) else error
+    match cause:
+        case InvalidCatalogNameError():
+            return StoreError(
+                f"PostgreSQL at {address.shown} has no database {address.database!r}: run "
+                f'CREATE DATABASE "{address.database}" OWNER "{address.user}"'
+            )
+        case InvalidPasswordError():
+            return StoreError(
+                f"PostgreSQL at {address.shown} refuses the password of {address.user!r}: correct it in the url, or in "
+                "PGPASSWORD or ~/.pgpass"
+            )
+        case InvalidAuthorizationSpecificationError():
+            return StoreError(f"PostgreSQL at {address.shown} refuses {address.user!r}: {cause}")
+        case asyncpg.InterfaceError():
+            return StoreError(f"store url {address.shown!r}: {cause}")
+        case OSError():
+            said = cause.strerror or str(cause) or "no answer"
+            return StoreError(f"PostgreSQL at {address.shown} cannot be reached ({said}): start it, or correct the url")
+    return error if isinstance(error, StoreError) else StoreError(f"PostgreSQL at {address.shown}: {error}")

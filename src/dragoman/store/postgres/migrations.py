@@ -1,0 +1,111 @@
+"""Migrations: brings the tables of a database to the version of this program.
+
+Invariant: steps go forward only and only add. All that are missing are one transaction with the version row, under an
+advisory lock of that transaction. So any number of replicas may start at once, and those of the release before go on.
+"""
+
+import re
+from importlib.resources import files
+from operator import attrgetter
+from zlib import crc32
+
+from msgspec import Struct
+
+from dragoman.store.api import StoreError, StoreReadOnly
+from dragoman.store.postgres.address import Address
+from dragoman.store.postgres.pool import Connection, Pool
+from dragoman.store.postgres.statements import in_schema
+
+LOCKS = 0x64726167
+"""The first half of the numbers of our advisory locks, which a database may use for other things as well."""
+
+VERSION = """
+CREATE TABLE dragoman.schema_version (version integer NOT NULL, serves integer NOT NULL);
+INSERT INTO dragoman.schema_version VALUES (0, 0);
+"""
+"""One row: the version of the tables, and the oldest program that may use them, by the version that it knows."""
+
+SERVES = re.compile(r"^-- serves: (\d+)$", re.MULTILINE)
+
+
+class Migration(Struct, frozen=True):
+    """One step: the version that the tables have after it, and the oldest program, by version, that it still serves."""
+
+    version: int
+    serves: int
+    name: str
+    sql: str
+
+
+def migrations() -> tuple[Migration, ...]:
+    """All steps in order. They ship beside this module as `0001_what.sql`.
+
+    A step that programs of an earlier version can live with says so in a line `-- serves: <version>`.
+    """
+    found = (entry for entry in (files(__package__) / "migrations").iterdir() if entry.name.endswith(".sql"))
+    return tuple(
+        sorted((_step(entry.name, entry.read_text(encoding="utf-8")) for entry in found), key=attrgetter("version"))
+    )
+
+
+async def migrate(pool: Pool, steps: tuple[Migration, ...]) -> None:
+    """Apply the missing steps.
+
+    Raises StoreError, naming the fix, if the tables are too new for this program, or if its user may not make them.
+    """
+    schema = pool.address.schema
+    try:
+        async with pool.transaction() as connection:
+            await connection.execute("SELECT pg_advisory_xact_lock($1, $2)", LOCKS, crc32(schema.encode()) >> 1)
+            version = await _version(connection, pool.address, steps[-1].version)
+            missing = [step for step in steps if step.version > version]
+            for step in missing:
+                await connection.execute(in_schema(step.sql, schema))
+            if missing:
+                await connection.execute(
+                    in_schema("UPDATE dragoman.schema_version SET version = $1, serves = $2", schema),
+                    missing[-1].version,
+                    max(step.serves for step in steps),
+                )
+    except StoreReadOnly as error:
+        raise _may_not(pool.address, error) from error
+
+
+async def _version(connection: Connection, address: Address, known: int) -> int:
+    """The version of the tables: 0 if there are none yet. Then schema and version row are made."""
+    schema = address.schema
+    if await connection.fetchval("SELECT to_regclass($1)", f'"{schema}".schema_version') is None:
+        if await connection.fetchval("SELECT true FROM pg_tables WHERE schemaname = $1", schema):
+            raise StoreError(
+                f"the schema {schema} of PostgreSQL at {address.shown} belongs to another program: add ?schema=NAME to "
+                "the url"
+            )
+        if not await connection.fetchval("SELECT true FROM pg_namespace WHERE nspname = $1", schema):
+            await connection.execute(f'CREATE SCHEMA "{schema}"')
+        await connection.execute(in_schema(VERSION, schema))
+        return 0
+    version, serves = await connection.fetchrow(
+        in_schema("SELECT version, serves FROM dragoman.schema_version", schema)
+    )
+    if serves > known:
+        raise StoreError(
+            f"the tables of PostgreSQL at {address.shown} are of version {version}, this program knows {known}: use a "
+            "newer dragoman"
+        )
+    return int(version)
+
+
+def _step(name: str, sql: str) -> Migration:
+    version = int(name[:4])
+    serves = SERVES.search(sql)
+    return Migration(version, version if serves is None else int(serves[1]), name, sql)
+
+
+def _may_not(address: Address, error: StoreError) -> StoreError:
+    """The error for a user who may not make tables."""
+    user, database = address.user, address.database
+    return StoreError(
+        f"the user {user!r} may not make tables in PostgreSQL at {address.shown} ({error.__cause__}): run "
+        f'CREATE SCHEMA {address.schema} AUTHORIZATION "{user}" in {database!r} as its owner, or '
+        f'GRANT CREATE ON DATABASE "{database}" TO "{user}"'
+    )

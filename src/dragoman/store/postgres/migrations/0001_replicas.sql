@@ -1,0 +1,51 @@
+-- The processes that lease tasks, the keys of callers and of the server, and the audit trail.
+
+-- A replica is alive until `beats_until`, by the clock of the database, unless it is `dead`. Its id is the holder of leases
+-- and is never used again, so that the row stays for a while after its death. `address` and `agents` are what it says.
+CREATE TABLE dragoman.replicas (
+    id text PRIMARY KEY,
+    address text NOT NULL,
+    agents text[] NOT NULL,
+    started timestamptz NOT NULL DEFAULT clock_timestamp(),
+    beats_until timestamptz NOT NULL,
+    dead boolean NOT NULL DEFAULT false
+);
+
+-- `digest` is the SHA-256 of the whole key. `agents` and `scopes` null: all.
+CREATE TABLE dragoman.keys (
+    key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    id text NOT NULL UNIQUE,
+    name text NOT NULL,
+    role text NOT NULL,
+    agents text[],
+    scopes text[],
+    digest bytea NOT NULL,
+    made_ms bigint NOT NULL,
+    expires_ms bigint,
+    revoked_ms bigint
+);
+
+-- The private key of the server, as JSON (RFC 7517). There is one row at most: the first one that is offered.
+CREATE TABLE dragoman.signing_keys (
+    one boolean PRIMARY KEY DEFAULT true CHECK (one),
+    kid text NOT NULL,
+    jwk bytea NOT NULL,
+    made_ms bigint NOT NULL
+);
+
+-- The audit trail. Rows are in the order of their writing, nearly that of their times: the sweep takes them from the front.
+CREATE TABLE dragoman.audit (
+    entry bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    at_ms bigint NOT NULL,
+    principal text NOT NULL,
+    action text NOT NULL,
+    agent text NOT NULL,
+    task_id text NOT NULL,
+    allowed boolean NOT NULL,
+    reason text NOT NULL,
+    peer text NOT NULL,
+    subject text NOT NULL
+);
+
+-- Refusals are queried most and are few. Other entries need no index and cost one write each.
+CREATE INDEX audit_refused ON dragoman.audit (entry) WHERE NOT allowed;

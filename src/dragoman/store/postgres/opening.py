@@ -1,0 +1,29 @@
+"""Opens a database: checks it, brings its tables up to date, and returns the pool of its connections.
+
+Invariant: nothing stays connected if it cannot be opened.
+"""
+
+from collections.abc import Callable
+
+from dragoman.store.postgres.address import Address
+from dragoman.store.postgres.checks import check_server
+from dragoman.store.postgres.migrations import migrate, migrations
+from dragoman.store.postgres.pool import Pool
+
+Door = Callable[[], Pool]
+"""The pool that is open now. Raises StoreError if nothing is."""
+
+
+async def open_pool(address: Address) -> Pool:
+    """The connections to the database at `address`, whose tables have the version of this program or a later one.
+
+    Raises StoreError, naming the fix.
+    """
+    pool = Pool(address)
+    try:
+        await check_server(pool)
+        await migrate(pool, migrations())
+    except BaseException:
+        await pool.close()
+        raise
+    return pool

@@ -1,0 +1,363 @@
+"""Pool: at most so many connections to one database, and the ways to use one.
+
+Invariant: a connection is used by one job at a time, and carries nothing from one job to the next: no session state, so
+that a proxy which pools transactions may stand in front. Every wait has an end. One that failed in an unclear way is
+thrown away.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Protocol
+
+import asyncpg
+from msgspec import Struct
+
+from dragoman.store.api import StoreError, StoreUnreachable
+from dragoman.store.postgres.address import Address
+from dragoman.store.postgres.translation import FAILURES, LOST, translate, translate_write
+
+STATEMENTS_MAX = 500
+"""Statements kept prepared on each connection, unless a proxy stands in front."""
+
+IDENTIFY = """
+SELECT pg_backend_pid(),
+       CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+       (SELECT system_identifier FROM pg_control_system())
+"""
+
+IDENTIFY_TIMELINE = """
+SELECT pg_backend_pid(),
+       CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+       NULL::bigint
+"""
+"""For users and services that may not ask for the system's id."""
+
+ROLLBACK_S = CLOSE_S = 1.0
+"""How long a connection that is not needed any more may take to answer."""
+
+
+class Connection(Protocol):
+    """What is used of a connection of asyncpg, which has no types."""
+
+    async def execute(self, sql: str, *values: object, timeout: float | None = None) -> str:
+        """Run statements, and return what the last one has done."""
+        ...
+
+    async def fetch(self, sql: str, *values: object, timeout: float | None = None) -> list[Any]:
+        """The rows of a statement."""
+        ...
+
+    async def fetchrow(self, sql: str, *values: object, timeout: float | None = None) -> Any:
+        """The first row of a statement; None if there is none."""
+        ...
+
+    async def fetchval(self, sql: str, *values: object, timeout: float | None = None) -> Any:
+        """The first value of the first row; None if there is none."""
+        ...
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        """Say goodbye to the server."""
+        ...
+
+    def terminate(self) -> None:
+        """Close at once."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Whether the connection is closed, by either side."""
+        ...
+
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def get_server_pid(self) -> int:
+        """The process that the server, or a proxy, said at the beginning."""
+        ...
+
+
+class Identity(Struct, frozen=True):
+    """Which history of which database a server continues: both change when a standby takes over, and the log may be
+    shorter then."""
+
+    timeline: str
+    system: int | None
+
+
+class Pool:
+    """Connections to the database at an address, made when they are needed."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.identity: Identity | None = None
+        """The identity of the server at the last look; None before the first."""
+        self.proxied: bool | None = None
+        """Whether the connections go through a proxy that pools them; None before the first one."""
+        self._idle: list[Connection] = []
+        self._waiting: deque[asyncio.Future[Connection | None]] = deque()
+        self._made = 0
+        self._closed = False
+        self._on_changed: list[Callable[[], None]] = []
+        self._sets_limits = _limits(address.timeout_s)
+
+    def on_changed(self, call: Callable[[], None]) -> None:
+        """Call `call` on the loop whenever another server, or another history of it, is behind the address.
+
+        What was read before may not be there any more.
+        """
+        self._on_changed.append(call)
+
+    # -- statements ----------------------------------------------------------------------------------------------------
+
+    async def read(self, sql: str, *values: object) -> list[Any]:
+        """The rows of a statement that changes nothing. It is asked again if its connection turns out to be lost.
+
+        Raises StoreError.
+        """
+        try:
+            try:
+                return await self._run(sql, values)
+            except LOST:
+                self._discard_idle()
+                return await self._run(sql, values)
+        except FAILURES as error:
+            raise self._error(error) from error
+
+    async def write(self, sql: str, *values: object) -> list[Any]:
+        """The rows of one statement, which commits by itself. Raises StoreError or OutcomeUnknown."""
+        try:
+            return await self._run(sql, values)
+        except FAILURES as error:
+            raise translate_write(error, self.address.shown) from error
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Connection]:
+        """A connection in a transaction that commits at the end, or undoes everything if an exception leaves the block.
+
+        The server ends each statement, each wait for a lock and each wait for the next statement after `timeout_s`.
+        Raises StoreError, or OutcomeUnknown if the connection is lost during the commit.
+        """
+        connection = await self.take()
+        try:
+            try:
+                await connection.execute(self._sets_limits, timeout=self.address.timeout_s)
+                yield connection
+            except FAILURES as error:
+                raise self._error(error) from error
+            try:
+                done = await connection.execute("COMMIT", timeout=self.address.timeout_s)
+            except FAILURES as error:
+                raise translate_write(error, self.address.shown) from error
+            if done != "COMMIT":
+                raise StoreError(f"PostgreSQL at {self.address.shown} undid a transaction after an error in it")
+        except asyncio.CancelledError:
+            self.discard(connection)
+            raise
+        except BaseException:
+            await self._undo(connection)
+            raise
+        else:
+            self.give(connection)
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    async def take(self) -> Connection:
+        """A connection that nobody else uses until it is given back. Raises StoreError."""
+        limit_s = self.address.timeout_s
+        try:
+            async with asyncio.timeout(limit_s):
+                while True:
+                    found = self._ready() or await self._next()
+                    if found is not None:
+                        return found
+        except TimeoutError as error:
+            raise StoreUnreachable(
+                f"all {self.address.pool_size} connections to PostgreSQL at {self.address.shown} were busy for "
+                f"{limit_s:g} s: raise pool_size in the url"
+            ) from error
+
+    def give(self, connection: Connection) -> None:
+        """Give back a connection, which is thrown away unless it is ready for the next job."""
+        if self._closed or connection.is_closed() or connection.is_in_transaction():
+            self.discard(connection)
+            return
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(connection)
+                return
+        self._idle.append(connection)
+
+    def discard(self, connection: Connection) -> None:
+        """Throw away a connection that was taken."""
+        connection.terminate()
+        self._free()
+
+    async def connect(self, *, name: str | None = None) -> Connection:
+        """A connection outside of the pool, which the caller closes. Raises StoreError.
+
+        It is refused if the server is a standby. See `on_changed` for what it finds out.
+        """
+        try:
+            connection = await self._dial(name)
+        except FAILURES as error:
+            raise self._error(error) from error
+        try:
+            await self.identify(connection)
+        except BaseException:
+            connection.terminate()
+            raise
+        return connection
+
+    async def identify(self, connection: Connection) -> None:
+        """Look which server is behind `connection`. Raises StoreError if it is a standby; see `on_changed`."""
+        try:
+            pid, timeline, system = await self._identity(connection)
+        except FAILURES as error:
+            raise self._error(error) from error
+        if timeline is None:
+            raise StoreUnreachable(
+                f"PostgreSQL at {self.address.shown} is a standby, which takes no writes: name the primary in the url"
+            )
+        self.proxied = bool(self.proxied) or pid != connection.get_server_pid()
+        known, self.identity = self.identity, Identity(timeline, system)
+        if known is not None and known != self.identity:
+            for call in self._on_changed:
+                call()
+
+    async def close(self) -> None:
+        """Close the connections that are idle, and each other one when it is given back."""
+        self._closed = True
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            await close(connection)
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """How many connections there are, and how many of them are idle."""
+        return self._made, len(self._idle)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    async def _run(self, sql: str, values: Sequence[object]) -> list[Any]:
+        connection = await self.take()
+        try:
+            rows: list[Any] = await connection.fetch(sql, *values, timeout=self.address.timeout_s)
+        except asyncpg.PostgresError:
+            self.give(connection)
+            raise
+        except BaseException:
+            self.discard(connection)
+            raise
+        self.give(connection)
+        return rows
+
+    def _ready(self) -> Connection | None:
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.is_closed():
+                return connection
+            self._free()
+        return None
+
+    async def _next(self) -> Connection | None:
+        """A new connection, or one that is given back. None: look again."""
+        if self._closed:
+            raise StoreError(f"store {self.address.shown!r} is not open")
+        if self._made < self.address.pool_size:
+            self._made += 1
+            try:
+                return await self.connect()
+            except BaseException:
+                self._free()
+                raise
+        waiting: asyncio.Future[Connection | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiting)
+        try:
+            return await waiting
+        except asyncio.CancelledError:
+            if waiting.done() and not waiting.cancelled():
+                given = waiting.result()
+                if given is None:
+                    self._wake()
+                else:
+                    self.give(given)
+            raise
+
+    def _discard_idle(self) -> None:
+        """Throw away the idle connections: one was lost, so that they are likely to be."""
+        while self._idle:
+            self.discard(self._idle.pop())
+
+    def _free(self) -> None:
+        self._made -= 1
+        self._wake()
+
+    def _wake(self) -> None:
+        """Let the first who waits look again."""
+        while self._waiting:
+            waiting = self._waiting.popleft()
+            if not waiting.done():
+                waiting.set_result(None)
+                return
+
+    async def _dial(self, name: str | None) -> Connection:
+        address = self.address
+        size = address.statement_cache_size
+        connection: Connection = await asyncpg.connect(
+            address.dsn,
+            timeout=address.connect_s,
+            command_timeout=address.timeout_s,
+            statement_cache_size=(STATEMENTS_MAX if self.proxied is False else 0) if size is None else size,
+            max_cached_statement_lifetime=0,
+            server_settings={"application_name": name or address.application_name},
+        )
+        return connection
+
+    async def _identity(self, connection: Connection) -> tuple[int, str | None, int | None]:
+        try:
+            row = await connection.fetchrow(IDENTIFY)
+        except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError):
+            row = await connection.fetchrow(IDENTIFY_TIMELINE)
+        return row[0], row[1], row[2]
+
+    async def _undo(self, connection: Connection) -> None:
+        """Roll back, so that the connection can be used again; if that is not possible, throw it away."""
+        try:
+            if not connection.is_closed() and connection.is_in_transaction():
+                await connection.execute("ROLLBACK", timeout=ROLLBACK_S)
+        except FAILURES:
+            connection.terminate()
+        except asyncio.CancelledError:
+            self.discard(connection)
+            raise
+        self.give(connection)
+
+    def _error(self, error: Exception) -> StoreError:
+        return translate(error, self.address.shown)
+
+
+def _limits(timeout_s: float) -> str:
+    """The statements that begin a transaction. They hold for it alone."""
+    limit = f"{int(timeout_s * 1000)}ms"
+    names = ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout")
+    return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " + "; ".join(
+        f"SET LOCAL {name} = '{limit}'" for name in names
+    )
+
+
+async def close(connection: Connection) -> None:
+    """Say goodbye to the server; without an answer within a second, leave without."""
+    try:
+        await connection.close(timeout=CLOSE_S)
+    except FAILURES:
+        connection.terminate()
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise

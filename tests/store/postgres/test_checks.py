@@ -1,0 +1,112 @@
+"""A database that cannot be used is refused at start, in one line that names the fix."""
+
+import logging
+
+import pytest
+from msgspec.structs import replace
+
+from dragoman.store.api import StoreError
+from dragoman.store.postgres.address import parse_address
+from dragoman.store.postgres.checks import Facts, refusal
+from dragoman.store.postgres.opening import open_pool
+from tests.ports import kept_port
+from tests.postgres import PostgresServer
+
+ADDRESS = parse_address("postgresql://ann:secret@db.example/tasks")
+GOOD = Facts(18, "on", "read committed", "UTF8", 0)
+
+
+async def refused(url: str) -> str:
+    with pytest.raises(StoreError) as caught:
+        await open_pool(parse_address(url))
+    line = str(caught.value)
+    assert "\n" not in line
+    assert "secret" not in line
+    return line
+
+
+@pytest.mark.parametrize(
+    ("facts", "fix"),
+    [
+        (replace(GOOD, major=13), "use version 14 or later"),
+        (replace(GOOD, synchronous_commit="off"), 'ALTER ROLE "ann" SET synchronous_commit = on'),
+        (replace(GOOD, isolation="serializable"), "SET default_transaction_isolation = 'read committed'"),
+        (replace(GOOD, encoding="LATIN1"), "make the database with ENCODING 'UTF8'"),
+        (replace(GOOD, apart_ms=-90_000), "90 s behind that of PostgreSQL at postgresql://ann:…@db.example/tasks"),
+        (replace(GOOD, apart_ms=90_000), "90 s ahead of that"),
+    ],
+)
+def test_a_server_that_cannot_work_is_refused_with_the_fix(facts: Facts, fix: str) -> None:
+    assert fix in str(refusal(facts, ADDRESS))
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [GOOD, replace(GOOD, major=14), replace(GOOD, synchronous_commit="remote_apply"), replace(GOOD, apart_ms=9)],
+)
+def test_a_server_that_can_work_is_taken(facts: Facts) -> None:
+    assert refusal(facts, ADDRESS) is None
+
+
+async def test_a_database_that_does_not_exist_is_named(postgres_server: PostgresServer) -> None:
+    assert 'CREATE DATABASE "nowhere" OWNER "postgres"' in await refused(postgres_server.url("nowhere"))
+
+
+async def test_a_user_who_does_not_exist_is_named(postgres_server: PostgresServer) -> None:
+    assert "refuses 'nobody': role" in await refused(postgres_server.url(user="nobody"))
+
+
+async def test_nobody_listens() -> None:
+    assert "cannot be reached" in await refused(f"postgresql://ann:secret@127.0.0.1:{kept_port()}/tasks")
+    assert "cannot be reached" in await refused("postgresql://ann:secret@nowhere.invalid/tasks")
+
+
+async def test_a_wrong_password_is_not_repeated() -> None:
+    with PostgresServer(password="right-secret") as server:
+        assert "refuses the password of 'postgres'" in await refused(server.url(password="wrong-secret"))
+        pool = await open_pool(parse_address(server.url()))
+        await pool.close()
+
+
+async def test_what_the_role_sets_is_seen(postgres_server: PostgresServer) -> None:
+    postgres_server.execute("CREATE ROLE hasty LOGIN SUPERUSER", "ALTER ROLE hasty SET synchronous_commit = off")
+    try:
+        assert "forgets what callers were told" in await refused(postgres_server.url(user="hasty"))
+    finally:
+        postgres_server.execute("DROP ROLE hasty")
+
+
+async def test_a_server_that_does_not_flush_is_worth_a_warning(
+    postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "dragoman.store"):
+        pool = await open_pool(parse_address(postgres_url))
+    await pool.close()
+    assert "fsync off" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("query", "fix"),
+    [
+        ("schema=Two", "schema must be"),
+        ("schema=pg_own", "schema must be"),
+        ("pool_size=0", "pool_size must be a number from 1 to 1000"),
+        ("timeout_s=soon", "timeout_s must be a number"),
+    ],
+)
+def test_a_url_with_a_wrong_setting_is_refused(query: str, fix: str) -> None:
+    with pytest.raises(StoreError, match=fix):
+        parse_address(f"postgresql://ann:secret@db.example/tasks?{query}")
+
+
+@pytest.mark.parametrize("url", ["postgresql://", "postgresql://host", "postgresql://[bad/x", "mysql://host/db"])
+def test_a_url_without_a_database_is_refused(url: str) -> None:
+    with pytest.raises(StoreError, match="use postgresql://user@host:5432/database"):
+        parse_address(url)
+
+
+def test_the_settings_of_the_driver_are_taken_out_of_the_url() -> None:
+    address = parse_address("postgresql://ann@h:1/d?sslmode=require&schema=mine&pool_size=4&statement_cache_size=0")
+    assert address.dsn == "postgresql://ann@h:1/d?sslmode=require"
+    assert (address.schema, address.pool_size, address.statement_cache_size) == ("mine", 4, 0)
+    assert (address.user, address.database, address.shown) == ("ann", "d", "postgresql://ann@h:1/d")
