@@ -7,11 +7,12 @@ messages of at most `SLICE_BYTES`, so that flow control works.
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
 
-from dragoman.bindings.limits import SLOWEST_BYTES_PER_S, SMALL_BYTES, Limits
+from dragoman.bindings.limits import LARGE_BYTES, SLOWEST_BYTES_PER_S, SMALL_BYTES, Limits
 from dragoman.bindings.request import Header, Request
 from dragoman.bindings.streams import Batches, Streams
 from dragoman.dialects import sse
@@ -157,6 +158,13 @@ async def read_json(request: HttpRequest, limits: Limits, *, empty_allowed: bool
             wait_s = began_s + pause_s + size / SLOWEST_BYTES_PER_S - loop.time()
             timer.cancel()
             timer = loop.call_later(max(0.0, min(pause_s, wait_s)), task.cancel, STALLED)
+        timer.cancel()
+        if len(pieces) == 1:
+            body = pieces[0]
+        elif size < LARGE_BYTES:
+            body = b"".join(pieces)
+        else:
+            body = await limits.offload.run(partial(_join, pieces))
     except asyncio.CancelledError as error:
         if error.args != (STALLED,) or task.uncancel() > 0:
             raise  # the cancellation came from elsewhere
@@ -168,10 +176,16 @@ async def read_json(request: HttpRequest, limits: Limits, *, empty_allowed: bool
         timer.cancel()
         if counted:
             limits.arriving.release(counted)
-    body = pieces[0] if len(pieces) == 1 else b"".join(pieces)
     if body and not json:
         raise UnsupportedMediaType(content_type.decode("latin-1"))
     request.size = size
+    return body
+
+
+def _join(pieces: list[bytes]) -> bytes:
+    """Join the pieces and drop them. For 30 MB this takes 20 to 40 ms; other threads run during most of them."""
+    body = b"".join(pieces)
+    pieces.clear()
     return body
 
 
