@@ -383,7 +383,7 @@ def sent(path: str, text: str, metadata: Any = None) -> Any:
         "/mcp",
     ],
 )
-async def test_a_body_of_too_many_values_is_refused_and_a_long_text_is_not(tmp_path: Path, path: str) -> None:
+async def test_a_body_that_takes_long_to_decode_is_refused_and_a_long_text_is_not(tmp_path: Path, path: str) -> None:
     async with site(tmp_path) as here:
         tools = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
         async with here.http.post(f"{here.url}/mcp", json=tools) as answer:
@@ -401,6 +401,7 @@ async def test_a_body_of_too_many_values_is_refused_and_a_long_text_is_not(tmp_p
         assert "error" not in told[:2000]
         assert text in told
         assert "max_text" in await said(text * 2)
+        assert "8388608 bytes beside its files" in await said("hi", {"texts": ["x" * 3_000_000] * 3})
 
 
 # -- too much ----------------------------------------------------------------------------------------------------------

@@ -249,3 +249,25 @@ def test_the_length_that_is_checked_is_that_of_the_longest_string(value: object,
         assert longest(value) > max_text
     else:
         assert longest(value) <= max_text
+
+
+def test_a_request_may_hold_more_than_eight_megabytes_only_in_files() -> None:
+    """Everything but files is copied in one piece several times, and nobody else is answered meanwhile."""
+    file = Part(raw=b"x" * 3_000_000)  # 4,000,000 bytes in base64
+    sent = SendMessage(message=Message(message_id="m", role=Role.USER, parts=(Part(text="hi"), file)))
+    beside = json_bounds.MAX_SENT_BYTES
+    json_bounds.check_size(sent, beside + 4_000_000)
+    with pytest.raises(InvalidParams, match="a request may hold 8388608 bytes beside its files"):
+        json_bounds.check_size(sent, beside + 4_000_001)
+    in_history = SendMessage(message=replace(sent.message, parts=(Part(text="hi"),)), earlier=(sent.message,))
+    json_bounds.check_size(in_history, beside + 4_000_000)
+    json_bounds.check_size(sent, beside + 4_000_001, max_text=beside)  # a text of `max_text` always fits
+
+
+def test_a_text_that_is_too_long_is_refused_before_it_is_decoded() -> None:
+    """Bytes beyond ASCII are no base64, so they count against what a request may hold beside its files."""
+    wide = json.dumps({"text": "é€" * 10, "raw": "QUJD" * 100}, ensure_ascii=False).encode()
+    json_bounds.check(wide, max_wide=50)
+    with pytest.raises(InvalidParams, match="a request may hold 49 bytes beside its files"):
+        json_bounds.check(wide, max_wide=49)
+    json_bounds.check(b'"%s"' % (b"x" * 100), max_wide=1)

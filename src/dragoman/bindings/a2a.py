@@ -142,7 +142,7 @@ def _dialect_of_place(request: HttpRequest) -> Dialect:
     return resolve.of_nothing(request.text(b"a2a-version"), request.route.mount)
 
 
-def _is_bounded(body: bytes, bounds: tuple[int, int]) -> bool:
+def _is_bounded(body: bytes, bounds: tuple[int, int, int]) -> bool:
     """Whether a body may be decoded at all: one call of the decoder holds up all other threads."""
     try:
         json_bounds.check(body, *bounds)
@@ -155,7 +155,7 @@ def _open_envelope(
     request: HttpRequest, body: bytes, limits: Limits
 ) -> tuple[jsonrpc.RpcRequest, Parameters, Dialect | ByTask]:
     """Decode the envelope, and find the dialect of its params, or the task that decides it. Raises A2AError."""
-    own, bounds = request.route.own, (limits.max_depth, limits.max_values)
+    own, bounds = request.route.own, limits.bounds
     found = request.dialect = None if own is None else own.dialect
     try:
         if own is not None and own.bare and not (_is_bounded(body, bounds) and jsonrpc.enveloped(body)):
@@ -165,7 +165,7 @@ def _open_envelope(
     except A2AError:
         bare = resolve.of_bare(body, request.route.mount) if own is None and _is_bounded(body, bounds) else None
         if bare is None:
-            request.id = jsonrpc.id_of(body, *bounds)
+            request.id = jsonrpc.id_of(body, limits.max_depth, limits.max_values)
             raise
         method, found = bare
         request.dialect = found
@@ -180,7 +180,7 @@ def _open_envelope(
 def _decode_rest(dialect: Dialect, rest: RestRequest, limits: Limits) -> Operation:
     assert dialect.decode_rest is not None
     if rest.body:
-        json_bounds.check(rest.body, limits.max_depth, limits.max_values)
+        json_bounds.check(rest.body, *limits.bounds)
     return dialect.decode_rest(rest)
 
 

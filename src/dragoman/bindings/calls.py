@@ -14,7 +14,7 @@ from dragoman.bindings.callers import Callers
 from dragoman.bindings.limits import LARGE_BYTES, Limits
 from dragoman.bindings.request import Parameters, Request
 from dragoman.dialects import cards
-from dragoman.dialects.json_bounds import check_sent
+from dragoman.dialects.json_bounds import check_sent, check_size
 from dragoman.dialects.mounts import Mount
 from dragoman.dialects.resolve import mount_of
 from dragoman.engine.handler import Answered, Handler
@@ -84,15 +84,20 @@ async def make_call(
     Raises Unauthorized or Forbidden for an agent that the caller may not use, AgentNotFound or InvalidParams for a
     tenant that is not this mount's, VersionNotSupported for an agent that is not served in the call's version,
     ExtensionSupportRequired if the agent requires an extension that the caller has not declared (A2A 1.0 §3.3.4),
-    InvalidParams for parts that are too many or too long, or for a malformed id of the last event seen.
+    InvalidParams for parts that are too many or too long, for a request with too much text, or for a malformed id of
+    the last event seen.
     """
     agent = await _find_agent(reception, handler, request, operation)
     reception.callers.admit(request, agent)
     profile = reception.profiles[agent]
     if dialect in VERSIONS and dialect not in profile.versions:
         raise VersionNotSupported(dialect, profile.versions)
-    if isinstance(operation, SendMessage) and request.size < LARGE_BYTES:  # `decode_body` checks large bodies
-        check_sent(operation, reception.limits.max_parts, reception.limits.max_text)
+    if isinstance(operation, SendMessage):
+        limits = reception.limits
+        if request.size < LARGE_BYTES:
+            check_sent(operation, limits.max_parts, limits.max_text)
+        else:  # `decode_body` has checked the parts
+            check_size(operation, request.size, limits.max_text)
     after = parameters.after
     if isinstance(operation, SendMessage | Subscribe):
         for extension in profile.extensions:  # a mount's extensions are never required

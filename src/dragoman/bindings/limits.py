@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from msgspec import Struct
 
-from dragoman.dialects.json_bounds import MAX_VALUES
+from dragoman.dialects.json_bounds import MAX_DEPTH, MAX_SENT_BYTES, MAX_VALUES, max_sent_bytes
 from dragoman.model.errors import TooManyRequests, Unavailable
 
 T = TypeVar("T")
@@ -146,7 +146,8 @@ class Limits(Struct, frozen=True):
     """The limits of one request, named as the settings are, and the counters that all requests share.
 
     A body is given up if nothing of it arrives for `body_pause_s`. `arriving` counts the bodies of all requests,
-    `unread` the answers that nobody reads. `offload` decodes and encodes large JSON.
+    `unread` the answers that nobody reads. `offload` decodes and encodes large JSON. `bounds` are those of a body's
+    JSON, as `json_bounds.check` takes them.
     """
 
     max_body_bytes: int
@@ -158,6 +159,7 @@ class Limits(Struct, frozen=True):
     body_pause_s: float = 30.0
     max_text: int = 4 * 1024 * 1024
     max_values: int = MAX_VALUES
+    bounds: tuple[int, int, int] = (MAX_DEPTH, MAX_VALUES, MAX_SENT_BYTES)
 
 
 def make_limits(
@@ -174,4 +176,15 @@ def make_limits(
     """Make the limits of one server."""
     arriving = Arriving(BODIES_AT_ONCE * max_body_bytes)
     unread = Unread(max_unread_bytes, max_page_bytes)
-    return Limits(max_body_bytes, max_depth, max_parts, arriving, unread, Offload(), body_pause_s, max_text, max_values)
+    return Limits(
+        max_body_bytes,
+        max_depth,
+        max_parts,
+        arriving,
+        unread,
+        Offload(),
+        body_pause_s,
+        max_text,
+        max_values,
+        (max_depth, max_values, max_sent_bytes(max_text)),
+    )

@@ -192,7 +192,7 @@ def _replay(record: Record) -> list[Event]:
 
 
 def _decode(request: HttpRequest, body: bytes, limits: Limits) -> Chat:
-    json_bounds.check(body, limits.max_depth, limits.max_values)
+    json_bounds.check(body, *limits.bounds)
     chat = decode(body, _message_id(request, body), request.text(CONTEXT_ID), request.text(TASK_ID))
     if request.size >= LARGE_BYTES:
         json_bounds.check_sent(chat.send, limits.max_parts, limits.max_text)

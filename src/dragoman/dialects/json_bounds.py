@@ -34,24 +34,33 @@ which fit into 30 MB, would take 150 ms.
 MAX_TEXT = 4 * 1024 * 1024
 """Most characters of one string unless a setting says otherwise: a long book has one million."""
 
+MAX_SENT_BYTES = 8 * 1024 * 1024
+"""Most bytes of a send beside its files, or twice `max_text` if that is more.
+
+Texts and data are copied whole several times: they are decoded, written to the log and to the snapshot, and encoded for
+the answer. One copy of 8 MiB holds up everybody else for 5 to 20 ms. Files are not copied so often.
+"""
+
 _CHUNK = 1 << 16
 _STRETCH = 1 << 20
 """How many bytes are checked in one go, which takes half a millisecond; other threads can run in between."""
 _STEPS = bytes(1 if c in b"[{" else 255 if c in b"]}" else 0 for c in range(256))
 _SEPARATORS = b",:"
+_ASCII = bytes(range(128))
 _NOT_STRUCTURE = bytes(c for c in range(256) if c not in b"[]{},:")
 
 
-def check(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES) -> None:
-    """Refuse a body that is empty, not UTF-8 (RFC 8259 §8.1), nested too deeply or of too many values.
+def check(body: bytes, max_depth: int = MAX_DEPTH, max_values: int = MAX_VALUES, max_wide: int | None = None) -> None:
+    """Refuse a body that is empty, not UTF-8 (RFC 8259 §8.1), nested too deeply, of too many values or too wide.
 
-    The decoder decides whether it is JSON. The check costs next to nothing for a body of fewer than `max_values` bytes
-    with few brackets. Raises ParseError or InvalidRequest.
+    `max_wide` bounds the bytes that are not ASCII: they belong to no file, and decoding them takes up to four times as
+    long. The decoder decides whether it is JSON. The check costs next to nothing for a body of fewer than `max_values`
+    bytes with few brackets. Raises ParseError, InvalidRequest, or InvalidParams for a body that is too wide.
     """
     if not body:
         raise ParseError("the body is empty: send a JSON object")
     if not body.isascii():
-        _check_utf8(body)
+        _check_utf8(body, max_wide)
     if len(body) > MAX_ESCAPES and _holds_more_of(body, b"\\", MAX_ESCAPES):
         raise InvalidRequest(f"the body holds more than {MAX_ESCAPES} escapes: send its text as UTF-8")
     if len(body) < _CHUNK:
@@ -72,6 +81,30 @@ def check_sent(sent: SendMessage, max_parts: int, max_text: int = MAX_TEXT) -> N
         check_parts(message, max_parts, max_text, f"history[{index}]")
     if sent.metadata is not None:
         _check_strings("metadata", sent.metadata, max_text)
+
+
+def max_sent_bytes(max_text: int) -> int:
+    """Most bytes of a send beside its files, where one text may have `max_text` characters."""
+    return max(MAX_SENT_BYTES, 2 * max_text)
+
+
+def check_size(sent: SendMessage, size: int, max_text: int = MAX_TEXT) -> None:
+    """Refuse a send of `size` bytes that holds too much beside the bytes of its files. Raises InvalidParams.
+
+    See `MAX_SENT_BYTES`.
+    """
+    most = max_sent_bytes(max_text)
+    if size <= most:
+        return
+    files = sum(len(part.raw or b"") for message in (sent.message, *sent.earlier) for part in message.parts)
+    if size - files * 4 // 3 > most:  # in base64 a file is a third longer
+        raise _too_much(most)
+
+
+def _too_much(most: int) -> InvalidParams:
+    return InvalidParams(
+        "message.parts", f"a request may hold {most} bytes beside its files: send long texts and data as files"
+    )
 
 
 def check_parts(message: Message, max_parts: int, max_text: int = MAX_TEXT, path: str = "message") -> None:
@@ -144,13 +177,20 @@ def _opens_more_than(limit: int, body: bytes) -> bool:
     return False
 
 
-def _check_utf8(body: bytes) -> None:
+def _check_utf8(body: bytes, max_wide: int | None) -> None:
     decode = getincrementaldecoder("utf-8")().decode
+    counts = max_wide is not None and len(body) > max_wide
+    wide = 0
     try:
         for start in range(0, len(body), _STRETCH):
-            decode(body[start : start + _STRETCH], start + _STRETCH >= len(body))
+            stretch = body[start : start + _STRETCH]
+            decode(stretch, start + _STRETCH >= len(body))
+            if counts:
+                wide += len(stretch.translate(None, _ASCII))
     except UnicodeDecodeError:
         raise ParseError("the body is not valid UTF-8") from None
+    if max_wide is not None and wide > max_wide:
+        raise _too_much(max_wide)
 
 
 def _holds_more_of(body: bytes, characters: bytes, limit: int) -> bool:

@@ -50,14 +50,17 @@ _ONLY_VERSION = msgspec.json.Decoder(_OnlyVersion)
 
 
 def decode_request(
-    body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
+    body: bytes,
+    max_depth: int = json_bounds.MAX_DEPTH,
+    max_values: int = json_bounds.MAX_VALUES,
+    max_wide: int | None = None,
 ) -> RpcRequest:
     """Open an envelope; of duplicate keys the last counts.
 
     Raises ParseError if it is not JSON. Raises InvalidRequest if it is not a single request with an id: A2A has no
     batches, and no notifications, since every A2A call is answered. Raises InvalidParams if `params` is not an object.
     """
-    json_bounds.check(body, max_depth, max_values)
+    json_bounds.check(body, max_depth, max_values, max_wide)
     try:
         envelope = _ENVELOPE.decode(body)
     except msgspec.ValidationError:
@@ -79,13 +82,17 @@ def decode_request(
 
 
 def decode_bare(
-    body: bytes, method: str, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
+    body: bytes,
+    method: str,
+    max_depth: int = json_bounds.MAX_DEPTH,
+    max_values: int = json_bounds.MAX_VALUES,
+    max_wide: int | None = None,
 ) -> RpcRequest:
     """Return the body as the params of `method`, with the id null; for the few clients that send no envelope.
 
     Raises ParseError if it is not JSON, InvalidRequest if it is nested too deeply, InvalidParams if it is no object.
     """
-    json_bounds.check(body, max_depth, max_values)
+    json_bounds.check(body, max_depth, max_values, max_wide)
     if body.lstrip()[:1] != b"{":
         raise InvalidParams("", "the body must be an object")
     return RpcRequest(NULL_ID, method, body)

@@ -331,7 +331,7 @@ class Mcp:
 
 def _decode(request: HttpRequest, body: bytes, limits: Limits) -> requests.ClientMessage:
     try:
-        return requests.decode(body, limits.max_depth, limits.max_values)
+        return requests.decode(body, *limits.bounds)
     except A2AError:
         request.id = jsonrpc.id_of(body, limits.max_depth, limits.max_values)
         raise

@@ -110,10 +110,13 @@ _STRING = msgspec.json.Decoder(str)
 
 
 def decode(
-    body: bytes, max_depth: int = json_bounds.MAX_DEPTH, max_values: int = json_bounds.MAX_VALUES
+    body: bytes,
+    max_depth: int = json_bounds.MAX_DEPTH,
+    max_values: int = json_bounds.MAX_VALUES,
+    max_wide: int | None = None,
 ) -> ClientMessage:
     """Decode the message in a body. Raises ParseError, InvalidRequest (also for a batch), InvalidParams."""
-    json_bounds.check(body, max_depth, max_values)
+    json_bounds.check(body, max_depth, max_values, max_wide)
     try:
         message = _MESSAGE.decode(body)
     except msgspec.ValidationError:
