@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.engine.handlers.admission import KINDS, Admission, Rates
+from dragoman.engine.handlers.admission import KINDS, Admission
 from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.handlers.usage import OpenStreams, Rates
 from dragoman.engine.subscriptions import Tail
 from dragoman.model.errors import A2AError, Forbidden, TaskNotFound, TooManyRequests
 from dragoman.model.message import Message
@@ -102,7 +103,8 @@ async def gate(*agents: Scripted, per_s: int = 0, max_streams: int = 0, keeping:
     async with house(*agents) as here:
         trail = Trail(table, keeping)
         rates = Rates(per_s) if per_s else None
-        admitted = Admission(here.engine, rates=rates, max_streams=max_streams, trail=trail, clock=here.clock)
+        streams = OpenStreams(max_streams) if max_streams else None
+        admitted = Admission(here.engine, rates=rates, streams=streams, trail=trail, clock=here.clock)
         yield Gate(here, admitted, trail, table)
         await trail.stop()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.engine.handlers.admission import Rates
+from dragoman.engine.handlers.usage import Rates
 
 NOW_MS = 1_800_000_000_000
 

@@ -31,7 +31,7 @@ from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Handler
-from dragoman.engine.handlers.admission import Admission, Rates
+from dragoman.engine.handlers.admission import Admission
 from dragoman.engine.handlers.audit import Trail
 from dragoman.engine.handlers.no_store import NoStore
 from dragoman.engine.handlers.tracing import Traced
@@ -45,6 +45,7 @@ from dragoman.server.front import make_app
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
 from dragoman.server.replicas import check_replicas
 from dragoman.server.retention import sweep
+from dragoman.server.usage import make_usage
 from dragoman.server.webhooks import make_webhooks
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
@@ -125,10 +126,11 @@ async def running(
             files=files.engine,
         )
         linked = files.wrap_links(engine)
-        rates = Rates(config.max_requests_per_s) if config.max_requests_per_s else None
+        usage = make_usage(config, store, holder)
 
         def admit(behind: Handler) -> Handler:
-            return Admission(behind, rates=rates, max_streams=config.max_streams, trail=trail, clock=clock)
+            rates, streams, exchange = usage.rates, usage.streams, usage.exchange
+            return Admission(behind, rates=rates, streams=streams, trail=trail, clock=clock, exchange=exchange)
 
         handler = admit(linked) if telemetry is None else Traced(admit(linked), telemetry)
         a2a = handler if config.tasks else admit(NoStore(clock))
@@ -140,7 +142,7 @@ async def running(
         if counts is not None:
             metrics = Metrics(counts, config.telemetry_prefix, __version__, lambda: _writes(store), streams)
         leaving: dict[str, WorkerAgent] = {}
-        notifications = Notifications(config.max_streams, config.keepalive_s)
+        notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
         sessions = Sessions(notifications)
 
         def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
@@ -174,6 +176,7 @@ async def running(
                 sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
                 file_sweeper = tasks.create_task(files.sweep(store, clock), name="sweep of files")
                 hearing = tasks.create_task(trail.hear(), name="acts of commands")
+                exchanging = tasks.create_task(usage.run(), name="exchange of usage")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
@@ -191,12 +194,13 @@ async def running(
                         shutdown.within("a webhook call", webhooks.close()),
                         shutdown.within("an agent", lifetimes.close()),
                     )
-                    for task in (sweeper, file_sweeper, hearing):
+                    for task in (sweeper, file_sweeper, hearing, exchanging):
                         task.cancel()
                     shutdown.spend_rest()
                     await asyncio.gather(
                         shutdown.within("the way to an issuer of tokens", issuers.close()),
                         shutdown.within("the audit trail", trail.stop()),
+                        shutdown.within("the exchange of usage", usage.close()),
                         shutdown.within("the store of files", files.close()),
                         shutdown.within("OpenTelemetry", _flush(telemetry)),
                     )

@@ -93,7 +93,7 @@ class Mcp:
             self._sessions.forget(key)
             return HttpResponse(204, [], b"")
         if request.method == "GET":
-            return self._listen(request, key)
+            return await self._listen(request, key)
         limits = self._reception.limits
         body = await read_json(request, limits)
         decoding = partial(_decode, request, body, limits)
@@ -135,7 +135,7 @@ class Mcp:
 
     # -- the stream of a session ---------------------------------------------------------------------------------------
 
-    def _listen(self, request: HttpRequest, key: SessionKey) -> HttpResponse | EventsResponse:
+    async def _listen(self, request: HttpRequest, key: SessionKey) -> HttpResponse | EventsResponse:
         """Open the stream of a session. Raises MethodNotAllowed without a session.
 
         Older clients send GET without a session to detect another transport.
@@ -145,7 +145,7 @@ class Mcp:
             raise MethodNotAllowed(("POST", "DELETE", "OPTIONS"))
         if not _accepted_types(request) & {EVENTS, ANYTHING}:
             return self._not_acceptable(b"null", EVENTS)
-        return EventsResponse(self._sessions.notifications.listen(owner, session_key), encode_frames)
+        return EventsResponse(await self._sessions.notifications.listen(owner, session_key), encode_frames)
 
     def _not_acceptable(self, request_id: bytes, kinds: str) -> HttpResponse:
         wrong = InvalidRequest(f"Accept must have {kinds}")

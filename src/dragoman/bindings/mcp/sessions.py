@@ -11,6 +11,7 @@ from uuid import UUID
 
 from dragoman.bindings.mcp.tool_call import ToolCallStream
 from dragoman.dialects.mcp import answers
+from dragoman.engine.handlers.usage import OpenStreams, UsageExchange
 from dragoman.model.card import Profile
 from dragoman.model.errors import TooManyRequests
 
@@ -63,26 +64,31 @@ class NotificationStream:
 class Notifications:
     """The open streams by principal, shared by all applications of the server.
 
-    `most` is how many streams one principal may have; 0: any number.
+    `counted` limits how many streams one principal may have; None: any number. With an `exchange` those on other
+    replicas count, too.
     """
 
-    def __init__(self, most: int, quiet_s: float) -> None:
+    def __init__(self, counted: OpenStreams | None, quiet_s: float, *, exchange: UsageExchange | None = None) -> None:
         """`quiet_s`: how long a stream may be silent before it sends a keep-alive."""
-        self._most = most
+        self._counted = counted
+        self._exchange = exchange
         self._quiet_s = quiet_s
         self._listening: dict[str, set[NotificationStream]] = {}
         self._served: dict[str, Profile] = {}
         self._since_ms = 0
         self._stopped = False
 
-    def listen(self, owner: str, session: str) -> NotificationStream:
+    async def listen(self, owner: str, session: str) -> NotificationStream:
         """Open a stream for the session with that key. A session older than the last change is told of it at once.
 
         Raises TooManyRequests.
         """
-        theirs = self._listening.get(owner, ())
-        if self._most and len(theirs) >= self._most:
-            raise TooManyRequests("max_streams", f"{self._most} sessions listen: close one", RETRY_S)
+        counted = self._counted
+        if counted is not None:
+            if self._exchange is not None:
+                await self._exchange.let_open(counted, owner)
+            if not counted.take(owner):
+                raise TooManyRequests("max_streams", f"{counted.most} sessions listen: close one", RETRY_S)
         stream = NotificationStream(self, owner, self._quiet_s)
         self._listening.setdefault(owner, set()).add(stream)
         if began_ms(session) <= self._since_ms:
@@ -94,10 +100,13 @@ class Notifications:
     def forget(self, stream: NotificationStream, owner: str) -> None:
         """Forget a stream that has ended."""
         theirs = self._listening.get(owner)
-        if theirs is not None:
-            theirs.discard(stream)
-            if not theirs:
-                del self._listening[owner]
+        if theirs is None or stream not in theirs:
+            return
+        theirs.remove(stream)
+        if not theirs:
+            del self._listening[owner]
+        if self._counted is not None:
+            self._counted.release(owner)
 
     def serve(self, profiles: Mapping[str, Profile], now_ms: int) -> None:
         """Set the agents that are served. If they differ from those before, all streams are told."""

@@ -4,7 +4,6 @@ Invariant: a call that is refused here has reached no task. The handlers behind 
 """
 
 import asyncio
-from collections import OrderedDict
 from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from msgspec import Struct
 
 from dragoman.engine.handler import Answered, Handler, OpenStream
 from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.handlers.usage import OpenStreams, Rates, UsageExchange
 from dragoman.model.errors import A2AError, Forbidden, TooManyRequests
 from dragoman.model.ids import Clock
 from dragoman.model.operations import (
@@ -77,62 +77,36 @@ VERBS: Mapping[Scope, str] = MappingProxyType(
 )
 
 
-KEPT = 10_000
-"""Principals remembered. A bucket is full again after a second without a call, so that forgetting it loses nothing.
-Only if more principals than this call within one second may some of them call too often."""
-
-SECOND_NS = 1_000_000_000
-
-
-class Rates:
-    """Limits how often principals may call. A bucket holds the tokens of one second, stored as when it will be full."""
-
-    def __init__(self, per_s: int, kept: int = KEPT) -> None:
-        self.per_s = per_s
-        self._kept = kept
-        self._interval_ns = SECOND_NS // per_s
-        self._full_at_ns: OrderedDict[str, int] = OrderedDict()
-
-    def take(self, principal: str, now_ms: int) -> int:
-        """Take a token and return 0, or return after how many seconds, rounded up, there is one again."""
-        now_ns = now_ms * 1_000_000
-        empty_ns = now_ns + SECOND_NS
-        full_at_ns = self._full_at_ns.get(principal, now_ns)
-        if full_at_ns < now_ns:
-            full_at_ns = now_ns
-        elif full_at_ns > empty_ns:
-            full_at_ns = self._full_at_ns[principal] = empty_ns  # the clock was set back
-        full_at_ns += self._interval_ns
-        if full_at_ns > empty_ns:
-            return -((empty_ns - full_at_ns) // SECOND_NS)
-        self._full_at_ns[principal] = full_at_ns
-        self._full_at_ns.move_to_end(principal)
-        if len(self._full_at_ns) > self._kept:
-            self._full_at_ns.popitem(last=False)
-        return 0
-
-
 class Admission:
     """A Handler that passes on the calls that a principal may make: see `engine.handler.Handler`.
 
-    `rates` None and `max_streams` 0 set no limit; `trail` None notes nothing.
+    `rates` and `streams` None set no limit; `trail` None notes nothing. With an `exchange` other replicas count, too.
     """
 
     def __init__(
-        self, handler: Handler, *, rates: Rates | None, max_streams: int, trail: Trail | None, clock: Clock
+        self,
+        handler: Handler,
+        *,
+        rates: Rates | None,
+        streams: OpenStreams | None,
+        trail: Trail | None,
+        clock: Clock,
+        exchange: UsageExchange | None = None,
     ) -> None:
         self._handler = handler
         self._rates = rates
-        self._max_streams = max_streams
+        self._streams = streams
+        self._exchange = exchange
         self._trail = trail
         self._exempt = None if trail is None else trail.exempt
         self._clock = clock
-        self._open: dict[str, int] = {}
 
     async def call(self, call: Call) -> Answered:
         """Answer a unary operation: see `engine.handler.Handler.call`."""
         kind = KINDS[type(call.operation)]
         try:
+            if self._exchange is not None:
+                await self._exchange.let_call(call.principal.id)
             self._admit(call, kind)
             result = await self._handler.call(call)
         except BaseException as error:
@@ -146,8 +120,10 @@ class Admission:
         """Open a stream: see `engine.handler.Handler.stream`."""
         kind = KINDS[type(call.operation)]
         try:
+            if self._exchange is not None:
+                await self._exchange.let_call(call.principal.id)
             self._admit(call, kind)
-            stream = await (self._counted(call) if self._max_streams else self._handler.stream(call))
+            stream = await (self._handler.stream(call) if self._streams is None else self._counted(call, self._streams))
         except BaseException as error:
             self._note_raised(call, kind, error)
             raise
@@ -185,20 +161,22 @@ class Admission:
 
     # -- streams -------------------------------------------------------------------------------------------------------
 
-    async def _counted(self, call: Call) -> OpenStream:
+    async def _counted(self, call: Call, streams: OpenStreams) -> OpenStream:
         """Open a stream and count it. It is counted before it opens, so that concurrent calls cannot pass the limit."""
-        owner, most = call.principal.id, self._max_streams
-        if self._open.get(owner, 0) >= most:
+        owner = call.principal.id
+        if self._exchange is not None:
+            await self._exchange.let_open(streams, owner)
+        if not streams.take(owner):
+            most = streams.most
             raise TooManyRequests(
                 "max_streams", f"{most} {'stream is' if most == 1 else 'streams are'} open: close one", STREAM_RETRY_S
             )
-        self._open[owner] = self._open.get(owner, 0) + 1
         try:
             stream = await self._handler.stream(call)
         except BaseException:
-            _leave(self._open, owner)
+            streams.release(owner)
             raise
-        stream.when_closed(partial(_leave, self._open, owner))
+        stream.when_closed(partial(streams.release, owner))
         return stream
 
     # -- notes ---------------------------------------------------------------------------------------------------------
@@ -231,14 +209,6 @@ class Admission:
             reason=reason,
             peer=call.peer,
         )
-
-
-def _leave(open_streams: dict[str, int], owner: str) -> None:
-    left = open_streams[owner] - 1
-    if left:
-        open_streams[owner] = left
-    else:
-        del open_streams[owner]
 
 
 def _check_scope(scopes: frozenset[Scope], needed: Scope) -> None:

@@ -1,0 +1,42 @@
+"""Assembly of the limits on principals: rates, open streams, and their exchange among replicas.
+
+Invariant: a store that no other process writes to is not asked: its only replica knows everything.
+"""
+
+from msgspec import Struct
+
+from dragoman.config import Config
+from dragoman.engine.handlers.usage import OpenStreams, Rates, UsageExchange
+from dragoman.store.api import Store
+
+
+class Usage(Struct, frozen=True):
+    """The counters of the limits that are set; None where there is no limit, or no other replica."""
+
+    rates: Rates | None
+    streams: OpenStreams | None
+    listeners: OpenStreams | None
+    exchange: UsageExchange | None
+
+    async def run(self) -> None:
+        """Exchange with other replicas for ever."""
+        if self.exchange is not None:
+            await self.exchange.run()
+
+    async def close(self) -> None:
+        """Tell the other replicas that the streams of this one are closed."""
+        if self.exchange is not None:
+            await self.exchange.exchange()
+
+
+def make_usage(config: Config, store: Store, replica: str) -> Usage:
+    """Make the counters. `replica` is a name for this replica that no other has."""
+    shared, most = store.replicas.shared, config.max_streams
+    rates = Rates(config.max_requests_per_s, shared=shared) if config.max_requests_per_s else None
+    streams = OpenStreams(most, shared=shared) if most else None
+    listeners = OpenStreams(most, kind="listeners", shared=shared) if most else None
+    exchange = None
+    if shared and (rates is not None or most):
+        counted = [one for one in (streams, listeners) if one is not None]
+        exchange = UsageExchange(store, replica, store.clock, rates, counted)
+    return Usage(rates, streams, listeners, exchange)
