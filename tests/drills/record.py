@@ -1,0 +1,65 @@
+"""What the clients of a drill were told, as plain values: the one half of what the checker compares.
+
+Invariant: nothing is ever taken out or changed. What a client did not hear to its end is not in here.
+"""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+
+class Seen(NamedTuple):
+    """An event as a client saw it: its seq, its kind (`task`, `state` or `text`), and its text or state."""
+
+    seq: int
+    kind: str
+    text: str
+
+
+class Asked(NamedTuple):
+    """A message that made a task, or was to make one."""
+
+    message_id: str
+    agent: str
+    text: str
+
+
+class Called(NamedTuple):
+    """A call of a webhook: its `webhook-id`, its task, the event that it told, its body, and when it was under way."""
+
+    webhook_id: str
+    task_id: str
+    seq: int
+    state: str
+    body: bytes
+    began_s: float
+    ended_s: float
+
+
+@dataclass
+class Record:
+    """All that clients asked and were told.
+
+    `acknowledged` are the tasks that were given for a message, by its id; `ended` the terminal states that were told of
+    a task; `followed` what each follower of a task has seen, over all of its connections. `pushed` are the tasks that
+    webhooks are told of. `failed` are the calls that no retry made good.
+    """
+
+    asked: dict[str, Asked] = field(default_factory=dict)
+    acknowledged: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    answered: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    ended: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
+    followed: list[tuple[str, list[Seen]]] = field(default_factory=list)
+    pushed: set[str] = field(default_factory=set)
+    called: list[Called] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    retries: int = 0
+
+    def counts(self) -> str:
+        """How much there is of everything, for people."""
+        events = sum(len(seen) for _, seen in self.followed)
+        repeated = len(self.called) - len({call.webhook_id for call in self.called})
+        return (
+            f"{len(self.asked)} messages, {self.retries} retries, {len(self.ended)} ends told, {len(self.followed)} "
+            f"followers saw {events} events, {len(self.called)} webhook calls of which {repeated} repeats"
+        )
