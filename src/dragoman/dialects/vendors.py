@@ -5,8 +5,10 @@ messages, after missing members were filled in. Nothing is written that the call
 the same as from the system's own clients. An option for which a system has no word of its own is written as in 0.3.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from msgspec import Struct
 
 from dragoman.dialects.client.encode import encoded
 from dragoman.dialects.tongue import RpcCall
@@ -15,7 +17,22 @@ from dragoman.dialects.v03.encode import ROLES
 from dragoman.dialects.v03.fields import Fields
 from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.message import Artifact, Message, Part
-from dragoman.model.operations import PushConfig, SendMessage
+from dragoman.model.operations import (
+    CancelTask,
+    CompleteTask,
+    CreatePushConfig,
+    DeletePushConfig,
+    GetPushConfig,
+    GetTask,
+    ListPushConfigs,
+    ListTasks,
+    Operation,
+    PushConfig,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    UpdateStatus,
+)
 
 Json = dict[str, Any]
 
@@ -72,14 +89,75 @@ def text_of(message: Message | None) -> str:
 # -- calls of their clients --------------------------------------------------------------------------------------------
 
 
-def call(method: str, params: Mapping[str, Any]) -> RpcCall:
-    """Encode a call with the params that are present. Raises InvalidParams for text that is not Unicode."""
-    return whole_call(method, present(params))
+class Method(Struct, frozen=True):
+    """A system's method for an operation, and the function that makes the params of a call from the operation.
+
+    Params that are absent or empty are left out, unless the call is `whole`.
+    """
+
+    name: str
+    params: Callable[[Any], Json]
+    whole: bool = False
 
 
-def whole_call(method: str, params: Mapping[str, Any]) -> RpcCall:
-    """Encode a call with all params, including null ones."""
-    return RpcCall(method, encoded(params))
+Methods = Mapping[type[Operation], Method]
+"""The methods of a system, by operation."""
+
+_NO_STREAMS = ("streams", "send, or ask with GetTask")
+_NO_WEBHOOKS = ("webhooks", "ask with GetTask")
+_NO_WORKERS = ("workers", "its tasks end by themselves")
+
+LACKS: Mapping[type[Operation], tuple[str, str]] = {
+    StreamMessage: _NO_STREAMS,
+    Subscribe: _NO_STREAMS,
+    ListTasks: ("list of tasks", "keep the ids that a send is answered with"),
+    CreatePushConfig: _NO_WEBHOOKS,
+    GetPushConfig: _NO_WEBHOOKS,
+    ListPushConfigs: _NO_WEBHOOKS,
+    DeletePushConfig: _NO_WEBHOOKS,
+    CompleteTask: _NO_WORKERS,
+    UpdateStatus: _NO_WORKERS,
+}
+"""By operation: what a system lacks that has no method for it, and what a caller can do instead."""
+
+
+def encode_calls(
+    system: str, methods: Methods, lacking: Mapping[type[Operation], tuple[str, str]] = LACKS
+) -> Callable[[Operation], RpcCall]:
+    """Return the encoder of a system's calls, `Tongue.rpc`.
+
+    Every operation is in `methods` or in `lacking`. The encoder raises UnsupportedOperation for those in `lacking`, and
+    InvalidParams for text that is not Unicode.
+    """
+
+    def rpc(operation: Operation) -> RpcCall:
+        method = methods.get(type(operation))
+        if method is None:
+            raise lacks(system, *lacking[type(operation)])
+        params = method.params(operation)
+        return RpcCall(method.name, encoded(params if method.whole else present(params)))
+
+    return rpc
+
+
+def no_params(operation: Operation) -> Json:
+    """The params of a call that needs none."""
+    return {}
+
+
+def task_params(operation: CancelTask | Subscribe) -> Json:
+    """The params of a call about a task: its id, and the metadata of a cancellation."""
+    return {"id": operation.id, "metadata": operation.metadata if isinstance(operation, CancelTask) else None}
+
+
+def history_params(operation: GetTask) -> Json:
+    """The params of a read: the task's id, and how much of its history is wanted."""
+    return {"id": operation.id, "historyLength": operation.history_length}
+
+
+def webhook_params(operation: CreatePushConfig) -> Json:
+    """The params of a registration: the task's id, and the webhook."""
+    return {"taskId": operation.config.task_id, "pushNotificationConfig": webhook(operation.config)}
 
 
 def present(members: Mapping[str, Any]) -> Json:

@@ -4,8 +4,6 @@ Invariant: a plain call is that of BeeOS's text. Flat tasks are read as in that 
 requires. A stream's frames may have a JSON-RPC envelope or not, since its documentation says both.
 """
 
-from typing import assert_never
-
 from msgspec.structs import replace
 
 from dragoman.dialects import vendors
@@ -14,9 +12,23 @@ from dragoman.dialects.beeos.errors import CODES, WORDS
 from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.encode import no_earlier
 from dragoman.dialects.client.scalars import decode_answer, members
-from dragoman.dialects.tongue import Answer, RpcCall, Tongue
+from dragoman.dialects.tongue import Answer, Tongue
 from dragoman.dialects.v03.encode import STATES
-from dragoman.dialects.vendors import call, encode_artifact, encode_part, lacks, message, present, webhook
+from dragoman.dialects.vendors import (
+    Method,
+    Methods,
+    encode_artifact,
+    encode_calls,
+    encode_part,
+    history_params,
+    lacks,
+    message,
+    no_params,
+    present,
+    task_params,
+    webhook,
+    webhook_params,
+)
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, InvalidParams
 from dragoman.model.operations import (
@@ -38,43 +50,6 @@ from dragoman.model.operations import (
 from dragoman.model.updates import ArtifactUpdate, StatusUpdate, TaskList, Update
 
 SYSTEM = "BeeOS"
-
-
-def rpc(operation: Operation) -> RpcCall:
-    """Encode a call. Raises UnsupportedOperation if BeeOS does not have the operation."""
-    match operation:
-        case StreamMessage():
-            return call("SendStreamingMessage", _send(operation))
-        case SendMessage():
-            return call("SendMessage", _send(operation))
-        case GetTask():
-            return call("GetTask", {"id": operation.id, "historyLength": operation.history_length})
-        case ListTasks():
-            return call("ListTasks", _page(operation))
-        case CancelTask():
-            return call("CancelTask", {"id": operation.id, "metadata": operation.metadata})
-        case Subscribe():
-            return call("SubscribeToTask", {"id": operation.id})
-        case CreatePushConfig():
-            config = operation.config
-            return call(
-                "SetPushNotificationConfig",
-                {"taskId": config.task_id, "pushNotificationConfig": webhook(config)},
-            )
-        case GetPushConfig():
-            return call("GetPushNotificationConfig", _webhook_id(operation))
-        case ListPushConfigs():
-            return call("ListPushNotificationConfigs", {"id": operation.task_id})
-        case DeletePushConfig():
-            return call("DeletePushNotificationConfig", _webhook_id(operation))
-        case GetExtendedCard():
-            return call("agent/getAuthenticatedExtendedCard", {})
-        case CompleteTask():
-            return call("CompleteTask", _completion(operation))
-        case UpdateStatus():
-            return call("UpdateStatus", _status(operation))
-        case _:
-            assert_never(operation)
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -226,9 +201,25 @@ _WORDS = {word: kind for kind, word in WORDS.items() if kind is not errors.Lease
 _STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound, 503: errors.AgentOffline}
 """The meaning of its gateway's statuses if the body says nothing better."""
 
+METHODS: Methods = {
+    SendMessage: Method("SendMessage", _send),
+    StreamMessage: Method("SendStreamingMessage", _send),
+    GetTask: Method("GetTask", history_params),
+    ListTasks: Method("ListTasks", _page),
+    CancelTask: Method("CancelTask", task_params),
+    Subscribe: Method("SubscribeToTask", task_params),
+    CreatePushConfig: Method("SetPushNotificationConfig", webhook_params),
+    GetPushConfig: Method("GetPushNotificationConfig", _webhook_id),
+    ListPushConfigs: Method("ListPushNotificationConfigs", lambda operation: {"id": operation.task_id}),
+    DeletePushConfig: Method("DeletePushNotificationConfig", _webhook_id),
+    GetExtendedCard: Method("agent/getAuthenticatedExtendedCard", no_params),
+    CompleteTask: Method("CompleteTask", _completion),
+    UpdateStatus: Method("UpdateStatus", _status),
+}
+
 TONGUE = Tongue(
     name="beeos",
-    rpc=rpc,
+    rpc=encode_calls(SYSTEM, METHODS),
     rest=None,
     read_answer=read_answer,
     read_update=read_update,

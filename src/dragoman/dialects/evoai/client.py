@@ -6,7 +6,6 @@ whole text so far and replaces the one before. Servers of 2025 give a different 
 """
 
 import hashlib
-from typing import assert_never
 from uuid import UUID
 
 from msgspec.structs import replace
@@ -14,27 +13,34 @@ from msgspec.structs import replace
 from dragoman.dialects import vendors
 from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.scalars import Json, Unfit, decode_answer, items_in, members, text_in, texts_in
-from dragoman.dialects.tongue import Answer, RpcCall, Tongue
-from dragoman.dialects.vendors import call, lacks, message, present, whole_call
+from dragoman.dialects.tongue import Answer, Tongue
+from dragoman.dialects.vendors import (
+    LACKS,
+    Method,
+    Methods,
+    encode_calls,
+    history_params,
+    message,
+    no_params,
+    present,
+    task_params,
+)
 from dragoman.model import errors
 from dragoman.model.errors import A2AError, UnsupportedOperation
 from dragoman.model.message import Message
 from dragoman.model.operations import (
     CancelTask,
-    CompleteTask,
     CreatePushConfig,
     DeletePushConfig,
     GetExtendedCard,
     GetPushConfig,
     GetTask,
     ListPushConfigs,
-    ListTasks,
     Operation,
     PushConfig,
     SendMessage,
     StreamMessage,
     Subscribe,
-    UpdateStatus,
 )
 from dragoman.model.task import Task, TaskState, TaskStatus
 from dragoman.model.updates import ArtifactUpdate, Update
@@ -43,37 +49,6 @@ SYSTEM = "Evo AI"
 
 TAG = "type"
 """The member that names a part's type."""
-
-
-def rpc(operation: Operation) -> RpcCall:
-    """Encode a call. Raises UnsupportedOperation if Evo AI does not have the operation."""
-    match operation:
-        case StreamMessage():
-            return call("message/stream", _send(operation))
-        case SendMessage():
-            return call("message/send", _send(operation))
-        case GetTask():
-            return call("tasks/get", {"taskId": operation.id, "historyLength": operation.history_length})
-        case CancelTask():
-            return call("tasks/cancel", {"taskId": operation.id, "metadata": operation.metadata})
-        case Subscribe():
-            return call("tasks/resubscribe", {"taskId": operation.id})
-        case CreatePushConfig():
-            return _set_webhook(operation.config.task_id, _webhook(operation.config))
-        case DeletePushConfig():
-            return _set_webhook(operation.task_id, None)
-        case GetPushConfig():
-            return call("tasks/pushNotificationConfig/get", {"taskId": operation.task_id})
-        case GetExtendedCard():
-            return call("agent/authenticatedExtendedCard", {})
-        case ListPushConfigs():
-            raise lacks(SYSTEM, "list of webhooks", "a task has one, which get gives")
-        case ListTasks():
-            raise lacks(SYSTEM, "list of tasks", "keep the ids that a send is answered with")
-        case CompleteTask() | UpdateStatus():
-            raise lacks(SYSTEM, "workers", "its tasks end by themselves")
-        case _:
-            assert_never(operation)
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -115,9 +90,19 @@ def _uuid(message_id: str) -> str:
         return str(UUID(bytes=hashlib.sha256(message_id.encode("utf-8", "replace")).digest()[:16], version=4))
 
 
-def _set_webhook(task_id: str, webhook: Json | None) -> RpcCall:
-    """Encode `set`. A task has one webhook: a new one replaces it, and null removes it."""
-    return whole_call("tasks/pushNotificationConfig/set", {"taskId": task_id, "pushNotificationConfig": webhook})
+def _with_task_id(params: Json) -> Json:
+    """Name a task as Evo AI does: by `taskId`."""
+    return {"taskId": params.pop("id"), **params}
+
+
+def _registration(operation: CreatePushConfig) -> Json:
+    """A task has one webhook: a new one replaces it."""
+    return {"taskId": operation.config.task_id, "pushNotificationConfig": _webhook(operation.config)}
+
+
+def _removal(operation: DeletePushConfig) -> Json:
+    """A task has one webhook: null removes it."""
+    return {"taskId": operation.task_id, "pushNotificationConfig": None}
 
 
 def _webhook(config: PushConfig) -> Json:
@@ -230,9 +215,23 @@ _WORDS = {
 
 _STATUSES = {**refusals.STATUSES, 404: errors.AgentNotFound}
 
+METHODS: Methods = {
+    SendMessage: Method("message/send", _send),
+    StreamMessage: Method("message/stream", _send),
+    GetTask: Method("tasks/get", lambda operation: _with_task_id(history_params(operation))),
+    CancelTask: Method("tasks/cancel", lambda operation: _with_task_id(task_params(operation))),
+    Subscribe: Method("tasks/resubscribe", lambda operation: _with_task_id(task_params(operation))),
+    CreatePushConfig: Method("tasks/pushNotificationConfig/set", _registration, whole=True),
+    GetPushConfig: Method("tasks/pushNotificationConfig/get", lambda operation: {"taskId": operation.task_id}),
+    DeletePushConfig: Method("tasks/pushNotificationConfig/set", _removal, whole=True),
+    GetExtendedCard: Method("agent/authenticatedExtendedCard", no_params),
+}
+
 TONGUE = Tongue(
     name="evoai",
-    rpc=rpc,
+    rpc=encode_calls(
+        SYSTEM, METHODS, {**LACKS, ListPushConfigs: ("list of webhooks", "a task has one, which get gives")}
+    ),
     rest=None,
     read_answer=read_answer,
     read_update=read_update,

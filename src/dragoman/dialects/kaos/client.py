@@ -5,8 +5,6 @@ Invariant: a plain call is that of KAOS's text; features of newer servers beyond
 message in a task's history is its answer: KAOS need not give it anywhere else.
 """
 
-from typing import assert_never
-
 from msgspec.structs import replace
 
 from dragoman.dialects import vendors
@@ -14,25 +12,16 @@ from dragoman.dialects.client import answers, objects, refusals
 from dragoman.dialects.client.encode import no_earlier
 from dragoman.dialects.client.scalars import Json, decode_answer
 from dragoman.dialects.kaos.encode import TAG
-from dragoman.dialects.tongue import Answer, RpcCall, Tongue
-from dragoman.dialects.vendors import call, lacks, message
+from dragoman.dialects.tongue import Answer, Tongue
+from dragoman.dialects.vendors import LACKS, Method, Methods, encode_calls, history_params, lacks, message
 from dragoman.model.errors import A2AError
 from dragoman.model.message import Artifact, Part, Role
 from dragoman.model.operations import (
     CancelTask,
-    CompleteTask,
-    CreatePushConfig,
-    DeletePushConfig,
     GetExtendedCard,
-    GetPushConfig,
     GetTask,
-    ListPushConfigs,
-    ListTasks,
     Operation,
     SendMessage,
-    StreamMessage,
-    Subscribe,
-    UpdateStatus,
 )
 from dragoman.model.task import Task, TaskState
 from dragoman.model.updates import Update
@@ -41,29 +30,6 @@ SYSTEM = "KAOS"
 
 OUTPUT = "output"
 """The id of the artifact made from `output`, if a task has no artifact."""
-
-
-def rpc(operation: Operation) -> RpcCall:
-    """Encode a call. Raises UnsupportedOperation if KAOS does not have the operation."""
-    match operation:
-        case StreamMessage() | Subscribe():
-            raise lacks(SYSTEM, "streams", "send, or ask with GetTask")
-        case SendMessage():
-            return call("SendMessage", _send(operation))
-        case GetTask():
-            return call("GetTask", {"id": operation.id, "historyLength": operation.history_length})
-        case CancelTask():
-            return call("CancelTask", {"id": operation.id})
-        case ListTasks():
-            raise lacks(SYSTEM, "list of tasks", "keep the ids that a send is answered with")
-        case CreatePushConfig() | GetPushConfig() | ListPushConfigs() | DeletePushConfig():
-            raise lacks(SYSTEM, "webhooks", "ask with GetTask")
-        case GetExtendedCard():
-            raise lacks(SYSTEM, "extended card", "its card is at /.well-known/agent.json")
-        case CompleteTask() | UpdateStatus():
-            raise lacks(SYSTEM, "workers", "its tasks end by themselves")
-        case _:
-            assert_never(operation)
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -115,9 +81,17 @@ def _with_output(task: Task, output: str | None) -> Task:
     return replace(task, artifacts=(Artifact(artifact_id=OUTPUT, parts=(Part(text=output),)),))
 
 
+METHODS: Methods = {
+    SendMessage: Method("SendMessage", _send),
+    GetTask: Method("GetTask", history_params),
+    CancelTask: Method("CancelTask", lambda operation: {"id": operation.id}),
+}
+
 TONGUE = Tongue(
     name="kaos",
-    rpc=rpc,
+    rpc=encode_calls(
+        SYSTEM, METHODS, {**LACKS, GetExtendedCard: ("extended card", "its card is at /.well-known/agent.json")}
+    ),
     rest=None,
     read_answer=read_answer,
     read_update=read_update,

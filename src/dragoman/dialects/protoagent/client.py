@@ -5,7 +5,6 @@ its servers put it (a part of the last artifact), and is returned where our own 
 """
 
 from collections.abc import Sequence
-from typing import assert_never
 
 from msgspec.structs import replace
 
@@ -15,25 +14,32 @@ from dragoman.dialects.client.encode import no_earlier
 from dragoman.dialects.client.scalars import Json, decode_answer
 from dragoman.dialects.extensions import USAGE, usage_metadata
 from dragoman.dialects.protoagent.extensions import COST_TYPE, MIME_TYPE, marked, media_type
-from dragoman.dialects.tongue import Answer, RpcCall, Tongue
-from dragoman.dialects.vendors import call, lacks, message, webhook
+from dragoman.dialects.tongue import Answer, Tongue
+from dragoman.dialects.vendors import (
+    Method,
+    Methods,
+    encode_calls,
+    history_params,
+    message,
+    no_params,
+    task_params,
+    webhook,
+    webhook_params,
+)
 from dragoman.model.errors import A2AError
 from dragoman.model.message import Artifact, Part
 from dragoman.model.operations import (
     CancelTask,
-    CompleteTask,
     CreatePushConfig,
     DeletePushConfig,
     GetExtendedCard,
     GetPushConfig,
     GetTask,
     ListPushConfigs,
-    ListTasks,
     Operation,
     SendMessage,
     StreamMessage,
     Subscribe,
-    UpdateStatus,
 )
 from dragoman.model.task import Task
 from dragoman.model.updates import ArtifactUpdate, Update
@@ -42,41 +48,6 @@ SYSTEM = "protoAgent"
 
 TAG = "kind"
 """The member that names a part's type."""
-
-
-def rpc(operation: Operation) -> RpcCall:
-    """Encode a call. Raises UnsupportedOperation if protoAgent does not have the operation."""
-    match operation:
-        case StreamMessage():
-            return call("message/stream", _send(operation))
-        case SendMessage():
-            return call("message/send", _send(operation))
-        case GetTask():
-            return call("tasks/get", {"id": operation.id, "historyLength": operation.history_length})
-        case CancelTask():
-            return call("tasks/cancel", {"id": operation.id, "metadata": operation.metadata})
-        case Subscribe():
-            return call("tasks/resubscribe", {"id": operation.id})
-        case CreatePushConfig():
-            config = operation.config
-            return call(
-                "tasks/pushNotificationConfig/set",
-                {"taskId": config.task_id, "pushNotificationConfig": webhook(config)},
-            )
-        case GetPushConfig():
-            return call("tasks/pushNotificationConfig/get", _webhook_id(operation))
-        case ListPushConfigs():
-            return call("tasks/pushNotificationConfig/list", {"taskId": operation.task_id})
-        case DeletePushConfig():
-            return call("tasks/pushNotificationConfig/delete", _webhook_id(operation))
-        case GetExtendedCard():
-            return call("agent/getAuthenticatedExtendedCard", {})
-        case ListTasks():
-            raise lacks(SYSTEM, "list of tasks", "keep the ids that a send is answered with")
-        case CompleteTask() | UpdateStatus():
-            raise lacks(SYSTEM, "workers", "its tasks end by themselves")
-        case _:
-            assert_never(operation)
 
 
 def read_answer(operation: Operation, body: bytes) -> Answer:
@@ -158,9 +129,22 @@ def _find_cost(artifacts: Sequence[Artifact]) -> Json | None:
     return next((part.data for part in reversed(parts) if isinstance(part.data, dict)), None)
 
 
+METHODS: Methods = {
+    SendMessage: Method("message/send", _send),
+    StreamMessage: Method("message/stream", _send),
+    GetTask: Method("tasks/get", history_params),
+    CancelTask: Method("tasks/cancel", task_params),
+    Subscribe: Method("tasks/resubscribe", task_params),
+    CreatePushConfig: Method("tasks/pushNotificationConfig/set", webhook_params),
+    GetPushConfig: Method("tasks/pushNotificationConfig/get", _webhook_id),
+    ListPushConfigs: Method("tasks/pushNotificationConfig/list", lambda operation: {"taskId": operation.task_id}),
+    DeletePushConfig: Method("tasks/pushNotificationConfig/delete", _webhook_id),
+    GetExtendedCard: Method("agent/getAuthenticatedExtendedCard", no_params),
+}
+
 TONGUE = Tongue(
     name="protoagent",
-    rpc=rpc,
+    rpc=encode_calls(SYSTEM, METHODS),
     rest=None,
     read_answer=read_answer,
     read_update=read_update,
