@@ -28,7 +28,8 @@ class Spending(Struct, frozen=True):
 class Shared(Protocol):
     """Entries by key, beside the tasks. A key is short text; whoever writes it begins it with a word of its own.
 
-    Every method raises StoreError if the store cannot do it now.
+    Every method raises StoreError if the store cannot do it now. If the connection was lost meanwhile, the change may
+    have been made nevertheless.
     """
 
     async def get(self, key: str) -> Entry | None:
