@@ -10,6 +10,7 @@ from typing import assert_never
 
 from msgspec.structs import replace
 
+from dragoman.bus.api import Bus
 from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer
 from dragoman.engine.api import Reported, Runner
@@ -17,6 +18,7 @@ from dragoman.engine.delegation import Delegations
 from dragoman.engine.files import Files
 from dragoman.engine.handler import Answered, OpenStream
 from dragoman.engine.handlers.audit import Trail
+from dragoman.engine.hints import Hints
 from dragoman.engine.history import History
 from dragoman.engine.intake import Intake, server_name
 from dragoman.engine.observer import Observer
@@ -85,7 +87,8 @@ class Engine:
     """The Handler at the bottom of the stack: see `engine.handler.Handler`.
 
     Without an `announcer` there are no webhooks. `identified` says whether an agent requires its callers to
-    authenticate at present; only then does it have an extended card. `trail` records what agents delegate.
+    authenticate at present; only then does it have an extended card. `trail` records what agents delegate. The `bus`
+    must not be open yet, and is not used if no other engine writes to the store.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class Engine:
         trail: Trail | None = None,
         name: str = "",
         files: Files | None = None,
+        bus: Bus | None = None,
     ) -> None:
         self._store = store
         self._serving = Generation(runners)
@@ -110,7 +114,12 @@ class Engine:
         self._clock = clock
         self._settings = settings
         self._identified = identified
-        self._tasks = tasks = Tasks(store, observer, announcer, self._pushes, shared=settings.poll_s > 0)
+        hints: Hints | None = None
+        if settings.poll_s > 0:
+            hints = Hints(store, bus, poll_s=settings.poll_s, healthy_poll_s=settings.healthy_poll_s)
+            hints.serve(holder, runners)
+        self._hints = hints
+        self._tasks = tasks = Tasks(store, observer, announcer, self._pushes, hints)
         self._webhooks = WebhookOperations(store, tasks, announcer) if announcer is not None else None
         self._files = files = Files() if files is None else files
         server, past = server_name(name or holder), History(store, files)
@@ -127,6 +136,7 @@ class Engine:
             delegate=lambda *delegated: self._delegations.carry_out(*delegated),
             parent_stops=lambda task: self._delegations.parent_ends(task),
             observer=observer,
+            hints=hints,
         )
         self._intake = Intake(
             store, tasks, supervisor, clock, settings, self._webhooks, files=files, past=past, server=server
@@ -173,6 +183,8 @@ class Engine:
         old, self._serving = self._serving, Generation(runners)
         self._runners = self._supervisor.runners = runners
         self._delegations.serving = self._serving
+        if self._hints is not None:
+            self._hints.serve(self._supervisor.holder, runners)
         self._leaving |= {agent: runner for agent, runner in old.runners.items() if runners.get(agent) is not runner}
         return old
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dragoman.engine.api import Outreaching, Runner
 from dragoman.engine.files import Files
+from dragoman.engine.hints import Hints
 from dragoman.engine.history import History
 from dragoman.engine.observer import Execution, Observer
 from dragoman.engine.policy import EngineSettings
@@ -20,7 +21,6 @@ from dragoman.engine.replay import NOTHING, Replay, replay_of
 from dragoman.engine.run import Delegate, RunServices, TaskRun, closing, failed, leased_as
 from dragoman.engine.task_log import Decision, Stopping, TaskLog
 from dragoman.engine.tasks import Tasks
-from dragoman.model.errors import TaskNotFound
 from dragoman.model.events import Logged, StatusChanged
 from dragoman.model.ids import Clock, timestamp
 from dragoman.model.lifecycle import SPELLED
@@ -40,9 +40,6 @@ CLAIMED_MAX = 500
 
 CANCEL_S = 0.1
 """The least time that a canceled agent has before it counts as one that does not stop."""
-
-POLL_BYTES = 1 << 20
-"""About how many bytes of news of other engines one read brings."""
 
 INTERRUPTED_TEXT = "The run was interrupted by a restart of the server."
 """The text for the caller of a task whose run died with its process and cannot be repeated (DESIGN §5)."""
@@ -79,7 +76,7 @@ class Supervisor:
 
     Tasks are leased under the name `holder`. A run begins with an agent of `runners`, and keeps it. Runs delegate
     through `delegate`. `parent_stops` is called with a task that is asked to stop, so that the tasks that it delegated
-    can be ended.
+    can be ended. `hints` are there if other engines write to the store.
     """
 
     def __init__(
@@ -97,6 +94,7 @@ class Supervisor:
         delegate: Delegate,
         parent_stops: Callable[[TaskLog], None],
         observer: Observer | None = None,
+        hints: Hints | None = None,
     ) -> None:
         self.holder = holder
         self.runners = runners
@@ -113,6 +111,7 @@ class Supervisor:
         self._delegate = delegate
         self._parent_stops = parent_stops
         self._observer = observer
+        self._hints = hints
         self._group: asyncio.TaskGroup | None = None
         self._services: RunServices | None = None
         self._runs: dict[str, TaskRun] = {}
@@ -137,8 +136,8 @@ class Supervisor:
             suspend_max_s=self._settings.suspend_max_s,
             retry_s=self._settings.retry_s,
         )
-        if self._settings.poll_s > 0:
-            self._polling = group.create_task(self._poll(), name="poll")
+        if self._hints is not None:
+            self._polling = group.create_task(self._poll(self._hints), name="poll")
 
     # -- runs --------------------------------------------------------------------------------------------------------
 
@@ -351,6 +350,8 @@ class Supervisor:
         if run is not None:
             run.cancel()
             self._parent_stops(task)
+        elif self._hints is not None and task.holder is not None:
+            self._hints.tell(task.holder)
         deadline = self.loop.time() + self._settings.cancel_grace_s
         while not task.terminal and (self.run_of(task) is not None or self._runs_elsewhere(task)):
             if not await task.wait(self.loop, deadline):
@@ -496,26 +497,21 @@ class Supervisor:
         finally:
             self._tasks.unpin(task)
 
-    async def _poll(self) -> None:
-        """Read every `poll_s`, until the drain is over, what other engines did to the tasks in memory."""
+    async def _poll(self, hints: Hints) -> None:
+        """Find, until the drain is over, what other engines did to the tasks in memory and no hint has told."""
         while True:
-            await asyncio.sleep(self._settings.poll_s)
+            due = await hints.due()
             try:
-                await self._look_around()
+                if due:
+                    await hints.look_around()
+                await self._stop_canceled()
             except StoreError as error:
                 log.warning("the tasks of other servers cannot be read: %s", error)
+            except Exception:
+                log.exception("what other servers did cannot be taken in")
 
-    async def _look_around(self) -> None:
-        seen = {task.head.id: task for task in self._tasks.all() if task.seq and not task.terminal}
-        while seen:
-            grown = await self._store.read_since([(task_id, task.seq) for task_id, task in seen.items()], POLL_BYTES)
-            for task_id in grown:
-                try:
-                    await self._tasks.catch_up(seen.pop(task_id))
-                except TaskNotFound:
-                    continue
-            if not grown:
-                break
+    async def _stop_canceled(self) -> None:
+        """Ask those runs to stop whose cancel another engine has requested."""
         for task_id in await self._store.cancels(self.holder):
             run = self._runs.get(task_id)
             if run is not None and not run.suspended:
@@ -554,6 +550,8 @@ class Supervisor:
                 log.warning("%d runs ignored their cancellation: they are left behind", len(left))
         if self._polling is not None:
             self._polling.cancel()
+        if self._hints is not None:
+            self._hints.stop()
         self.stopping.done = True
         for task_log in self._tasks.all():
             task_log.wake()

@@ -5,7 +5,7 @@ under way at a time, and each is decided on the prefix that the write before it 
 """
 
 import logging
-from asyncio import AbstractEventLoop, Future, Task, TimerHandle, get_running_loop
+from asyncio import AbstractEventLoop, Future, Task, TimerHandle, current_task, get_running_loop, shield
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
@@ -75,6 +75,22 @@ class Decision(Struct, frozen=True, kw_only=True):
     push: Registration | None = None
 
 
+class Page(Struct, frozen=True, array_like=True):
+    """Committed events of one task, the first of which has the seq `first`, and what the task's row has after them.
+
+    `epoch` None says that the lease is not known. `log_bytes` is the growth of the log. `snapshot` says that one was
+    written with them. Replicas send each other pages: new fields go to the end and have a default.
+    """
+
+    first: int
+    events: tuple[Event, ...]
+    status_ms: int
+    log_bytes: int
+    epoch: int | None = None
+    holder: str | None = None
+    snapshot: bool = False
+
+
 Decide = Callable[["TaskLog"], Decision | None]
 """Decides what to write to a task as it stands; None writes nothing. Raises the error that its caller is to get.
 
@@ -111,6 +127,9 @@ class TaskLog:
     is committed. `audience` holds the webhooks of the task. `children` are the tasks it delegated, as far as this
     process knows; None means that an earlier process may have made some. `shown` holds the caller's latest credentials,
     if an agent of the server passes them on. `taken_on` says that an agent elsewhere is known to have the task.
+
+    If other engines write to the store, `written` is called after each commit, and `awaited` when somebody begins to
+    wait for the task.
     """
 
     __slots__ = (
@@ -121,10 +140,12 @@ class TaskLog:
         "_reading",
         "_receive",
         "_recent",
+        "_refreshing",
         "_store",
         "_waiting",
         "_writes",
         "audience",
+        "awaited",
         "busy",
         "children",
         "ended",
@@ -142,6 +163,7 @@ class TaskLog:
         "status_ms",
         "taken_on",
         "terminal",
+        "written",
     )
 
     def __init__(self, head: TaskHead, store: Store) -> None:
@@ -164,6 +186,8 @@ class TaskLog:
         self.children: tuple[str, ...] | None = ()
         self.idle: Callable[[TaskLog], None] = _ignore
         self.ended: Callable[[TaskLog, StatusChanged], None] | None = None
+        self.written: Callable[[TaskLog, Append, Appended], None] | None = None
+        self.awaited: Callable[[TaskLog], None] | None = None
         self._store = store
         self._receive: Callable[[Message], None] | None = None
         self._fenced: Callable[[], None] = _nobody
@@ -175,6 +199,8 @@ class TaskLog:
         self._writes: deque[tuple[Decide, Landed] | Future[None]] = deque()
         self.busy = False
         self._reading: Task[None] | None = None
+        self._refreshing: Task[None] | None = None
+        """A refresh that waits for its turn, so that it reads whatever is committed by now."""
 
     @classmethod
     def of(cls, stored: Stored, store: Store) -> "TaskLog":
@@ -365,6 +391,8 @@ class TaskLog:
             try:
                 if self.audience is not None:
                     self.audience.committed(append)
+                if self.written is not None:
+                    self.written(self, append, outcome)
                 if outcome.last_seq - len(append.events) != self.seq:
                     self._read(self._fill_gap(outcome, landed))
                     return
@@ -521,9 +549,43 @@ class TaskLog:
             self._fenced()
 
     async def catch_up(self) -> None:
-        """Read what other engines wrote. Raises StoreError or Unknown."""
-        async with self.turn():
-            await self.refresh()
+        """Read what other engines wrote until now. Raises StoreError or Unknown.
+
+        Those who ask while a read is under way share the next one.
+        """
+        if self._refreshing is None:
+            self._refreshing = get_running_loop().create_task(self._refresh_in_turn())
+            self._refreshing.add_done_callback(_retrieve)
+        await shield(self._refreshing)
+
+    async def _refresh_in_turn(self) -> None:
+        try:
+            async with self.turn():
+                self._refreshing = None
+                await self.refresh()
+        finally:
+            if self._refreshing is current_task():  # it never had its turn
+                self._refreshing = None
+
+    def adopt(self, page: Page) -> bool:
+        """Take in events that another engine committed. Returns False if they have to be read with `catch_up` instead.
+
+        That is so if they do not continue the prefix, while a write is under way here, and if a run works on the task
+        here, which has to learn what became of its lease.
+        """
+        if self.busy or self._receive is not None or page.first != self.seq + 1 or not page.events:
+            return False
+        if page.epoch is not None and page.epoch >= self.epoch:
+            if page.epoch > self.epoch:
+                self.children = None
+            self.epoch, self.holder = page.epoch, page.holder
+        elif any(isinstance(event, StatusChanged) and event.state in INTERRUPTED for event in page.events):
+            self.holder = None  # whoever leased it since then is not known
+        last = page.first + len(page.events) - 1
+        self.publish(page.events, Appended(last, self.epoch, page.log_bytes), page.status_ms)
+        if page.snapshot:
+            self._bytes_at_snapshot = self._log_bytes
+        return True
 
     def attach(self, receive: Callable[[Message], None], fenced: Callable[[], None]) -> None:
         """A run works on the task here from now on.
@@ -563,6 +625,8 @@ class TaskLog:
 
     def wait(self, loop: AbstractEventLoop, deadline: float | None = None) -> "Future[bool]":
         """Return a future that finishes at the next change with True, or at `deadline`, a loop time, with False."""
+        if self.awaited is not None:
+            self.awaited(self)
         future: Future[bool] = loop.create_future()
         self._waiting[future] = None if deadline is None else loop.call_at(deadline, self.expire, future)
         return future
@@ -689,6 +753,12 @@ def settle(waiter: "Future[Appended | Repeat | None]", outcome: Outcome) -> None
         waiter.set_exception(outcome)
     else:
         waiter.set_result(outcome)
+
+
+def _retrieve(done: "Task[None]") -> None:
+    """Look at the error of a refresh, so that it is not logged when everybody who waited for it has left."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _nobody() -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from dragoman.engine import policy
 from dragoman.engine.announcements import Announcer, Audience
+from dragoman.engine.hints import Hints
 from dragoman.engine.observer import Observer
 from dragoman.engine.task_log import TaskLog
 from dragoman.model.errors import Forbidden, InvalidParams, TaskNotFound
@@ -23,12 +24,12 @@ LARGE_BYTES = 1 << 20
 class Tasks:
     """Task logs by id. A log stays while it is pinned or written to; after that only the store has it.
 
-    If the store is `shared`, other engines write to it, so that each look-up reads what they wrote.
+    With `hints` other engines write to the store, too, so that each look-up reads what they wrote.
 
     `on_end` is called with each task that ends and may have delegated others.
     """
 
-    __slots__ = ("_announcer", "_logs", "_observer", "_pushes", "_shared", "_store", "on_end")
+    __slots__ = ("_announcer", "_hints", "_logs", "_observer", "_pushes", "_store", "on_end")
 
     def __init__(
         self,
@@ -36,15 +37,14 @@ class Tasks:
         observer: Observer | None = None,
         announcer: Announcer | None = None,
         pushes: Callable[[str], bool] = lambda agent: True,
-        *,
-        shared: bool = False,
+        hints: Hints | None = None,
     ) -> None:
         """`pushes` says whether webhooks are called for an agent's tasks."""
         self._store = store
         self._observer = observer
         self._announcer = announcer
         self._pushes = pushes
-        self._shared = shared
+        self._hints = hints
         self._logs: dict[str, TaskLog] = {}
         self.on_end: Callable[[TaskLog], None] = _nothing
 
@@ -60,6 +60,8 @@ class Tasks:
         task.idle = self.release
         task.ended = self._ended
         self._logs[task.head.id] = task
+        if self._hints is not None:
+            self._hints.add(task)
 
     def _ended(self, task: TaskLog, event: StatusChanged) -> None:
         if self._observer is not None:
@@ -90,7 +92,7 @@ class Tasks:
     async def _load(self, task_id: str) -> TaskLog:
         task = self._logs.get(task_id)
         if task is not None and task.seq:
-            if self._shared:
+            if self._hints is not None:
                 await self.catch_up(task)
             return task
         stored = await self._store.load(task_id)
@@ -140,7 +142,7 @@ class Tasks:
             if size >= LARGE_BYTES:
                 call.room(size)
         task = self._logs.get(task_id)
-        if task is not None and task.seq and not self._shared:
+        if task is not None and task.seq and self._hints is None:
             return task.record()
         stored = await self._store.load(task_id, size)
         if stored is None:
@@ -218,11 +220,15 @@ class Tasks:
         task.pins -= 1
         if task.pins <= 0 and not task.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
+            if self._hints is not None:
+                self._hints.drop(task)
 
     def release(self, task: TaskLog) -> None:
         """Drop the task from memory if it is neither pinned nor written to."""
         if task.pins <= 0 and not task.busy and self._logs.get(task.head.id) is task:
             del self._logs[task.head.id]
+            if self._hints is not None:
+                self._hints.drop(task)
 
     async def orphaned(self, head: TaskHead) -> bool:
         """Whether the task was delegated by a task that has ended or is gone. Raises StoreError."""

@@ -1,0 +1,279 @@
+"""Hints: tells other replicas of commits made here, and reads what they committed to the tasks in memory here.
+
+Invariant: nothing is told before it is committed (invariant 2). A hint decides only when the store is read: its page is
+taken in if it continues the prefix, and a poll finds what lost hints would have told (invariant 12).
+"""
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Iterable, Sequence
+
+import msgspec
+
+from dragoman.bus.api import PAGE_BYTES_MAX, Bus, NoBus
+from dragoman.engine.task_log import Page, TaskLog
+from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.ids import timestamp_ms
+from dragoman.model.task import TERMINAL
+from dragoman.store.api import Append, Appended, Store, StoreError, Unknown
+
+log = logging.getLogger("dragoman.hints")
+
+READ_BYTES = 1 << 20
+"""About how many bytes of news of other replicas one read brings."""
+
+EARLY_S = (0.02, 0.1, 0.5)
+"""When the store is read again for an event that was announced and is not to be seen yet. After that the poll does."""
+
+_pages = msgspec.msgpack.Decoder(Page)
+
+
+class Hints:
+    """The bus of a replica, and the logs in memory that hints are about.
+
+    `poll_s` is the time between two polls without a healthy bus, `healthy_poll_s` with one. `serve` gives the replica
+    its id before anything else happens.
+    """
+
+    def __init__(self, store: Store, bus: Bus | None = None, *, poll_s: float, healthy_poll_s: float) -> None:
+        self._store = store
+        self._bus: Bus = NoBus() if bus is None else bus
+        self._poll_s = poll_s
+        self._healthy_poll_s = healthy_poll_s
+        self._replica_id = ""
+        self._logs: dict[str, TaskLog] = {}
+        self._followed: set[str] = set()
+        self._wanted: dict[str, int] = {}
+        """The tasks to read next, by the seq that was announced, 0 if none was."""
+        self._reading: asyncio.Task[None] | None = None
+        self._underway: set[asyncio.Task[None]] = set()
+        self._catching_up: dict[str, int] = {}
+        """The tasks that wait for their turn to be read as a whole, by the seq that was announced."""
+        self._polled_s = 0.0
+        self._work = asyncio.Event()
+        self._stopped = False
+        self._bus.listen(self._moved, self._work.set)
+
+    def serve(self, replica_id: str, agents: Collection[str]) -> None:
+        """Have this id, and hear of queued work for these agents, from now on."""
+        self._replica_id = replica_id
+        self._bus.serve(replica_id, agents)
+
+    def stop(self) -> None:
+        """Read nothing more."""
+        self._stopped = True
+        for reading in self._underway:
+            reading.cancel()
+
+    # -- what this replica says ----------------------------------------------------------------------------------------
+
+    def tell(self, replica_id: str) -> None:
+        """Tell another replica that it has work: one of its tasks was marked, or offered to it."""
+        self._bus.tell(replica_id)
+
+    def queued(self, agent: str) -> None:
+        """Tell those who serve an agent that a task of it waits."""
+        self._bus.queued(agent)
+
+    def _publish(self, task: TaskLog, append: Append, written: Appended) -> None:
+        """Tell of a commit: those who follow the task, and the replica that has its lease."""
+        if not append.events:
+            return
+        leases = append.holder is not None
+        released = append.release or append.state in TERMINAL
+        holder = append.holder if leases else None if released else task.holder
+        page: bytes | None = None
+        if written.log_bytes <= PAGE_BYTES_MAX and written.epoch == task.epoch + leases:
+            page = _encode(
+                Page(
+                    written.last_seq - len(append.events) + 1,
+                    append.events,
+                    append.status_ms,
+                    written.log_bytes,
+                    written.epoch,
+                    holder,
+                    append.snapshot is not None,
+                )
+            )
+        concerned = append.holder if leases and append.holder != self._replica_id else task.holder
+        to = concerned if concerned != self._replica_id else None
+        self._bus.publish(task.head.id, written.last_seq, page, to=to)
+
+    # -- the tasks in memory -------------------------------------------------------------------------------------------
+
+    def add(self, task: TaskLog) -> None:
+        """A task has come into memory."""
+        self._logs[task.head.id] = task
+        task.written, task.awaited = self._publish, self._follow
+
+    def drop(self, task: TaskLog) -> None:
+        """A task has left memory."""
+        task_id = task.head.id
+        if self._logs.get(task_id) is task:
+            del self._logs[task_id]
+        if task_id in self._followed:
+            self._followed.discard(task_id)
+            self._bus.unfollow(task_id)
+
+    def _follow(self, task: TaskLog) -> None:
+        """Somebody waits for a task. If its lease is elsewhere, hear of it until it leaves memory.
+
+        What others write to a task that runs here is sent to this replica anyway.
+        """
+        task_id = task.head.id
+        if task.holder == self._replica_id or not task.seq or task.terminal or task_id in self._followed:
+            return
+        if task_id in self._logs:
+            self._followed.add(task_id)
+            self._bus.follow(task_id)
+
+    # -- what other replicas say ---------------------------------------------------------------------------------------
+
+    def _moved(self, task_id: str, seq: int | None, page: bytes | None) -> None:
+        task = self._logs.get(task_id)
+        if task is None or not task.seq or task.terminal or (seq is not None and seq <= task.seq):
+            return
+        if task.holder == self._replica_id and seq is not None:
+            self._catch_up(task, seq)  # its run has to learn what became of the lease
+        elif page is None or (decoded := _decode(page)) is None or not task.adopt(decoded):
+            self._want(task_id, seq or 0)
+
+    def _want(self, task_id: str, seq: int) -> None:
+        """Read a task soon. One read at a time, for all that were wanted meanwhile."""
+        if self._stopped:
+            return
+        self._wanted[task_id] = max(seq, self._wanted.get(task_id, 0))
+        if self._reading is None:
+            self._reading = self._spawn(self._read_wanted())
+
+    async def _read_wanted(self) -> None:
+        try:
+            while self._wanted:
+                wanted, self._wanted = self._wanted, {}
+                try:
+                    await self._read([task for task_id in wanted if (task := self._logs.get(task_id)) is not None])
+                except StoreError as error:
+                    log.warning("what other replicas wrote cannot be read now: %s", error)
+                    return
+                self._await_early(wanted)
+        finally:
+            self._reading = None
+
+    def _await_early(self, wanted: dict[str, int], tries: int = 0) -> None:
+        """Look again later at tasks whose announced events were not there."""
+        early = {task_id: seq for task_id, seq in wanted.items() if self._behind(task_id, seq)}
+        if early and tries < len(EARLY_S) and not self._stopped:
+            asyncio.get_running_loop().call_later(EARLY_S[tries], self._look_again, early, tries + 1)
+
+    def _look_again(self, early: dict[str, int], tries: int) -> None:
+        still = [task_id for task_id, seq in early.items() if self._behind(task_id, seq)]
+        for task_id in still:
+            self._want(task_id, 0)
+        if still:
+            self._await_early({task_id: early[task_id] for task_id in still}, tries)
+
+    def _behind(self, task_id: str, seq: int) -> bool:
+        """Whether the task is in memory, has not got so far, and is not being read."""
+        task = self._logs.get(task_id)
+        return task is not None and 0 < task.seq < seq and not task.terminal and task_id not in self._catching_up
+
+    # -- reading -------------------------------------------------------------------------------------------------------
+
+    async def due(self) -> bool:
+        """Wait for the next poll, and return True; or return False earlier if this replica was told of work.
+
+        For one caller at a time.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            every_s = self._healthy_poll_s if self._bus.healthy else self._poll_s
+            left_s = self._polled_s + every_s - loop.time()
+            due, told = left_s <= 0, self._work.is_set()
+            if due:
+                self._polled_s = loop.time()
+            if due or told:
+                self._work.clear()
+                return due
+            try:
+                async with asyncio.timeout(min(left_s, self._poll_s)):  # the bus may break meanwhile
+                    await self._work.wait()
+            except TimeoutError:
+                continue
+
+    async def look_around(self) -> None:
+        """Read what other replicas wrote to all the tasks in memory. Raises StoreError."""
+        await self._read(list(self._logs.values()))
+
+    async def _read(self, tasks: Iterable[TaskLog]) -> None:
+        """Read what follows the prefix of these tasks, in as few reads as its size allows. Raises StoreError."""
+        seen = {task.head.id: task for task in tasks if task.seq and not task.terminal}
+        while seen:
+            asked = [(task_id, task.seq) for task_id, task in seen.items()]
+            grown = await self._store.read_since(asked, READ_BYTES)
+            for task_id, events in grown.items():
+                self._take(seen.pop(task_id), events)
+            if not grown:
+                return
+
+    def _take(self, task: TaskLog, events: Sequence[Logged]) -> None:
+        following = [logged for logged in events if logged.seq > task.seq]
+        if following and not task.adopt(_page(task, following)):
+            self._catch_up(task, following[-1].seq)
+
+    def _catch_up(self, task: TaskLog, seq: int) -> None:
+        """Read a task as a whole, with its lease, in its turn, unless it has got as far as `seq` by then."""
+        task_id = task.head.id
+        underway = task_id in self._catching_up
+        self._catching_up[task_id] = max(seq, self._catching_up.get(task_id, 0))
+        if not underway and not self._stopped:
+            self._spawn(self._read_whole(task))
+
+    async def _read_whole(self, task: TaskLog) -> None:
+        task_id = task.head.id
+        try:
+            async with task.turn():
+                if task.seq < self._catching_up[task_id]:
+                    await task.refresh()
+        except (StoreError, Unknown) as error:
+            log.warning("task %s cannot be read now: %s", task_id, error)
+        finally:
+            seq = self._catching_up.pop(task_id)
+        self._await_early({task_id: seq})
+
+    def _spawn(self, work: Coroutine[None, None, None]) -> "asyncio.Task[None]":
+        task = asyncio.get_running_loop().create_task(work)
+        self._underway.add(task)
+        task.add_done_callback(self._done)
+        return task
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._underway.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("what other replicas wrote cannot be taken in", exc_info=error)
+
+
+def _page(task: TaskLog, following: Sequence[Logged]) -> Page:
+    """Events of the log as a page. It does not know the lease."""
+    status_ms = task.status_ms
+    for logged in following:
+        if isinstance(logged.event, StatusChanged):
+            status_ms = timestamp_ms(logged.event.timestamp)
+    size = sum(logged.size for logged in following)
+    return Page(following[0].seq, tuple(logged.event for logged in following), status_ms, size)
+
+
+def _encode(page: Page) -> bytes | None:
+    """The page as bytes; None if it has no such form, or is too large."""
+    try:
+        encoded = msgspec.msgpack.encode(page)
+    except (TypeError, ValueError, OverflowError):  # an integer beyond 64 bits, for one
+        return None
+    return encoded if len(encoded) <= PAGE_BYTES_MAX else None
+
+
+def _decode(page: bytes) -> Page | None:
+    """The page of another replica; None if it is of a release that writes it otherwise."""
+    try:
+        return _pages.decode(page)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
