@@ -25,6 +25,18 @@ class Replica(Struct, frozen=True, kw_only=True):
     beats_until_ms: int | None = None
 
 
+class Heartbeat(Struct, frozen=True):
+    """How replicas of a shared store stay alive: one beat every `beat_s`, each good for `lease_s`."""
+
+    lease_s: float = 20.0
+    beat_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a lease that two late beats could end."""
+        if self.beat_s * 3 > self.lease_s:
+            raise ValueError(f"a beat of {self.beat_s:g} s is more than a third of the lease of {self.lease_s:g} s")
+
+
 class Replicas(Protocol):
     """Who leases tasks of a store. An id is the `holder` of the leases."""
 

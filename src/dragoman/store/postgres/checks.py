@@ -16,7 +16,8 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError
 from dragoman.store.postgres.address import Address
-from dragoman.store.postgres.pool import Pool, close
+from dragoman.store.postgres.connection import close
+from dragoman.store.postgres.pool import Pool
 from dragoman.store.postgres.translation import FAILURES
 
 log = logging.getLogger("dragoman.store")

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from dragoman.store.api import StoreError, StoreReadOnly
 from dragoman.store.postgres.address import Address
-from dragoman.store.postgres.pool import Connection, Pool
+from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.pool import Pool
 from dragoman.store.postgres.statements import in_schema
 
 LOCKS = 0x64726167

@@ -9,81 +9,17 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, Protocol
+from typing import Any
 
 import asyncpg
-from msgspec import Struct
 
 from dragoman.store.api import StoreError, StoreUnreachable
 from dragoman.store.postgres.address import Address
+from dragoman.store.postgres.connection import Connection, Identity, close, dial, identify
 from dragoman.store.postgres.translation import FAILURES, LOST, translate, translate_write
 
-STATEMENTS_MAX = 500
-"""Statements kept prepared on each connection, unless a proxy stands in front."""
-
-IDENTIFY = """
-SELECT pg_backend_pid(),
-       CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
-       (SELECT system_identifier FROM pg_control_system())
-"""
-
-IDENTIFY_TIMELINE = """
-SELECT pg_backend_pid(),
-       CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
-       NULL::bigint
-"""
-"""For users and services that may not ask for the system's id."""
-
-ROLLBACK_S = CLOSE_S = 1.0
-"""How long a connection that is not needed any more may take to answer."""
-
-
-class Connection(Protocol):
-    """What is used of a connection of asyncpg, which has no types."""
-
-    async def execute(self, sql: str, *values: object, timeout: float | None = None) -> str:
-        """Run statements, and return what the last one has done."""
-        ...
-
-    async def fetch(self, sql: str, *values: object, timeout: float | None = None) -> list[Any]:
-        """The rows of a statement."""
-        ...
-
-    async def fetchrow(self, sql: str, *values: object, timeout: float | None = None) -> Any:
-        """The first row of a statement; None if there is none."""
-        ...
-
-    async def fetchval(self, sql: str, *values: object, timeout: float | None = None) -> Any:
-        """The first value of the first row; None if there is none."""
-        ...
-
-    async def close(self, *, timeout: float | None = None) -> None:
-        """Say goodbye to the server."""
-        ...
-
-    def terminate(self) -> None:
-        """Close at once."""
-        ...
-
-    def is_closed(self) -> bool:
-        """Whether the connection is closed, by either side."""
-        ...
-
-    def is_in_transaction(self) -> bool:
-        """Whether a transaction is open."""
-        ...
-
-    def get_server_pid(self) -> int:
-        """The process that the server, or a proxy, said at the beginning."""
-        ...
-
-
-class Identity(Struct, frozen=True):
-    """Which history of which database a server continues: both change when a standby takes over, and the log may be
-    shorter then."""
-
-    timeline: str
-    system: int | None
+ROLLBACK_S = 1.0
+"""How long a connection may take to undo a transaction that failed."""
 
 
 class Pool:
@@ -195,35 +131,30 @@ class Pool:
         connection.terminate()
         self._free()
 
-    async def connect(self, *, name: str | None = None) -> Connection:
-        """A connection outside of the pool, which the caller closes. Raises StoreError.
-
-        It is refused if the server is a standby. See `on_changed` for what it finds out.
-        """
+    async def connect(self) -> Connection:
+        """A connection outside of the pool, which the caller closes. Raises StoreError, for a standby as well."""
         try:
-            connection = await self._dial(name)
+            connection = await dial(self.address, prepares=self.proxied is False)
+            try:
+                proxied, identity = await identify(connection)
+            except BaseException:
+                connection.terminate()
+                raise
         except FAILURES as error:
             raise self._error(error) from error
-        try:
-            await self.identify(connection)
-        except BaseException:
+        if identity is None:
             connection.terminate()
-            raise
-        return connection
-
-    async def identify(self, connection: Connection) -> None:
-        """Look which server is behind `connection`. Raises StoreError if it is a standby; see `on_changed`."""
-        try:
-            pid, timeline, system = await self._identity(connection)
-        except FAILURES as error:
-            raise self._error(error) from error
-        if timeline is None:
             raise StoreUnreachable(
                 f"PostgreSQL at {self.address.shown} is a standby, which takes no writes: name the primary in the url"
             )
-        self.proxied = bool(self.proxied) or pid != connection.get_server_pid()
-        known, self.identity = self.identity, Identity(timeline, system)
-        if known is not None and known != self.identity:
+        self.identified(proxied, identity)
+        return connection
+
+    def identified(self, proxied: bool, identity: Identity) -> None:
+        """Note which server is behind the address; see `on_changed`."""
+        self.proxied = bool(self.proxied) or proxied
+        known, self.identity = self.identity, identity
+        if known is not None and known != identity:
             for call in self._on_changed:
                 call()
 
@@ -307,26 +238,6 @@ class Pool:
                 waiting.set_result(None)
                 return
 
-    async def _dial(self, name: str | None) -> Connection:
-        address = self.address
-        size = address.statement_cache_size
-        connection: Connection = await asyncpg.connect(
-            address.dsn,
-            timeout=address.connect_s,
-            command_timeout=address.timeout_s,
-            statement_cache_size=(STATEMENTS_MAX if self.proxied is False else 0) if size is None else size,
-            max_cached_statement_lifetime=0,
-            server_settings={"application_name": name or address.application_name},
-        )
-        return connection
-
-    async def _identity(self, connection: Connection) -> tuple[int, str | None, int | None]:
-        try:
-            row = await connection.fetchrow(IDENTIFY)
-        except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError):
-            row = await connection.fetchrow(IDENTIFY_TIMELINE)
-        return row[0], row[1], row[2]
-
     async def _undo(self, connection: Connection) -> None:
         """Roll back, so that the connection can be used again; if that is not possible, throw it away."""
         try:
@@ -350,14 +261,3 @@ def _limits(timeout_s: float) -> str:
     return "BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE; " + "; ".join(
         f"SET LOCAL {name} = '{limit}'" for name in names
     )
-
-
-async def close(connection: Connection) -> None:
-    """Say goodbye to the server; without an answer within a second, leave without."""
-    try:
-        await connection.close(timeout=CLOSE_S)
-    except FAILURES:
-        connection.terminate()
-    except asyncio.CancelledError:
-        connection.terminate()
-        raise

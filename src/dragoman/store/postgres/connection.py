@@ -1,0 +1,118 @@
+"""One connection to PostgreSQL: how it is made, which server it leads to, and how it is closed.
+
+Invariant: nothing is set on a connection that a proxy, which pools transactions, would not pass on.
+"""
+
+import asyncio
+from typing import Any, Protocol
+
+import asyncpg
+from msgspec import Struct
+
+from dragoman.store.postgres.address import Address
+from dragoman.store.postgres.translation import FAILURES
+
+STATEMENTS_MAX = 500
+"""Statements kept prepared on each connection, unless a proxy stands in front."""
+
+IDENTIFY = """
+SELECT pg_backend_pid(),
+       CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+       (SELECT system_identifier FROM pg_control_system())
+"""
+
+IDENTIFY_TIMELINE = """
+SELECT pg_backend_pid(),
+       CASE WHEN pg_is_in_recovery() THEN NULL ELSE left(pg_walfile_name(pg_current_wal_lsn()), 8) END,
+       NULL::bigint
+"""
+"""For users and services that may not ask for the system's id."""
+
+CLOSE_S = 1.0
+"""How long a server may take to answer a goodbye."""
+
+
+class Connection(Protocol):
+    """What is used of a connection of asyncpg, which has no types."""
+
+    async def execute(self, sql: str, *values: object, timeout: float | None = None) -> str:
+        """Run statements, and return what the last one has done."""
+        ...
+
+    async def fetch(self, sql: str, *values: object, timeout: float | None = None) -> list[Any]:
+        """The rows of a statement."""
+        ...
+
+    async def fetchrow(self, sql: str, *values: object, timeout: float | None = None) -> Any:
+        """The first row of a statement; None if there is none."""
+        ...
+
+    async def fetchval(self, sql: str, *values: object, timeout: float | None = None) -> Any:
+        """The first value of the first row; None if there is none."""
+        ...
+
+    async def close(self, *, timeout: float | None = None) -> None:
+        """Say goodbye to the server."""
+        ...
+
+    def terminate(self) -> None:
+        """Close at once."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Whether the connection is closed, by either side."""
+        ...
+
+    def is_in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        ...
+
+    def get_server_pid(self) -> int:
+        """The process that the server, or a proxy, said at the beginning."""
+        ...
+
+
+class Identity(Struct, frozen=True):
+    """Which history of which database a server continues: both change when a standby takes over, and the log may be
+    shorter then."""
+
+    timeline: str
+    system: int | None
+
+
+async def dial(address: Address, *, prepares: bool) -> Connection:
+    """A new connection. With `prepares` it keeps statements prepared, unless the address says otherwise.
+
+    Raises one of FAILURES.
+    """
+    size = address.statement_cache_size
+    connection: Connection = await asyncpg.connect(
+        address.dsn,
+        timeout=address.connect_s,
+        command_timeout=address.timeout_s,
+        statement_cache_size=(STATEMENTS_MAX if prepares else 0) if size is None else size,
+        max_cached_statement_lifetime=0,
+        server_settings={"application_name": address.application_name},
+    )
+    return connection
+
+
+async def identify(connection: Connection) -> tuple[bool, Identity | None]:
+    """Whether a proxy stands in front of the server, and its identity; None for a standby. Raises one of FAILURES."""
+    try:
+        row = await connection.fetchrow(IDENTIFY)
+    except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedFunctionError):
+        row = await connection.fetchrow(IDENTIFY_TIMELINE)
+    pid, timeline, system = row
+    return pid != connection.get_server_pid(), None if timeline is None else Identity(timeline, system)
+
+
+async def close(connection: Connection) -> None:
+    """Say goodbye to the server; without an answer within a second, leave without."""
+    try:
+        await connection.close(timeout=CLOSE_S)
+    except FAILURES:
+        connection.terminate()
+    except asyncio.CancelledError:
+        connection.terminate()
+        raise

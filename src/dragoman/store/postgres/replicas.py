@@ -1,0 +1,298 @@
+"""SharedReplicas: the replicas that share a database, and the beats by which those of this process stay alive.
+
+Invariant: the database's clock decides who is alive. A row that has expired is never renewed, and only one that has
+expired, or whose replica has left, is marked dead. This process gives its own replicas up before others can, because it
+counts the lease from the moment in which it asked for it.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection
+
+from msgspec import Struct
+
+from dragoman.model.ids import Clock
+from dragoman.store.api import OutcomeUnknown, StoreError
+from dragoman.store.postgres.address import Address
+from dragoman.store.postgres.clock import DatabaseClock
+from dragoman.store.postgres.connection import Connection, Identity, dial, identify
+from dragoman.store.postgres.opening import Door
+from dragoman.store.postgres.statements import read_statements
+from dragoman.store.postgres.translation import FAILURES
+from dragoman.store.replicas import Heartbeat, Replica
+
+log = logging.getLogger("dragoman.store")
+
+MARGIN = 0.1
+"""The part of the lease by which a replica gives up before it runs out: clocks of two machines may differ in speed, and
+agents need a moment to stop."""
+
+AGAIN_S = 0.5
+"""Time between two beats as long as they fail, or the beat itself if that is shorter."""
+
+
+class Answer(Struct, frozen=True):
+    """What the database said to a beat.
+
+    `asked_s` and `answered_s` are moments of the monotonic clock, `database_ms` is one of the database between them.
+    """
+
+    asked_s: float
+    answered_s: float
+    asked: tuple[str, ...]
+    buried: tuple[str, ...]
+    renewed: frozenset[str]
+    database_ms: float
+    proxied: bool
+    identity: Identity
+
+
+class SharedReplicas:
+    """The Replicas protocol on rows that every process of the database sees. Used on one loop."""
+
+    shared = True
+
+    def __init__(self, door: Door, address: Address, clock: Clock, heartbeat: Heartbeat) -> None:
+        self._door = door
+        self._clock = clock
+        self._heartbeat = heartbeat
+        self._address = address
+        self._sql = read_statements("replicas.sql", address.schema)
+        self._proven: dict[str, float] = {}
+        """Until when, by the monotonic clock, each replica that joined here can prove that it is alive."""
+        self._lost: list[str] = []
+        """Replicas that were given up, since the database last answered."""
+        self._on_lost: list[Callable[[str], None]] = []
+        self._on_back: list[Callable[[str], None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._heart: Heart | None = None
+        self._beaten_s = 0.0
+
+    # -- the protocol --------------------------------------------------------------------------------------------------
+
+    async def join(self, replica_id: str, *, address: str, agents: Collection[str]) -> None:
+        """As the protocol says; the beats begin with it."""
+        lease_s = self._heartbeat.lease_s
+        asked_s = time.monotonic()
+        rows = await self._write("join", replica_id, address, sorted(agents), lease_s)
+        if not rows:
+            raise StoreError(f"the replica {replica_id} is dead, and may not join again")
+        self._beaten_s = asked_s
+        self._prove((replica_id,), asked_s)
+        if self._heart is None:
+            self._heart = Heart(self._address, self._heartbeat, self._sql["beat"], self._hear)
+        self._tell()
+
+    async def serve(self, replica_id: str, agents: Collection[str]) -> None:
+        """As the protocol says."""
+        await self._write("serve", replica_id, sorted(agents))
+
+    async def leave(self, replica_id: str) -> None:
+        """As the protocol says."""
+        self._give_up(replica_id)
+        await self._write("leave", [replica_id])
+
+    async def alive(self, replica_id: str) -> bool:
+        """A point read."""
+        return bool(await self._door().read(self._sql["alive"], replica_id))
+
+    async def all(self) -> tuple[Replica, ...]:
+        """As the protocol says."""
+        return tuple(
+            Replica(id=name, address=address, agents=tuple(agents), started_ms=started_ms, beats_until_ms=until_ms)
+            for name, address, agents, started_ms, until_ms in await self._door().read(self._sql["all"])
+        )
+
+    def on_fenced(self, lost: Callable[[str], None], back: Callable[[str], None]) -> None:
+        """As the protocol says."""
+        self._on_lost.append(lost)
+        self._on_back.append(back)
+
+    # -- for the store -------------------------------------------------------------------------------------------------
+
+    @property
+    def beat_age_s(self) -> float | None:
+        """How long ago the last beat was sent that the database has answered; None if nobody has joined."""
+        return time.monotonic() - self._beaten_s if self._beaten_s else None
+
+    async def bury(self) -> None:
+        """Declare those dead who have not beaten in time. Only the tasks of the dead may be claimed."""
+        await self._write("bury")
+
+    async def close(self) -> None:
+        """Everybody who joined here is dead then. Raises nothing: without an answer, their leases run out."""
+        mine = [*self._proven, *self._lost]
+        for replica_id in mine:
+            self._give_up(replica_id)
+        if self._heart is not None:
+            await self._heart.end()
+            self._heart = None
+        if mine:
+            try:
+                await self._write("leave", mine)
+            except StoreError as error:
+                log.warning("others take over in %g s: %s", self._heartbeat.lease_s, error)
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _prove(self, renewed: Collection[str], asked_s: float) -> None:
+        """These were alive when the database answered, so that they are for the lease since it was asked."""
+        until_s = asked_s + self._heartbeat.lease_s * (1 - MARGIN)
+        for replica_id in renewed:
+            self._proven[replica_id] = max(until_s, self._proven.get(replica_id, 0.0))
+        self._set_timer()
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._proven:
+            loop = asyncio.get_running_loop()
+            left_s = min(self._proven.values()) - time.monotonic()
+            self._timer = loop.call_later(max(0.0, left_s), self._expire)
+
+    def _expire(self) -> None:
+        """Give up those who cannot prove any more that they are alive."""
+        self._hear()  # a loop that was busy may come here first
+        now_s = time.monotonic()
+        silent = [replica_id for replica_id, until_s in self._proven.items() if until_s <= now_s]
+        self._lose(silent, "its heartbeats are not answered")
+        self._set_timer()
+
+    def _hear(self) -> None:
+        """Take in the answers to the beats so far."""
+        while self._heart is not None and self._heart.answers:
+            self._answered(self._heart.answers.popleft())
+
+    def _answered(self, answer: Answer) -> None:
+        self._beaten_s = max(self._beaten_s, answer.asked_s)
+        if isinstance(self._clock, DatabaseClock):
+            self._clock.measured(answer.database_ms, answer.asked_s, answer.answered_s)
+        self._door().identified(answer.proxied, answer.identity)
+        refused = [one for one in answer.asked if one in self._proven and one not in answer.renewed]
+        self._lose(refused, "others have declared it dead")
+        self._prove([one for one in answer.renewed if one in self._proven], answer.asked_s)
+        back = [one for one in self._lost if one in answer.buried]
+        self._lost = [one for one in self._lost if one not in answer.buried]
+        self._tell()
+        for replica_id in back:
+            for call in self._on_back:
+                call(replica_id)
+
+    def _lose(self, lost: Collection[str], why: str) -> None:
+        for replica_id in lost:
+            log.error("this replica (%s) counts as dead: %s. It stops its agents and begins anew", replica_id, why)
+            self._give_up(replica_id)
+            self._lost.append(replica_id)
+            for call in self._on_lost:
+                call(replica_id)
+        if lost:
+            self._tell(at_once=True)
+
+    def _give_up(self, replica_id: str) -> None:
+        """Beat for this one no more."""
+        self._proven.pop(replica_id, None)
+        self._set_timer()
+        self._tell()
+
+    def _tell(self, *, at_once: bool = False) -> None:
+        """Tell the heart for whom it beats."""
+        if self._heart is not None:
+            self._heart.keep(tuple(self._proven), tuple(self._lost), at_once=at_once)
+
+    async def _write(self, name: str, *values: object) -> list[object]:
+        """Run a statement that may be repeated without harm. Raises StoreError."""
+        try:
+            return await self._door().write(self._sql[name], *values)
+        except OutcomeUnknown:
+            pass
+        try:
+            return await self._door().write(self._sql[name], *values)
+        except OutcomeUnknown as error:
+            raise StoreError(str(error)) from error
+
+
+class Heart:
+    """The thread that beats. Its loop and its connection are its own, so that nothing busy delays it.
+
+    Answers are put in `answers`, oldest first, and `hear` is called on the loop of the heart's maker for each.
+    """
+
+    def __init__(self, address: Address, heartbeat: Heartbeat, statement: str, hear: Callable[[], None]) -> None:
+        self.answers: deque[Answer] = deque()
+        self._address = address
+        self._heartbeat = heartbeat
+        self._statement = statement
+        self._hear = hear
+        self._kept: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+        self._home = asyncio.get_running_loop()
+        self._loop = asyncio.new_event_loop()
+        self._now = asyncio.Event()
+        self._beating = self._loop.create_task(self._beat_on())
+        self._thread = threading.Thread(target=self._run, name="store-heart", daemon=True)
+        self._thread.start()
+
+    def keep(self, mine: tuple[str, ...], lost: tuple[str, ...], *, at_once: bool) -> None:
+        """Beat for `mine`, and bury `lost`: from the next beat on, which comes at once or in its time."""
+        self._kept = mine, lost
+        if at_once:
+            self._loop.call_soon_threadsafe(self._now.set)
+
+    async def end(self) -> None:
+        """Stop beating. A beat under way is given up."""
+        self._loop.call_soon_threadsafe(self._beating.cancel)
+        await self._home.run_in_executor(None, self._thread.join)
+
+    # -- on the thread -------------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._beating)
+        except asyncio.CancelledError:
+            pass  # `end` has asked for it
+        finally:
+            self._loop.close()
+
+    async def _beat_on(self) -> None:
+        beat_s = self._heartbeat.beat_s
+        connection: Connection | None = None
+        failing = False
+        try:
+            while not self._home.is_closed():
+                self._now.clear()
+                try:
+                    async with asyncio.timeout(beat_s):
+                        if connection is None or connection.is_closed():
+                            connection = await dial(self._address, prepares=False)
+                        answer = await self._beat(connection)
+                except FAILURES as error:
+                    if not failing:
+                        log.warning("a heartbeat of this replica failed: %s", str(error) or type(error).__name__)
+                    failing = True
+                    if connection is not None:
+                        connection.terminate()
+                else:
+                    failing = False
+                    self.answers.append(answer)
+                    self._home.call_soon_threadsafe(self._hear)
+                try:
+                    async with asyncio.timeout(min(AGAIN_S, beat_s) if failing else beat_s):
+                        await self._now.wait()
+                except TimeoutError:
+                    pass
+        finally:
+            if connection is not None:
+                connection.terminate()
+
+    async def _beat(self, connection: Connection) -> Answer:
+        mine, lost = self._kept
+        asked_s = time.monotonic()
+        renewed, database_ms = await connection.fetchrow(self._statement, mine, self._heartbeat.lease_s, lost)
+        answered_s = time.monotonic()
+        proxied, identity = await identify(connection)
+        if identity is None:
+            raise ConnectionError("the server has become a standby")
+        return Answer(asked_s, answered_s, mine, lost, frozenset(renewed), database_ms, proxied, identity)

@@ -1,0 +1,47 @@
+-- The replicas and their beats. Only the clock of the database counts. Who is dead once is never alive again.
+
+-- name: join
+INSERT INTO dragoman.replicas AS r (id, address, agents, beats_until)
+VALUES ($1, $2, $3, clock_timestamp() + make_interval(secs => $4))
+ON CONFLICT (id) DO UPDATE
+SET address = excluded.address, agents = excluded.agents, beats_until = excluded.beats_until
+WHERE NOT r.dead AND r.beats_until > clock_timestamp()
+RETURNING id;
+
+-- name: serve
+UPDATE dragoman.replicas SET agents = $2 WHERE id = $1 AND NOT dead AND beats_until > clock_timestamp();
+
+-- name: leave
+-- A replica that leaves before it has joined may not join any more either.
+INSERT INTO dragoman.replicas (id, address, agents, beats_until, dead)
+SELECT id, '', '{}', clock_timestamp(), true FROM unnest($1::text[]) AS id
+ON CONFLICT (id) DO UPDATE SET dead = true;
+
+-- name: beat
+-- Renews the replicas $1, declares those of $3 dead, and says which were renewed, and what time it is.
+WITH ended AS (
+    UPDATE dragoman.replicas SET dead = true WHERE id = ANY ($3::text[]) AND NOT dead
+), beaten AS (
+    UPDATE dragoman.replicas SET beats_until = clock_timestamp() + make_interval(secs => $2)
+    WHERE id = ANY ($1::text[]) AND NOT dead AND beats_until > clock_timestamp()
+    RETURNING id
+)
+SELECT ARRAY(SELECT id FROM beaten), extract(epoch FROM clock_timestamp())::float8 * 1000;
+
+-- name: bury
+-- Declares those dead who have not beaten in time, and forgets who has been dead for a day. A row that is being renewed is
+-- left alone, so that nobody is buried whose beat is under way.
+WITH silent AS (
+    SELECT id FROM dragoman.replicas WHERE NOT dead AND beats_until <= clock_timestamp() FOR UPDATE SKIP LOCKED
+), forgotten AS (
+    DELETE FROM dragoman.replicas WHERE dead AND beats_until < clock_timestamp() - interval '1 day'
+)
+UPDATE dragoman.replicas r SET dead = true FROM silent s WHERE r.id = s.id AND r.beats_until <= clock_timestamp()
+RETURNING r.id;
+
+-- name: alive
+SELECT true FROM dragoman.replicas WHERE id = $1 AND NOT dead AND beats_until > clock_timestamp();
+
+-- name: all
+SELECT id, address, agents, (extract(epoch FROM started) * 1000)::bigint, (extract(epoch FROM beats_until) * 1000)::bigint
+FROM dragoman.replicas WHERE NOT dead AND beats_until > clock_timestamp() ORDER BY started, id;

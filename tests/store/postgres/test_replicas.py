@@ -1,0 +1,200 @@
+"""Replicas of one database: who beats stays alive, who does not is dead for good, and knows it first."""
+
+import asyncio
+import signal
+import threading
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dragoman.model.ids import SystemClock
+from dragoman.store.api import StoreError
+from dragoman.store.postgres.address import Address, parse_address
+from dragoman.store.postgres.clock import DatabaseClock
+from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.replicas import SharedReplicas
+from dragoman.store.replicas import Heartbeat
+from tests.postgres import PostgresServer
+
+PATIENCE_S = 60
+
+QUICK = Heartbeat(lease_s=1.5, beat_s=0.3)
+STEADY = Heartbeat(lease_s=600, beat_s=200)
+"""Its beats come too rarely for a test to see the second one."""
+
+
+@asynccontextmanager
+async def replicas(
+    address: Address, heartbeat: Heartbeat = STEADY, clock: DatabaseClock | None = None
+) -> AsyncIterator[SharedReplicas]:
+    """The replicas of one process."""
+    pool = await open_pool(address)
+    opened = SharedReplicas(lambda: pool, address, clock or SystemClock(), heartbeat)
+    try:
+        yield opened
+    finally:
+        await opened.close()
+        await pool.close()
+
+
+async def wait_for(met: Callable[[], bool]) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not met():
+            await asyncio.sleep(0.01)
+
+
+class Fences:
+    """What a process was told about its replicas."""
+
+    def __init__(self, of: SharedReplicas) -> None:
+        self.lost: list[str] = []
+        self.back: list[str] = []
+        of.on_fenced(self.lost.append, self.back.append)
+
+
+async def test_replicas_of_several_processes_see_each_other_until_they_leave(postgres_url: str) -> None:
+    address = parse_address(postgres_url)
+    async with replicas(address) as mine:
+        await mine.join("one", address="http://one", agents=("b", "a"))
+        async with replicas(address) as theirs:
+            await theirs.join("two", address="", agents=())
+            assert [one.id for one in await mine.all()] == ["one", "two"]
+            (one, _) = await theirs.all()
+            assert (one.address, one.agents) == ("http://one", ("a", "b"))
+            assert one.beats_until_ms is not None
+            assert one.beats_until_ms - one.started_ms >= 599_999
+            assert await mine.alive("two")
+        assert not await mine.alive("two"), "a process that closes takes its replicas with it"
+        with pytest.raises(StoreError, match="may not join again"):
+            await mine.join("two", address="", agents=())
+
+
+async def test_a_replica_beats_while_the_loop_of_its_process_is_busy(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    address = parse_address(postgres_url)
+    until = "SELECT extract(epoch FROM beats_until)::float8 FROM dragoman.replicas WHERE NOT dead"
+    async with replicas(address, QUICK) as mine:
+        fences = Fences(mine)
+        await mine.join("one", address="", agents=())
+        ((first,),) = postgres_server.execute(until, database=address.database)
+        deadline = time.monotonic() + PATIENCE_S
+        while time.monotonic() < deadline:  # nothing else runs on the loop meanwhile
+            rows = postgres_server.execute(until, database=address.database)
+            if rows and float(str(rows[0][0])) > float(str(first)) + 2 * QUICK.lease_s:
+                break
+        assert await mine.alive("one")
+        await asyncio.sleep(0)
+        assert fences.lost == []
+
+
+async def test_a_replica_that_was_declared_dead_hears_of_it_and_may_begin_anew(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    address = parse_address(postgres_url)
+    async with replicas(address, QUICK) as mine:
+        fences = Fences(mine)
+        await mine.join("one", address="", agents=())
+        postgres_server.execute("UPDATE dragoman.replicas SET dead = true", database=address.database)
+        await wait_for(lambda: fences.back == ["one"])
+        assert fences.lost == ["one"]
+        await mine.join("other", address="", agents=())
+        assert [one.id for one in await mine.all()] == ["other"]
+
+
+async def test_a_heartbeat_that_ran_out_is_not_renewed(postgres_server: PostgresServer, postgres_url: str) -> None:
+    address = parse_address(postgres_url)
+    async with replicas(address, QUICK) as mine:
+        fences = Fences(mine)
+        await mine.join("one", address="", agents=())
+        past = "UPDATE dragoman.replicas SET beats_until = clock_timestamp() - interval '1 ms'"
+        postgres_server.execute(past, database=address.database)
+        await wait_for(lambda: fences.lost == ["one"])
+        assert not await mine.alive("one")
+
+
+async def test_a_replica_without_its_database_gives_up_before_its_lease_ends_and_buries_itself() -> None:
+    with PostgresServer() as server:
+        address = parse_address(server.url())
+        async with replicas(address, QUICK) as mine:
+            lost_s: list[float] = []
+            fences = Fences(mine)
+            mine.on_fenced(lambda _: lost_s.append(time.monotonic()), lambda _: None)
+            joined_s = time.monotonic()
+            await mine.join("one", address="", agents=())
+            server.stop(signal.SIGQUIT)
+            stopped_s = time.monotonic()
+            await wait_for(lambda: fences.lost == ["one"])
+            assert joined_s + QUICK.lease_s * 0.9 <= lost_s[0]
+            age = mine.beat_age_s
+            assert age is not None
+            assert time.monotonic() - age <= stopped_s, "no beat was answered since"
+            assert fences.back == []
+            with pytest.raises(StoreError):
+                await mine.join("other", address="", agents=())
+            server.start()
+            await wait_for(lambda: fences.back == ["one"])
+            assert not await mine.alive("one")
+            await mine.join("other", address="", agents=())
+            assert [one.id for one in await mine.all()] == ["other"]
+
+
+async def test_only_the_silent_are_buried_and_nobody_whose_beat_is_under_way(
+    postgres_server: PostgresServer, postgres_url: str
+) -> None:
+    address = parse_address(postgres_url)
+    async with replicas(address) as mine:
+        for name in ("alive", "silent", "late"):
+            await mine.join(name, address="", agents=())
+        pool = await open_pool(address)
+        past = "UPDATE dragoman.replicas SET beats_until = clock_timestamp() WHERE id = ANY ($1)"
+        await pool.write(past, ["silent", "late"])
+        async with pool.transaction() as renewal:
+            await renewal.execute(
+                "UPDATE dragoman.replicas SET beats_until = clock_timestamp() + interval '1 min' WHERE id = 'late'"
+            )
+            await mine.bury()
+        await mine.bury()
+        dead = await pool.read("SELECT id FROM dragoman.replicas WHERE dead")
+        assert dead == [("silent",)]
+        await pool.write("UPDATE dragoman.replicas SET beats_until = clock_timestamp() - interval '25 h' WHERE dead")
+        await mine.bury()
+        assert await pool.read("SELECT id FROM dragoman.replicas WHERE dead") == []
+        await pool.close()
+
+
+async def test_the_time_of_the_store_is_that_of_the_database(postgres_url: str) -> None:
+    clock = DatabaseClock()
+    wrong_ms = clock.now_ms() + 3_600_000.0
+    clock.measured(wrong_ms, time.monotonic(), time.monotonic())
+    async with replicas(parse_address(postgres_url), QUICK, clock) as mine:
+        await mine.join("one", address="", agents=())
+        await wait_for(lambda: abs(clock.now_ms() - time.time() * 1000) < 5_000)
+
+
+def test_a_clock_moves_no_further_than_a_measurement_demands() -> None:
+    clock = DatabaseClock()
+    now_s = time.monotonic()
+    clock.measured(1_000_000.0, now_s, now_s)
+    clock.measured(1_000_150.0, now_s - 0.1, now_s + 0.2)
+    assert clock.now_ms() - 1_000_000 <= (time.monotonic() - now_s) * 1000, "the doubt covers it"
+    clock.measured(1_000_500.0, now_s - 0.1, now_s + 0.2)
+    assert clock.now_ms() >= 1_000_300
+
+
+def test_a_beat_longer_than_a_third_of_the_lease_is_refused() -> None:
+    assert Heartbeat(lease_s=3, beat_s=1) is not None
+    with pytest.raises(ValueError, match="more than a third"):
+        Heartbeat(lease_s=3, beat_s=1.01)
+
+
+async def test_closing_ends_the_thread_even_if_the_database_does_not_answer() -> None:
+    with PostgresServer() as server:
+        address = parse_address(f"{server.url()}?timeout_s=1&connect_s=1")
+        async with replicas(address, QUICK) as mine:
+            await mine.join("one", address="", agents=())
+            assert any(thread.name == "store-heart" for thread in threading.enumerate())
+            server.stop()
+        assert not any(thread.name == "store-heart" for thread in threading.enumerate())
