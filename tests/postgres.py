@@ -100,7 +100,13 @@ class PostgresServer:
         command = [*ENDS_WITH_US, str(self._binaries / "postgres"), "-D", str(self.data)]
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=self.directory, **self._user
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=self.directory,
+                start_new_session=True,  # so that Ctrl-C reaches only those who stop it in order
+                **self._user,
             )
         deadline = time.monotonic() + START_S
         status = self.data / "postmaster.pid"
