@@ -143,7 +143,7 @@ async def running(
             metrics = Metrics(counts, config.telemetry_prefix, __version__, lambda: _writes(store), streams)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
-        sessions = Sessions(notifications)
+        sessions = Sessions(notifications, store.shared if store.replicas.shared else None)
 
         def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
@@ -177,6 +177,7 @@ async def running(
                 file_sweeper = tasks.create_task(files.sweep(store, clock), name="sweep of files")
                 hearing = tasks.create_task(trail.hear(), name="acts of commands")
                 exchanging = tasks.create_task(usage.run(), name="exchange of usage")
+                reading = tasks.create_task(sessions.run(), name="words about calls of MCP")
                 reloading.start(tasks)
                 del agents, runners  # so that agents that a reload replaces can be freed
                 try:
@@ -194,7 +195,7 @@ async def running(
                         shutdown.within("a webhook call", webhooks.close()),
                         shutdown.within("an agent", lifetimes.close()),
                     )
-                    for task in (sweeper, file_sweeper, hearing, exchanging):
+                    for task in (sweeper, file_sweeper, hearing, exchanging, reading):
                         task.cancel()
                     shutdown.spend_rest()
                     await asyncio.gather(

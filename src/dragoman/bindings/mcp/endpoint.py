@@ -5,6 +5,8 @@ Invariant: a call of a tool is a task like any other, and outlives the request; 
 
 import asyncio
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from msgspec.structs import replace
@@ -20,7 +22,7 @@ from dragoman.bindings.http import (
     read_json,
 )
 from dragoman.bindings.limits import LARGE_BYTES, Limits
-from dragoman.bindings.mcp.sessions import SessionKey, Sessions
+from dragoman.bindings.mcp.sessions import OpenCall, SessionKey, Sessions
 from dragoman.bindings.mcp.tool_call import ToolCallStream, Wanted
 from dragoman.bindings.request import TRACEPARENT, Header, read_parameters
 from dragoman.bindings.streams import encode_frames
@@ -40,12 +42,14 @@ from dragoman.model.errors import (
     MethodNotFound,
     TaskNotFound,
     Unauthorized,
+    Unavailable,
     UnsupportedOperation,
 )
 from dragoman.model.ids import Clock, new_id
 from dragoman.model.operations import Call, CancelTask, GetTask, Manners, SendMessage, StreamMessage, Subscribe
-from dragoman.model.principal import ANONYMOUS
+from dragoman.model.principal import ANONYMOUS, Principal
 from dragoman.model.task import Record
+from dragoman.store.api import StoreError
 
 log = logging.getLogger(__name__)
 
@@ -90,7 +94,8 @@ class Mcp:
         at = decode_session(request.text(SESSION))
         key = (request.principal.id, at.key)
         if request.method == "DELETE":
-            self._sessions.forget(key)
+            with _store_answers():
+                await self._sessions.forget(key)
             return HttpResponse(204, [], b"")
         if request.method == "GET":
             return await self._listen(request, key)
@@ -111,7 +116,7 @@ class Mcp:
             case requests.ClientRequest(method=names.TOOLS_CALL):
                 return await self._call(request, replace(at, version=named or at.version or names.UNSAID), incoming)
             case requests.ClientRequest():
-                return self._answer_request(request, key, incoming)
+                return await self._answer_request(request, key, incoming)
             case requests.ClientNotification():
                 await self._take_notification(request, key, incoming)
             case requests.ClientResponse():
@@ -153,7 +158,9 @@ class Mcp:
 
     # -- requests that are answered at once ----------------------------------------------------------------------------
 
-    def _answer_request(self, request: HttpRequest, key: SessionKey, incoming: requests.ClientRequest) -> HttpResponse:
+    async def _answer_request(
+        self, request: HttpRequest, key: SessionKey, incoming: requests.ClientRequest
+    ) -> HttpResponse:
         more: list[Header] = []
         match incoming.method:
             case names.INITIALIZE:
@@ -163,7 +170,9 @@ class Mcp:
             case names.PING:
                 encoded = b"{}"
             case names.SET_LEVEL:
-                self._sessions.set_level(key, requests.decode_level(incoming.params))
+                level = requests.decode_level(incoming.params)
+                with _store_answers():
+                    await self._sessions.set_level(key, level)
                 encoded = b"{}"
             case names.TOOLS_LIST:
                 listed = self._tools(request)
@@ -178,16 +187,22 @@ class Mcp:
         """Handle a notification. A call that cannot be canceled any more is left alone (2025-11-25, Cancellation)."""
         if incoming.method != names.CANCELLED:
             return
-        call = self._sessions.find(key, requests.decode_cancelled(incoming.params))
-        if call is None:
-            return
-        call.canceled = True
+        request_id = requests.decode_cancelled(incoming.params)
+        with _store_answers():
+            await self._sessions.cancel(key, request_id, request.principal)
+
+    async def _cancel(self, stream: ToolCallStream, call: Call, principal: Principal) -> None:
+        """Cancel the task of a call in the name of a principal, and expect no result of the call then."""
+        stream.canceled = True
+        cancel = CancelTask(id=stream.task_id, tenant=stream.agent)
         try:
-            await self._handler.call(await self._make_call(request, CancelTask(id=call.task_id, tenant=call.agent)))
+            await self._handler.call(
+                replace(call, operation=cancel, principal=principal, after=None, idempotency_key=None)
+            )
         except InternalError:
             raise
         except A2AError:
-            call.canceled = False
+            stream.canceled = False
 
     async def _take_response(self, request: HttpRequest, key: SessionKey, incoming: requests.ClientResponse) -> None:
         """Pass the user's answer to a question on to the task, or end the calls if the user declined. Raises A2AError.
@@ -201,8 +216,8 @@ class Mcp:
             request, self._reception.limits, partial(requests.decode_elicitation, incoming.result)
         )
         if reply.text is None:
-            for call in self._sessions.of_task(key, task_id):
-                call.decline()
+            with _store_answers():
+                await self._sessions.decline(key, task_id)
             return
         agent = await self._handler.agent_of(task_id, request.principal, "/")
         if agent is None:
@@ -253,7 +268,8 @@ class Mcp:
         arguments = await decode_body(
             request, self._reception.limits, partial(self._parse_arguments, request, tool_call)
         )
-        level = self._sessions.level(key)
+        with _store_answers():
+            level = await self._sessions.level(key)
         wanted = Wanted(request_id, at.version, tool_call.token, level is not None and requests.tells(level))
         streams = self._reception.profiles[tool.agent].streams
         operation: StreamMessage | SendMessage | Subscribe | GetTask
@@ -288,7 +304,7 @@ class Mcp:
             on_end=partial(self._sessions.remove, key, request_id),
             until_terminal=isinstance(operation, Subscribe),
         )
-        self._sessions.add(key, request_id, stream)
+        self._sessions.add(key, request_id, OpenCall(stream, partial(self._cancel, stream, call)))
         if streamed:
             return EventsResponse(stream, encode_frames)
         return await self._wait_for_result(request, stream)
@@ -335,6 +351,15 @@ def _decode(request: HttpRequest, body: bytes, limits: Limits) -> requests.Clien
     except A2AError:
         request.id = jsonrpc.id_of(body, limits.max_depth, limits.max_values)
         raise
+
+
+@contextmanager
+def _store_answers() -> Iterator[None]:
+    """Raises Unavailable if the store does not answer in the block."""
+    try:
+        yield
+    except StoreError as error:
+        raise Unavailable("the server's store cannot answer now: try again", 5) from error
 
 
 def _is_initialize(incoming: requests.ClientMessage) -> bool:

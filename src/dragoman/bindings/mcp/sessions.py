@@ -1,22 +1,46 @@
 """The sessions of MCP: their calls in progress, their log levels, and notifications outside of calls.
 
-Invariant: a call is found only by the principal and in the session that made it. A session that listens is notified of
-every change of the tools since it began, at least once.
+Invariant: a call is found only by the principal and in the session that made it, on whatever replica it waits. A
+session that listens is notified of every change of the tools since it began, at least once.
 """
 
 import asyncio
+import logging
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from hashlib import blake2b
 from uuid import UUID
 
+import msgspec
+from msgspec import Struct
+
 from dragoman.bindings.mcp.tool_call import ToolCallStream
+from dragoman.bus.api import Bus
 from dragoman.dialects.mcp import answers
 from dragoman.engine.handlers.usage import OpenStreams, UsageExchange
 from dragoman.model.card import Profile
-from dragoman.model.errors import TooManyRequests
+from dragoman.model.errors import InternalError, TooManyRequests
+from dragoman.model.ids import new_id
+from dragoman.model.principal import Principal
+from dragoman.store.api import StoreError
+from dragoman.store.shared import Shared
+
+log = logging.getLogger(__name__)
 
 SESSIONS_REMEMBERED = 10_000
 """How many sessions' log levels are remembered; the oldest are forgotten first."""
+
+LEVEL_MS = 7 * 86_400_000
+"""How long the store keeps a session's log level."""
+
+NOTE_MS = 30_000
+"""How long the store keeps a client's word about a call. Replicas read it within `NOTES_S`."""
+
+NOTES_S = 1.0
+"""How often a replica on which calls wait looks for such words, if the bus does not tell of them."""
+
+NOTES = "mcp/note/"
+SIGNAL = "mcp"
 
 SessionKey = tuple[str, str]
 """The principal's id, and the key of the session."""
@@ -125,54 +149,161 @@ class Notifications:
             stream.close()
 
 
+class Note(Struct, frozen=True):
+    """The word of a client about a call that waits on another replica: it cancels the call, or declines a question.
+
+    `session` stands for the session and its principal. `request_id` is that of the call to cancel, and `principal` who
+    cancels it. Without them the calls that wait for the task `task_id` are ended.
+    """
+
+    session: bytes
+    request_id: bytes = b""
+    principal: Principal | None = None
+    task_id: str = ""
+
+
+class OpenCall(Struct, frozen=True):
+    """A call under way. `cancel` cancels its task in the name of a principal; it raises nothing but InternalError."""
+
+    stream: ToolCallStream
+    cancel: Callable[[Principal], Awaitable[None]]
+
+
 class Sessions:
     """Calls by the raw id of their request, and log levels, for each principal and session.
 
-    `notifications` has the streams for notifications outside of calls.
+    `notifications` has the streams for notifications outside of calls. With a `store` other replicas serve the same
+    sessions: levels are kept there, and so are, for a while, words about calls that wait elsewhere. With a `bus` these
+    are looked for at once, otherwise every `NOTES_S`.
     """
 
-    def __init__(self, notifications: Notifications) -> None:
+    def __init__(self, notifications: Notifications, store: Shared | None = None, bus: Bus | None = None) -> None:
+        """The `bus` must not be open yet."""
         self.notifications = notifications
-        self._calls: dict[SessionKey, dict[bytes, ToolCallStream]] = {}
+        self._store = store
+        self._bus = bus
+        self._calls: dict[SessionKey, dict[bytes, OpenCall]] = {}
         self._levels: OrderedDict[SessionKey, str] = OrderedDict()
+        self._told = asyncio.Event()
+        """Set when a call has begun while none was under way, and when another replica has left a note."""
+        if bus is not None:
+            bus.on_signal(SIGNAL, lambda _: self._told.set())
 
-    def add(self, key: SessionKey, request_id: bytes, call: ToolCallStream) -> None:
+    def add(self, key: SessionKey, request_id: bytes, call: OpenCall) -> None:
         """Add a call that has begun. Without a session none is kept, because such clients all count ids from 1."""
         if key[1]:
+            if not self._calls:
+                self._told.set()
             self._calls.setdefault(key, {})[request_id] = call
 
-    def remove(self, key: SessionKey, request_id: bytes, call: ToolCallStream) -> None:
+    def remove(self, key: SessionKey, request_id: bytes, stream: ToolCallStream) -> None:
         """Remove a call that has ended."""
         calls = self._calls.get(key, {})
-        if calls.get(request_id) is call:
+        call = calls.get(request_id)
+        if call is not None and call.stream is stream:
             del calls[request_id]
             if not calls:
                 del self._calls[key]
 
-    def find(self, key: SessionKey, request_id: bytes) -> ToolCallStream | None:
-        """Find the call of a request."""
-        return self._calls.get(key, {}).get(request_id)
+    async def cancel(self, key: SessionKey, request_id: bytes, principal: Principal) -> None:
+        """Cancel a call of the session, wherever it waits. One that nobody knows is left alone. Raises StoreError."""
+        call = self._calls.get(key, {}).get(request_id)
+        if call is not None:
+            await call.cancel(principal)
+        else:
+            await self._leave(Note(_digest(key), request_id=request_id, principal=principal), key)
 
-    def of_task(self, key: SessionKey, task_id: str) -> list[ToolCallStream]:
-        """Find the calls that wait for a task."""
-        return [call for call in self._calls.get(key, {}).values() if call.task_id == task_id]
+    async def decline(self, key: SessionKey, task_id: str) -> None:
+        """End the calls that wait for a task, wherever they wait, because its question was declined.
 
-    def set_level(self, key: SessionKey, level: str) -> None:
-        """Set the lowest level of the log messages that a session wants."""
+        Raises StoreError.
+        """
+        if not self._decline(self._calls.get(key, {}), task_id):
+            await self._leave(Note(_digest(key), task_id=task_id), key)
+
+    def _decline(self, calls: Mapping[bytes, OpenCall], task_id: str) -> bool:
+        waiting = [call.stream for call in calls.values() if call.stream.task_id == task_id]
+        for stream in waiting:
+            stream.decline()
+        return bool(waiting)
+
+    async def set_level(self, key: SessionKey, level: str) -> None:
+        """Set the lowest level of the log messages that a session wants. Raises StoreError."""
         if not key[1]:
+            return
+        if self._store is not None:
+            await self._store.put(_level_key(key), level.encode(), LEVEL_MS)
             return
         self._levels[key] = level
         self._levels.move_to_end(key)
         if len(self._levels) > SESSIONS_REMEMBERED:
             self._levels.popitem(last=False)
 
-    def level(self, key: SessionKey) -> str | None:
-        """The level that a session has set; None if it wants no log messages."""
-        return self._levels.get(key)
+    async def level(self, key: SessionKey) -> str | None:
+        """The level that a session has set; None if it wants no log messages. Raises StoreError."""
+        if self._store is None or not key[1]:
+            return self._levels.get(key)
+        entry = await self._store.get(_level_key(key))
+        return None if entry is None else entry.value.decode()
 
-    def forget(self, key: SessionKey) -> None:
-        """End a session. Its calls go on until their callers leave."""
+    async def forget(self, key: SessionKey) -> None:
+        """End a session. Its calls go on until their callers leave. Raises StoreError."""
         self._levels.pop(key, None)
+        if self._store is not None and key[1]:
+            await self._store.delete(_level_key(key))
+
+    # -- other replicas ------------------------------------------------------------------------------------------------
+
+    async def _leave(self, note: Note, key: SessionKey) -> None:
+        if self._store is None or not key[1]:
+            return
+        await self._store.put(f"{NOTES}{new_id()}", msgspec.msgpack.encode(note), NOTE_MS)
+        if self._bus is not None:
+            self._bus.signal(SIGNAL)
+
+    async def run(self) -> None:
+        """Read for ever what other replicas leave for the calls that wait here. Asks nothing while none does."""
+        if self._store is None:
+            return
+        read: frozenset[str] = frozenset()
+        while True:
+            try:
+                async with asyncio.timeout(NOTES_S if self._calls else None):
+                    await self._told.wait()
+            except TimeoutError:
+                pass
+            self._told.clear()
+            try:
+                entries = await self._store.scan(NOTES)
+            except StoreError as error:
+                log.warning("words about calls of MCP cannot be read: %s", error)
+                await asyncio.sleep(NOTES_S)
+                continue
+            for entry in entries:
+                if entry.key not in read:
+                    await self._follow(msgspec.msgpack.decode(entry.value, type=Note))
+            read = frozenset(entry.key for entry in entries)
+
+    async def _follow(self, note: Note) -> None:
+        for key, calls in tuple(self._calls.items()):
+            if _digest(key) != note.session:
+                continue
+            if note.principal is None:
+                self._decline(calls, note.task_id)
+            elif (call := calls.get(note.request_id)) is not None:
+                try:
+                    await call.cancel(note.principal)
+                except InternalError:
+                    log.exception("a call of MCP that was canceled on another replica goes on")
+
+
+def _digest(key: SessionKey) -> bytes:
+    """What stands for a session outside of its own replica."""
+    return blake2b("\0".join(key).encode(), digest_size=16).digest()
+
+
+def _level_key(key: SessionKey) -> str:
+    return f"mcp/level/{_digest(key).hex()}"
 
 
 def began_ms(session: str) -> int:
