@@ -24,8 +24,10 @@ from dragoman.dialects.sse import Parser, ServerSentEvent
 from dragoman.engine.api import Runner
 from dragoman.model.ids import SystemClock
 from dragoman.server import StartError, running, serving
+from dragoman.server.jobs import Job
 from dragoman.server.retention import sweep
 from dragoman.store.api import StoreError
+from dragoman.store.replicas import LocalReplicas
 from tests.processes import ENDS_WITH_US
 
 DEADLINE_S = 60.0
@@ -257,11 +259,19 @@ class SweptAudit:
         return 0
 
 
+class SweptEntries:
+    """Has no old entries."""
+
+    async def sweep(self) -> int:
+        return 0
+
+
 class SweptStore:
     """Has so many batches of old rows; then fails once; then has nothing."""
 
     def __init__(self, batches: int) -> None:
         self.left = batches
+        self.shared = SweptEntries()
         self.audit = SweptAudit()
         self.ages: list[tuple[int, int, int]] = []
         self.clean = asyncio.Event()
@@ -278,7 +288,9 @@ class SweptStore:
 async def test_the_sweep_goes_on_until_nothing_is_left_and_outlives_a_store_that_fails() -> None:
     store = SweptStore(4)
     config = replace(CONFIG, task_retention=timedelta(seconds=2), log_retention=None)
-    sweeper = asyncio.create_task(sweep(store, SystemClock(), config))  # type: ignore[arg-type]  # a part of a store
+    swept: Any = store  # a part of a store
+    swept.replicas = LocalReplicas(SystemClock())
+    sweeper = asyncio.create_task(sweep(swept, SystemClock(), config, Job(swept, "sweep", "r1")))
     async with asyncio.timeout(DEADLINE_S):
         await store.clean.wait()
     await asyncio.sleep(0)

@@ -19,6 +19,7 @@ from dragoman.engine.handlers.links import FileLinks
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
 from dragoman.server.errors import StartError
+from dragoman.server.jobs import Job
 from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
 from dragoman.store.open import blob_store
@@ -48,8 +49,8 @@ class ServedFiles(Struct, frozen=True):
         """Wrap a handler so that its answers have links in place of large files."""
         return behind if self.links is None else FileLinks(behind, self.links)
 
-    async def sweep(self, store: Store, clock: Clock) -> None:
-        """Delete the bytes of tasks that are gone, for ever, every `SWEEP_EVERY_S`.
+    async def sweep(self, store: Store, clock: Clock, job: Job) -> None:
+        """Delete the bytes of tasks that are gone, for ever, every `SWEEP_EVERY_S`, while the job is ours.
 
         A server with a store in memory deletes nothing: it cannot know whose bytes are in the blob store.
         """
@@ -57,7 +58,8 @@ class ServedFiles(Struct, frozen=True):
             return
         while True:
             try:
-                await sweep_once(self.blobs, store, clock.now_ms() - SETTLED_MS)
+                if await job.take():
+                    await sweep_once(self.blobs, store, clock.now_ms() - SETTLED_MS)
             except StoreError as error:
                 log.warning("the sweep of old files failed, the next one is in %g s: %s", SWEEP_EVERY_S, error)
             await asyncio.sleep(SWEEP_EVERY_S)

@@ -9,6 +9,7 @@ from datetime import timedelta
 
 from dragoman.config import Config
 from dragoman.model.ids import Clock
+from dragoman.server.jobs import Job
 from dragoman.store.api import Store, StoreError
 
 log = logging.getLogger(__name__)
@@ -18,17 +19,19 @@ SWEEP_PAUSE_S = 0.05
 """The pause between two batches of a sweep."""
 
 
-async def sweep(store: Store, clock: Clock, config: Config) -> None:
-    """Delete what is older than its retention, in short batches with pauses, until canceled."""
+async def sweep(store: Store, clock: Clock, config: Config, job: Job) -> None:
+    """Delete what is older than its retention, in short batches with pauses, until canceled, while the job is ours."""
     ages = [_age_ms(age) for age in (config.task_retention, config.log_retention, config.waiting_retention)]
     audit_ms = _age_ms(config.audit_retention)
     while True:
         try:
-            now_ms = clock.now_ms()
-            deleted = await store.sweep(now_ms, *ages)
-            if audit_ms >= 0:
-                deleted += await store.audit.sweep(now_ms - audit_ms)
-            deleted += await store.shared.sweep()
+            deleted = 0
+            if await job.take():
+                now_ms = clock.now_ms()
+                deleted += await store.sweep(now_ms, *ages)
+                if audit_ms >= 0:
+                    deleted += await store.audit.sweep(now_ms - audit_ms)
+                deleted += await store.shared.sweep()
         except StoreError as error:
             log.warning("the sweep of old tasks failed, the next one is in %g s: %s", SWEEP_EVERY_S, error)
             deleted = 0

@@ -40,8 +40,9 @@ from dragoman.engine.policy import EngineSettings
 from dragoman.model.ids import SystemClock, new_id
 from dragoman.server.callers import IssuerEgress, make_authenticator, warn_if_open
 from dragoman.server.errors import StartError
-from dragoman.server.files import open_files
+from dragoman.server.files import SWEEP_EVERY_S, open_files
 from dragoman.server.front import make_app
+from dragoman.server.jobs import Job
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
 from dragoman.server.replicas import check_replicas
 from dragoman.server.retention import sweep
@@ -173,8 +174,9 @@ async def running(
                 await engine.start(tasks)
                 if config.push:
                     webhooks.courier.start(tasks)
-                sweeper = tasks.create_task(sweep(store, clock, config), name="sweep")
-                file_sweeper = tasks.create_task(files.sweep(store, clock), name="sweep of files")
+                sweeper = tasks.create_task(sweep(store, clock, config, Job(store, "sweep", holder)), name="sweep")
+                files_job = Job(store, "sweep of files", holder, 2 * SWEEP_EVERY_S)
+                file_sweeper = tasks.create_task(files.sweep(store, clock, files_job), name="sweep of files")
                 hearing = tasks.create_task(trail.hear(), name="acts of commands")
                 exchanging = tasks.create_task(usage.run(), name="exchange of usage")
                 reading = tasks.create_task(sessions.run(), name="words about calls of MCP")

@@ -1,0 +1,41 @@
+"""Jobs: work that one replica does for all, such as deleting what is old.
+
+Invariant: a job has one owner at a time, as far as the store's clock knows. Nothing breaks if two do it for a moment.
+"""
+
+import asyncio
+
+from dragoman.store.api import Store
+
+LEASE_S = 180.0
+"""How long a job stays with a replica that says nothing more."""
+
+
+class Job:
+    """A job by its name, for the replica `replica`. On a store that no other process writes to, it is always ours."""
+
+    def __init__(self, store: Store, name: str, replica: str, lease_s: float = LEASE_S) -> None:
+        self._store = store
+        self._key = f"job/{name}"
+        self._replica = replica.encode()
+        self._lease_s = lease_s
+        self._until_s = float("-inf")
+        """Until when, on the loop's clock, the job need not be renewed."""
+
+    async def take(self) -> bool:
+        """Whether this replica does the job now: it did before, or nobody does. Raises StoreError."""
+        if not self._store.replicas.shared:
+            return True
+        now_s = asyncio.get_running_loop().time()
+        if now_s < self._until_s:
+            return True
+        self._until_s = float("-inf")
+        entry = await self._store.shared.get(self._key)
+        if entry is not None and entry.value != self._replica:
+            return False
+        version = 0 if entry is None else entry.version
+        lease_ms = int(self._lease_s * 1000)
+        if await self._store.shared.put(self._key, self._replica, lease_ms, version=version) is None:
+            return False
+        self._until_s = now_s + self._lease_s / 2
+        return True

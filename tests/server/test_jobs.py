@@ -1,0 +1,59 @@
+"""Jobs that one replica does for all: who has one, and who takes it over."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from dragoman.server.jobs import Job
+from dragoman.store.api import Store
+from dragoman.store.open import open_store
+from dragoman.testing.store_cases.bench import SetClock
+
+
+@asynccontextmanager
+async def opened(*, shared: bool) -> AsyncIterator[tuple[Store, SetClock]]:
+    clock = SetClock()
+    store = open_store("memory:", clock)
+    await store.open("r1")
+    store.replicas.shared = shared
+    try:
+        yield store, clock
+    finally:
+        await store.close()
+
+
+async def test_one_replica_has_a_job_and_keeps_it() -> None:
+    async with opened(shared=True) as (store, clock):
+        jobs = [Job(store, "sweep", name, 10) for name in ("r1", "r2", "r3")]
+        first = await asyncio.gather(*(job.take() for job in jobs))
+        assert sum(first) == 1
+        clock.ms += 9_000
+        for _ in range(3):
+            assert [await job.take() for job in jobs] == first
+        assert await Job(store, "another", "r2").take()
+
+
+async def test_a_replica_that_says_nothing_more_loses_its_job() -> None:
+    async with opened(shared=True) as (store, clock):
+        one, other = Job(store, "sweep", "r1", 10), Job(store, "sweep", "r2", 10)
+        assert await one.take()
+        assert not await other.take()
+        clock.ms += 10_000
+        assert await other.take()
+        assert await Job(store, "sweep", "r2", 10).take()
+        assert not await Job(store, "sweep", "r1", 10).take()
+
+
+async def test_an_owner_that_takes_its_job_again_keeps_it_for_longer() -> None:
+    async with opened(shared=True) as (store, clock):
+        for _ in range(5):
+            assert await Job(store, "sweep", "r1", 10).take()
+            clock.ms += 9_000
+            assert not await Job(store, "sweep", "r2", 10).take()
+
+
+async def test_a_process_that_is_alone_has_every_job_and_asks_nobody() -> None:
+    async with opened(shared=False) as (store, _):
+        assert await Job(store, "sweep", "r1").take()
+        assert await Job(store, "sweep", "r2").take()
+        assert await store.shared.get("job/sweep") is None
