@@ -167,7 +167,7 @@ class App:
         method = request.method
         if method != "POST" and (page := self._home.page(request)) is not None:
             return page
-        route = request.route = self._routes.find(path)
+        route = request.route = self._routes.exact.get(path) or self._routes.find(path)
         if route.others:
             route = request.route = route.others.get(method, route)
         if route.agent and route.agent not in self._agents:

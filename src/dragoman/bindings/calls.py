@@ -92,8 +92,8 @@ async def make_call(
     profile = reception.profiles[agent]
     if dialect in VERSIONS and dialect not in profile.versions:
         raise VersionNotSupported(dialect, profile.versions)
-    if isinstance(operation, SendMessage):
-        limits = reception.limits
+    limits = reception.limits
+    if request.size > limits.unchecked_bytes and isinstance(operation, SendMessage):
         if request.size < LARGE_BYTES:
             check_sent(operation, limits.max_parts, limits.max_text)
         else:  # `decode_body` has checked the parts

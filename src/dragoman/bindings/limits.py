@@ -29,6 +29,9 @@ BODIES_AT_ONCE = 8
 UNREAD_SHARE = 2
 """All callers together may have this many times as much waiting as one caller."""
 
+PART_BYTES = 2
+"""The shortest part of a message with the comma after it, in any dialect, has more bytes."""
+
 RETRY_S = 5
 
 SLOWEST_BYTES_PER_S = 500
@@ -147,7 +150,8 @@ class Limits(Struct, frozen=True):
 
     A body is given up if nothing of it arrives for `body_pause_s`. `arriving` counts the bodies of all requests,
     `unread` the answers that nobody reads. `offload` decodes and encodes large JSON. `bounds` are those of a body's
-    JSON, as `json_bounds.check` takes them.
+    JSON, as `json_bounds.check` takes them. A body of up to `unchecked_bytes` cannot hold too many parts or too long a
+    text.
     """
 
     max_body_bytes: int
@@ -160,6 +164,7 @@ class Limits(Struct, frozen=True):
     max_text: int = 4 * 1024 * 1024
     max_values: int = MAX_VALUES
     bounds: tuple[int, int, int] = (MAX_DEPTH, MAX_VALUES, MAX_SENT_BYTES)
+    unchecked_bytes: int = 0
 
 
 def make_limits(
@@ -187,4 +192,5 @@ def make_limits(
         max_text,
         max_values,
         (max_depth, max_values, max_sent_bytes(max_text)),
+        min(max_text, PART_BYTES * max_parts),
     )

@@ -158,7 +158,8 @@ class Routes:
         )
         """Tells a caller where to find the paths that exist; part of error texts."""
         self.not_here = f"no such path here: {self.where}"
-        self._exact: dict[bytes, Route] = {}
+        self.exact: dict[bytes, Route] = {}
+        """The routes of all paths without an id, as they are on the wire. Other paths are parsed by `find`."""
         below = [(), *FIXED, *((".well-known", card) for card in CARDS), *(("v1", *path) for path in FIXED_LEGACY)]
         fixed = [*SERVER]
         for mount in MOUNTS:
@@ -167,13 +168,13 @@ class Routes:
             fixed += [(*mount.stem, *agent, *path) for agent in named for path in here]
         for segments in fixed:
             try:
-                self._exact[("/" + "/".join(segments)).encode()] = self._find(list(segments))
+                self.exact[("/" + "/".join(segments)).encode()] = self._find(list(segments))
             except NotFound:  # such as /a2a/message:send, which protoAgent does not have
                 continue
 
     def find(self, raw_path: bytes) -> Route:
         """Find the route of a path as it was on the wire. Raises NotFound."""
-        found = self._exact.get(raw_path)
+        found = self.exact.get(raw_path)
         if found is not None:
             return found
         segments = [unquote_to_bytes(segment).decode("utf-8", "replace") for segment in raw_path.split(b"/")]
