@@ -8,6 +8,9 @@ import msgspec
 from dragoman.bindings.monitoring import FRESH_MS, Health
 from dragoman.store.api import StoreError
 from dragoman.store.outage import Outage
+from dragoman.telemetry.cluster import BusFigures, ClusterFigures, ReplicaFigures
+from dragoman.telemetry.counts import Counts
+from dragoman.telemetry.prometheus import MetricsPage
 from tests.bindings.conftest import ScriptedStore, Site
 
 
@@ -110,3 +113,53 @@ async def test_both_are_cheap() -> None:
         await health.alive()
         await health.ready()
     assert (time.process_time() - start) / 200 < 0.001
+
+
+FIGURES = ClusterFigures(
+    id="host/1/a",
+    heartbeat_age_s=1.5,
+    taken_over=2,
+    bus=BusFigures(name="nats", healthy=True, lag_s=0.001, published=3, received=4, refused=5, dropped=6),
+    replicas=(
+        ReplicaFigures("host/1/a", "http://h:1", ("echo",), 1.5),
+        ReplicaFigures("host/2/b", "", ("echo",), None),
+    ),
+)
+
+
+async def figures() -> ClusterFigures | None:
+    return FIGURES
+
+
+async def test_a_replica_shows_its_cluster_ready_or_not() -> None:
+    reasons: list[str] = []
+    health = Health(ScriptedStore(), Clock(), lambda: reasons[0] if reasons else None, cluster=figures)
+    for status in (200, 503):
+        answer = await health.ready()
+        assert answer.status == status
+        told = msgspec.json.decode(answer.body)["cluster"]
+        assert (told["id"], told["heartbeat_age_s"], told["taken_over"]) == ("host/1/a", 1.5, 2)
+        assert told["bus"]["healthy"] is True
+        assert [replica["id"] for replica in told["replicas"]] == ["host/1/a", "host/2/b"]
+        reasons.append("the server is stopping")
+
+
+def test_a_page_of_metrics_has_the_figures_of_the_cluster() -> None:
+    page = MetricsPage(Counts(), "dragoman", "1")
+    _, body = page.text("", streams=0, writes=(0, 0), cluster=FIGURES)
+    lines = body.decode().splitlines()
+    for line in (
+        'dragoman_replica_info{bus="nats",id="host/1/a"} 1.0',
+        "dragoman_replicas 2.0",
+        "dragoman_heartbeat_age_seconds 1.5",
+        "dragoman_bus_healthy 1.0",
+        "dragoman_bus_lag_seconds 0.001",
+        "dragoman_tasks_taken_over_total 2.0",
+        "dragoman_bus_refused_total 5.0",
+    ):
+        assert line in lines
+
+
+def test_a_server_that_is_alone_shows_no_cluster() -> None:
+    _, body = MetricsPage(Counts(), "dragoman", "1").text("", streams=0, writes=(0, 0))
+    assert b"replica" not in body

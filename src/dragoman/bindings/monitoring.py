@@ -19,6 +19,7 @@ from dragoman.bindings.streams import Streams
 from dragoman.model.ids import Clock, timestamp
 from dragoman.store.api import StoreError
 from dragoman.store.outage import Outage
+from dragoman.telemetry.cluster import ClusterFigures
 from dragoman.telemetry.counts import Counts
 
 FRESH_MS = 5_000
@@ -38,11 +39,21 @@ class Writable(Protocol):
     async def probe(self) -> None: ...
 
 
+FiguresOf = Callable[[], Awaitable[ClusterFigures | None]]
+"""Returns the figures of the cluster, in at most a second; None for a server that is alone."""
+
+
+async def alone() -> ClusterFigures | None:
+    """The figures of a server that is alone."""
+    return None
+
+
 class Health:
     """Whether the server is alive, and whether it is ready.
 
     `unready` returns a reason why the server itself cannot take work (it is stopping, all threads are taken), or None.
     `degraded` returns the agents that cannot do all of their work, with the reason; the server is ready nevertheless.
+    A replica shows its `cluster` too.
     """
 
     def __init__(
@@ -51,11 +62,13 @@ class Health:
         clock: Clock,
         unready: Callable[[], str | None],
         degraded: Callable[[], Mapping[str, str]] = dict,
+        cluster: FiguresOf = alone,
     ) -> None:
         self._store = store
         self._clock = clock
         self._unready = unready
         self._degraded = degraded
+        self._cluster = cluster
         self._probed_ms = 0
         self._fault: str | None = None
         self._probing = asyncio.Lock()
@@ -67,12 +80,14 @@ class Health:
     async def ready(self) -> HttpResponse:
         """Answer `/ready`: 200, or 503 with the reason."""
         reason = self._unready() or await self._store_fault()
-        if reason is None and not (degraded := self._degraded()):
-            return json_response(200, b'{"status":"ready"}', NO_STORE)
+        told: dict[str, object] = {"status": "ready"} if reason is None else {"status": "unavailable", "reason": reason}
+        if reason is None and (degraded := self._degraded()):
+            told["degraded"] = degraded
+        if (cluster := await self._cluster()) is not None:
+            told["cluster"] = cluster
         if reason is None:
-            return json_response(200, msgspec.json.encode({"status": "ready", "degraded": degraded}), NO_STORE)
-        body = msgspec.json.encode({"status": "unavailable", "reason": reason})
-        return json_response(503, body, NO_STORE, (b"retry-after", b"5"))
+            return json_response(200, msgspec.json.encode(told), NO_STORE)
+        return json_response(503, msgspec.json.encode(told), NO_STORE, (b"retry-after", b"5"))
 
     async def _store_fault(self) -> str | None:
         if self._store.outage is None and self._fresh(self._store.written_ms):
@@ -108,16 +123,24 @@ class Metrics:
     """The metrics page.
 
     `writes` returns how many writes the store was given, and how many of them failed; `streams` counts the open ones.
+    A replica shows its `cluster` too.
     """
 
     def __init__(
-        self, counts: Counts, prefix: str, version: str, writes: Callable[[], tuple[int, int]], streams: Streams
+        self,
+        counts: Counts,
+        prefix: str,
+        version: str,
+        writes: Callable[[], tuple[int, int]],
+        streams: Streams,
+        cluster: FiguresOf = alone,
     ) -> None:
         self._counts = counts
         self._prefix = prefix
         self._version = version
         self._writes = writes
         self._streams = streams
+        self._cluster = cluster
         self._page: Any = None
 
     async def answer(self, request: HttpRequest) -> HttpResponse:
@@ -126,6 +149,8 @@ class Metrics:
             module = await asyncio.to_thread(importlib.import_module, "dragoman.telemetry.prometheus")
             self._page = module.MetricsPage(self._counts, self._prefix, self._version)
         accept = request.text(b"accept") or ""
-        content_type, body = self._page.text(accept, streams=self._streams.open, writes=self._writes())
+        content_type, body = self._page.text(
+            accept, streams=self._streams.open, writes=self._writes(), cluster=await self._cluster()
+        )
         headers: list[Header] = [(b"content-type", content_type.encode()), (b"content-length", b"%d" % len(body))]
         return HttpResponse(200, [*headers, (b"cache-control", b"no-store")], body)

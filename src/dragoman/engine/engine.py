@@ -156,6 +156,11 @@ class Engine:
         self._tails = Tails(store, tasks, supervisor, settings.keepalive_s)
         self._stopping = supervisor.stopping
 
+    @property
+    def replica_id(self) -> str:
+        """The id under which this engine leases tasks at present."""
+        return self._supervisor.holder
+
     async def start(self, group: asyncio.TaskGroup) -> None:
         """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on."""
         self._supervisor.begin(group)

@@ -18,18 +18,25 @@ from dragoman.engine.handler import Handler
 from dragoman.engine.handlers.links import FileLinks
 from dragoman.model.ids import Clock
 from dragoman.net.address import Guard
+from dragoman.server.callers import MEMORY
 from dragoman.server.errors import StartError
 from dragoman.server.jobs import Job
 from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
+from dragoman.store.blobs.folder import FolderBlobs
 from dragoman.store.open import blob_store
-from dragoman.store.path import store_path
 
 log = logging.getLogger(__name__)
 
 SWEEP_EVERY_S = 900.0
 SETTLED_MS = 3_600_000
 """Bytes younger than this are kept: they are written before their task, which may be about to follow."""
+
+FOLDER_KEY = "files/folder"
+"""The shared entry with the mark of the folder that all replicas must have."""
+
+FOLDER_MS = 3_600_000
+"""How long the folder is remembered after the last replica has stopped. It is renewed with each sweep."""
 
 TURN = 100
 """Tasks checked before the loop gets a turn."""
@@ -58,6 +65,7 @@ class ServedFiles(Struct, frozen=True):
             return
         while True:
             try:
+                await store.shared.renew((FOLDER_KEY,), FOLDER_MS)
                 if await job.take():
                     await sweep_once(self.blobs, store, clock.now_ms() - SETTLED_MS)
             except StoreError as error:
@@ -81,9 +89,11 @@ async def open_files(config: Config, store: Store, signing: SigningRoom, clock: 
         await signing.signer()  # makes the key, on a new store
         key = await store.keys.signing_key()
         assert key is not None  # the line above has made it
-        lasts = store_path(config.store) is not None
+        lasts = config.store != MEMORY
         blobs = blob_store(config.files)
         await blobs.open(key.kid if lasts else "")
+        if store.replicas.shared and isinstance(blobs, FolderBlobs):
+            await check_folder(blobs, config.files, store)
     except BlobError as error:
         raise StartError(str(error)) from error
     links = Links(key.jwk, config.files_expire_s, clock)
@@ -95,6 +105,21 @@ async def open_files(config: Config, store: Store, signing: SigningRoom, clock: 
         FileDoor(blobs, links, redirects=config.files_redirect),
         lasts,
     )
+
+
+async def check_folder(blobs: FolderBlobs, files: str, store: Store) -> None:
+    """Check that the other replicas see the same folder, by its mark. Raises StartError, BlobError, StoreError."""
+    mark = (await blobs.mark()).encode()
+    if await store.shared.put(FOLDER_KEY, mark, FOLDER_MS, version=0) is not None:
+        return
+    known = await store.shared.get(FOLDER_KEY)
+    if known is not None and known.value != mark:
+        raise StartError(
+            f"files {files!r} is not the folder that the other replicas use, so that files stored here could not be "
+            "read there: let all replicas see one folder (a network's file system), or use s3://. If the folder was "
+            "moved, move its file .folder with it; if it is gone for good, a new one can be used an hour after the "
+            "last replica has stopped"
+        )
 
 
 async def sweep_once(blobs: BlobStore, store: Store, before_ms: int) -> int:

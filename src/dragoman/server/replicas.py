@@ -1,15 +1,29 @@
-"""The rules for several replicas of one store, checked before anything is opened.
+"""Replicas of one store: the rules for their settings, checked before anything is opened, and the figures they show.
 
-Invariant: a setting that cannot work with the store, or with another setting, is refused at start, with the fix.
+Invariant: a setting that cannot work with the store, or with another setting, is refused at start, with the fix. No
+figure keeps a probe or a scrape waiting for more than `READ_S`.
 """
 
+import asyncio
+from collections.abc import Callable
+
+from dragoman.bus.api import Bus
 from dragoman.config import Config
 from dragoman.server.errors import StartError
+from dragoman.store.api import Store, StoreError
 from dragoman.store.path import hide_password, is_shared
+from dragoman.store.replicas import Replica
+from dragoman.telemetry.cluster import BusFigures, ClusterFigures, ReplicaFigures
 
 SHARE = "store = 'postgresql://user@host/database'"
 BEATS_PER_LEASE = 3
 """A lease survives two lost heartbeats."""
+
+READ_S = 1.0
+"""How long reading the replicas may take. After that, those read last are shown."""
+
+FRESH_S = 1.0
+"""The replicas are read at most once in this time."""
 
 
 def check_replicas(config: Config) -> None:
@@ -32,3 +46,72 @@ def check_replicas(config: Config) -> None:
     if config.bus not in ("auto", "none") or config.bus_listen_url is not None:
         name = "bus" if config.bus not in ("auto", "none") else "bus_listen_url"
         raise StartError(f"{name} is for replicas, and {own}, or remove {name}")
+
+
+class ClusterWatch:
+    """The figures of a replica and its cluster. `own_id` returns its present id, `taken_over` counts such tasks."""
+
+    def __init__(
+        self, config: Config, store: Store, bus: Bus, own_id: Callable[[], str], taken_over: Callable[[], int]
+    ) -> None:
+        self._lease_s = config.replica_lease_s
+        self._store = store
+        self._bus = bus
+        self._bus_name = bus_name(config)
+        self._own_id = own_id
+        self._taken_over = taken_over
+        self._replicas: tuple[Replica, ...] | None = None
+        self._read_s = -FRESH_S
+        self._reading = asyncio.Lock()
+
+    async def figures(self) -> ClusterFigures | None:
+        """The figures as they stand; None for a server that is alone. The replicas may be those of the last reading."""
+        if not self._store.replicas.shared:
+            return None
+        await self._read()
+        figures = self._bus.figures
+        return ClusterFigures(
+            id=self._own_id(),
+            heartbeat_age_s=_rounded(self._store.replicas.beat_age_s),
+            taken_over=self._taken_over(),
+            bus=BusFigures(
+                name=self._bus_name,
+                healthy=self._bus.healthy,
+                lag_s=figures.lag_s,
+                published=figures.published,
+                received=figures.received,
+                refused=figures.refused,
+                dropped=figures.dropped,
+            ),
+            replicas=None if self._replicas is None else tuple(map(self._show, self._replicas)),
+        )
+
+    async def _read(self) -> None:
+        loop = asyncio.get_running_loop()
+        async with self._reading:
+            if loop.time() - self._read_s < FRESH_S:
+                return
+            try:
+                async with asyncio.timeout(READ_S):
+                    self._replicas = await self._store.replicas.all()
+            except (StoreError, TimeoutError):
+                pass  # `/ready` says so itself; the age of the heartbeats shows how old these are
+            self._read_s = loop.time()
+
+    def _show(self, replica: Replica) -> ReplicaFigures:
+        age_s = None
+        if replica.beats_until_ms is not None:
+            left_s = (replica.beats_until_ms - self._store.clock.now_ms()) / 1000
+            age_s = _rounded(max(0.0, self._lease_s - left_s))
+        return ReplicaFigures(replica.id, replica.address, replica.agents, age_s)
+
+
+def bus_name(config: Config) -> str:
+    """The kind of bus that a configuration asks for: `none`, `postgres` or `nats`."""
+    if config.bus == "auto":
+        return "postgres" if is_shared(config.store) else "none"
+    return config.bus if config.bus in ("none", "postgres") else "nats"
+
+
+def _rounded(age_s: float | None) -> float | None:
+    return None if age_s is None else round(age_s, 3)

@@ -27,6 +27,7 @@ from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.mcp import Notifications, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.streams import Streams
+from dragoman.bus.api import NoBus
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
@@ -44,7 +45,7 @@ from dragoman.server.files import SWEEP_EVERY_S, open_files
 from dragoman.server.front import make_app
 from dragoman.server.jobs import Job
 from dragoman.server.reloading import AgentLifetimes, ReadConfigAgain, Reloading, nothing
-from dragoman.server.replicas import check_replicas
+from dragoman.server.replicas import ClusterWatch, check_replicas
 from dragoman.server.retention import sweep
 from dragoman.server.usage import make_usage
 from dragoman.server.webhooks import make_webhooks
@@ -137,11 +138,13 @@ async def running(
         a2a = handler if config.tasks else admit(NoStore(clock))
         stopping = asyncio.Event()
         lifetimes = AgentLifetimes(counts)
-        health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded)
+        watch = ClusterWatch(config, store, NoBus(), lambda: engine.replica_id, lambda: _taken_over(counts))
+        health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded, watch.figures)
         streams = Streams(config.keepalive_s)
         metrics = None
         if counts is not None:
-            metrics = Metrics(counts, config.telemetry_prefix, __version__, lambda: _writes(store), streams)
+            named = config.telemetry_prefix, __version__
+            metrics = Metrics(counts, *named, lambda: _writes(store), streams, watch.figures)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
         sessions = Sessions(notifications, store.shared if store.replicas.shared else None)
@@ -271,6 +274,11 @@ def _share_threads(threads: Threads, agents: Sequence[Runner]) -> dict[str, Runn
 def _writes(store: Store) -> tuple[int, int]:
     """How many writes the store was given, and how many of them failed."""
     return store.writes, store.failed_writes
+
+
+def _taken_over(counts: Counts | None) -> int:
+    """How many tasks of dead replicas this one went on with, as far as that is counted."""
+    return 0 if counts is None else sum(n for (_, state), n in counts.tasks.items() if state == "taken_over")
 
 
 def _unready(stopping: asyncio.Event, threads: Threads) -> str | None:

@@ -43,6 +43,11 @@ class Replicas(Protocol):
     shared: bool
     """Whether other processes may write to the store."""
 
+    @property
+    def beat_age_s(self) -> float | None:
+        """How long ago the last heartbeat was that the store has answered; None if there are no heartbeats."""
+        ...
+
     async def join(self, replica_id: str, *, address: str, agents: Collection[str]) -> None:
         """Let a replica lease tasks from now on. Its id is one that nobody else has, or ever had.
 
@@ -81,6 +86,7 @@ class LocalReplicas:
     """The replicas of a store that only one process has open. They live until they leave, and nobody is ever fenced."""
 
     shared = False
+    beat_age_s = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock

@@ -13,6 +13,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from dragoman.telemetry.cluster import ClusterFigures
 from dragoman.telemetry.counts import BOUNDS_MS, Counts, UpstreamCalls
 
 BREAKER_STATES = ("closed", "open", "half-open")
@@ -28,9 +29,11 @@ class MetricsPage:
         ProcessCollector(registry=self._registry)
         GCCollector(registry=self._registry)
 
-    def text(self, accept: str, *, streams: int, writes: tuple[int, int]) -> tuple[str, bytes]:
+    def text(
+        self, accept: str, *, streams: int, writes: tuple[int, int], cluster: ClusterFigures | None = None
+    ) -> tuple[str, bytes]:
         """Return content type and body, in the format that the scraper asks for."""
-        self._families.streams, self._families.writes = streams, writes
+        self._families.streams, self._families.writes, self._families.cluster = streams, writes, cluster
         encode, content_type = choose_encoder(accept)
         return content_type, encode(self._registry)
 
@@ -42,6 +45,7 @@ class Families(Collector):
         self.streams = 0
         self.writes = (0, 0)
         """How many writes the store was asked for, and how many of them failed."""
+        self.cluster: ClusterFigures | None = None
         self._counts = counts
         self._prefix = prefix
         self._version = version
@@ -82,6 +86,29 @@ class Families(Collector):
         given, failed = self.writes
         yield CounterMetricFamily(f"{prefix}_store_writes", "Writes that the store was given", given)
         yield CounterMetricFamily(f"{prefix}_store_writes_failed", "Writes that the store could not take", failed)
+        if self.cluster is not None:
+            yield from self._of_cluster(self.cluster)
+
+    def _of_cluster(self, cluster: ClusterFigures) -> Iterator[Metric]:
+        prefix, bus = self._prefix, cluster.bus
+        yield InfoMetricFamily(f"{prefix}_replica", "The replica that is scraped", {"id": cluster.id, "bus": bus.name})
+        alive = None if cluster.replicas is None else len(cluster.replicas)
+        for name, what, value in (
+            ("replicas", "Replicas that are alive", alive),
+            ("heartbeat_age_seconds", "Since the last heartbeat that the store has answered", cluster.heartbeat_age_s),
+            ("bus_healthy", "1 if this replica's own hints come back to it", int(bus.healthy)),
+            ("bus_lag_seconds", "How long the last hint of this replica to itself took", bus.lag_s),
+        ):
+            if value is not None:
+                yield GaugeMetricFamily(f"{prefix}_{name}", what, value)
+        for name, what, count in (
+            ("tasks_taken_over", "Tasks of dead replicas that this one went on with", cluster.taken_over),
+            ("bus_published", "Hints that this replica has sent", bus.published),
+            ("bus_received", "Hints that have come from others", bus.received),
+            ("bus_refused", "Messages on the bus that came from no replica of this store", bus.refused),
+            ("bus_dropped", "Hints that found a queue full", bus.dropped),
+        ):
+            yield CounterMetricFamily(f"{prefix}_{name}", what, count)
 
     def _of_upstreams(self, upstreams: Mapping[str, UpstreamCalls]) -> Iterator[Metric]:
         prefix = self._prefix

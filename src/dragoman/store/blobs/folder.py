@@ -8,7 +8,7 @@ import errno
 import os
 import shutil
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from dragoman.model.ids import new_id
@@ -16,6 +16,9 @@ from dragoman.store.api import StoreFull
 from dragoman.store.blobs.api import OTHERS, OWNER, PIECE_BYTES, TASK_ID, BlobError, BlobMissing, Place
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
+
+MARK = ".folder"
+"""The file that tells this folder from all others. No task has this id."""
 
 UNFINISHED = ".part"
 """The suffix of a file that is still being written."""
@@ -47,6 +50,26 @@ class FolderBlobs:
             ) from error
         if found not in ("", owner):
             raise BlobError(f"files 'folder:{self._root}' {OTHERS}")
+
+    async def mark(self) -> str:
+        """The mark of this folder, which no other folder has. It is made at the first call, whoever makes that one.
+
+        Raises BlobError.
+        """
+
+        def attempt() -> str:
+            mark = self._root / MARK
+            part = mark.with_name(f"{new_id()}{UNFINISHED}")
+            part.write_text(new_id())
+            with suppress(FileExistsError):
+                os.link(part, mark)  # atomic, also on a network's file system
+            part.unlink()
+            return mark.read_text()
+
+        try:
+            return await asyncio.to_thread(attempt)
+        except OSError as error:
+            raise BlobError(f"files 'folder:{self._root}': {error.strerror}: its mark cannot be made") from error
 
     async def close(self) -> None:
         """Do nothing: no resource is held."""

@@ -111,12 +111,12 @@ class SharedReplicas:
         self._on_lost.append(lost)
         self._on_back.append(back)
 
-    # -- for the store -------------------------------------------------------------------------------------------------
-
     @property
     def beat_age_s(self) -> float | None:
-        """How long ago the last beat was sent that the database has answered; None if nobody has joined."""
+        """From the moment in which the beat was sent."""
         return time.monotonic() - self._beaten_s if self._beaten_s else None
+
+    # -- for the store -------------------------------------------------------------------------------------------------
 
     async def bury(self) -> None:
         """Declare those dead who have not beaten in time. Only the tasks of the dead may be claimed."""
