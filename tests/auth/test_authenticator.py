@@ -193,10 +193,10 @@ class Broken:
             raise StoreError("the disk is gone")
         return await self.ring.find(key_id)
 
-    def any(self) -> bool:
+    async def any(self) -> bool:
         if self.broken:
             raise StoreError("the disk is gone")
-        return self.ring.any()
+        return await self.ring.any()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.ring, name)
@@ -205,6 +205,7 @@ class Broken:
 async def test_a_store_that_does_not_answer_is_unavailable_and_opens_nothing(store: Store, clock: SetClock) -> None:
     text, ring = await made(store), Broken(store.keys)
     authenticator = Authenticator(ring, clock, agent_keys={})
+    await authenticator.refresh()
     assert authenticator.required
     ring.broken = True
     clock.ms += 5000
@@ -222,6 +223,7 @@ async def test_while_the_store_cannot_say_whether_it_has_keys_nobody_is_let_in_u
     for broken in (True, False, True):
         ring.broken = broken
         clock.ms += 1000
+        await authenticator.refresh()
         assert authenticator.required == broken
         if broken:
             assert authenticator.known({}, PEER) is None
@@ -244,6 +246,7 @@ async def test_a_server_that_asks_nobody_looks_at_no_header(
     store: Store, clock: SetClock, headers: dict[bytes, bytes]
 ) -> None:
     authenticator = Authenticator(store.keys, clock, agent_keys={})
+    await authenticator.refresh()
     assert not authenticator.required
     assert authenticator.known(headers, PEER) is ANONYMOUS
     assert await authenticator.identify(headers, PEER) is ANONYMOUS
@@ -254,6 +257,7 @@ async def test_the_first_key_that_another_process_makes_closes_the_server_within
     store: Store, clock: SetClock
 ) -> None:
     authenticator = Authenticator(store.keys, clock, agent_keys={})
+    await authenticator.refresh()
     assert authenticator.known({}, PEER) is ANONYMOUS
     text = await made(store)
     clock.ms += 999
@@ -367,12 +371,14 @@ async def test_the_card_says_what_is_enforced_in_both_spellings(store: Store, cl
     async with issuing() as issuer, verifying(issuer) as tokens:
         certificates = Certificates("x-client-dn", ["10.0.0.0/8"])
         authenticator = Authenticator(store.keys, clock, agent_keys={}, tokens=tokens, certificates=certificates)
+        await authenticator.refresh()
         assert "apiKey" not in authenticator.schemes()
         assert authenticator.schemes()["bearer"] == {
             "httpAuthSecurityScheme": {"scheme": "Bearer", "bearerFormat": "JWT"}
         }
         await made(store)
         clock.ms += 1000
+        await authenticator.refresh()
         url = f"{issuer.url}/.well-known/openid-configuration"
         mtls = {"description": "A client certificate, verified by the proxy"}
         assert authenticator.schemes() == {

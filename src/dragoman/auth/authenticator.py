@@ -5,6 +5,7 @@ sender of a wrong key cannot tell what is wrong with it. Only valid credentials 
 ones evicts nothing.
 """
 
+import asyncio
 import hashlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -105,8 +106,10 @@ class Authenticator:
         self._common = _index_keys(shared, {})
         self._configured = _index_keys(None, agent_keys) | self._common
         self._keyed = False
-        self._unsure = False
+        self._unsure = keys is not None
+        """Whether the store could not say whether it has a key. That must not let anybody in without authentication."""
         self._looked_ms = -KEY_MS
+        self._looking = asyncio.Lock()
         self._seen = {name: CredentialCache() for name in (*KEY_HEADERS, AUTHORIZATION)}
 
     def replace_agent_keys(self, agent_keys: Mapping[str, str]) -> None:
@@ -118,11 +121,24 @@ class Authenticator:
 
     @property
     def required(self) -> bool:
-        """Whether every caller must authenticate at present. Once there was a key, this stays true.
+        """Whether every caller must authenticate, as of the last `refresh`. Once there was a key, this stays true.
 
         It is also true while the store cannot say whether it has a key.
         """
-        return self._fixed or self._has_keys(self._clock.now_ms())
+        return self._fixed or self._has_keys
+
+    async def refresh(self) -> None:
+        """Learn whether the store ever had a key, or cannot say: at most once a second, until it had one."""
+        if self._keys is None or self._keyed or self._looked(self._clock.now_ms()):
+            return
+        async with self._looking:
+            if self._keyed or self._looked(self._clock.now_ms()):
+                return
+            try:
+                self._keyed, self._unsure = await self._keys.any(), False
+            except StoreError:
+                self._unsure = True
+            self._looked_ms = self._clock.now_ms()
 
     def required_for(self, agent: str) -> bool:
         """Whether callers of this agent must authenticate."""
@@ -131,10 +147,8 @@ class Authenticator:
     def known(self, headers: Mapping[bytes, bytes], peer: str | None) -> Principal | None:
         """The caller, if that needs no look-up; None means to call `identify`. `peer` is the address of the socket."""
         now_ms = self._clock.now_ms()
-        if not (self._asks or self._keyed):
-            looked = 0 <= now_ms - self._looked_ms < KEY_MS
-            if not (self._unsure if looked else self._has_keys(now_ms)):
-                return ANONYMOUS
+        if not (self._asks or self._keyed or self._unsure):
+            return ANONYMOUS if self._keys is None or self._looked(now_ms) else None
         for name, seen in self._seen.items():
             if sent := headers.get(name):
                 return seen.get(sent, now_ms)
@@ -147,6 +161,7 @@ class Authenticator:
 
         Raises Unauthorized, or Unavailable if the store or the issuer of tokens cannot be asked.
         """
+        await self.refresh()
         if (principal := self.known(headers, peer)) is not None:
             return principal
         for name, seen in self._seen.items():
@@ -220,22 +235,19 @@ class Authenticator:
             return None
         return key
 
-    def _has_keys(self, now_ms: int) -> bool:
-        """Whether the store ever had a key, or cannot say. Asked at most once a second until it had one."""
-        if self._keyed or self._keys is None:
-            return self._keyed
-        if not 0 <= now_ms - self._looked_ms < KEY_MS:
-            self._looked_ms = now_ms
-            try:
-                self._keyed, self._unsure = self._keys.any(), False
-            except StoreError:
-                self._unsure = True  # a failing disk must not let anybody in without authentication
+    @property
+    def _has_keys(self) -> bool:
+        """Whether the store ever had a key, or could not say."""
         return self._keyed or self._unsure
+
+    def _looked(self, now_ms: int) -> bool:
+        """Whether the store was asked less than a second ago."""
+        return 0 <= now_ms - self._looked_ms < KEY_MS
 
     def _takes_keys(self) -> bool:
         """Whether to offer keys: there are some, or one can be made because the server has no other kind."""
         only = self._tokens is None and self._certificates is None
-        return self._shared or only or self._has_keys(self._clock.now_ms())
+        return self._shared or only or self._has_keys
 
     def _ways(self) -> str:
         ways = ["an API key as x-api-key or as bearer token"] if self._takes_keys() else []

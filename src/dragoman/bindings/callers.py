@@ -102,6 +102,7 @@ class Callers:
     async def identify(self, request: Request) -> Principal:
         """The caller. Raises Unauthorized, or Forbidden for a Host that is not ours."""
         try:
+            await self._authenticator.refresh()
             if self._hosts is not None and not self._authenticator.required:
                 self._hosts.check(request.headers.get(b"host", b""))
             return await self._authenticator.identify(request.headers, request.peer or None)

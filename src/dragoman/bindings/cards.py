@@ -108,6 +108,7 @@ class Cards:
                 if agent not in self._profiles:
                     raise AgentNotFound(agent)
         signer = None if self._signing is None else await self._signing.signer()
+        await self._authenticator.refresh()
         # Nothing awaits from here on, so that concurrent first requests all get the same signatures.
         place = (mount, base, cards.form_of(read_parameters(request).version))
         document = self._documents.get(place)

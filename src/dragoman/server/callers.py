@@ -49,7 +49,7 @@ class IssuerEgress(Struct, frozen=True):
         await self.guarded.close()
 
 
-def make_authenticator(
+async def make_authenticator(
     config: Config, agents: Iterable[str], store: Store, clock: Clock, issuers: IssuerEgress
 ) -> Authenticator:
     """Make the authenticator. Raises StartError for contradictory settings, and for a port open to the world.
@@ -113,7 +113,8 @@ def make_authenticator(
             f"{_own_variable(config) if profile_asks else ''}, jwt_issuer, or a store that is a file"
         )
     # The authenticator treats a failing store as one with keys. That must not open the port, so the error is raised.
-    store.keys.any()
+    await store.keys.any()
+    await authenticator.refresh()
     check_exposed(config, known, authenticator.required, own)
     return authenticator
 

@@ -199,6 +199,7 @@ class Reloading:
         config = replace(self._config, agents=loaded.config.agents, default=loaded.config.default)
         try:
             own = agent_keys(config, now)
+            await self._authenticator.refresh()
             check_exposed(config, now, self._authenticator.required, own)
         except StartError as error:
             loaded.undo()

@@ -106,7 +106,7 @@ async def running(
     await store.open(holder)  # migrates before anyone can connect
     try:
         issuers = IssuerEgress.of()
-        authenticator = make_authenticator(config, runners, store, clock, issuers)
+        authenticator = await make_authenticator(config, runners, store, clock, issuers)
         warn_if_open(config, authenticator, runners)
         counts = Counts() if config.metrics else None
         telemetry = _make_telemetry(config)

@@ -42,7 +42,7 @@ class KeyRing(Protocol):
         """The key with this id, even if it is revoked or expired."""
         ...
 
-    def any(self) -> bool:
+    async def any(self) -> bool:
         """Whether a key was ever made. A point read."""
         ...
 

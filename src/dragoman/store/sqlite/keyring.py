@@ -28,7 +28,7 @@ class KeyTable:
         row = self._point("find_key", key_id)
         return None if row is None else _api_key(*row)
 
-    def any(self) -> bool:
+    async def any(self) -> bool:
         """As the protocol says."""
         return bool(self._point("any_key"))
 
