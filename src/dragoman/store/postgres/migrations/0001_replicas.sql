@@ -34,8 +34,10 @@ CREATE TABLE dragoman.signing_keys (
 );
 
 -- The audit trail. Rows are in the order of their writing, nearly that of their times: the sweep takes them from the front.
+-- `xact` is the transaction that wrote the row: those of all transactions before the oldest one under way are visible.
 CREATE TABLE dragoman.audit (
     entry bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    xact bigint NOT NULL DEFAULT pg_current_xact_id()::text::bigint,
     at_ms bigint NOT NULL,
     principal text NOT NULL,
     action text NOT NULL,
@@ -49,3 +51,6 @@ CREATE TABLE dragoman.audit (
 
 -- Refusals are queried most and are few. Other entries need no index and cost one write each.
 CREATE INDEX audit_refused ON dragoman.audit (entry) WHERE NOT allowed;
+
+-- Administrative acts, whose names have a dot.
+CREATE INDEX audit_acts ON dragoman.audit (xact) WHERE strpos(action, '.') > 0;

@@ -1,0 +1,102 @@
+"""The audit trail in the database.
+
+Invariant: entries are only added, and deleted from the front when they are too old. No statement changes one.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any
+
+from dragoman.store.api import OutcomeUnknown, StoreError
+from dragoman.store.audit import AuditEntry
+from dragoman.store.postgres.opening import Door
+from dragoman.store.postgres.statements import read_statements
+from dragoman.store.postgres.text import from_text, to_text
+
+BATCH_ENTRIES = 500
+"""Entries that go in one transaction of a sweep; each is one small row."""
+
+Submit = Callable[[Callable[[], Awaitable[Any]]], "asyncio.Future[Any]"]
+"""Starts a write, which the store finishes before it closes."""
+
+
+class AuditTable:
+    """The AuditTrail protocol on the store's connections, for tables in `schema`."""
+
+    def __init__(self, door: Door, submit: Submit, schema: str) -> None:
+        self._door = door
+        self._submit = submit
+        self._sql = read_statements("keys.sql", schema)
+
+    def write(self, entries: Sequence[AuditEntry]) -> "asyncio.Future[None]":
+        """As the protocol says, in one statement. An outcome that is not known counts as a failure."""
+        columns = zip(*map(_row, entries), strict=True) if entries else [()] * 9
+        values = [list(column) for column in columns]
+
+        async def run() -> None:
+            try:
+                await self._door().write(self._sql["add_audit"], *values)
+            except OutcomeUnknown as error:
+                raise StoreError(str(error)) from error
+
+        return self._submit(run)
+
+    async def read(
+        self,
+        *,
+        principal: str | None = None,
+        refused_only: bool = False,
+        since_ms: int = 0,
+        limit: int = 100,
+    ) -> tuple[AuditEntry, ...]:
+        """As the protocol says. Scans all entries if few match."""
+        name = "read_refused" if refused_only else "read_audit"
+        who = None if principal is None else to_text(principal)
+        return _entries(reversed(await self._door().read(self._sql[name], who, since_ms, limit)))
+
+    async def acts(self, after: int | None) -> tuple[int, tuple[AuditEntry, ...]]:
+        """As the protocol says. An end is the number of a transaction, so that no entry is missed that comes late."""
+        if after is None:
+            ((end,),) = await self._door().read(self._sql["acts_end"])
+            return end, ()
+        rows = await self._door().read(self._sql["read_acts"], after)
+        end = max((row[0] + 1 for row in rows), default=after)
+        return end, _entries(row[1:] for row in map(tuple, rows))
+
+    async def sweep(self, before_ms: int) -> int:
+        """As the protocol says."""
+        try:
+            return len(await self._door().write(self._sql["sweep_audit"], before_ms, BATCH_ENTRIES))
+        except OutcomeUnknown as error:
+            raise StoreError(str(error)) from error
+
+
+def _row(entry: AuditEntry) -> tuple[object, ...]:
+    return (
+        entry.at_ms,
+        to_text(entry.principal),
+        to_text(entry.action),
+        to_text(entry.agent),
+        to_text(entry.task_id),
+        entry.allowed,
+        to_text(entry.reason),
+        to_text(entry.peer),
+        to_text(entry.subject),
+    )
+
+
+def _entries(rows: Iterable[Any]) -> tuple[AuditEntry, ...]:
+    return tuple(
+        AuditEntry(
+            at_ms=at_ms,
+            principal=from_text(who),
+            action=from_text(action),
+            agent=from_text(agent),
+            task_id=from_text(task_id),
+            allowed=allowed,
+            reason=from_text(reason),
+            peer=from_text(peer),
+            subject=from_text(subject),
+        )
+        for at_ms, who, action, agent, task_id, allowed, reason, peer, subject in rows
+    )

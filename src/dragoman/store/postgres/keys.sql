@@ -1,0 +1,65 @@
+-- The statements about keys and the audit trail. Positional values are in the order of their numbers.
+
+-- name: find_key
+-- A key by its id.
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM dragoman.keys WHERE id = $1;
+
+-- name: any_key
+-- Whether there is a key. None is ever deleted.
+SELECT true FROM dragoman.keys LIMIT 1;
+
+-- name: add_key
+-- A new key.
+INSERT INTO dragoman.keys (id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: revoke_key
+-- Mark a key as revoked, unless it is already.
+UPDATE dragoman.keys SET revoked_ms = $2 WHERE id = $1 AND revoked_ms IS NULL RETURNING id;
+
+-- name: all_keys
+-- All keys, oldest first.
+SELECT id, name, role, agents, scopes, digest, made_ms, expires_ms, revoked_ms FROM dragoman.keys ORDER BY key;
+
+-- name: signing_key
+-- The server's key for signatures.
+SELECT kid, jwk, made_ms FROM dragoman.signing_keys;
+
+-- name: offer_signing_key
+-- A key for signatures, unless there is one.
+INSERT INTO dragoman.signing_keys (kid, jwk, made_ms) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING;
+
+-- name: add_audit
+-- New entries, in order.
+INSERT INTO dragoman.audit (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject)
+SELECT v.at_ms, v.principal, v.action, v.agent, v.task_id, v.allowed, v.reason, v.peer, v.subject
+FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[], $7::text[], $8::text[], $9::text[])
+    WITH ORDINALITY AS v (at_ms, principal, action, agent, task_id, allowed, reason, peer, subject, place)
+ORDER BY v.place;
+
+-- name: read_audit
+-- The newest entries, newest first, of a principal or (null) of all.
+SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+WHERE ($1::text IS NULL OR principal = $1) AND at_ms >= $2 ORDER BY entry DESC LIMIT $3;
+
+-- name: read_refused
+-- The same for refusals.
+SELECT at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+WHERE NOT allowed AND ($1::text IS NULL OR principal = $1) AND at_ms >= $2 ORDER BY entry DESC LIMIT $3;
+
+-- name: read_acts
+-- Administrative acts since the transaction $1, in order, and the transaction of each. Those of transactions that began after
+-- the oldest one under way are left for later, since others may still come before them.
+SELECT xact, at_ms, principal, action, agent, task_id, allowed, reason, peer, subject FROM dragoman.audit
+WHERE strpos(action, '.') > 0 AND xact >= $1 AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint ORDER BY entry;
+
+-- name: acts_end
+-- The transaction after that of the last administrative act; 0 if there is none.
+SELECT coalesce(max(xact) + 1, 0) FROM dragoman.audit
+WHERE strpos(action, '.') > 0 AND xact < pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
+
+-- name: sweep_audit
+-- Delete the entries at the front, at most $2, as long as they are older than a time.
+DELETE FROM dragoman.audit WHERE entry IN (
+    SELECT entry FROM (SELECT entry, at_ms FROM dragoman.audit ORDER BY entry LIMIT $2) front WHERE at_ms < $1)
+RETURNING entry;
