@@ -153,6 +153,11 @@ class TaskFiles:
         if known:
             self._bytes -= sum(len(entry.file.content) for entry in known.values())
 
+    def forget_all(self) -> None:
+        """Forget every file, because the store may have lost some."""
+        self._tasks.clear()
+        self._bytes = 0
+
     def _find(self, find_equal: FindEqual | None, task_id: str, digest: bytes, content: bytes) -> KnownFile | None:
         known = self._tasks.get(task_id, {}).get(digest)
         if known is not None:

@@ -5,11 +5,12 @@ Invariant: no other module knows which drivers there are. The driver of S3 is im
 
 from pathlib import Path
 
-from dragoman.model.ids import Clock
+from dragoman.model.ids import Clock, SystemClock
 from dragoman.store.api import Store, StoreError
 from dragoman.store.blobs.api import BlobError, BlobStore
 from dragoman.store.blobs.folder import FolderBlobs
-from dragoman.store.path import ALLOWED, store_path
+from dragoman.store.path import ALLOWED, hide_password, is_shared, store_path
+from dragoman.store.replicas import Heartbeat
 from dragoman.store.sqlite import SqliteStore
 from dragoman.store.sqlite.connection import note_server as _note
 from dragoman.store.sqlite.connection import noted_server as _noted
@@ -17,22 +18,39 @@ from dragoman.store.sqlite.connection import noted_server as _noted
 FOLDER = "folder:"
 
 
-def open_store(url: str, clock: Clock) -> Store:
-    """The store at `url`, not yet opened. Raises StoreError, naming the valid urls, if no driver knows `url`."""
+def open_store(url: str, clock: Clock, heartbeat: Heartbeat = Heartbeat()) -> Store:  # noqa: B008  it is frozen
+    """The store at `url`, not yet opened. Raises StoreError, naming the valid urls, if no driver knows `url`.
+
+    `heartbeat` is how this process's replicas stay alive if several processes share the store. The time of such a store
+    is that of its server, which `clock` is asked for only in tests.
+    """
     if url == "memory:" or url.startswith("sqlite:"):
         return SqliteStore(url, clock)
+    if is_shared(url):
+        return _postgres_store(url, clock, heartbeat)
     raise StoreError(f"store url {url!r}: {ALLOWED}")
+
+
+def _postgres_store(url: str, clock: Clock, heartbeat: Heartbeat) -> Store:
+    try:
+        from dragoman.store.postgres import DatabaseClock, PostgresStore
+    except ImportError as error:
+        raise StoreError(
+            f"store {hide_password(url)!r} needs the extra postgres: run pip install '.[postgres]' in a copy of "
+            "Dragoman's repository"
+        ) from error
+    return PostgresStore(url, DatabaseClock() if isinstance(clock, SystemClock) else clock, heartbeat)
 
 
 def note_server(url: str, base_url: str) -> None:
     """Write down, beside the store at `url`, the address of the server that has it open."""
-    if (path := store_path(url)) is not None:
+    if not is_shared(url) and (path := store_path(url)) is not None:
         _note(path, base_url)
 
 
 def noted_server(url: str) -> str | None:
     """The address of the server that has the store at `url` open, or had it last; None if it was never noted."""
-    path = store_path(url)
+    path = None if is_shared(url) else store_path(url)
     return None if path is None else _noted(path)
 
 

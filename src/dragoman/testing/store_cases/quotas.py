@@ -86,7 +86,7 @@ async def an_owner_makes_so_many_tasks_a_day(bench: Bench) -> None:
         await store.create(limited("tomorrow", daily=3, day=TODAY + 1))
     if not bench.durable:
         return
-    async with bench.store() as store:
+    async with bench.store("h2") as store:
         again = await asyncio.gather(store.create(limited("again", daily=3)), return_exceptions=True)
         assert admitted(again) == ["max_daily_tasks"]
 

@@ -1,0 +1,132 @@
+"""Encoder: turns new tasks and appends into writes.
+
+Invariant: the bytes of large files are taken out before anything is encoded, and remembered as long as the task may
+refer to them again.
+"""
+
+from asyncio import Future
+from operator import attrgetter
+from secrets import randbits
+
+from dragoman.model.ids import Clock
+from dragoman.model.parts import every_part
+from dragoman.model.task import TERMINAL
+from dragoman.store.api import Append, Appended, Moved, NewTask, Repeat
+from dragoman.store.codec import TERMINAL_FROM, Codec
+from dragoman.store.files import File, TaskFiles
+from dragoman.store.postgres.text import to_text
+from dragoman.store.postgres.writes import Addition, Creation
+
+NO_FILES: tuple[File, ...] = ()
+
+_raw = attrgetter("raw")
+
+
+class Encoder:
+    """Used on the loop."""
+
+    def __init__(self, codec: Codec, clock: Clock) -> None:
+        self._codec = codec
+        self._clock = clock
+        self._files = TaskFiles(_any_number)
+
+    def creation(self, new: NewTask) -> Creation:
+        """Encode a new task. Raises TypeError or ValueError."""
+        head, holder = new.head, new.holder
+        events, files = new.events, NO_FILES
+        if any(map(_raw, every_part(events))):
+            events, _, files = self._files.take_out(None, head.id, events, None)
+        state, page, head_bytes = self._codec.numbers[new.state], self._codec.encode(events), self._codec.encode(head)
+        row = (
+            to_text(head.context_id),
+            state,
+            new.status_ms,
+            len(events),
+            int(holder is not None),
+            None if state >= TERMINAL_FROM else holder,
+            bool(files),
+            head_bytes,
+            new.push is not None,
+            None if head.parent is None or head.detached else to_text(head.parent),
+            head.deadline_ms,
+            page,
+            new.write,
+        )
+        return Creation(
+            head.id,
+            head.owner,
+            head.agent,
+            state,
+            row,
+            page,
+            files,
+            new.dedupe,
+            new.push,
+            new.deliveries,
+            new.quota,
+            len(page) + len(head_bytes) + sum(len(file.content) for file in files),
+        )
+
+    def addition(self, append: Append) -> Addition:
+        """Encode an append. Raises TypeError, ValueError or Moved."""
+        task_id, expected, kept = append.task_id, append.expected_seq, append.snapshot
+        if not task_id.isascii():
+            task_id.encode()
+        if kept is not None:
+            before = kept.seq - len(append.events)
+            if expected is not None and expected != before:
+                raise Moved(f"{task_id}: the snapshot follows seq {before}, not {expected}")
+            expected = before
+        terminal = append.state in TERMINAL
+        events, files = append.events, NO_FILES
+        if any(map(_raw, every_part(events, kept))):
+            events, kept, files = self._files.take_out(None, task_id, events, kept)
+        page = self._codec.encode(events)
+        record = None if kept is None else bytes(self._codec.encode_record(kept))
+        row = (
+            len(events),
+            self._codec.numbers[append.state],
+            append.status_ms,
+            append.holder,
+            terminal or (append.release and append.holder is None),
+            page,
+            record,
+            bool(files),
+            append.keeper,
+            None if append.offered_ms is None else self._clock.now_ms() + append.offered_ms,
+            append.epoch,
+            expected,
+            append.read_seq,
+            append.write,
+            append.webhooks_version,
+        )
+        return Addition(
+            task_id,
+            row,
+            append.epoch,
+            expected,
+            page,
+            files,
+            append.dedupe,
+            append.push,
+            append.deliveries,
+            append.webhooks_version,
+            len(page) + len(record or b"") + sum(len(file.content) for file in files),
+            terminal,
+        )
+
+    def note(self, write: Creation | Addition, future: "Future[Appended | Repeat]") -> None:
+        """Remember the files of a write that was submitted."""
+        if isinstance(write, Addition) and write.terminal:
+            self._files.forget(write.id)
+        elif write.files:
+            future.add_done_callback(lambda done: self._files.written(write.id, write.files, done))
+
+    def forget(self) -> None:
+        """Drop what was remembered, because another history of the database goes on."""
+        self._files.forget_all()
+
+
+def _any_number() -> int:
+    """A number for a file, which no other file of its task has."""
+    return randbits(62)

@@ -1,0 +1,337 @@
+"""Ledger: turns batches of writes into statements, and their rows into outcomes.
+
+Invariant: a write is made by one statement together with its guard, in one transaction with its webhook deliveries. Its
+outcome says that it was made, why it was not, or (`AGAIN`) that another transaction came between: then it is made
+alone, once nobody else can change its task.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import asyncpg
+from asyncpg import DeadlockDetectedError, DivisionByZeroError, SerializationError, UniqueViolationError
+
+from dragoman.model.ids import Clock
+from dragoman.store.api import (
+    Appended,
+    Dedupe,
+    Exists,
+    Fenced,
+    Moved,
+    OverQuota,
+    Refused,
+    Repeat,
+    StoreError,
+    TaskEnded,
+    Unknown,
+)
+from dragoman.store.codec import TERMINAL_FROM, Codec
+from dragoman.store.files import File
+from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.pool import Pool
+from dragoman.store.postgres.text import from_text, to_text
+from dragoman.store.postgres.writes import Addition, Creation, Told
+
+SCOPES_REMEMBERED = 10_000
+"""How many numbers of scopes (an owner with an agent) are cached."""
+
+TRIES = 10
+"""How often a write is tried alone that others get in the way of. Whoever came first is seen the next time."""
+
+RACES = (DivisionByZeroError, UniqueViolationError, DeadlockDetectedError, SerializationError)
+"""Another transaction came first: it remembered the same call, made the same task, or had the same rows the other way
+round. The statement of a batch divides by zero to undo itself."""
+
+FAULTS = ("21", "22", "23", "40", "54")
+"""The classes of errors that one write may cause, to the harm of others in its batch. Others concern the server."""
+
+
+class Again:
+    """Stands for the outcome of a write that has to be made again, alone."""
+
+
+AGAIN: Final = Again()
+
+Outcome = Appended | Repeat | Refused | Again
+
+NO_CALL = (None, None, None, None)
+
+
+Tell = Callable[[Connection, Sequence[Told], int], Awaitable[None]]
+"""Writes webhooks and deliveries in a transaction under way, at a time."""
+
+
+class Ledger:
+    """Makes writes through the pool. `replica` is a name for the counters that no other process has."""
+
+    def __init__(
+        self, pool: Pool, sql: Mapping[str, str], codec: Codec, clock: Clock, replica: str, tell: Tell
+    ) -> None:
+        self._pool = pool
+        self._sql = sql
+        self._codec = codec
+        self._clock = clock
+        self._tell = tell
+        self.replica = replica
+        self._scopes: dict[tuple[str, str], int] = {}
+
+    def forget(self) -> None:
+        """Drop what was cached, because another history of the database goes on."""
+        self._scopes.clear()
+
+    # -- batches -------------------------------------------------------------------------------------------------------
+
+    async def create(self, lane: int, writes: Sequence[Creation]) -> Sequence[Outcome]:
+        """Make tasks of different ids and dedupe keys, as far as possible.
+
+        Raises StoreError or OutcomeUnknown, which then holds for all of them.
+        """
+        for write in writes:
+            if (write.owner, write.agent) not in self._scopes:
+                await self._add_scope(write.owner, write.agent)
+        if not any(_needs_more(write) or write.quota is not None for write in writes):
+            values = self._creations(lane, writes, None)
+            try:
+                return self._created(writes, await self._pool.write(self._sql["create"], *values), None)
+            except StoreError as error:
+                return _all_again(writes, error)
+        try:
+            async with self._pool.transaction() as connection:
+                return await self._create(connection, lane, writes)
+        except StoreError as error:
+            return _all_again(writes, error)
+
+    async def append(self, lane: int, writes: Sequence[Addition]) -> Sequence[Outcome]:
+        """Append to different tasks with different dedupe keys, as far as possible. Raises as `create`."""
+        if not any(map(_needs_more, writes)):
+            values = self._additions(lane, writes)
+            try:
+                return self._appended(writes, await self._pool.write(self._sql["append"], *values))
+            except StoreError as error:
+                return _all_again(writes, error)
+        try:
+            async with self._pool.transaction() as connection:
+                return await self._append(connection, lane, writes)
+        except StoreError as error:
+            return _all_again(writes, error)
+
+    async def alone(self, lane: int, write: Creation | Addition) -> Outcome:
+        """Make one write for good. Raises StoreError or OutcomeUnknown."""
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                async with self._pool.transaction() as connection:
+                    return await self.write_in(connection, lane, write)
+            except StoreError as error:
+                if not isinstance(error.__cause__, RACES) or tries == TRIES:
+                    raise
+
+    async def write_in(self, connection: Connection, lane: int, write: Creation | Addition) -> Outcome:
+        """As `alone`, in a transaction under way."""
+        if isinstance(write, Creation):
+            (outcome,) = await self._create(connection, lane, (write,))
+            return outcome
+        await self.lock(connection, write.id)
+        (outcome,) = await self._append(connection, lane, (write,))
+        return Moved(write.id) if outcome is AGAIN else outcome
+
+    async def lock(self, connection: Connection, task_id: str) -> None:
+        """Keep everybody else from changing a task until the end of the transaction."""
+        await connection.fetch(self._sql["lock_task"], to_text(task_id))
+
+    async def _create(self, connection: Connection, lane: int, writes: Sequence[Creation]) -> Sequence[Outcome]:
+        refused: dict[int, OverQuota] = {}
+        if any(write.quota is not None for write in writes):
+            refused = await self._refused(connection, writes)
+        values = self._creations(lane, writes, refused)
+        rows = await connection.fetch(self._sql["create"], *values)
+        days: dict[tuple[int, str], int] = {}
+        for row in rows:
+            quota = writes[row[0]].quota
+            if row[1] is not None and quota is not None and quota.max_daily_tasks:
+                day = quota.day, to_text(writes[row[0]].owner)
+                days[day] = days.get(day, 0) + 1
+        if days:
+            ordered = sorted(days)
+            columns = [day for day, _ in ordered], [owner for _, owner in ordered], [days[day] for day in ordered]
+            await connection.execute(self._sql["count_days"], *columns)
+        await self._tell_of(connection, writes, rows)
+        return self._created(writes, rows, refused)
+
+    async def _append(self, connection: Connection, lane: int, writes: Sequence[Addition]) -> Sequence[Outcome]:
+        rows = await connection.fetch(self._sql["append"], *self._additions(lane, writes))
+        await self._tell_of(connection, writes, rows)
+        return self._appended(writes, rows)
+
+    async def _tell_of(
+        self, connection: Connection, writes: Sequence[Creation | Addition], rows: Sequence[Any]
+    ) -> None:
+        """Write what is owed to webhooks because of the writes that were made."""
+        told = [
+            Told(row[1], write.push, write.deliveries)
+            for row in rows
+            if row[1] is not None and _needs_more(write := writes[row[0]])
+        ]
+        if told:
+            await self._tell(connection, told, self._clock.now_ms())
+
+    # -- values and rows -----------------------------------------------------------------------------------------------
+
+    def _creations(
+        self, lane: int, writes: Sequence[Creation], refused: dict[int, OverQuota] | None
+    ) -> Iterable[object]:
+        scopes = self._scopes
+        rows: list[tuple[object, ...]] = []
+        for place, write in enumerate(writes):
+            call = NO_CALL if write.dedupe is None else _call(write.dedupe)
+            allowed = not refused or place not in refused
+            rows.append((place, to_text(write.id), scopes[write.owner, write.agent], *write.row, *call, allowed))
+        return (*_columns(rows), self._clock.now_ms(), *_files(writes), self.replica, lane)
+
+    def _created(
+        self, writes: Sequence[Creation], rows: Sequence[Any], refused: dict[int, OverQuota] | None
+    ) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = [AGAIN] * len(writes)
+        for place, task, earlier_seq, earlier_epoch, call_task, call_digest, call_seq, call_answer, taken, _ in rows:
+            write = writes[place]
+            if task is not None:
+                outcomes[place] = Appended(write.row[3], write.row[4], len(write.page))
+            elif earlier_seq is not None:
+                outcomes[place] = Appended(earlier_seq, earlier_epoch, len(write.page))
+            elif call_digest is not None:
+                outcomes[place] = self._repeat(call_task, call_digest, call_seq, call_answer)
+            elif refused and place in refused:
+                outcomes[place] = refused[place]
+            elif taken is not None:
+                outcomes[place] = Exists(write.id)
+        return outcomes
+
+    def _additions(self, lane: int, writes: Sequence[Addition]) -> Iterable[object]:
+        rows: list[tuple[object, ...]] = []
+        for place, write in enumerate(writes):
+            call = NO_CALL if write.dedupe is None else _call(write.dedupe)
+            rows.append((place, to_text(write.id), *write.row, *call))
+        return (*_columns(rows), self._clock.now_ms(), *_files(writes), self.replica, lane)
+
+    def _appended(self, writes: Sequence[Addition], rows: Sequence[Any]) -> Sequence[Outcome]:
+        outcomes: list[Outcome] = [AGAIN] * len(writes)
+        for row in rows:
+            place, task, seq, epoch, earlier_seq, earlier_epoch, call_task, call_digest, call_seq, call_answer = row[
+                :10
+            ]
+            write = writes[place]
+            if task is not None:
+                outcomes[place] = Appended(seq, epoch, len(write.page))
+            elif earlier_seq is not None:
+                outcomes[place] = Appended(earlier_seq, earlier_epoch, len(write.page))
+            elif call_digest is not None:
+                outcomes[place] = self._repeat(call_task, call_digest, call_seq, call_answer)
+            else:
+                outcomes[place] = _refusal(write, *row[10:15]) or AGAIN
+        return outcomes
+
+    def _repeat(self, task_id: str | None, digest: bytes, seq: int, answer: bytes | None) -> Repeat:
+        return self._codec.repeat((None if task_id is None else from_text(task_id), digest, seq, answer))
+
+    # -- scopes and quotas ---------------------------------------------------------------------------------------------
+
+    async def _add_scope(self, owner: str, agent: str) -> None:
+        names = to_text(owner), to_text(agent)
+        rows = await self._pool.read(self._sql["find_scope"], *names)
+        while not rows:  # another process may add it at the same moment
+            rows = await self._pool.write(self._sql["add_scope"], *names)
+            rows = rows or await self._pool.read(self._sql["find_scope"], *names)
+        if len(self._scopes) >= SCOPES_REMEMBERED:
+            self._scopes.clear()
+        self._scopes[owner, agent] = rows[0][0]
+
+    async def _refused(self, connection: Connection, writes: Sequence[Creation]) -> dict[int, OverQuota]:
+        """The writes whose owner has no room, by their place. From now on nobody else makes tasks of these owners.
+
+        A call that is repeated takes no room.
+        """
+        days = sorted({(to_text(write.owner), write.quota.day) for write in writes if write.quota is not None})
+        await connection.execute(self._sql["lock_owners"], [owner for owner, _ in days])
+        found = await connection.fetch(self._sql["used"], [owner for owner, _ in days], [day for _, day in days])
+        keys = [write.dedupe.key for write in writes if write.dedupe is not None]
+        known = dict(await connection.fetch(self._sql["known_calls"], keys, self._clock.now_ms()))
+        used: dict[str, int] = {}
+        made: dict[tuple[str, int], int] = {}
+        for owner, day, open_tasks, day_tasks in found:
+            used[owner] = open_tasks
+            made[owner, day] = day_tasks
+        refused: dict[int, OverQuota] = {}
+        for place, write in enumerate(writes):
+            quota, owner = write.quota, to_text(write.owner)
+            if quota is None or (write.dedupe is not None and _is_repeat(write.dedupe, known)):
+                continue
+            day = owner, quota.day
+            if quota.max_open_tasks and used[owner] >= quota.max_open_tasks:
+                refused[place] = OverQuota("max_open_tasks")
+            elif quota.max_daily_tasks and made[day] >= quota.max_daily_tasks:
+                refused[place] = OverQuota("max_daily_tasks")
+            else:
+                used[owner] += write.state < TERMINAL_FROM
+                made[day] += bool(quota.max_daily_tasks)
+        return refused
+
+
+def _call(dedupe: Dedupe) -> tuple[bytes, bytes, int, str | None]:
+    instead_of = dedupe.instead_of
+    return dedupe.key, dedupe.digest, dedupe.expires_ms, None if instead_of is None else to_text(instead_of)
+
+
+def _is_repeat(dedupe: Dedupe, known: Mapping[bytes, str | None]) -> bool:
+    """Whether a call is remembered, with another task than the one that it replaces."""
+    return dedupe.key in known and (dedupe.instead_of is None or known[dedupe.key] != to_text(dedupe.instead_of))
+
+
+def _needs_more(write: Creation | Addition) -> bool:
+    """Whether a write takes more than the statement of its batch."""
+    return bool(write.push is not None or write.deliveries)
+
+
+def _all_again(writes: Sequence[Creation | Addition], error: StoreError) -> Sequence[Outcome]:
+    """If one of the writes may have harmed the others, try each alone; otherwise raise the error."""
+    cause = error.__cause__
+    if isinstance(cause, asyncpg.PostgresError) and (cause.sqlstate or "")[:2] in FAULTS:
+        return [AGAIN] * len(writes)
+    raise error
+
+
+def _columns(rows: list[tuple[object, ...]]) -> Iterable[tuple[object, ...]]:
+    """The values of rows by column, sorted by the id of the task."""
+    if len(rows) > 1:
+        rows.sort(key=_by_id)
+    return zip(*rows, strict=True)
+
+
+def _by_id(row: tuple[Any, ...]) -> str:
+    identity: str = row[1]
+    return identity
+
+
+def _files(writes: Sequence[Creation | Addition]) -> tuple[list[int], list[int], list[bytes]]:
+    """The place of the write, the number and the bytes of each file."""
+    found: list[tuple[int, File]] = [
+        (place, file) for place, write in enumerate(writes) if write.files for file in write.files
+    ]
+    return [place for place, _ in found], [file.number for _, file in found], [file.content for _, file in found]
+
+
+def _refusal(
+    write: Addition, state: int | None, seq: int, epoch: int, leased: bool, webhooks_version: int
+) -> Refused | None:
+    """Why the guard refuses an append to a task as it was; None if it does not. A permanent reason comes first."""
+    if state is None:
+        return Unknown(write.id)
+    if state >= TERMINAL_FROM:
+        return TaskEnded(write.id)
+    if write.epoch is not None and not (leased and write.epoch == epoch):
+        return Fenced(f"{write.id}: epoch {write.epoch}, the task has {epoch if leased else 'no lease'}")
+    if write.expected_seq is not None and write.expected_seq != seq:
+        return Moved(f"{write.id}: expected seq {write.expected_seq}, the task is at {seq}")
+    if write.webhooks_version is not None and write.webhooks_version != webhooks_version:
+        return Moved(f"{write.id}: its webhooks have changed")
+    return None

@@ -1,0 +1,258 @@
+"""Reads: tasks, logs and calls as rows show them.
+
+Invariant: a task is read by one statement, which sees one moment. Its files, which never change, are read by another; a
+task whose files are gone has been deleted meanwhile.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.model.events import Event, Logged
+from dragoman.model.message import Part
+from dragoman.model.parts import Swaps, every_part, everywhere, swap_event, swap_record
+from dragoman.model.task import Record, TaskHead, TaskState
+from dragoman.store.api import Repeat, Stored
+from dragoman.store.codec import STATES, Codec
+from dragoman.store.files import file_bytes, kept_apart, putting_back
+from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.pool import Pool
+from dragoman.store.postgres.text import from_text, to_text
+
+LARGE_BYTES = 1 << 20
+"""A task of this size or more is decoded off the loop: that takes 3 ms and more."""
+
+
+class Files(Struct):
+    """The bytes of files of some tasks, by the task's number and the file's."""
+
+    contents: dict[tuple[int, int], bytes]
+
+    def fetcher(self, task: int) -> Any:
+        """The function that returns the bytes of a file of `task`. It raises KeyError if they are gone."""
+        return lambda number: self.contents[task, number]
+
+
+class Opened(Struct):
+    """A task's row, decoded, with the numbers of its files still in it."""
+
+    row: Any
+    head: TaskHead
+    snapshot: Record | None
+    pages: list[tuple[int, int, tuple[Event, ...]]]
+    """First seq, size and events of each page after the snapshot."""
+
+    def numbers(self, *, artifacts: bool = True, history: bool = True) -> set[int]:
+        """The numbers of the files in its status, and in its artifacts and its history if they are wanted."""
+        found: set[int] = set()
+
+        def note(part: Part) -> Part:
+            if part.blob is not None:
+                found.add(part.blob)
+            return part
+
+        swaps = Swaps(note if artifacts else kept_apart, note if history else kept_apart, note)
+        for _, _, page in self.pages:
+            for event in page:
+                swap_event(event, swaps)
+        if self.snapshot is not None:
+            swap_record(self.snapshot, swaps)
+        return found
+
+
+class Reads:
+    """Reads through the pool."""
+
+    def __init__(self, pool: Pool, sql: Mapping[str, str], codec: Codec) -> None:
+        self.pool = pool
+        self.sql = sql
+        self._codec = codec
+
+    async def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
+        """Head, seq and state."""
+        rows = await self.pool.read(self.sql["head"], to_text(task_id))
+        return (self._codec.head(rows[0][0]), rows[0][1], STATES[rows[0][2]]) if rows else None
+
+    async def size(self, task_id: str) -> int:
+        """The bytes that `load` would read."""
+        rows = await self.pool.read(self.sql["size"], to_text(task_id))
+        return int(rows[0][0]) if rows else 0
+
+    async def recall(self, key: bytes, now_ms: int) -> Repeat | None:
+        """The earlier call with this key, unless it has expired."""
+        rows = await self.pool.read(self.sql["find_call"], key, now_ms)
+        return self.repeat(rows[0]) if rows else None
+
+    def repeat(self, row: Any) -> Repeat:
+        """Decode an earlier call."""
+        task_id, digest, seq, answer = row
+        return self._codec.repeat((None if task_id is None else from_text(task_id), digest, seq, answer))
+
+    async def load(self, task_id: str) -> Stored | None:
+        """The task with all its bytes."""
+        rows = await self.pool.read(self.sql["load"], to_text(task_id))
+        return await self._whole(rows[0]) if rows else None
+
+    async def load_in(self, connection: Connection, task_id: str) -> Stored | None:
+        """The task as a transaction sees it."""
+        row = await connection.fetchrow(self.sql["load"], to_text(task_id))
+        return None if row is None else await self._whole(row)
+
+    async def load_many(self, tasks: Sequence[int]) -> tuple[Stored, ...]:
+        """The tasks with these numbers, in their order, with all their bytes. Those that are gone are left out."""
+        rows = await self.pool.read(self.sql["load_many"], tasks)
+        found = [await self._whole(row) for row in rows]
+        return tuple(stored for stored in found if stored is not None)
+
+    async def heads(self, name: str, *values: object) -> tuple[TaskHead, ...]:
+        """The heads that a statement finds."""
+        return tuple(self._codec.head(row[0]) for row in await self.pool.read(self.sql[name], *values))
+
+    async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        """The events that follow seq `after`, until `limit_bytes` are reached."""
+        found: list[Logged] = []
+        more = True
+        while more and limit_bytes > 0:
+            rows = await self.pool.read(self.sql["read"], to_text(task_id), after, limit_bytes)
+            more = bool(rows) and rows[0][4]
+            pages = [(row[0], row[1]) for row in rows]
+            some = await self._following(rows[0][2], rows[0][3], pages, after, limit_bytes) if rows else ()
+            if not some:
+                break
+            found += some
+            after = some[-1].seq
+            limit_bytes -= sum(logged.size for logged in some)
+        return tuple(found)
+
+    async def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> Mapping[str, tuple[Logged, ...]]:
+        """The events that follow these seqs, until `limit_bytes` are reached."""
+        found: dict[str, tuple[Logged, ...]] = {}
+        if not seen:
+            return found
+        ids, seqs = [to_text(task_id) for task_id, _ in seen], [seq for _, seq in seen]
+        rows = await self.pool.read(self.sql["read_many"], ids, seqs, limit_bytes)
+        by_place: dict[int, list[Any]] = {}
+        for row in rows:
+            by_place.setdefault(row[0], []).append(row)
+        for place, pages in by_place.items():
+            task_id, after = seen[place - 1]
+            task, files = pages[0][3], pages[0][4]
+            events = await self._following(task, files, [(row[1], row[2]) for row in pages], after, limit_bytes)
+            if events:
+                found[task_id] = events
+                limit_bytes -= sum(logged.size for logged in events)
+            if limit_bytes <= 0:
+                break
+        return found
+
+    # -- decoding ------------------------------------------------------------------------------------------------------
+
+    async def _following(
+        self, task: int, has_files: bool, pages: Sequence[tuple[int, bytes]], after: int, limit_bytes: int
+    ) -> tuple[Logged, ...]:
+        """The events of pages that follow seq `after`, with their files, until `limit_bytes` are reached."""
+        decoded = await self._off_loop(sum(len(page) for _, page in pages), self._decode_pages, pages)
+        if not has_files:
+            return tuple(_limited(decoded, after, limit_bytes, None))
+        wanted = {part.blob for _, _, page in decoded for part in every_part(page) if part.blob is not None}
+        files = await self.files({task: wanted})
+        try:
+            return tuple(_limited(decoded, after, limit_bytes, everywhere(putting_back(files.fetcher(task)))))
+        except KeyError:
+            return ()  # the task has been deleted meanwhile
+
+    async def _whole(self, row: Any) -> Stored | None:
+        """A task from its row, with its files; None if it has been deleted meanwhile."""
+        opened = await self.opened(row)
+        if not row["files"]:
+            return self.stored(opened, None)
+        task = row["task"]
+        files = await self.files({task: opened.numbers()})
+        try:
+            return self.stored(opened, everywhere(putting_back(files.fetcher(task))))
+        except KeyError:
+            return None
+
+    async def opened(self, row: Any) -> Opened:
+        """Decode a task's row, off the loop if it is large."""
+        size = len(row["record"] or b"") + sum(map(len, row["pages"] or ()))
+        opened: Opened = await self._off_loop(size, self._open, row)
+        return opened
+
+    async def files(self, wanted: Mapping[int, Iterable[int]]) -> Files:
+        """The bytes of files of tasks, as far as they are there."""
+        files = Files({})
+        for task, numbers in wanted.items():
+            if numbers:
+                for number, content in await self.pool.read(self.sql["files"], task, list(numbers)):
+                    files.contents[task, number] = content
+        return files
+
+    def stored(self, opened: Opened, swaps: Swaps | None) -> Stored:
+        """The task, its parts swapped. Raises KeyError if a file is gone."""
+        row, snapshot = opened.row, opened.snapshot
+        if snapshot is not None and swaps is not None:
+            snapshot = swap_record(snapshot, swaps)
+        events: list[Logged] = []
+        for first, size, page in opened.pages:
+            for number, event in enumerate(page, first):
+                whole = event if swaps is None else swap_event(event, swaps)
+                events.append(Logged(number, whole, size if swaps is None else size + file_bytes(whole)))
+        return Stored(
+            head=opened.head,
+            seq=row["seq"],
+            epoch=row["epoch"],
+            state=STATES[row["state"]],
+            status_ms=row["status_ms"],
+            holder=row["holder"],
+            cancel_requested=row["cancel"],
+            snapshot=snapshot,
+            events=tuple(events),
+            snapshot_bytes=len(row["record"] or b""),
+            log_bytes_since=row["log_bytes"],
+            pushed=row["pushed"],
+            keeper=row["keeper"],
+            offered_until_ms=row["offered_until_ms"],
+            webhooks_version=row["webhooks_version"],
+        )
+
+    def _open(self, row: Any) -> Opened:
+        head, record = self._codec.head(row["head"]), row["record"]
+        snapshot = None if record is None else self._codec.record(record, head, _no_note)
+        return Opened(
+            row, head, snapshot, self._decode_pages(zip(row["firsts"] or (), row["pages"] or (), strict=True))
+        )
+
+    def _decode_pages(self, pages: Iterable[tuple[int, bytes]]) -> list[tuple[int, int, tuple[Event, ...]]]:
+        decoded = []
+        for first, page in pages:
+            events = self._codec.events(page)
+            decoded.append((first, len(page) // len(events), events))
+        return decoded
+
+    async def _off_loop(self, size: int, decode: Any, value: Any) -> Any:
+        if size < LARGE_BYTES:
+            return decode(value)
+        return await asyncio.to_thread(decode, value)
+
+
+def _limited(
+    pages: Iterable[tuple[int, int, tuple[Event, ...]]], after: int, limit_bytes: int, swaps: Swaps | None
+) -> Iterator[Logged]:
+    taken = 0
+    for first, mean, events in pages:
+        for number, event in enumerate(events, first):
+            if number <= after:
+                continue
+            if taken >= limit_bytes:
+                return
+            whole = event if swaps is None else swap_event(event, swaps)
+            size = mean if swaps is None else mean + file_bytes(whole)
+            taken += size
+            yield Logged(number, whole, size)
+
+
+def _no_note(seq: int) -> None:
+    """No snapshot in this store lacks its note."""

@@ -1,0 +1,361 @@
+"""The Store protocol on PostgreSQL, which any number of replicas share.
+
+Invariant: nothing about a task is kept in memory between two calls. The rows decide, whoever wrote them.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.model.events import Logged
+from dragoman.model.ids import Clock
+from dragoman.model.message import Message
+from dragoman.model.task import TaskHead, TaskState
+from dragoman.store.api import (
+    BEGIN_MS,
+    Append,
+    Appended,
+    Dedupe,
+    Held,
+    Listed,
+    ListQuery,
+    Moved,
+    NewTask,
+    OutcomeUnknown,
+    Refused,
+    Repeat,
+    Stored,
+    StoreError,
+    Unknown,
+)
+from dragoman.store.audit import AuditTrail
+from dragoman.store.codec import Codec
+from dragoman.store.keyring import KeyRing
+from dragoman.store.outage import Outage
+from dragoman.store.outbox import Outbox
+from dragoman.store.postgres.address import parse_address
+from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.encoder import Encoder
+from dragoman.store.postgres.ledger import Again, Ledger
+from dragoman.store.postgres.listing import list_tasks, newest_of_context
+from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.pool import Pool
+from dragoman.store.postgres.reads import Reads
+from dragoman.store.postgres.replicas import SharedReplicas
+from dragoman.store.postgres.shared import SharedRows
+from dragoman.store.postgres.statements import read_statements
+from dragoman.store.postgres.sweep import Horizon, sweep
+from dragoman.store.postgres.text import from_text, to_text
+from dragoman.store.postgres.writer import Writer
+from dragoman.store.postgres.writes import Job, Told
+from dragoman.store.replicas import Heartbeat, Replicas
+from dragoman.store.shared import Shared
+
+
+class Opened(Struct, frozen=True):
+    """What an open store works with. `ledger` and `writer` are None beside a server."""
+
+    pool: Pool
+    reads: Reads
+    ledger: Ledger
+    writer: Writer
+
+
+class PostgresStore:
+    """Tasks in the tables of a database (`postgresql://user@host:5432/database`)."""
+
+    outbox: Outbox
+    keys: KeyRing
+    audit: AuditTrail
+
+    def __init__(self, url: str, clock: Clock, heartbeat: Heartbeat) -> None:
+        """Raises StoreError if `url` is not one of this driver's."""
+        self._address = parse_address(url)
+        self.clock = clock
+        self.replicas: Replicas
+        self.replicas = self._replicas = SharedReplicas(self._pool, self._address, clock, heartbeat)
+        self.shared: Shared = SharedRows(self._pool, self._address.schema)
+        self._codec = Codec()
+        self._encoder = Encoder(self._codec, clock)
+        self._sql = read_statements("tasks.sql", self._address.schema)
+        self._lists = read_statements("lists.sql", self._address.schema)
+        self._sweeps = read_statements("sweep.sql", self._address.schema)
+        self._opened: Opened | None = None
+
+    async def open(self, holder: str | None) -> None:
+        """As the protocol says."""
+        pool = await open_pool(self._address)
+        reads = Reads(pool, self._sql, self._codec)
+        ledger = Ledger(pool, self._sql, self._codec, self.clock, holder or "", _tell_nobody)
+        pool.on_changed(ledger.forget)
+        pool.on_changed(self._encoder.forget)
+        self._opened = Opened(pool, reads, ledger, Writer(ledger, self.clock, self._address.shown))
+
+    async def close(self) -> None:
+        """Finish the writes under way, and close the connections."""
+        if self._opened is None:
+            return
+        opened = self._opened
+        await asyncio.shield(opened.writer.close())
+        await self._replicas.close()
+        self._opened = None
+        await opened.pool.close()
+
+    # -- writes --------------------------------------------------------------------------------------------------------
+
+    def create(self, new: NewTask) -> "asyncio.Future[Appended | Repeat]":
+        """One statement for row, log and remembered call of all tasks that are made at a moment."""
+        opened = self._opened
+        if opened is None:
+            return _failed(self._not_open())
+        try:
+            write = self._encoder.creation(new)
+        except (TypeError, ValueError) as error:
+            return _failed(error)
+        future = opened.writer.submit(write)
+        if write.files:
+            self._encoder.note(write, future)
+        return future
+
+    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        """One statement for row, log, snapshot and remembered call of all appends of a moment.
+
+        Raises Moved for a snapshot that does not fit.
+        """
+        opened = self._opened
+        if opened is None:
+            return _failed(self._not_open())
+        try:
+            write = self._encoder.addition(append)
+        except (TypeError, ValueError, Moved) as error:
+            return _failed(error)
+        future = opened.writer.submit(write)
+        if write.terminal or write.files:
+            self._encoder.note(write, future)
+        return future
+
+    @asynccontextmanager
+    async def hold(self, task_id: str) -> AsyncIterator[Held]:
+        """A turn among the writes of this process, and the row locked against those of others."""
+        opened = self._open()
+        async with opened.writer.turn(task_id), AsyncExitStack() as locked:
+            hold = Hold(opened, self._encoder, task_id, locked)
+            await hold.lock()
+            yield hold
+
+    async def request_cancel(self, task_id: str) -> None:
+        """Mark the task's row, after the writes of the task that are under way."""
+        await self._submit(self._statement("request_cancel", to_text(task_id)), task_id)
+
+    async def claim(self, holder: str, limit: int, agents: Collection[str] | None = None) -> tuple[Stored, ...]:
+        """Those who have not beaten in time are declared dead before."""
+        if not await self.replicas.alive(holder):
+            raise StoreError(f"store {self._address.shown!r}: {holder} has not joined it")
+        await self._replicas.bury()
+        wanted = None if agents is None else list(agents)
+
+        async def run() -> list[int]:
+            now_ms = self.clock.now_ms()
+            values = holder, limit, now_ms, wanted, now_ms + BEGIN_MS
+            return [row[0] for row in await self._pool().write(self._sql["claim"], *values)]
+
+        claimed: list[int] = await self._submit(run)
+        return await self._open().reads.load_many(sorted(claimed)) if claimed else ()
+
+    async def sweep(self, now_ms: int, task_age_ms: int, log_age_ms: int, waiting_age_ms: int) -> int:
+        """Each kind of rows in a transaction of its own."""
+        horizon = Horizon(now_ms, task_age_ms, log_age_ms, waiting_age_ms)
+        replica = self._open().ledger.replica
+
+        async def run() -> int:
+            return await sweep(self._pool(), self._sweeps, replica, horizon, _keep_webhooks)
+
+        deleted: int = await self._submit(run)
+        return deleted
+
+    async def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
+        """Insert a call without a task."""
+        content = self._codec.encode(answer)
+
+        async def run() -> Repeat | None:
+            pool, reads = self._open().pool, self._open().reads
+            instead_of = None if dedupe.instead_of is None else to_text(dedupe.instead_of)
+            while True:
+                now_ms = self.clock.now_ms()
+                values = dedupe.key, dedupe.digest, content, dedupe.expires_ms, now_ms, instead_of
+                if await pool.write(self._sql["remember"], *values):
+                    return None
+                known = await reads.recall(dedupe.key, now_ms)
+                if known is not None:  # else it has been swept in between
+                    return known
+
+        repeat: Repeat | None = await self._submit(run)
+        return repeat
+
+    async def probe(self) -> None:
+        """Overwrite the row of the probe."""
+        await self._submit(self._statement("probe", self._open().ledger.replica, self.clock.now_ms()))
+
+    def _statement(self, name: str, *values: object) -> Any:
+        """A write of one statement that may be repeated without harm."""
+
+        async def run() -> None:
+            pool = self._open().pool
+            try:
+                await pool.write(self._sql[name], *values)
+            except OutcomeUnknown:
+                await pool.write(self._sql[name], *values)
+
+        return run
+
+    async def _submit(self, run: Any, task_id: str | None = None) -> Any:
+        return await self._open().writer.submit(Job(run, task_id))
+
+    # -- reads ---------------------------------------------------------------------------------------------------------
+
+    async def recall(self, key: bytes) -> Repeat | None:
+        """A point read."""
+        return await self._open().reads.recall(key, self.clock.now_ms())
+
+    async def load(self, task_id: str, size: int | None = None) -> Stored | None:
+        """One statement, and another for the task's files if it has any."""
+        return await self._open().reads.load(task_id)
+
+    async def size(self, task_id: str) -> int:
+        """A point read."""
+        return await self._open().reads.size(task_id)
+
+    async def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
+        """A point read."""
+        return await self._open().reads.head(task_id)
+
+    async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        """As the protocol says."""
+        return await self._open().reads.read(task_id, after, limit_bytes)
+
+    async def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> Mapping[str, tuple[Logged, ...]]:
+        """One statement for all tasks."""
+        return await self._open().reads.read_since(seen, limit_bytes)
+
+    async def messages(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
+        """One statement."""
+        return await newest_of_context(self._open().reads, self._lists, owner, agent, context_id, limit)
+
+    async def list(self, query: ListQuery) -> Listed:
+        """One statement."""
+        return await list_tasks(self._open().reads, self._lists, query)
+
+    async def cancels(self, holder: str) -> tuple[str, ...]:
+        """In the index of open tasks."""
+        rows = await self._pool().read(self._sql["cancels"], holder)
+        return tuple(from_text(row[0]) for row in rows)
+
+    async def children(self, parent_id: str) -> tuple[TaskHead, ...]:
+        """In the index of delegated tasks."""
+        return await self._open().reads.heads("children", to_text(parent_id))
+
+    async def asking(self) -> tuple[TaskHead, ...]:
+        """In the same index."""
+        return await self._open().reads.heads("asking")
+
+    async def orphans(self, limit: int) -> tuple[TaskHead, ...]:
+        """In the same index."""
+        return await self._open().reads.heads("orphans", limit)
+
+    async def overdue(self, now_ms: int, limit: int) -> tuple[TaskHead, ...]:
+        """In the same index."""
+        return await self._open().reads.heads("overdue", now_ms, limit)
+
+    # -- state ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def written_ms(self) -> int:
+        """As the protocol says."""
+        return 0 if self._opened is None else self._opened.writer.written_ms
+
+    @property
+    def writes(self) -> int:
+        """As the protocol says."""
+        return 0 if self._opened is None else self._opened.writer.writes
+
+    @property
+    def failed_writes(self) -> int:
+        """As the protocol says."""
+        return 0 if self._opened is None else self._opened.writer.outages.failed_writes
+
+    @property
+    def outage(self) -> Outage | None:
+        """As the protocol says."""
+        return None if self._opened is None else self._opened.writer.outages.now
+
+    def _open(self) -> Opened:
+        if self._opened is None:
+            raise self._not_open()
+        return self._opened
+
+    def _pool(self) -> Pool:
+        return self._open().pool
+
+    def _not_open(self) -> StoreError:
+        return StoreError(f"store {self._address.shown!r} is not open")
+
+
+class Hold:
+    """A task that is held: see `store.api.Held`.
+
+    An append commits the transaction that has the row locked. From then on, other processes may write.
+    """
+
+    stored: Stored
+
+    def __init__(self, opened: Opened, encoder: Encoder, task_id: str, locked: AsyncExitStack) -> None:
+        """`locked` is left at the end of the block."""
+        self._opened = opened
+        self._encoder = encoder
+        self._task_id = task_id
+        self._locked = locked
+        self._connection: Connection | None = None
+
+    async def lock(self) -> None:
+        """Lock the row, and read the task. Raises Unknown or StoreError."""
+        self._connection = connection = await self._locked.enter_async_context(self._opened.pool.transaction())
+        await self._opened.ledger.lock(connection, self._task_id)
+        stored = await self._opened.reads.load_in(connection, self._task_id)
+        if stored is None:
+            raise Unknown(self._task_id)
+        self.stored = stored
+
+    def append(self, append: Append) -> "asyncio.Future[Appended | Repeat]":
+        """As the protocol says."""
+        return asyncio.ensure_future(self._opened.writer.write_in_turn(self._append(append)))
+
+    async def _append(self, append: Append) -> Appended | Repeat:
+        write = self._encoder.addition(append)
+        ledger, connection = self._opened.ledger, self._connection
+        if connection is None:
+            outcome = await ledger.alone(0, write)
+        else:
+            self._connection = None
+            outcome = await ledger.write_in(connection, 0, write)
+            await self._locked.aclose()
+        if isinstance(outcome, Refused):
+            raise outcome
+        assert not isinstance(outcome, Again)
+        return outcome
+
+
+async def _tell_nobody(connection: Connection, told: Sequence[Told], now_ms: int) -> None:
+    """The outbox has no tables yet."""
+
+
+async def _keep_webhooks(connection: Connection, tasks: Sequence[int]) -> None:
+    """The outbox has no tables yet."""
+
+
+def _failed(error: Exception) -> "asyncio.Future[Any]":
+    future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    future.set_exception(error)
+    return future

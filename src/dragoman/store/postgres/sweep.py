@@ -1,0 +1,75 @@
+"""Sweep: deletes expired rows a short batch at a time.
+
+Invariant: a row is deleted only if it has expired as it stands, locked. Several replicas may sweep at once: they take
+different rows.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+
+from msgspec import Struct
+
+from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.pool import Pool
+
+BATCH_TASKS = 50
+"""Tasks deleted in one transaction, which takes about as long as a busy batch of appends."""
+
+BATCH_ROWS = 500
+"""Calls, days and counters deleted in one transaction; each is one small row."""
+
+DAY_MS = 86_400_000
+
+INTERRUPTED, ENDED, PRUNED = 0, 1, 2
+
+LANE = 100
+"""The counters to which a sweep adds. No batch of writes uses them."""
+
+
+class Horizon(Struct, frozen=True):
+    """The ages at which rows expire, counted from `now_ms`. An age below 0 is never reached."""
+
+    now_ms: int
+    task_age_ms: int
+    log_age_ms: int
+    waiting_age_ms: int
+
+
+RemoveWebhooks = Callable[[Connection, list[int]], Awaitable[None]]
+"""Deletes the webhooks of tasks, by their numbers, with all that is owed to them."""
+
+
+async def sweep(
+    pool: Pool, sql: Mapping[str, str], replica: str, horizon: Horizon, remove_webhooks: RemoveWebhooks
+) -> int:
+    """Delete one batch. Returns how many rows, 0 when nothing is left to do. Raises StoreError or OutcomeUnknown."""
+    deleted = await _sweep_tasks(pool, sql, replica, horizon, remove_webhooks)
+    if not deleted and horizon.log_age_ms >= 0:
+        deleted = await _count(pool, sql["sweep_logs"], horizon.now_ms - horizon.log_age_ms, BATCH_TASKS)
+    deleted += await _count(pool, sql["sweep_calls"], horizon.now_ms, BATCH_ROWS)
+    deleted += await _count(pool, sql["sweep_days"], horizon.now_ms // DAY_MS - 1, BATCH_ROWS)
+    await pool.write(sql["merge_counts"], BATCH_ROWS)
+    return deleted
+
+
+async def _sweep_tasks(
+    pool: Pool, sql: Mapping[str, str], replica: str, horizon: Horizon, remove_webhooks: RemoveWebhooks
+) -> int:
+    ages = ((PRUNED, horizon.task_age_ms), (ENDED, horizon.task_age_ms), (INTERRUPTED, horizon.waiting_age_ms))
+    deleted, left = 0, BATCH_TASKS
+    for kind, age_ms in ages:
+        if age_ms < 0 or left <= 0:
+            continue
+        async with pool.transaction() as connection:
+            values = kind, horizon.now_ms - age_ms, left, replica, LANE
+            rows, tasks, pushed = await connection.fetchrow(sql["sweep_tasks"], *values)
+            if pushed:
+                await remove_webhooks(connection, pushed)
+        deleted += rows
+        left -= tasks
+    return deleted
+
+
+async def _count(pool: Pool, statement: str, *values: object) -> int:
+    """The number that a statement returns."""
+    deleted: int = (await pool.write(statement, *values))[0][0]
+    return deleted

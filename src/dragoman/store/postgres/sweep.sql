@@ -1,0 +1,83 @@
+-- The statements that delete what has expired. Rows that another sweep, or a writer, is at are left for the next time.
+
+-- name: sweep_tasks
+-- Delete at most $3 tasks of one kind (0 interrupted, 1 terminal, 2 terminal without log) with a status older than $2, oldest
+-- first, with all that belongs to them. Returns how many rows, and the tasks that have webhooks.
+WITH old AS MATERIALIZED (
+    SELECT task FROM dragoman.tasks
+    WHERE state > 1 AND (CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END) = $1 AND status_ms < $2
+    ORDER BY status_ms LIMIT $3 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM dragoman.tasks t USING old WHERE t.task = ANY (ARRAY[old.task])
+    RETURNING t.task, t.scope, t.state, t.pushed
+), pages AS (
+    DELETE FROM dragoman.pages p USING old WHERE p.task = ANY (ARRAY[old.task]) RETURNING 1
+), snapshots AS (
+    DELETE FROM dragoman.snapshots s USING old WHERE s.task = ANY (ARRAY[old.task]) RETURNING 1
+), files AS (
+    DELETE FROM dragoman.files f USING old WHERE f.task = ANY (ARRAY[old.task]) RETURNING 1
+), counted AS (
+    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, $4, $5, -count(*) FILTER (WHERE state = 0), -count(*) FILTER (WHERE state = 1),
+        -count(*) FILTER (WHERE state = 2), -count(*) FILTER (WHERE state = 3), -count(*) FILTER (WHERE state = 4),
+        -count(*) FILTER (WHERE state = 5), -count(*) FILTER (WHERE state = 6), -count(*) FILTER (WHERE state = 7)
+    FROM gone GROUP BY scope ORDER BY scope
+    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+        n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
+        n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
+)
+SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM pages) + (SELECT count(*) FROM snapshots)
+        + (SELECT count(*) FROM files),
+    (SELECT count(*) FROM gone), ARRAY(SELECT task FROM gone WHERE pushed);
+
+-- name: sweep_logs
+-- Delete the logs of at most $2 terminal tasks with a status older than $1, oldest first. A task without a snapshot keeps its
+-- log, since it could not be read otherwise. Returns how many tasks.
+WITH old AS MATERIALIZED (
+    SELECT task FROM dragoman.tasks
+    WHERE state > 1 AND (CASE WHEN state < 4 THEN 0 WHEN pruned THEN 2 ELSE 1 END) = 1 AND status_ms < $1
+    ORDER BY status_ms LIMIT $2 FOR UPDATE SKIP LOCKED
+), pruned AS (
+    UPDATE dragoman.tasks t SET pruned = true FROM old WHERE t.task = ANY (ARRAY[old.task])
+), pages AS (
+    DELETE FROM dragoman.pages p USING old WHERE p.task = ANY (ARRAY[old.task])
+        AND EXISTS (SELECT FROM dragoman.snapshots s WHERE s.task = old.task)
+)
+SELECT count(*) FROM old;
+
+-- name: sweep_calls
+-- Delete at most $2 calls that had expired at $1. Returns how many.
+WITH old AS MATERIALIZED (
+    SELECT key FROM dragoman.calls WHERE expires_ms <= $1 ORDER BY expires_ms LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM dragoman.calls c USING old WHERE c.key = ANY (ARRAY[old.key]) RETURNING 1
+)
+SELECT count(*) FROM gone;
+
+-- name: sweep_days
+-- Delete at most $2 of the counts of days before $1. Returns how many.
+WITH old AS MATERIALIZED (
+    SELECT day, owner FROM dragoman.quota_days WHERE day < $1 ORDER BY day LIMIT $2 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM dragoman.quota_days q USING old WHERE q.day = old.day AND q.owner = old.owner RETURNING 1
+)
+SELECT count(*) FROM gone;
+
+-- name: merge_counts
+-- Add up at most $1 counters of replicas that are gone in the one without a name. It does not matter when: a replica that
+-- turns out to live begins another row.
+WITH old AS MATERIALIZED (
+    SELECT scope, replica, lane FROM dragoman.counts c WHERE replica <> ''
+        AND NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = c.replica AND NOT r.dead)
+    ORDER BY scope, replica, lane LIMIT $1 FOR UPDATE SKIP LOCKED
+), gone AS (
+    DELETE FROM dragoman.counts c USING old
+    WHERE c.scope = old.scope AND c.replica = old.replica AND c.lane = old.lane
+    RETURNING c.*
+)
+INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+SELECT scope, '', 0, sum(n0), sum(n1), sum(n2), sum(n3), sum(n4), sum(n5), sum(n6), sum(n7)
+FROM gone GROUP BY scope ORDER BY scope
+ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+    n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
+    n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7;

@@ -1,0 +1,334 @@
+-- The statements about tasks, their logs and the calls that made them. Positional values are in the order of their numbers.
+-- Values of one row a write come as arrays, sorted by the ids of the tasks, so that batches that meet never wait in a circle.
+-- `= ANY (ARRAY[x])` finds a row by its index whatever the planner believes about the size of the table: a plan is made once,
+-- often when the table is still empty.
+
+-- name: find_scope
+-- The number of an owner with an agent.
+SELECT scope FROM dragoman.scopes WHERE owner = $1 AND agent = $2;
+
+-- name: add_scope
+-- Give an owner with an agent its number, unless it has one.
+INSERT INTO dragoman.scopes (owner, agent) VALUES ($1, $2) ON CONFLICT DO NOTHING RETURNING scope;
+
+-- name: create
+-- New tasks: row, log, remembered call and files. The result has a row for each, which says what was there before: `task` is
+-- null unless it was made. A call that is remembered in another transaction at the same moment ends this one with an error.
+WITH v AS (
+    SELECT * FROM unnest($1::int[], $2::text[], $3::int[], $4::text[], $5::smallint[], $6::bigint[], $7::int[], $8::int[],
+        $9::text[], $10::boolean[], $11::bytea[], $12::boolean[], $13::text[], $14::bigint[], $15::bytea[], $16::bigint[],
+        $17::bytea[], $18::bytea[], $19::bigint[], $20::text[], $21::boolean[])
+    AS v (place, id, scope, context, state, status_ms, events, epoch, holder, files, head, pushed, parent, deadline_ms, page,
+        write, key, digest, expires_ms, instead_of, allowed)
+), cur AS MATERIALIZED (
+    SELECT v.*, t.task AS taken, e.last_seq AS earlier_seq, e.epoch AS earlier_epoch,
+        c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer
+    FROM v
+    LEFT JOIN LATERAL (SELECT t.task FROM dragoman.tasks t WHERE t.id = v.id LIMIT 1) t ON true
+    LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
+        WHERE p.task = t.task AND p.first_seq = 1 AND p.write = v.write LIMIT 1) e ON true
+    LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $22
+        AND c.task_id IS DISTINCT FROM v.instead_of LIMIT 1) c ON true
+), added AS (
+    INSERT INTO dragoman.tasks (id, scope, context, state, status_ms, seq, epoch, holder, log_bytes, files, head, pushed,
+        parent, deadline_ms)
+    SELECT id, scope, context, state, status_ms, events, epoch, holder, octet_length(page), files, head, pushed, parent,
+        deadline_ms
+    FROM cur WHERE taken IS NULL AND call_digest IS NULL AND allowed
+    RETURNING task, id
+), made AS MATERIALIZED (
+    SELECT added.task, cur.* FROM added JOIN cur USING (id)
+), paged AS (
+    INSERT INTO dragoman.pages (task, first_seq, last_seq, events, write, epoch)
+    SELECT task, 1, events, page, write, epoch FROM made
+), called AS (
+    INSERT INTO dragoman.calls (key, digest, task_id, seq, expires_ms)
+    SELECT key, digest, id, events, expires_ms FROM made WHERE key IS NOT NULL ORDER BY key
+    ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = excluded.task_id, seq = excluded.seq,
+        answer = excluded.answer, expires_ms = excluded.expires_ms
+    WHERE calls.expires_ms <= $22 OR calls.task_id = (SELECT v.instead_of FROM v WHERE v.key = excluded.key)
+    RETURNING key
+), filed AS (
+    INSERT INTO dragoman.files (task, file, bytes)
+    SELECT made.task, f.file, f.bytes FROM unnest($23::int[], $24::bigint[], $25::bytea[]) AS f (place, file, bytes)
+    JOIN made ON made.place = f.place
+    ON CONFLICT DO NOTHING
+), counted AS (
+    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, $26, $27, count(*) FILTER (WHERE state = 0), count(*) FILTER (WHERE state = 1),
+        count(*) FILTER (WHERE state = 2), count(*) FILTER (WHERE state = 3), count(*) FILTER (WHERE state = 4),
+        count(*) FILTER (WHERE state = 5), count(*) FILTER (WHERE state = 6), count(*) FILTER (WHERE state = 7)
+    FROM made GROUP BY scope ORDER BY scope
+    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+        n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
+        n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
+)
+SELECT cur.place, made.task, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest, cur.call_seq,
+    cur.call_answer, cur.taken,
+    1 / ((SELECT count(*) FROM made WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
+FROM cur LEFT JOIN made USING (place);
+
+-- name: append
+-- Appends to tasks: row, log, snapshot, remembered call and files. The update is the guard of every append (invariants 4 and
+-- 5): not terminal, the run's own epoch, the seq on which the caller decided, the webhooks for which it rendered, not made
+-- before behind the seq that the writer has read, and not changed since this statement began to look. The result has a row
+-- for each append, with the task as it was before: `task` is null unless it was made.
+WITH v AS (
+    SELECT * FROM unnest($1::int[], $2::text[], $3::int[], $4::smallint[], $5::bigint[], $6::text[], $7::boolean[],
+        $8::bytea[], $9::bytea[], $10::boolean[], $11::text[], $12::bigint[], $13::int[], $14::bigint[], $15::bigint[],
+        $16::bigint[], $17::int[], $18::bytea[], $19::bytea[], $20::bigint[], $21::text[])
+    AS v (place, id, events, state, status_ms, holder, ends_lease, page, record, files, keeper, offered_until_ms,
+        run_epoch, expected_seq, read_seq, write, webhooks, key, digest, expires_ms, instead_of)
+), cur AS MATERIALIZED (
+    SELECT v.*, t.task, t.scope, t.state AS old_state, t.seq AS old_seq, t.epoch AS old_epoch, t.leased,
+        t.webhooks_version, e.last_seq AS earlier_seq, e.epoch AS earlier_epoch,
+        c.task_id AS call_task, c.digest AS call_digest, c.seq AS call_seq, c.answer AS call_answer
+    FROM v
+    LEFT JOIN LATERAL (SELECT t.task, t.scope, t.state, t.seq, t.epoch, t.holder IS NOT NULL AS leased, t.webhooks_version
+        FROM dragoman.tasks t WHERE t.id = v.id LIMIT 1) t ON true
+    LEFT JOIN LATERAL (SELECT p.last_seq, p.epoch FROM dragoman.pages p
+        WHERE t.seq > v.read_seq AND p.task = t.task AND p.first_seq > v.read_seq AND p.write = v.write LIMIT 1) e ON true
+    LEFT JOIN LATERAL (SELECT c.* FROM dragoman.calls c WHERE c.key = v.key AND c.expires_ms > $22
+        AND c.task_id IS DISTINCT FROM v.instead_of LIMIT 1) c ON true
+), moved AS (
+    UPDATE dragoman.tasks t SET seq = t.seq + cur.events, state = cur.state, status_ms = cur.status_ms,
+        epoch = t.epoch + (cur.holder IS NOT NULL)::int,
+        holder = CASE WHEN cur.ends_lease THEN NULL ELSE coalesce(cur.holder, t.holder) END,
+        log_bytes = CASE WHEN cur.record IS NULL THEN t.log_bytes + octet_length(cur.page) ELSE 0 END,
+        files = t.files OR cur.files,
+        keeper = CASE WHEN cur.ends_lease THEN cur.keeper ELSE t.keeper END,
+        offered_until_ms = CASE WHEN cur.holder IS NULL AND NOT cur.ends_lease AND cur.run_epoch IS NULL
+            THEN t.offered_until_ms ELSE cur.offered_until_ms END
+    FROM cur
+    WHERE t.task = ANY (ARRAY[cur.task]) AND t.seq = cur.old_seq AND t.state < 4
+        AND (cur.run_epoch IS NULL OR (t.epoch = cur.run_epoch AND t.holder IS NOT NULL))
+        AND (cur.expected_seq IS NULL OR t.seq = cur.expected_seq)
+        AND (cur.webhooks IS NULL OR t.webhooks_version = cur.webhooks)
+        AND cur.earlier_seq IS NULL AND cur.call_digest IS NULL
+    RETURNING cur.place, t.task, t.seq, t.epoch, t.state, cur.scope, cur.old_state, cur.id, cur.events, cur.page,
+        cur.record, cur.write, cur.key, cur.digest, cur.expires_ms
+), paged AS (
+    INSERT INTO dragoman.pages (task, first_seq, last_seq, events, write, epoch)
+    SELECT task, seq - events + 1, seq, page, write, epoch FROM moved WHERE events > 0
+), kept AS (
+    INSERT INTO dragoman.snapshots (task, seq, record) SELECT task, seq, record FROM moved WHERE record IS NOT NULL
+    ON CONFLICT (task) DO UPDATE SET seq = excluded.seq, record = excluded.record
+), called AS (
+    INSERT INTO dragoman.calls (key, digest, task_id, seq, expires_ms)
+    SELECT key, digest, id, seq, expires_ms FROM moved WHERE key IS NOT NULL ORDER BY key
+    ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = excluded.task_id, seq = excluded.seq,
+        answer = excluded.answer, expires_ms = excluded.expires_ms
+    WHERE calls.expires_ms <= $22 OR calls.task_id = (SELECT v.instead_of FROM v WHERE v.key = excluded.key)
+    RETURNING key
+), filed AS (
+    INSERT INTO dragoman.files (task, file, bytes)
+    SELECT moved.task, f.file, f.bytes FROM unnest($23::int[], $24::bigint[], $25::bytea[]) AS f (place, file, bytes)
+    JOIN moved ON moved.place = f.place
+    ON CONFLICT DO NOTHING
+), counted AS (
+    INSERT INTO dragoman.counts (scope, replica, lane, n0, n1, n2, n3, n4, n5, n6, n7)
+    SELECT scope, $26, $27, sum((state = 0)::int - (old_state = 0)::int), sum((state = 1)::int - (old_state = 1)::int),
+        sum((state = 2)::int - (old_state = 2)::int), sum((state = 3)::int - (old_state = 3)::int),
+        sum((state = 4)::int - (old_state = 4)::int), sum((state = 5)::int - (old_state = 5)::int),
+        sum((state = 6)::int - (old_state = 6)::int), sum((state = 7)::int - (old_state = 7)::int)
+    FROM moved WHERE state <> old_state GROUP BY scope ORDER BY scope
+    ON CONFLICT (scope, replica, lane) DO UPDATE SET n0 = counts.n0 + excluded.n0, n1 = counts.n1 + excluded.n1,
+        n2 = counts.n2 + excluded.n2, n3 = counts.n3 + excluded.n3, n4 = counts.n4 + excluded.n4,
+        n5 = counts.n5 + excluded.n5, n6 = counts.n6 + excluded.n6, n7 = counts.n7 + excluded.n7
+)
+SELECT cur.place, moved.task, moved.seq, moved.epoch, cur.earlier_seq, cur.earlier_epoch, cur.call_task, cur.call_digest,
+    cur.call_seq, cur.call_answer, cur.old_state, cur.old_seq, cur.old_epoch, cur.leased, cur.webhooks_version,
+    1 / ((SELECT count(*) FROM moved WHERE key IS NOT NULL) = (SELECT count(*) FROM called))::int
+FROM cur LEFT JOIN moved USING (place);
+
+-- name: lock_task
+-- Keep everybody else from changing a task until the end of the transaction.
+SELECT task FROM dragoman.tasks WHERE id = $1 FOR NO KEY UPDATE;
+
+-- name: find_call
+-- An earlier call with this key that has not expired.
+SELECT task_id, digest, seq, answer FROM dragoman.calls WHERE key = $1 AND expires_ms > $2;
+
+-- name: remember
+-- Remember an answer under a key. Returns nothing if the key has one that has not expired.
+INSERT INTO dragoman.calls (key, digest, seq, answer, expires_ms) VALUES ($1, $2, 0, $3, $4)
+ON CONFLICT (key) DO UPDATE SET digest = excluded.digest, task_id = NULL, seq = 0, answer = excluded.answer,
+    expires_ms = excluded.expires_ms
+WHERE calls.expires_ms <= $5 OR calls.task_id = $6
+RETURNING true;
+
+-- name: request_cancel
+-- Mark that the task's run shall stop, unless the task has ended.
+UPDATE dragoman.tasks SET cancel = true WHERE id = $1 AND state < 4 AND NOT cancel;
+
+-- name: probe
+-- A meaningless write, to see whether writes work.
+INSERT INTO dragoman.probes (probe, written_ms) VALUES ($1, $2) ON CONFLICT (probe) DO UPDATE SET written_ms = $2;
+
+-- name: load
+-- A task's row, its snapshot if it has one, and the pages after the snapshot, which ends where a page ends.
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
+    t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages
+FROM dragoman.tasks t LEFT JOIN dragoman.snapshots s ON s.task = t.task
+CROSS JOIN LATERAL (
+    SELECT array_agg(p.first_seq ORDER BY p.first_seq) AS firsts, array_agg(p.events ORDER BY p.first_seq) AS pages
+    FROM dragoman.pages p WHERE p.task = t.task AND p.first_seq > coalesce(s.seq, 0)) p
+WHERE t.id = $1;
+
+-- name: load_many
+-- The same for many tasks by their numbers, in the order of the array.
+SELECT t.task, t.seq, t.epoch, t.state, t.status_ms, t.holder, t.cancel, t.log_bytes, t.files, t.head, t.pushed, t.keeper,
+    t.offered_until_ms, t.webhooks_version, s.record, p.firsts, p.pages
+FROM unnest($1::bigint[]) WITH ORDINALITY AS v (task, place)
+CROSS JOIN LATERAL (SELECT * FROM dragoman.tasks t WHERE t.task = v.task LIMIT 1) t
+LEFT JOIN LATERAL (SELECT * FROM dragoman.snapshots s WHERE s.task = v.task LIMIT 1) s ON true
+CROSS JOIN LATERAL (
+    SELECT array_agg(p.first_seq ORDER BY p.first_seq) AS firsts, array_agg(p.events ORDER BY p.first_seq) AS pages
+    FROM dragoman.pages p WHERE p.task = v.task AND p.first_seq > coalesce(s.seq, 0)) p
+ORDER BY v.place;
+
+-- name: size
+-- The size in bytes of a task's snapshot, the pages after it and its files. No content is read.
+SELECT t.log_bytes + coalesce((SELECT octet_length(record) FROM dragoman.snapshots s WHERE s.task = t.task), 0)
+    + CASE WHEN t.files THEN coalesce((SELECT sum(octet_length(bytes)) FROM dragoman.files f WHERE f.task = t.task), 0)
+      ELSE 0 END
+FROM dragoman.tasks t WHERE t.id = $1;
+
+-- name: head
+-- Head, seq and state of a task.
+SELECT head, seq, state FROM dragoman.tasks WHERE id = $1;
+
+-- name: read
+-- The next pages with events after seq $2 of task $1, in order: at most 256, and no more than it takes to have $3 bytes. The
+-- last column says whether there are more.
+WITH t AS (
+    SELECT task, files FROM dragoman.tasks WHERE id = $1 AND seq > $2
+), found AS MATERIALIZED (
+    SELECT p.task, p.first_seq, octet_length(p.events) AS size FROM t CROSS JOIN LATERAL (
+        SELECT * FROM dragoman.pages p WHERE p.task = t.task AND p.first_seq >= coalesce((
+            SELECT max(b.first_seq) FROM dragoman.pages b WHERE b.task = t.task AND b.first_seq <= $2 + 1), 0)
+        ORDER BY p.first_seq LIMIT 256) p
+    WHERE p.last_seq > $2
+), summed AS (
+    SELECT *, sum(size) OVER (ORDER BY first_seq) - size AS before, count(*) OVER () = 256 AS more FROM found
+)
+SELECT p.first_seq, p.events, t.task, t.files, s.more FROM t JOIN summed s ON s.before < $3
+CROSS JOIN LATERAL (SELECT * FROM dragoman.pages p WHERE p.task = s.task AND p.first_seq = s.first_seq LIMIT 1) p
+ORDER BY p.first_seq;
+
+-- name: read_many
+-- The pages with events after a seq of many tasks, by their ids and seqs, in the order of the array, each in order: no more
+-- than it takes to have $3 bytes in all, and at most 64 of each task.
+WITH v AS (
+    SELECT v.place, t.* FROM unnest($1::text[], $2::bigint[]) WITH ORDINALITY AS v (id, after, place)
+    CROSS JOIN LATERAL (SELECT t.id, t.task, t.files, v.after FROM dragoman.tasks t WHERE t.id = v.id AND t.seq > v.after
+        LIMIT 1) t
+), found AS MATERIALIZED (
+    SELECT v.place, v.id, v.files, p.task, p.first_seq, octet_length(p.events) AS size FROM v CROSS JOIN LATERAL (
+        SELECT * FROM dragoman.pages p WHERE p.task = v.task AND p.first_seq >= coalesce((
+            SELECT max(b.first_seq) FROM dragoman.pages b WHERE b.task = v.task AND b.first_seq <= v.after + 1), 0)
+        ORDER BY p.first_seq LIMIT 64) p
+    WHERE p.last_seq > v.after
+), summed AS (
+    SELECT *, sum(size) OVER (ORDER BY place, first_seq) - size AS before FROM found
+)
+SELECT s.place, p.first_seq, p.events, s.task, s.files FROM summed s
+CROSS JOIN LATERAL (SELECT * FROM dragoman.pages p WHERE p.task = s.task AND p.first_seq = s.first_seq LIMIT 1) p
+WHERE s.before < $3 ORDER BY s.place, p.first_seq;
+
+-- name: files
+-- The bytes of some files of a task.
+SELECT file, bytes FROM dragoman.files WHERE task = $1 AND file = ANY ($2::bigint[]);
+
+-- name: lock_owners
+-- Let nobody else make tasks of some owners with a quota, until the end of the transaction.
+SELECT pg_advisory_xact_lock(1685217639, hashtext(owner)) FROM unnest($1::text[]) AS v (owner) ORDER BY hashtext(owner);
+
+-- name: used
+-- How many open tasks owners have, and how many tasks they made in a day.
+SELECT v.owner, v.day,
+    coalesce((SELECT sum(c.n0 + c.n1 + c.n2 + c.n3) FROM dragoman.scopes s JOIN dragoman.counts c USING (scope)
+        WHERE s.owner = v.owner), 0)::bigint,
+    coalesce((SELECT q.tasks FROM dragoman.quota_days q WHERE q.day = v.day AND q.owner = v.owner), 0)
+FROM unnest($1::text[], $2::int[]) AS v (owner, day);
+
+-- name: known_calls
+-- Which of some keys are remembered, each with its task.
+SELECT key, task_id FROM dragoman.calls WHERE key = ANY ($1::bytea[]) AND expires_ms > $2;
+
+-- name: count_days
+-- Add to the tasks that owners made in a day.
+INSERT INTO dragoman.quota_days (day, owner, tasks) SELECT * FROM unnest($1::int[], $2::text[], $3::bigint[])
+ON CONFLICT (day, owner) DO UPDATE SET tasks = quota_days.tasks + excluded.tasks;
+
+-- name: claim
+-- Lease to $1 at most $2 tasks, oldest first, that are queued, whose holder is dead, or that were offered until $3 at the
+-- latest: tasks of the agents $4, or (null) of all but those that others serve and $1 does not. Tasks that nobody has begun
+-- are offered until $5. Tasks that another transaction is changing are left alone, and those that one has just changed: the
+-- epoch and the offer must be those that this statement saw first.
+WITH RECURSIVE holders (holder) AS (
+    (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
+        AND t.holder IS NOT NULL ORDER BY t.holder LIMIT 1)
+    UNION ALL
+    SELECT (SELECT t.holder FROM dragoman.tasks t WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL)
+        AND t.holder > h.holder ORDER BY t.holder LIMIT 1)
+    FROM holders h WHERE h.holder IS NOT NULL
+), elsewhere AS (
+    SELECT unnest(r.agents) AS agent FROM dragoman.replicas r WHERE NOT r.dead AND r.id <> $1
+    EXCEPT SELECT unnest(r.agents) FROM dragoman.replicas r WHERE r.id = $1
+), wanted (agents, others) AS MATERIALIZED (
+    SELECT $4::text[], ARRAY(SELECT agent FROM elsewhere)
+), seen AS (
+    (SELECT t.task, t.epoch, t.offered_until_ms
+    FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
+    WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder IS NULL
+        AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
+    ORDER BY t.task LIMIT $2::int * 4)
+    UNION
+    SELECT d.task, d.epoch, d.offered_until_ms
+    FROM holders h CROSS JOIN LATERAL (
+        SELECT t.task, t.epoch, t.offered_until_ms
+        FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
+        WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.holder = h.holder
+            AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
+        ORDER BY t.task LIMIT $2::int * 4) d
+    WHERE NOT EXISTS (SELECT FROM dragoman.replicas r WHERE r.id = h.holder AND NOT r.dead)
+    UNION
+    SELECT t.task, t.epoch, t.offered_until_ms
+    FROM wanted w CROSS JOIN dragoman.tasks t JOIN dragoman.scopes s ON s.scope = t.scope
+    WHERE t.state < 4 AND t.offered_until_ms IS NOT NULL AND t.offered_until_ms <= $3 AND t.holder IS NOT NULL
+        AND CASE WHEN w.agents IS NULL THEN s.agent <> ALL (w.others) ELSE s.agent = ANY (w.agents) END
+), mine AS MATERIALIZED (
+    SELECT t.task FROM (SELECT * FROM seen ORDER BY task OFFSET 0) seen
+    JOIN dragoman.tasks t ON t.task = ANY (ARRAY[seen.task])
+    WHERE t.state < 4 AND (t.state < 2 OR t.holder IS NOT NULL) AND t.epoch = seen.epoch
+        AND t.offered_until_ms IS NOT DISTINCT FROM seen.offered_until_ms
+    ORDER BY t.task LIMIT $2
+    FOR NO KEY UPDATE OF t SKIP LOCKED
+)
+UPDATE dragoman.tasks t SET holder = $1, epoch = t.epoch + 1,
+    offered_until_ms = CASE WHEN t.holder IS NULL OR t.offered_until_ms IS NOT NULL THEN $5::bigint END
+FROM mine WHERE t.task = ANY (ARRAY[mine.task])
+RETURNING t.task;
+
+-- name: cancels
+-- Tasks leased to $1 that shall be canceled.
+SELECT id FROM dragoman.tasks WHERE state < 4 AND (state < 2 OR holder IS NOT NULL) AND holder = $1 AND cancel;
+
+-- name: children
+-- Heads of the tasks that a task delegated, did not detach, and that have not ended.
+SELECT head FROM dragoman.tasks WHERE parent = $1 AND state < 4 ORDER BY task;
+
+-- name: asking
+-- Heads of delegated tasks that are interrupted.
+SELECT head FROM dragoman.tasks WHERE parent IS NOT NULL AND state < 4 AND state > 1 ORDER BY task;
+
+-- name: orphans
+-- Heads of delegated tasks that have not ended, whose parent has ended or is gone, at most $1.
+SELECT c.head FROM dragoman.tasks c LEFT JOIN dragoman.tasks p ON p.id = c.parent
+WHERE c.parent IS NOT NULL AND c.state < 4 AND (p.task IS NULL OR p.state > 3) ORDER BY c.task LIMIT $1;
+
+-- name: overdue
+-- Heads of delegated tasks that have not ended by their deadline, which is not after $1, at most $2.
+SELECT head FROM dragoman.tasks
+WHERE parent IS NOT NULL AND state < 4 AND deadline_ms <= $1 ORDER BY task LIMIT $2;

@@ -1,0 +1,305 @@
+"""Writer: gathers the writes of one moment into batches, and keeps the writes of each task in order.
+
+Invariant: every submitted write gets exactly one outcome, after its transaction is durable or undone, or its outcome is
+unknown. At most one write of a task, and one with the same dedupe key, is under way at a time; the next one starts when
+that one has its outcome. A failing write undoes none of the other writes in its batch.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dragoman.model.ids import Clock
+from dragoman.store.api import OutcomeUnknown, StoreError, StoreUnreachable
+from dragoman.store.outage import Outages
+from dragoman.store.postgres.ledger import AGAIN, Ledger, Outcome
+from dragoman.store.postgres.writes import Addition, Creation, Job, Turn, Write
+
+LANES = 2
+"""How many batches of new tasks, and how many of appends, may be under way at the same time."""
+
+QUIET_TURNS = 3
+"""A batch starts after this many turns of the loop without another write: as many as an agent takes to answer an event.
+A commit costs more than the rows of ten writes, so that writes of one moment should form one batch."""
+
+GATHERING_TURNS = 12
+"""A batch waits for at most this many turns."""
+
+GATHERING_S = 0.025
+"""A batch waits for at most this long, in case a turn of the loop takes milliseconds: callers would notice twelve."""
+
+BATCH_MAX = 200
+BATCH_BYTES_MAX = 4 << 20
+"""The most writes and bytes of a batch. A larger write is a batch of its own."""
+
+Waiting = tuple[Any, "asyncio.Future[Any]"]
+"""A write, and who waits for its outcome."""
+
+Way = Callable[[int, Sequence[Any]], Awaitable[Sequence[Outcome]]]
+"""How a batch is written in a lane."""
+
+
+class Writer:
+    """The only way to the tables of tasks for writes. Made and called on the loop."""
+
+    def __init__(self, ledger: Ledger, clock: Clock, shown: str) -> None:
+        """`shown` is the address for messages."""
+        self.written_ms = 0
+        self.writes = 0
+        self.outages = Outages(shown, clock)
+        self._ledger = ledger
+        self._clock = clock
+        self._shown = shown
+        self._loop = asyncio.get_running_loop()
+        self._tasks: dict[str, deque[Waiting] | None] = {}
+        """Tasks with a write under way, and the writes that come after it."""
+        self._calls: dict[bytes, deque[Waiting] | None] = {}
+        """Dedupe keys, in the same way."""
+        self._work: set[asyncio.Task[None]] = set()
+        self._creations = Gathering(range(LANES), self._write_creations)
+        self._additions = Gathering(range(LANES, 2 * LANES), self._write_additions)
+        self._finished: asyncio.Future[None] | None = None
+        """What `close` waits for."""
+        self._closed = False
+
+    def submit(self, write: Creation | Addition | Job) -> "asyncio.Future[Any]":
+        """Submit a write. The future returns its outcome, or raises Refused, StoreError or OutcomeUnknown."""
+        future: asyncio.Future[Any] = self._loop.create_future()
+        if self._closed:
+            future.set_exception(StoreError(f"store {self._shown!r} is closed"))
+            return future
+        self.writes += 1
+        self._enter((write, future))
+        return future
+
+    @asynccontextmanager
+    async def turn(self, task_id: str) -> AsyncIterator[None]:
+        """A block in which no write of a task is under way; it begins once those before have their outcome."""
+        if self._closed:
+            raise StoreError(f"store {self._shown!r} is closed")
+        turn, begins = Turn(task_id), self._loop.create_future()
+        self._enter((turn, begins))
+        try:
+            await begins
+            yield
+        finally:
+            if begins.done() and not begins.cancelled():
+                self._leave(turn)
+            # a turn that was given up before it came is over as soon as it comes
+
+    async def write_in_turn(self, work: Awaitable[Any]) -> Any:
+        """The outcome of a write that is made in a turn; it counts like one that was submitted."""
+        self.writes += 1
+        try:
+            outcome = await work
+        except (StoreError, OutcomeUnknown) as error:
+            self._failed(1, error)
+            raise
+        self._committed()
+        return outcome
+
+    async def close(self) -> None:
+        """Finish the submitted writes."""
+        self._closed = True
+        while self._tasks or self._work:
+            self._finished = self._loop.create_future()
+            await self._finished
+        self.outages.close()
+
+    # -- order ---------------------------------------------------------------------------------------------------------
+
+    def _enter(self, waiting: Waiting) -> None:
+        """Let a write begin, or wait behind the others of its task."""
+        task_id = waiting[0].id
+        if task_id is not None:
+            if task_id in self._tasks:
+                self._tasks[task_id] = _behind(self._tasks[task_id], waiting)
+                return
+            self._tasks[task_id] = None
+        self._admit(waiting)
+
+    def _admit(self, waiting: Waiting) -> None:
+        """Let a write begin whose turn it is, unless another one with its dedupe key is under way."""
+        write: Write = waiting[0]
+        if isinstance(write, Job):
+            self._start(self._do(write, waiting[1]))
+        elif isinstance(write, Turn):
+            if waiting[1].done():
+                self._leave(write)
+            else:
+                waiting[1].set_result(None)
+        else:
+            if write.dedupe is not None:
+                key = write.dedupe.key
+                if key in self._calls:
+                    self._calls[key] = _behind(self._calls[key], waiting)
+                    return
+                self._calls[key] = None
+            self._gather(waiting)
+
+    def _gather(self, waiting: Waiting) -> None:
+        (self._creations if isinstance(waiting[0], Creation) else self._additions).add(waiting)
+
+    def _leave(self, write: Write) -> None:
+        """Let those begin that waited for `write`."""
+        if isinstance(write, Creation | Addition) and write.dedupe is not None:
+            key = write.dedupe.key
+            after = self._calls[key]
+            if after:
+                self._gather(after.popleft())
+            else:
+                del self._calls[key]
+        if write.id is not None:
+            after = self._tasks[write.id]
+            if after:
+                self._admit(after.popleft())
+            else:
+                del self._tasks[write.id]
+                self._finish()
+
+    # -- work ----------------------------------------------------------------------------------------------------------
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._work.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: "asyncio.Task[None]") -> None:
+        self._work.discard(task)
+        self._finish()
+
+    def _finish(self) -> None:
+        if self._finished is not None and not self._tasks and not self._work and not self._finished.done():
+            self._finished.set_result(None)
+
+    async def _do(self, job: Job, future: "asyncio.Future[Any]") -> None:
+        outcome: Any
+        try:
+            outcome = await job.run()
+        except Exception as error:  # noqa: BLE001  any error goes to the waiter
+            outcome = error
+        self._deliver((((job, future)),), (outcome,))
+
+    def _write_creations(self, lane: int, batch: Sequence[Waiting]) -> None:
+        self._start(self._write(lane, batch, self._creations, self._ledger.create))
+
+    def _write_additions(self, lane: int, batch: Sequence[Waiting]) -> None:
+        self._start(self._write(lane, batch, self._additions, self._ledger.append))
+
+    async def _write(self, lane: int, batch: Sequence[Waiting], gathering: "Gathering", way: Way) -> None:
+        """Make a batch of writes in one `way`, and alone those for which that failed. Each gets its outcome."""
+        outcomes: Sequence[Any]
+        try:
+            outcomes = await way(lane, [write for write, _ in batch])
+        except Exception as error:  # noqa: BLE001  any error goes to the waiters
+            outcomes = [error] * len(batch)
+        if any(outcome is AGAIN for outcome in outcomes):
+            pairs = tuple(zip(batch, outcomes, strict=True))
+            made = [pair for pair in pairs if pair[1] is not AGAIN]
+            self._deliver([waiting for waiting, _ in made], [outcome for _, outcome in made])
+            for waiting, outcome in pairs:
+                if outcome is AGAIN:
+                    self._deliver((waiting,), (await self._alone(lane, waiting[0]),))
+        else:
+            self._deliver(batch, outcomes)
+        gathering.free(lane)
+
+    async def _alone(self, lane: int, write: Creation | Addition) -> Outcome | Exception:
+        try:
+            return await self._ledger.alone(lane, write)
+        except Exception as error:  # noqa: BLE001  any error goes to the waiter
+            return error
+
+    def _deliver(self, batch: Sequence[Waiting], outcomes: Sequence[Any]) -> None:
+        """Set the outcomes on the futures that are still awaited."""
+        failures = 0
+        last: StoreError | OutcomeUnknown | None = None
+        committed = False
+        for (write, future), outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                if isinstance(outcome, StoreError | OutcomeUnknown):
+                    failures, last = failures + 1, outcome
+                if not future.done():
+                    future.set_exception(outcome)
+            else:
+                committed = True
+                if not future.done():  # else its waiter was canceled
+                    future.set_result(outcome)
+            self._leave(write)
+        if last is not None:
+            self._failed(failures, last)
+        if committed:
+            self._committed()
+
+    def _committed(self) -> None:
+        self.written_ms = self._clock.now_ms()
+        if self.outages.now is not None:
+            self.outages.worked()
+
+    def _failed(self, failures: int, error: StoreError | OutcomeUnknown) -> None:
+        reason = error.reason if isinstance(error, StoreError) else StoreUnreachable.reason
+        self.outages.failed(failures, reason, error)
+
+
+class Gathering:
+    """The writes of one kind that are not under way yet, and the lanes that are free for a batch of them."""
+
+    def __init__(self, lanes: Sequence[int], write: Callable[[int, Sequence[Waiting]], None]) -> None:
+        """`write` starts to write a batch in a lane, which it has to `free` in the end."""
+        self._write = write
+        self._loop = asyncio.get_running_loop()
+        self._arrived: deque[Waiting] = deque()
+        self._free = list(lanes)
+        self._gathered = 0
+        self._turns = self._quiet = 0
+        self._until_s = 0.0
+
+    def add(self, waiting: Waiting) -> None:
+        """Take a write that may begin."""
+        if not self._arrived and self._free:
+            self._loop.call_soon(self._gather)
+        self._arrived.append(waiting)
+
+    def free(self, lane: int) -> None:
+        """Take back a lane whose batch has its outcomes."""
+        if self._arrived and not self._free:
+            self._loop.call_soon(self._gather)
+        self._free.append(lane)
+
+    def _gather(self) -> None:
+        """Start a batch, unless the loop may soon bring more writes.
+
+        When outcomes arrive, the writes that waited meanwhile wait for those that the outcomes cause. Otherwise two
+        groups of callers could alternate for ever, each with commits of its own.
+        """
+        self._turns += 1
+        if self._turns == 1:
+            self._until_s = self._loop.time() + GATHERING_S
+        self._quiet = 0 if len(self._arrived) > self._gathered else self._quiet + 1
+        self._gathered = len(self._arrived)
+        few = self._quiet < QUIET_TURNS and self._turns < GATHERING_TURNS and self._gathered < BATCH_MAX
+        if few and self._loop.time() < self._until_s:
+            self._loop.call_soon(self._gather)
+            return
+        self._gathered = self._turns = self._quiet = 0
+        self._write(self._free.pop(), self._batch())
+        if self._arrived and self._free:
+            self._loop.call_soon(self._gather)
+
+    def _batch(self) -> list[Waiting]:
+        arrived = self._arrived
+        batch = [arrived.popleft()]
+        size = batch[0][0].size
+        while arrived and len(batch) < BATCH_MAX and size + arrived[0][0].size <= BATCH_BYTES_MAX:
+            batch.append(arrived.popleft())
+            size += batch[-1][0].size
+        return batch
+
+
+def _behind(queue: deque[Waiting] | None, waiting: Waiting) -> deque[Waiting]:
+    if queue is None:
+        return deque((waiting,))
+    queue.append(waiting)
+    return queue

@@ -1,0 +1,80 @@
+"""Writes: the values that are submitted to the writer, already encoded.
+
+Invariant: a write holds everything it needs, so that it can be tried again.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from msgspec import Struct
+
+from dragoman.store.api import Dedupe, Quota
+from dragoman.store.files import File
+from dragoman.store.outbox import Delivery, Registration
+
+
+class Creation(Struct, frozen=True):
+    """A task to insert, encoded. `row` holds the values of `create` between the scope and the remembered call.
+
+    `size` is in bytes, files included.
+    """
+
+    id: str
+    owner: str
+    agent: str
+    state: int
+    row: tuple[object, ...]
+    page: bytes
+    files: tuple[File, ...]
+    dedupe: Dedupe | None
+    push: Registration | None
+    deliveries: tuple[Delivery, ...]
+    quota: Quota | None
+    size: int
+
+
+class Addition(Struct, frozen=True):
+    """An append, encoded. `row` holds the values of `append` between the id and the remembered call."""
+
+    id: str
+    row: tuple[object, ...]
+    epoch: int | None
+    expected_seq: int | None
+    page: bytes
+    files: tuple[File, ...]
+    dedupe: Dedupe | None
+    push: Registration | None
+    deliveries: tuple[Delivery, ...]
+    webhooks_version: int | None
+    size: int
+    terminal: bool
+
+
+class Told(Struct, frozen=True):
+    """A new webhook of a task, and deliveries to its webhooks, to write in the transaction of the events they report.
+
+    `task` is the task's number. A delivery whose webhook has been deleted is not written.
+    """
+
+    task: int
+    push: Registration | None
+    deliveries: tuple[Delivery, ...]
+
+
+class Job(Struct, frozen=True):
+    """Any other write. `run` makes it, on connections that it takes itself, and returns the outcome.
+
+    With the id of a task, it has its place among the writes of that task.
+    """
+
+    run: Callable[[], Awaitable[Any]]
+    id: str | None = None
+
+
+class Turn(Struct, frozen=True):
+    """A place among the writes of a task: those after it wait until it is over."""
+
+    id: str
+
+
+Write = Creation | Addition | Job | Turn
