@@ -1,0 +1,356 @@
+"""ClusterBus: the bus of a replica over any carrier.
+
+Invariant: nothing waits for the carrier. What cannot be sent now is dropped, and every new connection begins with the
+news that hints were lost. The bus is healthy only while this replica hears itself.
+"""
+
+import asyncio
+import logging
+import zlib
+from collections import Counter
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+from hashlib import blake2b
+
+from dragoman.bus.api import PAGE_BYTES_MAX, SIGNAL_BYTES_MAX, BusFigures, Heard, Moved, Work
+from dragoman.bus.carrier import Carrier, CarrierDown, Connection
+from dragoman.bus.envelope import Envelope, Kind, Seal
+from dragoman.model.ids import new_id
+
+log = logging.getLogger("dragoman.bus")
+
+SUBJECTS = 256
+"""How many subjects the tasks are spread over. A replica hears all tasks of the subjects in which it follows one."""
+
+CONNECT_S = 3.0
+"""How long a connection may take to come about, and how long `open` waits for the first one."""
+
+BACK_OFF_S = 0.1
+BACK_OFF_MAX_S = 5.0
+"""The pause before another connection is tried: it doubles from the one to the other until one works."""
+
+ECHO_S = 1.0
+"""The time between two messages of a replica to itself."""
+
+HEALTHY_S = 3.0
+"""How long a bus counts as healthy after the last of these has come back: one may be late, or two be lost."""
+
+SILENT_S = 10.0
+"""A connection through which none has come back for so long is given up."""
+
+LINGER_S = 10.0
+"""How long a replica listens on after the last follower in a subject has left. Others tend to come."""
+
+WAITING_MAX = 10_000
+"""How many messages wait to be sent at most, about a second of a busy server. More are dropped."""
+
+CLOSE_S = 1.0
+"""How long the last messages, and the end of a connection, may take."""
+
+
+class ClusterBus:
+    """See `dragoman.bus.api.Bus`. The replicas of one store have the same `secret`."""
+
+    def __init__(self, carrier: Carrier, secret: bytes) -> None:
+        self._carrier = carrier
+        self._seal = Seal(secret)
+        self._prefix = f"dragoman.{self._seal.cluster}"
+        self._me = new_id()
+        self._own = f"{self._prefix}.e.{_digest(self._me)}"
+        self._moved: Moved = lambda task_id, seq, page: None
+        self._work: Work = lambda: None
+        self._heard: dict[str, Heard] = {}
+        self._standing: set[str] = set()
+        """The subjects of this replica and its agents."""
+        self._followed: Counter[str] = Counter()
+        self._tasks: dict[str, set[str]] = {}
+        """The followed tasks by their subject."""
+        self._active: dict[str, float | None] = {}
+        """The subjects that are received for certain, and the loop time since when nobody needs them, if so."""
+        self._changed = asyncio.Event()
+        self._waiting: list[tuple[str, bytes]] = []
+        self._sendable, self._sent = asyncio.Event(), asyncio.Event()
+        self._connection: Connection | None = None
+        self._tried = asyncio.Event()
+        self._running: asyncio.Task[None] | None = None
+        self._echoes = 0
+        self._echo_sent_s = 0.0
+        self._echoed_s: float | None = None
+        """When the last echo came back through the present connection, a loop time."""
+        self._down_s: float | None = None
+        """Since when the bus is known to be down, a loop time."""
+        self._published = self._received = self._refused = self._dropped = 0
+        self._lag_s: float | None = None
+
+    # -- the protocol --------------------------------------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """As the protocol says. Waits for the first connection, or for its failure, for `CONNECT_S` at most."""
+        self._running = asyncio.get_running_loop().create_task(self._run(), name="bus")
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CONNECT_S):
+                await self._tried.wait()
+
+    async def close(self) -> None:
+        """As the protocol says."""
+        if self._running is None:
+            return
+        if self._connection is not None and self._waiting:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._sent.wait()
+        self._running.cancel()
+        await asyncio.wait([self._running])
+        self._running = None
+
+    def listen(self, moved: Moved, work: Work) -> None:
+        """As the protocol says."""
+        self._moved, self._work = moved, work
+
+    def serve(self, replica_id: str, agents: Collection[str]) -> None:
+        """As the protocol says."""
+        self._standing = {self._of_replica(replica_id), *map(self._of_agent, agents)}
+        self._changed.set()
+
+    def publish(self, task_id: str, seq: int, page: bytes | None = None, *, to: str | None = None) -> None:
+        """As the protocol says."""
+        if page is not None and len(page) > PAGE_BYTES_MAX:
+            page = None
+        subjects = [self._of_task(task_id)]
+        if to is not None:
+            subjects.append(self._of_replica(to))
+        self._send(subjects, Envelope(self._me, Kind.MOVED, task_id, seq, page))
+
+    def follow(self, task_id: str) -> None:
+        """As the protocol says."""
+        self._followed[task_id] += 1
+        if self._followed[task_id] > 1:
+            return
+        subject = self._of_task(task_id)
+        self._tasks.setdefault(subject, set()).add(task_id)
+        if subject not in self._active:
+            self._changed.set()
+
+    def unfollow(self, task_id: str) -> None:
+        """As the protocol says."""
+        self._followed[task_id] -= 1
+        if self._followed[task_id]:
+            return
+        del self._followed[task_id]
+        subject = self._of_task(task_id)
+        tasks = self._tasks[subject]
+        tasks.discard(task_id)
+        if not tasks:
+            del self._tasks[subject]
+
+    def tell(self, replica_id: str) -> None:
+        """As the protocol says."""
+        self._send((self._of_replica(replica_id),), Envelope(self._me, Kind.WORK))
+
+    def queued(self, agent: str) -> None:
+        """As the protocol says."""
+        self._send((self._of_agent(agent),), Envelope(self._me, Kind.WORK))
+
+    def signal(self, name: str, payload: bytes = b"") -> None:
+        """As the protocol says."""
+        if len(payload) > SIGNAL_BYTES_MAX:
+            raise ValueError(f"a signal has at most {SIGNAL_BYTES_MAX} bytes, not {len(payload)}")
+        self._send((self._of_signal(name),), Envelope(self._me, Kind.SIGNAL, name, 0, payload))
+
+    def on_signal(self, name: str, heard: Heard) -> None:
+        """As the protocol says."""
+        self._heard[name] = heard
+
+    @property
+    def healthy(self) -> bool:
+        """As the protocol says."""
+        return self._echoed_s is not None and asyncio.get_running_loop().time() - self._echoed_s <= HEALTHY_S
+
+    @property
+    def figures(self) -> BusFigures:
+        """As the protocol says."""
+        return BusFigures(self._published, self._received, self._refused, self._dropped, self._lag_s)
+
+    # -- subjects ------------------------------------------------------------------------------------------------------
+
+    def _of_task(self, task_id: str) -> str:
+        return f"{self._prefix}.t.{zlib.crc32(task_id.encode()) % SUBJECTS}"
+
+    def _of_replica(self, replica_id: str) -> str:
+        return f"{self._prefix}.r.{_digest(replica_id)}"
+
+    def _of_agent(self, agent: str) -> str:
+        return f"{self._prefix}.q.{_digest(agent)}"
+
+    def _of_signal(self, name: str) -> str:
+        return f"{self._prefix}.s.{_digest(name)}"
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    def _send(self, subjects: Iterable[str], envelope: Envelope) -> None:
+        if self._connection is None:
+            return  # a new connection begins with the news that hints were lost
+        sealed = self._seal.seal(envelope)
+        if len(sealed) > self._carrier.bytes_max and envelope.kind is Kind.MOVED:
+            sealed = self._seal.seal(Envelope(self._me, Kind.MOVED, envelope.name, envelope.number))
+        for subject in subjects:
+            if len(self._waiting) >= WAITING_MAX or len(sealed) > self._carrier.bytes_max:
+                self._dropped += 1
+                continue
+            self._published += 1
+            self._waiting.append((subject, sealed))
+        self._sendable.set()
+        self._sent.clear()
+
+    async def _send_waiting(self, connection: Connection) -> None:
+        while True:
+            await self._sendable.wait()
+            if self._carrier.gather_s:
+                await asyncio.sleep(self._carrier.gather_s)
+            self._sendable.clear()
+            batch, self._waiting = self._waiting, []
+            try:
+                await connection.send(batch)
+            except CarrierDown:
+                self._dropped += len(batch)
+                raise
+            if not self._waiting:
+                self._sent.set()
+
+    # -- receiving -----------------------------------------------------------------------------------------------------
+
+    def _arrived(self, sealed: bytes) -> None:
+        envelope = self._seal.open(sealed)
+        if envelope is None:
+            self._refused += 1
+            return
+        if envelope.sender == self._me:
+            if envelope.kind is Kind.ECHO and envelope.number == self._echoes:
+                self._note_echo()
+            return
+        self._received += 1
+        match envelope.kind:
+            case Kind.MOVED:
+                self._moved(envelope.name, envelope.number, envelope.payload)
+            case Kind.WORK:
+                self._work()
+            case Kind.SIGNAL:
+                heard = self._heard.get(envelope.name)
+                if heard is not None:
+                    heard(envelope.payload or b"")
+            case Kind.ECHO:
+                pass
+
+    def _note_drop(self) -> None:
+        self._dropped += 1
+
+    def _note_echo(self) -> None:
+        now_s = asyncio.get_running_loop().time()
+        self._lag_s = now_s - self._echo_sent_s
+        if self._echoed_s is None:
+            if self._down_s is not None:
+                log.warning("bus %s works again, after %.0f s", self._carrier.name, now_s - self._down_s)
+            else:
+                log.info("bus %s works", self._carrier.name)
+            self._down_s = None
+        self._echoed_s = now_s
+
+    # -- connections ---------------------------------------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        pause_s = BACK_OFF_S
+        while True:
+            try:
+                await self._connect_and_use()
+            except CarrierDown as down:
+                self._note_down(str(down))
+            if self._echoed_s is not None:
+                pause_s = BACK_OFF_S
+            self._echoed_s = None
+            self._tried.set()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, BACK_OFF_MAX_S)
+
+    def _note_down(self, why: str) -> None:
+        """Say it once, until the bus has worked again."""
+        if self._down_s is None:
+            self._down_s = asyncio.get_running_loop().time()
+            log.warning(
+                "bus %s is down, so that replicas ask the store every second until it is back: %s",
+                self._carrier.name,
+                why,
+            )
+
+    async def _connect_and_use(self) -> None:
+        """Raises CarrierDown when there is no connection any more."""
+        try:
+            async with asyncio.timeout(CONNECT_S):
+                connection = await self._carrier.connect(self._arrived, self._note_drop)
+        except TimeoutError as error:
+            raise CarrierDown(f"no connection within {CONNECT_S:g} s") from error
+        self._connection = connection
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._send_waiting(connection))
+                group.create_task(self._keep_subscribed(connection))
+                why = await connection.lost
+                raise CarrierDown(why)
+        except* CarrierDown as downs:
+            raise CarrierDown(str(downs.exceptions[0])) from None
+        finally:
+            self._connection = None
+            self._active.clear()
+            self._waiting.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await connection.close()
+
+    async def _keep_subscribed(self, connection: Connection) -> None:
+        """Receive what is needed and send echoes, as long as they come back. Raises CarrierDown."""
+        loop = asyncio.get_running_loop()
+        connected_s = loop.time()
+        echo_s = connected_s
+        while True:
+            self._changed.clear()
+            await self._subscribe(connection)
+            now_s = loop.time()
+            if now_s - (self._echoed_s or connected_s) > SILENT_S:
+                raise CarrierDown(f"nothing comes back through it: {self._carrier.advice}")
+            if now_s >= echo_s:
+                echo_s = now_s + ECHO_S
+                self._echoes += 1
+                self._echo_sent_s = now_s
+                self._send((self._own,), Envelope(self._me, Kind.ECHO, number=self._echoes))
+                self._tried.set()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(echo_s - now_s):
+                    await self._changed.wait()
+
+    async def _subscribe(self, connection: Connection) -> None:
+        """Receive the subjects that are needed, and after a while no more those that are not. Raises CarrierDown."""
+        wanted = {self._own, *self._standing, *map(self._of_signal, self._heard), *self._tasks}
+        new = wanted - self._active.keys()
+        if new:
+            await connection.subscribe(new)
+            for subject in new:
+                self._active[subject] = None
+                for task_id in tuple(self._tasks.get(subject, ())):
+                    self._moved(task_id, None, None)
+        now_s = asyncio.get_running_loop().time()
+        old: list[str] = []
+        for subject, since_s in self._active.items():
+            if subject in wanted or subject in self._tasks:
+                self._active[subject] = None
+            elif since_s is None:
+                self._active[subject] = now_s
+            elif now_s - since_s > LINGER_S:
+                old.append(subject)
+        if old:
+            for subject in old:
+                del self._active[subject]
+            await connection.unsubscribe(old)
+
+
+def _digest(name: str) -> str:
+    """A name as one word of a subject."""
+    return blake2b(name.encode(), digest_size=8).hexdigest()

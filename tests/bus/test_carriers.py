@@ -1,0 +1,209 @@
+"""The bus over a real NATS and a real PostgreSQL: both do the same."""
+
+import asyncio
+import logging
+import os
+import signal
+import zlib
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+
+import pytest
+
+from dragoman.bus.api import Bus, BusError, NoBus
+from dragoman.bus.carrier import Carrier
+from dragoman.bus.envelope import Envelope, Kind, Seal
+from dragoman.bus.nats import NatsCarrier
+from dragoman.bus.open import make_bus
+from dragoman.bus.postgres import NotifyCarrier
+from tests.nats import NatsServer
+from tests.postgres import PostgresServer
+
+pytestmark = pytest.mark.slow
+
+DEADLINE_S = 60
+SECRET = b"secret"
+Hint = tuple[str, int | None, bytes | None]
+
+
+class Place:
+    """A server that carries messages, which can be stopped and started again."""
+
+    def __init__(self, server: NatsServer | PostgresServer, bus: str, dsn: str | None) -> None:
+        self.start, self.stop = server.start, server.stop
+        self._bus, self._dsn = bus, dsn
+
+    def bus(self, secret: bytes = SECRET) -> Bus:
+        return make_bus(self._bus, secret, self._dsn)
+
+    def carrier(self) -> Carrier:
+        return NatsCarrier(self._bus) if self._dsn is None else NotifyCarrier(self._dsn)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """The server is down in the block."""
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+
+@pytest.fixture(scope="module")
+def nats() -> Iterator[NatsServer]:
+    with NatsServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["nats", "postgres"])
+def place(request: pytest.FixtureRequest) -> Place:
+    if request.param == "nats":
+        server = request.getfixturevalue("nats")
+        return Place(server, server.url, None)
+    server = request.getfixturevalue("postgres_server")
+    return Place(server, "postgres", request.getfixturevalue("postgres_url"))
+
+
+class Replica:
+    """A bus, and what was heard on it."""
+
+    def __init__(self, bus: Bus, name: str) -> None:
+        self.bus = bus
+        self.hints: list[Hint] = []
+        self.work = 0
+        self.signals: list[bytes] = []
+        bus.listen(lambda *hint: self.hints.append(hint), self._count)
+        bus.on_signal("sessions", self.signals.append)
+        bus.serve(name, ["echo"])
+
+    def _count(self) -> None:
+        self.work += 1
+
+
+@asynccontextmanager
+async def replicas(place: Place, *names: str) -> AsyncIterator[list[Replica]]:
+    async with AsyncExitStack() as stack:
+        made = [Replica(place.bus(), name) for name in names]
+        for replica in made:
+            await replica.bus.open()
+            stack.push_async_callback(replica.bus.close)
+        await until(lambda: all(replica.bus.healthy for replica in made))
+        yield made
+
+
+async def until(happened: Callable[[], object]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not happened():
+            await asyncio.sleep(0.002)
+
+
+async def test_everything_reaches_those_it_is_for(place: Place) -> None:
+    async with replicas(place, "one", "two", "three") as (one, two, three):
+        two.bus.follow("t")
+        await until(lambda: two.hints == [("t", None, None)])
+        one.bus.publish("t", 1, b"\x00page\xff")
+        one.bus.publish("t", 2, b"x" * 4096)
+        one.bus.publish("t", 3, b"x" * 4097)
+        one.bus.publish("u", 4, b"y", to="three")
+        one.bus.tell("two")
+        one.bus.queued("echo")
+        one.bus.queued("else")
+        one.bus.signal("sessions", b"\xffhello")
+        one.bus.signal("else", b"hello")
+        one.bus.signal("sessions", b"end")
+        await until(lambda: two.signals[-1:] == three.signals[-1:] == [b"end"])
+        assert two.hints[1:] == [("t", 1, b"\x00page\xff"), ("t", 2, b"x" * 4096), ("t", 3, None)]
+        await until(lambda: three.hints == [("u", 4, b"y")])
+        await until(lambda: (one.work, two.work, three.work) == (0, 2, 1))
+        assert (one.hints, one.signals, two.signals) == ([], [], [b"\xffhello", b"end"])
+        lag_s = one.bus.figures.lag_s
+        assert lag_s is not None
+        assert 0 < lag_s < DEADLINE_S
+
+
+async def test_a_bus_that_is_down_at_start_holds_nobody_up(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.bus")
+    with place.stopped():
+        replica = Replica(place.bus(), "one")
+        async with asyncio.timeout(DEADLINE_S):
+            await replica.bus.open()
+        assert not replica.bus.healthy
+        replica.bus.follow("t")
+        (record,) = caplog.records
+        assert record.levelno == logging.WARNING
+        assert "is down" in record.getMessage()
+    await until(lambda: replica.bus.healthy and replica.hints == [("t", None, None)])
+    await replica.bus.close()
+
+
+async def test_a_server_that_is_killed_and_comes_back_is_used_again(place: Place) -> None:
+    async with replicas(place, "one", "two") as (one, two):
+        two.bus.follow("t")
+        await until(lambda: two.hints)
+        for number in (1, 2):
+            two.hints.clear()
+            with place.stopped():
+                await until(lambda: not one.bus.healthy and not two.bus.healthy)
+                one.bus.publish("t", 10 * number)  # lost
+                two.bus.follow("u")
+            await until(lambda: one.bus.healthy and len(two.hints) == 2)
+            assert {("t", None, None), ("u", None, None)} == set(two.hints)
+            one.bus.publish("t", number)
+            await until(lambda number=number: two.hints[2:] == [("t", number, None)])
+
+
+async def test_a_server_that_hangs_is_not_healthy_until_it_goes_on(nats: NatsServer) -> None:
+    async with replicas(Place(nats, nats.url, None), "one", "two") as (one, two):
+        two.bus.follow("t")
+        await until(lambda: two.hints)
+        os.kill(nats.pid, signal.SIGSTOP)
+        try:
+            for seq in range(2000):  # more than fits into the socket
+                one.bus.publish("t", seq, b"x" * 4000)
+            await until(lambda: not one.bus.healthy and not two.bus.healthy)
+        finally:
+            os.kill(nats.pid, signal.SIGCONT)
+        await until(lambda: one.bus.healthy and two.bus.healthy)
+        one.bus.publish("t", 10**6)
+        await until(lambda: two.hints[-1] == ("t", 10**6, None))
+
+
+async def test_another_cluster_and_strangers_are_not_heard(place: Place) -> None:
+    """They share the server, know the subjects, and repeat what they have overheard."""
+    async with replicas(place, "one", "two") as (one, two):
+        other = Replica(place.bus(b"another"), "two")
+        await other.bus.open()
+        await until(lambda: other.bus.healthy)
+        overheard: list[bytes] = []
+        stranger = await place.carrier().connect(overheard.append, lambda: None)
+        two.bus.follow("t")
+        other.bus.follow("t")
+        await until(lambda: two.hints and other.hints)
+        ours = Seal(SECRET)
+        subject = next(s for s in (f"dragoman.{ours.cluster}.t.{number}" for number in range(256)) if _is_of(s, "t"))
+        await stranger.subscribe([subject])
+        forged = Seal(b"guess").seal(Envelope("x", Kind.MOVED, "t", 99))
+        relabeled = forged[:16] + ours.seal(Envelope("x", Kind.MOVED, "t", 99))[16:]
+        await stranger.send([(subject, message) for message in (forged, relabeled, b"", b"\xff" * 40)])
+        await until(lambda: two.bus.figures.refused >= 4)
+        other.bus.publish("t", 5)
+        one.bus.publish("t", 6)
+        await until(lambda: two.hints[1:] == [("t", 6, None)])
+        assert other.hints == [("t", None, None)]
+        (genuine,) = [message for message in overheard if ours.open(message) is not None]
+        await stranger.send([(subject, genuine)])  # which is a hint that comes twice
+        await until(lambda: two.hints[1:] == [("t", 6, None)] * 2)
+        await stranger.close()
+        await other.bus.close()
+
+
+def _is_of(subject: str, task_id: str) -> bool:
+    return subject.endswith(f".{zlib.crc32(task_id.encode()) % 256}")
+
+
+async def test_wrong_settings_are_refused_with_the_fix() -> None:
+    assert isinstance(make_bus("none", SECRET), NoBus)
+    with pytest.raises(BusError, match="NATS"):
+        make_bus("postgres", SECRET)
+    bus = make_bus("nats://ann:geheim@127.0.0.1:1, nats://127.0.0.1:2", SECRET)
+    assert "geheim" not in bus._carrier.name  # type: ignore[attr-defined]

@@ -1,0 +1,191 @@
+"""The bus of a replica over a carrier that the test holds in its hand, in virtual time."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+
+import pytest
+
+from dragoman.bus import cluster
+from dragoman.bus.carrier import CarrierDown, Dropped, Received
+from dragoman.bus.cluster import ClusterBus
+from tests.virtual_time import in_virtual_time
+
+Hint = tuple[str, int | None, bytes | None]
+
+
+class Air:
+    """A carrier, which brings everything to everybody at once, unless it is told otherwise."""
+
+    name = "air"
+    bytes_max = 2000
+    advice = "open a window"
+
+    def __init__(self, gather_s: float = 0.0) -> None:
+        self.gather_s = gather_s
+        self.down = False
+        self.mute = False
+        self.attempts: list[float] = []
+        self.connections: list[Wind] = []
+
+    async def connect(self, received: Received, dropped: Dropped) -> "Wind":
+        self.attempts.append(asyncio.get_running_loop().time())
+        if self.down:
+            raise CarrierDown("no wind")
+        wind = Wind(self, received)
+        self.connections.append(wind)
+        return wind
+
+
+class Wind:
+    """A connection to the air."""
+
+    def __init__(self, air: Air, received: Received) -> None:
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.subjects: set[str] = set()
+        self.batches: list[int] = []
+        self._air = air
+        self._received = received
+
+    async def send(self, messages: Sequence[tuple[str, bytes]]) -> None:
+        self.batches.append(len(messages))
+        for subject, data in messages:
+            for other in self._air.connections:
+                if subject in other.subjects and not self._air.mute:
+                    other._received(data)
+
+    async def subscribe(self, subjects: Collection[str]) -> None:
+        assert not self.subjects & set(subjects)
+        self.subjects |= set(subjects)
+
+    async def unsubscribe(self, subjects: Collection[str]) -> None:
+        assert self.subjects >= set(subjects)
+        self.subjects -= set(subjects)
+
+    async def close(self) -> None:
+        self._air.connections.remove(self)
+
+
+@asynccontextmanager
+async def a_bus(air: Air, hints: list[Hint] | None = None) -> AsyncIterator[ClusterBus]:
+    bus = ClusterBus(air, b"secret")
+    bus.listen(lambda *hint: None if hints is None else hints.append(hint), lambda: None)
+    await bus.open()
+    try:
+        yield bus
+    finally:
+        await bus.close()
+
+
+@in_virtual_time
+async def test_a_bus_that_is_down_is_tried_for_ever_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.bus")
+    air, hints = Air(), list[Hint]()
+    air.down = True
+    async with a_bus(air, hints) as bus:
+        bus.follow("t")
+        bus.publish("t", 1)
+        assert not bus.healthy
+        await asyncio.sleep(60)
+        pauses = [later - earlier for earlier, later in zip(air.attempts, air.attempts[1:], strict=False)]
+        assert pauses == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, *[5.0] * (len(pauses) - 6)])
+        assert (len(pauses), hints) == (16, [])
+        air.down = False
+        await asyncio.sleep(5.1)
+        assert bus.healthy
+        assert hints == [("t", None, None)]
+    lines = [record.getMessage() for record in caplog.records]
+    assert [line.split(":")[0].split(",")[0] for line in lines] == ["bus air is down", "bus air works again"]
+    assert lines[0].endswith("no wind")
+
+
+@in_virtual_time
+async def test_a_lost_connection_is_replaced_and_hints_count_as_lost() -> None:
+    air, hints = Air(), list[Hint]()
+    async with a_bus(air, hints) as bus:
+        bus.follow("t")
+        await asyncio.sleep(0.5)
+        assert bus.healthy
+        air.connections[0].lost.set_result("gone")
+        await asyncio.sleep(0.05)
+        assert not bus.healthy
+        await asyncio.sleep(0.2)
+        assert bus.healthy
+        assert hints == [("t", None, None)] * 2
+
+
+@in_virtual_time
+async def test_a_connection_through_which_nothing_comes_back_is_not_healthy(caplog: pytest.LogCaptureFixture) -> None:
+    air = Air()
+    async with a_bus(air) as bus:
+        await asyncio.sleep(5)
+        assert bus.healthy
+        air.mute = True
+        await asyncio.sleep(1.5)
+        assert bus.healthy
+        await asyncio.sleep(2.5)
+        assert not bus.healthy
+        assert len(air.attempts) == 1
+        await asyncio.sleep(10)
+        assert len(air.attempts) == 2
+    assert "open a window" in caplog.text
+    assert len(caplog.records) == 1
+
+
+@in_virtual_time
+async def test_only_subjects_with_followers_are_received_and_a_while_longer() -> None:
+    air, hints = Air(), list[Hint]()
+    async with a_bus(air, hints) as bus:
+        bus.serve("me", ["echo"])
+        await asyncio.sleep(1)
+        (wind,) = air.connections
+        assert len(wind.subjects) == 3  # its own, its replica's, its agent's
+        bus.follow("t")
+        bus.follow("t")
+        await asyncio.sleep(0.1)
+        assert len(wind.subjects) == 4
+        bus.unfollow("t")
+        bus.unfollow("t")
+        await asyncio.sleep(cluster.LINGER_S / 2)
+        bus.follow("t")  # it has been heard all the time, so that nothing was missed
+        await asyncio.sleep(cluster.LINGER_S)
+        assert (len(wind.subjects), hints) == (4, [("t", None, None)])
+        bus.unfollow("t")
+        await asyncio.sleep(cluster.LINGER_S + 2)
+        assert len(wind.subjects) == 3
+        for number in range(5000):
+            bus.follow(f"t{number}")
+        await asyncio.sleep(0.1)
+        assert len(wind.subjects) == 3 + cluster.SUBJECTS
+        assert len(hints) == 5001
+
+
+@in_virtual_time
+async def test_messages_are_gathered_and_bounded() -> None:
+    air, hints = Air(gather_s=0.003), list[Hint]()
+    async with a_bus(air) as bus, a_bus(air, hints) as other:
+        other.follow("t")
+        await asyncio.sleep(0.5)
+        before = len(air.connections[0].batches)
+        for seq in range(20):
+            bus.publish("t", seq, b"page")
+        await asyncio.sleep(0.01)
+        assert air.connections[0].batches[before:] == [20]
+        assert hints[1:] == [("t", seq, b"page") for seq in range(20)]
+        bus.publish("t", 20, b"x" * 3000)  # more than this carrier takes
+        await asyncio.sleep(0.01)
+        assert hints[-1] == ("t", 20, None)
+        for seq in range(cluster.WAITING_MAX + 5):
+            bus.publish("u", seq)
+        assert bus.figures.dropped == 5
+
+
+@in_virtual_time
+async def test_the_last_words_are_sent_before_the_end() -> None:
+    air, hints = Air(gather_s=0.003), list[Hint]()
+    async with a_bus(air, hints) as other:
+        other.follow("t")
+        async with a_bus(air) as bus:
+            bus.publish("t", 7)
+        assert hints[-1] == ("t", 7, None)

@@ -1,0 +1,64 @@
+"""What a bus carries can be opened by those who have the store's key, and by nobody else."""
+
+import string
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dragoman.bus.envelope import Envelope, Kind, Seal
+
+OURS, THEIRS = Seal(b"ours"), Seal(b"theirs")
+
+texts = st.text(string.printable + "äλ…", max_size=40)
+envelopes = st.builds(
+    Envelope,
+    sender=texts,
+    kind=st.sampled_from(Kind),
+    name=texts,
+    number=st.integers(0, 1 << 62),
+    payload=st.none() | st.binary(max_size=200),
+)
+
+
+@given(envelopes)
+def test_an_envelope_survives_the_journey(envelope: Envelope) -> None:
+    assert Seal(b"ours").open(OURS.seal(envelope)) == envelope
+
+
+@given(envelopes, st.data())
+def test_a_changed_message_is_not_opened(envelope: Envelope, data: Any) -> None:
+    sealed = bytearray(OURS.seal(envelope))
+    place = data.draw(st.integers(0, len(sealed) - 1))
+    sealed[place] ^= 1 << data.draw(st.integers(0, 7))
+    assert OURS.open(bytes(sealed)) is None
+    assert OURS.open(bytes(sealed[:place])) is None
+
+
+@given(st.binary(max_size=200))
+def test_bytes_of_a_stranger_are_not_opened(noise: bytes) -> None:
+    assert OURS.open(noise) is None
+    assert OURS.open(OURS.seal(Envelope("me", Kind.WORK))[:24] + noise) is None
+
+
+def test_another_cluster_is_another() -> None:
+    assert THEIRS.open(OURS.seal(Envelope("me", Kind.WORK))) is None
+    assert OURS.cluster != THEIRS.cluster
+
+
+@pytest.mark.parametrize("body", [b"\xc1", b"\x91\x01", b"\x92\xa1a\xa1z", b"\x81\xa1a\x01"])
+def test_what_another_release_says_in_another_way_is_ignored(body: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = Seal(b"ours")
+    monkeypatch.setattr(other, "_encoder", Raw(body))
+    assert OURS.open(other.seal(Envelope("me", Kind.WORK))) is None
+
+
+class Raw:
+    """An encoder that always gives the same bytes."""
+
+    def __init__(self, body: bytes) -> None:
+        self._body = body
+
+    def encode(self, value: object) -> bytes:
+        return self._body
