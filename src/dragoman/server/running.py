@@ -27,7 +27,6 @@ from dragoman.bindings.listener import Listener, bound_socket
 from dragoman.bindings.mcp import Notifications, Sessions
 from dragoman.bindings.monitoring import Health, Metrics
 from dragoman.bindings.streams import Streams
-from dragoman.bus.api import NoBus
 from dragoman.config import Config
 from dragoman.engine.api import Runner
 from dragoman.engine.engine import Engine
@@ -39,6 +38,7 @@ from dragoman.engine.handlers.tracing import Traced
 from dragoman.engine.observer import Observer, Observers
 from dragoman.engine.policy import EngineSettings
 from dragoman.model.ids import SystemClock, new_id
+from dragoman.server.bus import opened, server_bus
 from dragoman.server.callers import IssuerEgress, make_authenticator, warn_if_open
 from dragoman.server.errors import StartError
 from dragoman.server.files import SWEEP_EVERY_S, open_files
@@ -114,6 +114,7 @@ async def running(
         signing = SigningRoom(store.keys, clock)
         files = await open_files(config, store, signing, clock)
         webhooks = await make_webhooks(config, store.outbox, clock, signing, counts, files.engine)
+        bus = await server_bus(config, store, signing)
         engine = Engine(
             store,
             runners,
@@ -126,6 +127,7 @@ async def running(
             trail=trail,
             name=_name(config, holder),
             files=files.engine,
+            bus=bus,
         )
         linked = files.wrap_links(engine)
         usage = make_usage(config, store, holder)
@@ -138,7 +140,7 @@ async def running(
         a2a = handler if config.tasks else admit(NoStore(clock))
         stopping = asyncio.Event()
         lifetimes = AgentLifetimes(counts)
-        watch = ClusterWatch(config, store, NoBus(), lambda: engine.replica_id, lambda: _taken_over(counts))
+        watch = ClusterWatch(config, store, bus, lambda: engine.replica_id, lambda: _taken_over(counts))
         health = Health(store, clock, lambda: _unready(stopping, threads), lifetimes.degraded, watch.figures)
         streams = Streams(config.keepalive_s)
         metrics = None
@@ -147,7 +149,7 @@ async def running(
             metrics = Metrics(counts, *named, lambda: _writes(store), streams, watch.figures)
         leaving: dict[str, WorkerAgent] = {}
         notifications = Notifications(usage.listeners, config.keepalive_s, exchange=usage.exchange)
-        sessions = Sessions(notifications, store.shared if store.replicas.shared else None)
+        sessions = Sessions(notifications, store.shared if store.replicas.shared else None, bus)
 
         def app_for(config: Config, runners: Mapping[str, Runner]) -> App:
             notifications.serve({agent_id: runner.profile for agent_id, runner in runners.items()}, clock.now_ms())
@@ -171,7 +173,7 @@ async def running(
         with bind(config, shared=config.processes > 1) as bound:
             bound_to = replace(config, port=bound.getsockname()[1])
             files.engine.base = config.public_url or _url(bound_to)
-            async with asyncio.TaskGroup() as tasks:
+            async with opened(bus), asyncio.TaskGroup() as tasks:
                 lifetimes.serve(agents)
                 await lifetimes.open(tasks, agents)
                 await engine.start(tasks)
@@ -206,6 +208,7 @@ async def running(
                     await asyncio.gather(
                         shutdown.within("the way to an issuer of tokens", issuers.close()),
                         shutdown.within("the audit trail", trail.stop()),
+                        shutdown.within("the bus", bus.close()),
                         shutdown.within("the exchange of usage", usage.close()),
                         shutdown.within("the store of files", files.close()),
                         shutdown.within("OpenTelemetry", _flush(telemetry)),

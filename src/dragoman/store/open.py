@@ -42,6 +42,13 @@ def _postgres_store(url: str, clock: Clock, heartbeat: Heartbeat) -> Store:
     return PostgresStore(url, DatabaseClock() if isinstance(clock, SystemClock) else clock, heartbeat)
 
 
+def database_dsn(url: str) -> str:
+    """The PostgreSQL at `url` as its driver takes it, without the settings of the store. Raises StoreError."""
+    from dragoman.store.postgres.address import parse_address
+
+    return parse_address(url).dsn
+
+
 def note_server(url: str, base_url: str) -> None:
     """Write down, beside the store at `url`, the address of the server that has it open."""
     if not is_shared(url) and (path := store_path(url)) is not None:
