@@ -28,10 +28,10 @@ async def test_the_server_sees_what_is_done_beside_it_at_once(tmp_path: Path) ->
     server, command = at(tmp_path / "store.db"), at(tmp_path / "store.db")
     await server.open("h1")
     await server.create(new_task("t1"))
-    assert not server.keys.any()
+    assert not await server.keys.any()
     await command.open(None)
     await command.keys.add(WIDE)
-    assert server.keys.any()
+    assert await server.keys.any()
     assert await server.keys.find(WIDE.id) == WIDE
     await command.keys.revoke(WIDE.id, 5)
     seen = await server.keys.find(WIDE.id)
@@ -109,7 +109,7 @@ async def test_a_file_of_an_older_program_is_migrated_if_no_server_has_it(tmp_pa
     path = older(tmp_path)
     command = at(path)
     await command.open(None)
-    assert not command.keys.any()
+    assert not await command.keys.any()
     await command.close()
     assert version(path) == NEWEST
     ProcessLock(path).release()  # nothing holds it any more

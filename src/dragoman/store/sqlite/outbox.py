@@ -14,7 +14,7 @@ import msgspec
 from dragoman.model.operations import PushConfig
 from dragoman.store.api import StoreError
 from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
-from dragoman.store.sqlite.claims import DeliveryClaim, claim
+from dragoman.store.sqlite.claims import claim
 from dragoman.store.sqlite.connection import translated
 from dragoman.store.sqlite.deliveries import drop, reclaim, revive
 from dragoman.store.sqlite.pool import Door
@@ -22,6 +22,7 @@ from dragoman.store.sqlite.reads import Reads
 from dragoman.store.sqlite.tables import Tables
 from dragoman.store.sqlite.writer import Writer
 from dragoman.store.sqlite.writes import Act, Registering, Removal, Settlement, Webhook
+from dragoman.store.taking import DeliveryClaim
 
 BATCH_DEAD = 500
 """Most dead deliveries that one transaction revives or drops."""

@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman.store.outbox import Lane, Settled
-from dragoman.store.sqlite.deliveries import DeliveryStanding, Settling, resolve
+from dragoman.store.settling import DeliveryStanding, Settling, resolve
 
 NOW, LATER = 100, 500
 SIZE, OTHER_SIZE = 10, 20
