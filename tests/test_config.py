@@ -70,7 +70,8 @@ def test_a_wrong_flag_names_the_flag() -> None:
     with pytest.raises(ConfigError) as caught:
         load(None, {}, {"store": "sqlite://x"})
     assert str(caught.value) == (
-        "command line: --store = 'sqlite://x': use sqlite:///path (sqlite:////path from the root) or memory:"
+        "command line: --store = 'sqlite://x': use sqlite:///path (sqlite:////path from the root), "
+        "postgresql://user@host/database or memory:"
     )
 
 
@@ -187,9 +188,10 @@ def test_a_store_url_leads_to_its_path() -> None:
     assert store_path("sqlite:///data/dragoman.db") == Path("data/dragoman.db")
     assert store_path("sqlite:////var/dragoman.db") == Path("/var/dragoman.db")
     assert store_path("memory:") is None
+    assert store_path("postgresql://user@host:5432/database?sslmode=require") is None
 
 
-@pytest.mark.parametrize("url", ["sqlite://x", "sqlite:///", "postgres://x", "memory", "data/x.db"])
+@pytest.mark.parametrize("url", ["sqlite://x", "sqlite:///", "postgres://", "mysql://h/d", "memory", "data/x.db"])
 def test_a_store_url_of_another_kind_is_refused(url: str) -> None:
     with pytest.raises(ValueError, match=re.escape(f"store url {url!r}: use sqlite:///path")):
         store_path(url)

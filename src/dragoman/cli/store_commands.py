@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from dragoman.config import FILE, Config, ConfigError, load
-from dragoman.store.path import store_path
+from dragoman.store.path import is_shared, store_path
 
 if TYPE_CHECKING:
     from dragoman.store.api import Store
@@ -93,6 +93,8 @@ def _config(file: str | None, store: str | None) -> Config:
 
 
 def _check_place(url: str, make: bool) -> None:
+    if is_shared(url):
+        return
     path = store_path(url)
     if path is None:
         raise click.UsageError(

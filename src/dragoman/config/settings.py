@@ -256,7 +256,7 @@ class Config(Struct, frozen=True, kw_only=True):
     ] = None
     host: Annotated[str, HOST, "Address to listen on."] = "127.0.0.1"
     port: Annotated[int, whole(0, 65_535), "Port to listen on; 0 picks a free one."] = 7870
-    store: Annotated[str, STORE, "Where tasks are stored: sqlite:///path or memory:."] = "sqlite:///data/dragoman.db"
+    store: Annotated[str, STORE, "Where tasks are stored."] = "sqlite:///data/dragoman.db"
     bus: Annotated[
         str,
         BUS,

@@ -161,10 +161,13 @@ class Engine:
         """The id under which this engine leases tasks at present."""
         return self._supervisor.holder
 
-    async def start(self, group: asyncio.TaskGroup) -> None:
-        """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on."""
+    async def start(self, group: asyncio.TaskGroup, address: str = "") -> None:
+        """Recover what a previous process left behind. The store must be open. Errands run in `group` from now on.
+
+        `address` is where operators reach this replica.
+        """
         self._supervisor.begin(group)
-        await self._store.replicas.join(self._supervisor.holder, address="", agents=self._runners)
+        await self._store.replicas.join(self._supervisor.holder, address=address, agents=self._runners)
         await self._supervisor.recover()
         await self._delegations.left(await self._store.asking())
 

@@ -34,8 +34,11 @@ async def server_bus(config: Config, store: Store, signing: SigningRoom) -> Bus:
 
 @asynccontextmanager
 async def opened(bus: Bus) -> AsyncIterator[None]:
-    """Have the bus open until the block ends, unless it is closed before."""
-    await bus.open()
+    """Have the bus open until the block ends, unless it is closed before. Raises StartError if it can never work."""
+    try:
+        await bus.open()
+    except BusError as error:
+        raise StartError(str(error)) from error
     try:
         yield
     finally:

@@ -52,6 +52,7 @@ from dragoman.server.webhooks import make_webhooks
 from dragoman.store.api import Store
 from dragoman.store.open import open_store
 from dragoman.store.path import store_path
+from dragoman.store.replicas import Heartbeat
 from dragoman.telemetry.counts import Counts
 
 if TYPE_CHECKING:
@@ -66,6 +67,10 @@ agents that ignore their cancellation take 1 s of it, and answers, webhook calls
 
 REST_S = 0.8
 """The part of `CLOSING_S` that is reserved for the audit trail, the idle connections and the store."""
+
+POLL_S = 1.0
+"""How often a replica reads what others wrote to the tasks that it follows or runs, as long as the bus brings no hints.
+While it does, `EngineSettings.healthy_poll_s` counts."""
 
 STORE_S = 0.5
 """The part of `REST_S` that is reserved for the store. It closes within milliseconds on a healthy disk."""
@@ -98,12 +103,12 @@ async def running(
     may still run then. Raises StartError, or StoreError if the store cannot be opened.
     """
     check_replicas(config)
-    clock = SystemClock()
     threads = Threads(config.threads_max)
     runners = _share_threads(threads, agents)
-    store = open_store(config.store, clock)
+    store = open_store(config.store, SystemClock(), Heartbeat(config.replica_lease_s, config.replica_beat_s))
     holder = f"{socket.gethostname()}/{os.getpid()}/{new_id()}"
     await store.open(holder)  # migrates before anyone can connect
+    clock = store.clock
     try:
         issuers = IssuerEgress.of()
         authenticator = await make_authenticator(config, runners, store, clock, issuers)
@@ -119,13 +124,13 @@ async def running(
             store,
             runners,
             clock=clock,
-            settings=_engine_settings(config),
+            settings=_engine_settings(config, store),
             holder=holder,
             observer=_make_observer(counts, telemetry),
             announcer=webhooks.announcer if config.push else None,
             identified=authenticator.required_for,
             trail=trail,
-            name=_name(config, holder),
+            name=await _name(config, store, signing, holder),
             files=files.engine,
             bus=bus,
         )
@@ -176,7 +181,7 @@ async def running(
             async with opened(bus), asyncio.TaskGroup() as tasks:
                 lifetimes.serve(agents)
                 await lifetimes.open(tasks, agents)
-                await engine.start(tasks)
+                await engine.start(tasks, config.replica_address or _url(bound_to))
                 if config.push:
                     webhooks.courier.start(tasks)
                 sweeper = tasks.create_task(sweep(store, clock, config, Job(store, "sweep", holder)), name="sweep")
@@ -292,8 +297,13 @@ def _unready(stopping: asyncio.Event, threads: Threads) -> str | None:
     return None
 
 
-def _name(config: Config, holder: str) -> str:
-    """A name that tells this server from others, also after a restart. In memory it differs at each start."""
+async def _name(config: Config, store: Store, signing: SigningRoom, holder: str) -> str:
+    """A name that tells this server from others, also after a restart. In memory it differs at each start.
+
+    Replicas are one server: their name is that of the key which they share.
+    """
+    if store.replicas.shared:
+        return (await signing.signer()).kid
     path = store_path(config.store)
     return holder if path is None else f"{socket.gethostname()}/{path.absolute()}"
 
@@ -303,7 +313,7 @@ def _url(config: Config) -> str:
     return f"http://{host}:{config.port}"
 
 
-def _engine_settings(config: Config) -> EngineSettings:
+def _engine_settings(config: Config, store: Store) -> EngineSettings:
     return EngineSettings(
         blocking_timeout_s=config.blocking_timeout_s,
         cancel_grace_s=config.cancel_grace_s,
@@ -312,6 +322,7 @@ def _engine_settings(config: Config) -> EngineSettings:
         max_open_tasks=config.max_open_tasks,
         max_daily_tasks=config.max_daily_tasks,
         max_page_bytes=config.max_page_bytes,
+        poll_s=POLL_S if store.replicas.shared else 0.0,
     )
 
 

@@ -51,13 +51,13 @@ def database_dsn(url: str) -> str:
 
 def note_server(url: str, base_url: str) -> None:
     """Write down, beside the store at `url`, the address of the server that has it open."""
-    if not is_shared(url) and (path := store_path(url)) is not None:
+    if (path := store_path(url)) is not None:
         _note(path, base_url)
 
 
 def noted_server(url: str) -> str | None:
     """The address of the server that has the store at `url` open, or had it last; None if it was never noted."""
-    path = None if is_shared(url) else store_path(url)
+    path = store_path(url)
     return None if path is None else _noted(path)
 
 

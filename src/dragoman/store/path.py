@@ -6,15 +6,15 @@ Invariant: a URL that has a path is one that `store.open` has a driver for.
 import re
 from pathlib import Path
 
-ALLOWED = "use sqlite:///path (sqlite:////path from the root) or memory:"
+ALLOWED = "use sqlite:///path (sqlite:////path from the root), postgresql://user@host/database or memory:"
 
 
 def store_path(url: str) -> Path | None:
-    """The file of a store url `sqlite:///path`; None for `memory:`. An absolute path has four slashes.
+    """The file of a store url `sqlite:///path`; None for a url that names no file. An absolute path has four slashes.
 
-    Raises ValueError for any other url.
+    Raises ValueError for a url that names no store.
     """
-    if url == "memory:":
+    if url == "memory:" or re.fullmatch(r"postgres(ql)?://\S+", url):
         return None
     if url.startswith("sqlite:///") and len(url) > len("sqlite:///") and "\0" not in url:
         return Path(url.removeprefix("sqlite:///"))

@@ -37,8 +37,10 @@ from dragoman.store.keyring import KeyRing
 from dragoman.store.outage import Outage
 from dragoman.store.outbox import Outbox
 from dragoman.store.postgres.address import parse_address
+from dragoman.store.postgres.audit_trail import AuditTable
 from dragoman.store.postgres.connection import Connection
 from dragoman.store.postgres.encoder import Encoder
+from dragoman.store.postgres.keyring import KeyTable
 from dragoman.store.postgres.ledger import Again, Ledger
 from dragoman.store.postgres.listing import list_tasks, newest_of_context
 from dragoman.store.postgres.opening import open_pool
@@ -68,8 +70,6 @@ class PostgresStore:
     """Tasks in the tables of a database (`postgresql://user@host:5432/database`)."""
 
     outbox: Outbox
-    keys: KeyRing
-    audit: AuditTrail
 
     def __init__(self, url: str, clock: Clock, heartbeat: Heartbeat) -> None:
         """Raises StoreError if `url` is not one of this driver's."""
@@ -78,6 +78,8 @@ class PostgresStore:
         self.replicas: Replicas
         self.replicas = self._replicas = SharedReplicas(self._pool, self._address, clock, heartbeat)
         self.shared: Shared = SharedRows(self._pool, self._address.schema)
+        self.keys: KeyRing = KeyTable(self._pool, self._address.schema)
+        self.audit: AuditTrail = AuditTable(self._pool, self._submitted, self._address.schema)
         self._codec = Codec()
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
@@ -212,7 +214,10 @@ class PostgresStore:
         return run
 
     async def _submit(self, run: Any, task_id: str | None = None) -> Any:
-        return await self._open().writer.submit(Job(run, task_id))
+        return await self._submitted(run, task_id)
+
+    def _submitted(self, run: Any, task_id: str | None = None) -> "asyncio.Future[Any]":
+        return self._open().writer.submit(Job(run, task_id))
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
