@@ -5,63 +5,21 @@ import logging
 import os
 import signal
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 
 from dragoman.bus.api import Bus, BusError, NoBus
-from dragoman.bus.carrier import Carrier
 from dragoman.bus.envelope import Envelope, Kind, Seal
-from dragoman.bus.nats import NatsCarrier
 from dragoman.bus.open import make_bus
-from dragoman.bus.postgres import NotifyCarrier
+from tests.bus.places import SECRET, Place
 from tests.nats import NatsServer
-from tests.postgres import PostgresServer
 
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 60
-SECRET = b"secret"
 Hint = tuple[str, int | None, bytes | None]
-
-
-class Place:
-    """A server that carries messages, which can be stopped and started again."""
-
-    def __init__(self, server: NatsServer | PostgresServer, bus: str, dsn: str | None) -> None:
-        self.start, self.stop = server.start, server.stop
-        self._bus, self._dsn = bus, dsn
-
-    def bus(self, secret: bytes = SECRET) -> Bus:
-        return make_bus(self._bus, secret, self._dsn)
-
-    def carrier(self) -> Carrier:
-        return NatsCarrier(self._bus) if self._dsn is None else NotifyCarrier(self._dsn)
-
-    @contextmanager
-    def stopped(self) -> Iterator[None]:
-        """The server is down in the block."""
-        self.stop()
-        try:
-            yield
-        finally:
-            self.start()
-
-
-@pytest.fixture(scope="module")
-def nats() -> Iterator[NatsServer]:
-    with NatsServer() as server:
-        yield server
-
-
-@pytest.fixture(params=["nats", "postgres"])
-def place(request: pytest.FixtureRequest) -> Place:
-    if request.param == "nats":
-        server = request.getfixturevalue("nats")
-        return Place(server, server.url, None)
-    server = request.getfixturevalue("postgres_server")
-    return Place(server, "postgres", request.getfixturevalue("postgres_url"))
 
 
 class Replica:
