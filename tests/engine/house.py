@@ -84,6 +84,7 @@ class Fragile:
         self.full = 0
         self.lost = 0
         self.cut = False
+        self.unreadable = False
         self.appends: list[Append] = []
         self.loaded: list[str] = []
         self.held: asyncio.Event | None = None
@@ -115,6 +116,8 @@ class Fragile:
         return written if self.held_appends is None else asyncio.ensure_future(self._late(written, self.held_appends))
 
     async def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        if self.unreadable:
+            raise StoreFull("cannot be read")
         log = await self._store.read(task_id, after, limit_bytes)
         if self.held_reads is not None:
             await self.held_reads.wait()

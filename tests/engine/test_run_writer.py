@@ -8,7 +8,7 @@ from dragoman.model.events import Noted, StatusChanged
 from dragoman.model.message import Role
 from dragoman.model.task import TaskState
 from tests.engine.house import message
-from tests.engine.test_task_log_turns import AT, CLOCK, a_task, in_time
+from tests.engine.test_task_log_turns import AT, CLOCK, a_task, in_time, loaded, said
 
 NOW_MS = CLOCK.ms
 
@@ -57,3 +57,16 @@ async def test_a_question_that_needs_its_answer_is_asked_with_what_was_noted() -
         writer.put(Noted({"place": "Rome"}), NOW_MS)
         await in_time(writer.drained())
         assert (log.state, log.seq) == (TaskState.INPUT_REQUIRED, 3)
+
+
+async def test_a_run_that_is_lost_while_its_write_is_being_refused_writes_nothing_more() -> None:
+    async with a_task() as (log, store):
+        writer = writer_of(log, answered=False)
+        other = await loaded(log.head.id, store)
+        await other.append(lambda _: said("meanwhile"))
+        log.attach(lambda _: writer.stop(), writer.stop)  # it is lost when it learns why it was refused
+        writer.put(question(), NOW_MS)
+        await in_time(writer.drained())
+        await in_time(log.append(lambda _: None))
+        assert (writer.pending, log.state) == ([], TaskState.SUBMITTED)
+        assert len(await store.read(log.head.id, 0, 1 << 20)) == 2

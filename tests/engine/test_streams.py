@@ -207,6 +207,19 @@ async def test_a_slow_reader_reads_the_store_and_misses_nothing(monkeypatch: pyt
         assert [item.event for item in items[-300:]] == [item.event for item in whole[-300:]]
 
 
+async def test_a_stream_stays_open_while_the_store_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "READ_AGAIN_S", 0.01)
+    steps = Steps(3)
+    steps.all()
+    async with house(Scripted(steps)) as h:
+        task = await h.send("go")
+        stream = await h.open(Subscribe(id=task.head.id), after="1")
+        h.store.unreadable = True
+        assert await stream.next() == ()
+        h.store.unreadable = False
+        assert seqs(await read(stream)) == list(range(2, task.seq + 1))
+
+
 async def test_a_silent_stream_gives_empty_batches() -> None:
     """DESIGN §5: so that a comment keeps proxies from cutting it; an event in between is not lost."""
     steps = Steps(2)

@@ -302,10 +302,18 @@ class Delegations:
     async def _let_go(self, parent: TaskLog) -> None:
         ids = set(parent.children or ())
         if parent.children is None:  # an earlier process may have made some
-            ids.update(child.id for child in await self._store.children(parent.head.id))
+            ids.update(child.id for child in await self._children(parent))
             # The store has none whose first write is under way.
             ids.update(log.head.id for log in self._tasks.all() if log.head.parent == parent.head.id)
         await asyncio.gather(*map(self._end_child, sorted(ids)))
+
+    async def _children(self, parent: TaskLog) -> Sequence[TaskHead]:
+        """Read which tasks the task delegated, however long the store cannot be read."""
+        while True:
+            try:
+                return await self._store.children(parent.head.id)
+            except StoreError:
+                await asyncio.sleep(self._retry_s)
 
     async def _end_child(self, child_id: str) -> None:
         self.answered(child_id)

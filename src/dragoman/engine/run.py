@@ -535,7 +535,7 @@ class TaskRun:
         """Return how a run ends whose agent raised `error`; None if the process is going down."""
         match error:
             case asyncio.CancelledError():
-                if self._failure is not None or self.cancel_requested or self.abandoned:
+                if self._failure is not None or self.cancel_requested or self.abandoned or self.log.terminal:
                     return self._failure or (TaskState.CANCELED, "", "")
                 if (task := asyncio.current_task()) is not None and task.cancelling():
                     return None

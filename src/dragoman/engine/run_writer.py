@@ -186,10 +186,13 @@ class RunWriter:
 
     def _page(self, log: TaskLog) -> Decision | None:
         """Decide on one write with all events put so far. Called again if somebody else wrote to the task first."""
+        if self.lost:  # also while the refusal of an earlier try was on its way
+            self._flying = []
+            return None
         if self._flying:
             self._take_back()
         events = self._buffer
-        if self.lost or not events:
+        if not events:
             return None
         if log.terminal:
             raise TaskEnded(log.head.id)

@@ -5,7 +5,7 @@ snapshot, or with the events that its reader already has, it is complete. A stre
 or from the store when it lags, so that a slow reader holds up nobody.
 """
 
-from asyncio import AbstractEventLoop, Future, TimerHandle
+from asyncio import AbstractEventLoop, Future, TimerHandle, sleep
 from collections.abc import Callable, Sequence
 
 from dragoman.engine import policy
@@ -27,6 +27,9 @@ BATCH_EVENTS_MAX = 256
 
 BATCH_BYTES_MAX = 262_144
 """About how many bytes of events one `next` gives at most."""
+
+READ_AGAIN_S = 0.5
+"""How long a stream waits after a read that the store could not do. It shows as a keep-alive to its caller."""
 
 
 class Tail:
@@ -107,7 +110,11 @@ class Tail:
             if self._after < task.seq and not self._ended:
                 batch = self._recent.after(self._after, BATCH_EVENTS_MAX, BATCH_BYTES_MAX)
                 if batch is None:
-                    batch = await self._store.read(task.head.id, self._after, BATCH_BYTES_MAX)
+                    try:
+                        batch = await self._store.read(task.head.id, self._after, BATCH_BYTES_MAX)
+                    except StoreError:  # the stream stays open, and the next call reads again
+                        await sleep(READ_AGAIN_S)
+                        return items
                     if self._left():
                         break
                     if not batch or batch[0].seq != self._after + 1:  # the log was pruned: send the task as it ended

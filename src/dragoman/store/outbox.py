@@ -139,7 +139,10 @@ class Outbox(Protocol):
         ...
 
     async def reclaim(self, now_ms: int) -> None:
-        """Void the claims of the previous process, at the start. Deliveries that were in flight are due now."""
+        """Void the claims of the previous process, at the start. Deliveries that were in flight are due now.
+
+        In a store that replicas share it does nothing: claims of a replica that died run out by themselves.
+        """
         ...
 
     async def claim(

@@ -5,13 +5,14 @@ Invariant: the engines share nothing but the store. Each sees what the other wri
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from dragoman.agents.python.agent import Agent
 from dragoman.agents.python.context import Context
 from dragoman.engine.engine import Engine
 from dragoman.engine.handler import Snapshot, Stream
 from dragoman.engine.policy import EngineSettings
+from dragoman.model.errors import UnsupportedOperation
 from dragoman.model.events import Logged, MessageReceived, StatusChanged
 from dragoman.model.ids import new_id
 from dragoman.model.message import Message, Part, Role
@@ -92,7 +93,8 @@ class EngineCaller:
     async def reach(self, task_id: str, state: TaskState) -> Record:
         """Wait until the task is in that state."""
         if (await self.get(task_id)).state is not state:
-            await _read(await self.follow(task_id), state)
+            with suppress(UnsupportedOperation):  # it has ended since then
+                await _read(await self.follow(task_id), state)
         record = await self.get(task_id)
         assert record.state is state, record.status
         return record
