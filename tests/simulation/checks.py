@@ -1,0 +1,282 @@
+"""What must hold of a history (docs/architecture.md, invariants 1 to 5, 9 and 12), as pure functions.
+
+Invariant: a violation is found at the happening that shows it, so that each step of a simulation is checked.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable
+
+from dragoman.model.events import Event, MessageReceived, StatusChanged, Submitted
+from dragoman.model.lifecycle import FOLLOWS, SPELLED
+from dragoman.model.task import INTERRUPTED, TERMINAL, TaskState
+from tests.simulation import history as h
+from tests.simulation.agents import AGENTS, expected, own_answers, text_of
+from tests.simulation.database import Database, Row
+
+
+class Known:
+    """What is known of a task as the history goes on."""
+
+    def __init__(self) -> None:
+        self.events: list[Event] = []
+        self.states: list[TaskState] = [TaskState.SUBMITTED]
+        self.epoch = 0
+        self.writers: dict[int, str] = {}
+        self.told_s: list[float] = []
+        self.told_seq: list[int] = []
+        self.messages = 0
+        self.streams: dict[tuple[str, int], int] = {}
+
+    def told_before(self, at_s: float) -> int:
+        """The highest seq that anybody was told before a time."""
+        place = bisect_left(self.told_s, at_s)
+        return self.told_seq[place - 1] if place else 0
+
+    def tell(self, at_s: float, seq: int) -> None:
+        """Note that somebody was told of `seq`."""
+        if not self.told_seq or seq > self.told_seq[-1]:
+            self.told_s.append(at_s)
+            self.told_seq.append(seq)
+
+
+def check(history: h.History) -> list[str]:
+    """Everything that is wrong with a history, each with its time."""
+    checking = _Checking()
+    for at_s, happening in history.happenings:
+        for wrong in checking.step(at_s, happening):
+            checking.found.append(f"{at_s:.3f}: {wrong}")
+    return checking.found
+
+
+class _Checking:
+    """The fold over a history."""
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self._tasks: dict[str, Known] = {}
+        self._made: dict[str, str] = {}
+        self._webhook_ids: dict[str, tuple[str, str, int]] = {}
+        self._hooked: dict[tuple[str, str], int] = {}
+        self._owned: dict[str, list[tuple[float, str]]] = {}
+
+    def _task(self, task_id: str) -> Known:
+        known = self._tasks.get(task_id)
+        if known is None:
+            known = self._tasks[task_id] = Known()
+        return known
+
+    def step(self, at_s: float, happening: h.Happening) -> Iterable[str]:
+        """What is wrong with one happening, after those before it."""
+        match happening:
+            case h.Committed():
+                return self._committed(happening)
+            case h.Leased():
+                return self._leased(happening)
+            case h.Told():
+                return self._told(at_s, happening)
+            case h.Followed():
+                return self._followed(at_s, happening)
+            case h.Listed():
+                return self._listed(happening)
+            case h.Beat(replica, alive):
+                return () if alive else (f"the heartbeat of {replica} was renewed after it had expired",)
+            case h.Erred(client, what, task_id, error, possible):
+                return () if possible else (f"{client} cannot {what} {task_id}: {error}",)
+            case h.Leaked(client, what, task_id):
+                return (f"{client} sees {task_id}, which is not its own, by {what}",)
+            case h.Delivered():
+                return self._delivered(happening)
+            case h.Complained(by, text):
+                return (f"{by} logged an error: {text}",)
+            case _:
+                return ()
+
+    def _committed(self, made: h.Committed) -> Iterable[str]:
+        task, where = self._task(made.task_id), f"task {made.task_id}, seq {made.first}"
+        if made.first != len(task.events) + 1:
+            yield f"{where}: the log has {len(task.events)} events (invariant 3)"
+        if made.run is not None:
+            writer = task.writers.setdefault(made.run, made.by)
+            if writer != made.by:
+                yield f"{where}: {writer} and {made.by} both write as runs of epoch {made.run} (invariant 5)"
+            if made.run != made.epoch:
+                yield f"{where}: a run of epoch {made.run} writes in epoch {made.epoch} (invariant 5)"
+        task.epoch = made.epoch
+        for event in made.events:
+            state = task.states[-1]
+            if state in TERMINAL:
+                yield f"{where}: something follows {SPELLED[state]} (invariant 4)"
+            if isinstance(event, StatusChanged):
+                if event.state not in FOLLOWS[state] and state not in TERMINAL:
+                    yield f"{where}: {SPELLED[event.state]} follows {SPELLED[state]}"
+                if event.state in INTERRUPTED and made.run is not None:
+                    yield from _overtakes(where, event, task)
+                state = event.state
+            elif isinstance(event, Submitted | MessageReceived):
+                other = self._made.setdefault(event.message.message_id, made.task_id)
+                if other != made.task_id or any(
+                    isinstance(known, Submitted | MessageReceived)
+                    and known.message.message_id == event.message.message_id
+                    for known in task.events
+                ):
+                    yield f"{where}: message {event.message.message_id} was written before, to {other}"
+                task.messages += isinstance(event, MessageReceived)
+            task.events.append(event)
+            task.states.append(state)
+
+    def _leased(self, made: h.Leased) -> Iterable[str]:
+        task = self._task(made.task_id)
+        if made.alive and not made.lapsed and made.before != made.holder:
+            yield f"task {made.task_id}: leased to {made.holder}, though {made.before} is alive (invariant 5)"
+        task.epoch = made.epoch
+
+    def _seen(self, who: str, task_id: str, seq: int, state: TaskState | None, asked_s: float) -> Iterable[str]:
+        """A client sees a task at `seq`, having asked at `asked_s`."""
+        task = self._task(task_id)
+        if seq > len(task.events):
+            yield f"{who} sees seq {seq}, but the log of {task_id} ends at {len(task.events)} (invariant 2)"
+        elif state is not None and task.states[seq] is not state:
+            yield f"{who} sees {task_id} {SPELLED[state]} at {seq}, but it is {SPELLED[task.states[seq]]} (invariant 1)"
+        if (told := task.told_before(asked_s)) > seq:
+            yield f"{who} sees {task_id} at {seq}, though seq {told} had been told before it asked (invariant 3)"
+
+    def _told(self, at_s: float, made: h.Told) -> Iterable[str]:
+        task = self._task(made.task_id)
+        yield from self._seen(f"{made.client} ({made.what})", made.task_id, made.seq, made.state, made.asked_s)
+        if made.message:
+            if self._made.get(made.message) != made.task_id:
+                yield f"{made.client} was told that {made.message} is in {made.task_id}, but it is not (invariant 2)"
+            if made.what == "send":
+                self._owned.setdefault(made.client, []).append((at_s, made.task_id))
+        task.tell(at_s, made.seq)
+
+    def _followed(self, at_s: float, made: h.Followed) -> Iterable[str]:
+        task, key = self._task(made.task_id), (made.client, made.stream)
+        who = f"{made.client} (stream {made.stream})"
+        if made.event is None:
+            if key in task.streams and made.seq < task.streams[key]:
+                yield f"{who}: {made.task_id} goes back to {made.seq} (invariant 3)"
+            yield from self._seen(who, made.task_id, made.seq, made.state, made.asked_s)
+        else:
+            after = task.streams.get(key)
+            if after is not None and made.seq != after + 1:
+                yield f"{who}: seq {made.seq} of {made.task_id} follows {after} (invariant 3)"
+            if made.seq > len(task.events):
+                yield f"{who}: seq {made.seq} of {made.task_id} is not committed (invariant 2)"
+            elif task.events[made.seq - 1] != made.event:
+                yield (
+                    f"{who}: seq {made.seq} of {made.task_id} is {h.describe(task.events[made.seq - 1])}, "
+                    f"not {h.describe(made.event)} (invariant 3)"
+                )
+        task.streams[key] = made.seq
+        task.tell(at_s, made.seq)
+
+    def _listed(self, made: h.Listed) -> Iterable[str]:
+        for task_id, owner in zip(made.task_ids, made.owners, strict=True):
+            if owner != made.client:
+                yield f"{made.client} sees {task_id} of {owner} in a list (invariant 9)"
+        for told_s, task_id in self._owned.get(made.client, ()):
+            first = self._task(task_id).events[0]
+            assert isinstance(first, Submitted)
+            if told_s < made.asked_s and made.agent == agent_of(first) and task_id not in made.task_ids:
+                yield f"{made.client} does not see its task {task_id} in a list (invariant 1)"
+
+    def _delivered(self, made: h.Delivered) -> Iterable[str]:
+        key = (made.task_id, made.config_id)
+        known = self._webhook_ids.setdefault(made.webhook_id, (*key, made.seq))
+        if known != (*key, made.seq):
+            yield f"webhook-id {made.webhook_id} stands for {known} and for {(*key, made.seq)}"
+        if made.seq < self._hooked.get(key, 0):
+            yield f"webhook {made.config_id} of {made.task_id} hears of {made.seq} after {self._hooked[key]}"
+        self._hooked[key] = max(made.seq, self._hooked.get(key, 0))
+
+
+def agent_of(first: Submitted) -> str:
+    """The agent that a client's message was sent to; clients write it into the metadata."""
+    return str((first.message.metadata or {}).get("agent", ""))
+
+
+def _overtakes(where: str, question: StatusChanged, task: Known) -> Iterable[str]:
+    """A question must not overtake a message: it is asked only if all earlier messages have been consumed."""
+    asked = question.message
+    if asked is None or asked.reference_task_ids or not asked.text.startswith("q"):
+        return
+    answers = len(own_answers([_Numbered(event) for event in task.events]))  # type: ignore[misc]
+    if answers != int(asked.text[1:]):
+        yield f"{where}: question {asked.text} overtakes {answers - int(asked.text[1:])} messages"
+
+
+class _Numbered:
+    """An event as `own_answers` reads it."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: Event) -> None:
+        self.event = event
+
+
+def check_end(database: Database, history: h.History) -> list[str]:
+    """What is wrong once all faults have ceased and everybody has had time."""
+    asked = {each.task_id for _, each in history.happenings if isinstance(each, h.Asked) and each.what == "cancel"}
+    died = any(isinstance(each, h.Gone) for _, each in history.happenings)
+    found: list[str] = []
+    for row in database.rows.values():
+        found += _check_task(database, row)
+        found += _check_reason(row, canceled=row.head.id in asked, died=died)
+    found += _check_webhooks(database, history)
+    return found
+
+
+def _check_reason(row: Row, *, canceled: bool, died: bool) -> Iterable[str]:
+    """A task ends badly only for a reason that the scenario has."""
+    last, first = row.log[row.seq - 1].event, row.log[0].event
+    assert isinstance(first, Submitted)
+    script = first.message.text.split()
+    reason = ""
+    if isinstance(last, StatusChanged) and last.message is not None:
+        reason = str((last.message.metadata or {}).get("reason", ""))
+    match row.state:
+        case TaskState.FAILED:
+            possible = {"agent_error"} if "f" in script else set()
+            if died and not AGENTS[row.head.agent]:
+                possible.add("interrupted")
+            if reason not in possible:
+                yield f"task {row.head.id} of {row.head.agent} failed: {reason} {last.message and last.message.text!r}"  # type: ignore[union-attr]
+        case TaskState.REJECTED if "r" not in script:
+            yield f"task {row.head.id} was rejected"
+        case TaskState.CANCELED if not canceled and row.head.parent is None:
+            yield f"task {row.head.id} was canceled, though nobody asked for it"
+        case _:
+            return
+
+
+def _check_webhooks(database: Database, history: h.History) -> Iterable[str]:
+    """Each registered webhook hears of the end of its task."""
+    heard: dict[tuple[str, str], int] = {}
+    for _, each in history.happenings:
+        if isinstance(each, h.Delivered):
+            heard[each.task_id, each.config_id] = max(each.seq, heard.get((each.task_id, each.config_id), 0))
+    for _, each in history.happenings:
+        if isinstance(each, h.Registered):
+            row = database.rows[each.task_id]
+            if row.state in TERMINAL and heard.get((each.task_id, each.config_id), 0) < row.seq:
+                told = heard.get((each.task_id, each.config_id), 0)
+                yield f"webhook {each.config_id} of {each.task_id} has heard of {told} last, the end is {row.seq}"
+    waiting, dead = database.outbox.owed_count()
+    if waiting or dead:
+        yield f"{waiting} webhook calls are still owed, {dead} are given up"
+
+
+def _check_task(database: Database, row: Row) -> Iterable[str]:
+    task_id, log = row.head.id, row.log[: row.seq]
+    if row.state not in TERMINAL and not (row.state in INTERRUPTED and row.holder is None):
+        yield f"task {task_id} is stuck: {SPELLED[row.state]}, held by {row.holder}, epoch {row.epoch}"
+    if row.state in TERMINAL and row.holder is not None:
+        yield f"task {task_id} has ended, and is held by {row.holder}"
+    record = database.record(task_id)
+    if row.snapshot is not None and row.snapshot.seq == row.seq and row.snapshot != record:
+        yield f"task {task_id}: its snapshot is not what its log folds to (invariant 1)"
+    if record.state is not row.state:
+        yield f"task {task_id}: its row says {SPELLED[row.state]}, its log {SPELLED[record.state]} (invariant 1)"
+    if row.state is TaskState.COMPLETED and (text := text_of(record)) != (wanted := expected(log)):
+        yield f"task {task_id}: its agent gave out {text!r}, which should be {wanted!r}\n{h.log_text(log)}"

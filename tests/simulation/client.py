@@ -1,0 +1,452 @@
+"""Clients: they send, send again, follow, answer, cancel and list, at any replica, and record what they were told.
+
+Invariant: a client behaves as A2A clients do. After a lost connection it sends the same message again, perhaps to
+another replica, and a stream goes on behind the last event it brought.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+from typing import Any
+
+from dragoman.engine.handler import Snapshot
+from dragoman.model.errors import (
+    A2AError,
+    TaskNotCancelable,
+    TaskNotFound,
+    Unavailable,
+    UnsupportedOperation,
+)
+from dragoman.model.events import Logged, StatusChanged
+from dragoman.model.message import Message, Part, Role
+from dragoman.model.operations import (
+    Call,
+    CancelTask,
+    GetTask,
+    ListTasks,
+    Operation,
+    PushConfig,
+    SendMessage,
+    StreamMessage,
+    Subscribe,
+    TaskPage,
+)
+from dragoman.model.principal import Principal
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskState
+from tests.simulation.agents import AGENTS
+from tests.simulation.history import Asked, Erred, Followed, History, Leaked, Listed, Registered, Told
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.replica import Connection, Lost, Place
+
+CALL_S = 6.0
+"""How long a client waits for an answer: longer than a blocking send takes."""
+
+SILENCE_S = 5.0
+"""How long a client waits for the next item of a stream; keep-alives come more often."""
+
+
+class Refusal(Exception):
+    """The server refused a call for good."""
+
+
+class Clients:
+    """What the clients of a simulation share: the replicas they may call, and the tasks that exist."""
+
+    def __init__(self, loop: SimulatedLoop, places: Sequence[Place], history: History, seed: object) -> None:
+        self.loop = loop
+        self.places = places
+        self.history = history
+        self.tasks: list[tuple[str, str, str]] = []
+        """Owner, agent and id of each task that a client knows."""
+        self.unfinished: dict[str, str] = {}
+        """What the clients are doing."""
+        self.random = Random(f"clients {seed}")
+        self._ids = 0
+
+    def message_id(self) -> str:
+        """A UUID that is the same in every run."""
+        self._ids += 1
+        return f"00000000-0000-4000-8000-{self._ids:012x}"
+
+    def stream_number(self) -> int:
+        """A number for a stream."""
+        self._ids += 1
+        return self._ids
+
+
+class Client:
+    """One caller, with a number of jobs: each is a task from its first message to its end."""
+
+    def __init__(self, name: str, shared: Clients, jobs: int) -> None:
+        self.name = name
+        self.process = Process(name)
+        self._shared = shared
+        self._random = Random(f"{name} {shared.random.random()}")
+        self._history = shared.history
+        self._loop = shared.loop
+        shared.unfinished[name] = "begins"
+        self._loop.spawn(self.process, self._work(jobs))
+
+    async def _work(self, jobs: int) -> None:
+        await asyncio.gather(*(self._job(f"{self.name}.{number}") for number in range(jobs)))
+        del self._shared.unfinished[self.name]
+
+    async def _job(self, name: str) -> None:
+        random, unfinished = self._random, self._shared.unfinished
+        unfinished[name] = "waits"
+        await asyncio.sleep(random.random() * 8)
+        job = Job(self, name, random.choice(tuple(AGENTS)), write_script(random))
+        await job.run()
+        del unfinished[name]
+
+    # -- calls ---------------------------------------------------------------------------------------------------------
+
+    def place(self) -> Place:
+        """Some replica. Clients mostly go to one that runs."""
+        running = [place for place in self._shared.places if place.running]
+        return self._random.choice(running or list(self._shared.places))
+
+    def connect(
+        self, what: str, agent: str, operation: Operation, task_id: str = "", *, after: int | None = None, stream: bool
+    ) -> Connection:
+        """Send a call to some replica."""
+        place = self.place()
+        self._history.add(Asked(self.name, place.process.name, what, task_id))
+        call = Call(
+            operation=operation,
+            principal=Principal(self.name),
+            agent=agent,
+            dialect="1.0",
+            mount="/",
+            after=None if after is None else str(after),
+        )
+        return place.connect(self.process, call, stream=stream)
+
+    async def ask(self, what: str, agent: str, operation: Operation, task_id: str = "") -> Any:
+        """Call until there is an answer. Raises A2AError, but for Unavailable."""
+        unfinished = self._shared.unfinished
+        while True:
+            unfinished[f"{self.name} {what}"] = task_id
+            connection = self.connect(what, agent, operation, task_id, stream=False)
+            try:
+                (answer,) = await connection.receive(CALL_S)
+                if not isinstance(answer, Exception):
+                    unfinished.pop(f"{self.name} {what}", None)
+                    return answer
+                if isinstance(answer, A2AError) and not isinstance(answer, Unavailable):
+                    unfinished.pop(f"{self.name} {what}", None)
+                    raise answer
+                if not isinstance(answer, Unavailable):
+                    self.erred(what, task_id, answer)
+                self._history.add(Erred(self.name, what, task_id, str(answer), True))
+            except Lost as lost:
+                self._history.add(Erred(self.name, what, task_id, str(lost), True))
+            finally:
+                connection.close()
+            await asyncio.sleep(0.05 + self._random.random() * 0.5)
+
+    def erred(self, what: str, task_id: str, error: Exception) -> None:
+        """Note an error that nothing explains."""
+        self._history.add(Erred(self.name, what, task_id, f"{type(error).__name__}: {error}", False))
+
+
+class Job:
+    """A task of a client, from its first message to its end."""
+
+    def __init__(self, client: Client, name: str, agent: str, script: str) -> None:
+        self.client = client
+        self.name = name
+        self.agent = agent
+        self.script = script
+        self.task_id = ""
+        self._random = client._random
+        self._history = client._history
+        self._shared = client._shared
+        self._loop = client._loop
+        self._answered: set[str] = set()
+        self._leaves_unanswered = self._random.random() < 0.1
+        self._webhook = self._random.random() < 0.3
+        self._ended = False
+
+    async def run(self) -> None:
+        """Send, and then do something about the task until it has ended, or waits for an answer that never comes."""
+        random = self._random
+        message = Message(
+            message_id=self._shared.message_id(),
+            role=Role.USER,
+            parts=(Part(text=self.script),),
+            metadata={"agent": self.agent},
+        )
+        push = PushConfig(url="https://hooks.example/in", id="hook") if self._webhook else None
+        if random.random() < 0.4:
+            await self._send_and_stream(message, push)
+        else:
+            await self._send(message, push, wait=random.random() < 0.5)
+        if not self.task_id:
+            return
+        self._shared.tasks.append((self.client.name, self.agent, self.task_id))
+        others = [self._meddle() for _ in range(random.randrange(3))]
+        await asyncio.gather(self._follow() if random.random() < 0.7 else self._poll(), *others)
+
+    # -- sending -------------------------------------------------------------------------------------------------------
+
+    async def _send(self, message: Message, push: PushConfig | None, *, wait: bool) -> None:
+        asked_s, operation = (
+            self._loop.time(),
+            SendMessage(message=message, return_immediately=not wait, push_config=push),
+        )
+        try:
+            record = await self.client.ask("send", self.agent, operation, message.task_id or "")
+        except UnsupportedOperation as error:
+            self._refused("send", message, error)
+        except A2AError as error:
+            self.client.erred("send", message.task_id or "", error)
+        else:
+            self._take(record, "send" if message.task_id is None else "answer", asked_s, message.message_id)
+
+    def _refused(self, what: str, message: Message, error: Exception) -> None:
+        """A message to a task that has ended is refused; anything else is a fault."""
+        if message.task_id is None:
+            self.client.erred(what, "", error)
+        else:
+            self._history.add(Erred(self.client.name, what, message.task_id, str(error), True))
+
+    def _take(self, record: object, what: str, asked_s: float, message_id: str = "") -> TaskState | None:
+        """Note the task as an answer shows it."""
+        if not isinstance(record, Record):
+            self.client.erred(what, self.task_id, TypeError(f"the answer is {record!r}"))
+            return None
+        if not self.task_id:
+            self.task_id = record.head.id
+            if self._webhook:
+                self._history.add(Registered(self.task_id, "hook", asked_s))
+        self._history.add(Told(self.client.name, what, record.head.id, asked_s, record.seq, record.state, message_id))
+        self._look(record.status.state, record.status.message)
+        return record.state
+
+    async def _send_and_stream(self, message: Message, push: PushConfig | None) -> None:
+        """Send a message and follow the task; after a failure, send it again."""
+        operation = StreamMessage(message=message, push_config=push)
+        while True:
+            self._shared.unfinished[self.name] = "streams"
+            asked_s = self._loop.time()
+            connection = self.client.connect("stream", self.agent, operation, stream=True)
+            try:
+                items = await connection.receive(CALL_S)
+                if isinstance(items, Unavailable):
+                    raise Lost(str(items))
+                if isinstance(items, Exception):
+                    self.client.erred("stream", "", items)
+                    return
+                if items is None:
+                    self.client.erred("stream", "", TypeError("the stream is empty"))
+                    return
+                first = items[0]
+                if not isinstance(first, Snapshot):
+                    self.client.erred("stream", "", TypeError("the stream does not begin with the task"))
+                    return
+                self._take(first.record, "send", asked_s, message.message_id)
+                await self._read(connection, items, self._shared.stream_number(), asked_s)
+                return
+            except Lost as lost:
+                self._history.add(Erred(self.client.name, "stream", self.task_id, str(lost), True))
+                if self.task_id:
+                    return
+            except Exception as error:  # noqa: BLE001  no other error is to come out of a stream
+                self.client.erred("stream", self.task_id, error)
+                return
+            finally:
+                connection.close()
+            await asyncio.sleep(0.05 + self._random.random() * 0.5)
+
+    # -- following -----------------------------------------------------------------------------------------------------
+
+    async def _read(self, connection: Connection, items: Any, stream: int, asked_s: float) -> int:
+        """Read a stream to its end, or for a while. Returns the last seq."""
+        seq, patience = 0, self._random.randrange(1, 60)
+        while isinstance(items, tuple):
+            for item in items:
+                if isinstance(item, Snapshot):
+                    seq, event, state = item.record.seq, None, item.record.state
+                    self._look(item.record.status.state, item.record.status.message)
+                else:
+                    assert isinstance(item, Logged)
+                    seq, event, state = item.seq, item.event, None
+                    if isinstance(item.event, StatusChanged):
+                        self._look(item.event.state, item.event.message)
+                self._history.add(Followed(self.client.name, stream, self.task_id, asked_s, seq, event, state))
+            patience -= 1
+            if self._ended or not patience:
+                return seq
+            items = await connection.receive(SILENCE_S)
+        if isinstance(items, Exception) and not isinstance(items, Unavailable):
+            raise items
+        return seq
+
+    async def _follow(self) -> None:
+        """Follow the task to its end, from one replica to the next."""
+        seq, stream = 0, self._shared.stream_number()
+        while not self._ended:
+            self._shared.unfinished[self.name] = f"follows {self.task_id}"
+            asked_s = self._loop.time()
+            after = seq if seq and self._random.random() < 0.8 else None
+            if after is None:
+                stream = self._shared.stream_number()
+            connection = self.client.connect(
+                "subscribe", self.agent, Subscribe(id=self.task_id), self.task_id, after=after, stream=True
+            )
+            try:
+                items = await connection.receive(CALL_S)
+                if isinstance(items, UnsupportedOperation):
+                    await self._get()
+                    continue
+                seq = await self._read(connection, items, stream, asked_s) or seq
+            except Lost as lost:
+                self._history.add(Erred(self.client.name, "subscribe", self.task_id, str(lost), True))
+                seq, stream = 0, self._shared.stream_number()
+            except Exception as error:  # noqa: BLE001  no other error is to come out of a stream
+                self.client.erred("subscribe", self.task_id, error)
+                return
+            finally:
+                connection.close()
+            if self._given_up:
+                return
+            await asyncio.sleep(0.02 + self._random.random() * 0.3)
+
+    async def _poll(self) -> None:
+        """Read the task again and again."""
+        while not (self._ended or self._given_up):
+            self._shared.unfinished[self.name] = f"reads {self.task_id}"
+            await self._get()
+            await asyncio.sleep(0.1 + self._random.random())
+
+    async def _get(self) -> None:
+        asked_s = self._loop.time()
+        try:
+            record = await self.client.ask("get", self.agent, GetTask(id=self.task_id), self.task_id)
+        except A2AError as error:
+            self.client.erred("get", self.task_id, error)
+            self._ended = True
+        else:
+            self._take(record, "get", asked_s)
+
+    @property
+    def _given_up(self) -> bool:
+        return self._leaves_unanswered and bool(self._answered)
+
+    def _look(self, state: TaskState, said: Message | None) -> None:
+        """React to a status: answer questions, and note the end."""
+        if state in TERMINAL:
+            self._ended = True
+        elif state in INTERRUPTED and said is not None and said.message_id not in self._answered:
+            self._answered.add(said.message_id)
+            if not self._leaves_unanswered:
+                self._loop.spawn(self.client.process, self._answer(f"a{len(self._answered)}"))
+
+    async def _answer(self, text: str) -> None:
+        name = f"{self.name} answers {text}"
+        self._shared.unfinished[name] = self.task_id
+        await asyncio.sleep(self._random.random() * 0.5)
+        await self._say(text)
+        del self._shared.unfinished[name]
+
+    async def _say(self, text: str) -> None:
+        message = Message(
+            message_id=self._shared.message_id(), role=Role.USER, parts=(Part(text=text),), task_id=self.task_id
+        )
+        await self._send(message, None, wait=self._random.random() < 0.3)
+
+    # -- whatever else a client does -----------------------------------------------------------------------------------
+
+    async def _meddle(self) -> None:
+        """Say something unasked, cancel, list, read, or look at somebody else's task."""
+        random = self._random
+        await asyncio.sleep(random.random() * 5)
+        chance = random.random()
+        if chance < 0.2 and "a" in self.script.split():
+            await self._say(f"b{random.randrange(100)}")
+        elif chance < 0.35:
+            await self._cancel()
+        elif chance < 0.55:
+            await self._list()
+        elif chance < 0.75:
+            await self._get()
+        else:
+            await self._spy()
+
+    async def _cancel(self) -> None:
+        asked_s = self._loop.time()
+        try:
+            record = await self.client.ask("cancel", self.agent, CancelTask(id=self.task_id), self.task_id)
+        except TaskNotCancelable as error:
+            self._history.add(Erred(self.client.name, "cancel", self.task_id, str(error), True))
+        except A2AError as error:
+            self.client.erred("cancel", self.task_id, error)
+        else:
+            state = self._take(record, "cancel", asked_s)
+            if state is not TaskState.CANCELED:
+                self.client.erred("cancel", self.task_id, ValueError(f"the task is {state} after it"))
+
+    async def _list(self) -> None:
+        asked_s = self._loop.time()
+        try:
+            page = await self.client.ask("list", self.agent, ListTasks(page_size=100))
+        except A2AError as error:
+            self.client.erred("list", "", error)
+            return
+        assert isinstance(page, TaskPage)
+        self._history.add(
+            Listed(
+                self.client.name,
+                asked_s,
+                self.agent,
+                tuple(record.head.id for record in page.records),
+                tuple(record.head.owner for record in page.records),
+            )
+        )
+
+    async def _spy(self) -> None:
+        """Try somebody else's task, or one's own under another agent's name."""
+        random, name = self._random, self.client.name
+        foreign = [(agent, task_id) for owner, agent, task_id in self._shared.tasks if owner != name]
+        if foreign and random.random() < 0.7:
+            agent, task_id = random.choice(foreign)
+        else:
+            agent, task_id = random.choice([agent for agent in AGENTS if agent != self.agent]), self.task_id
+        said = Message(
+            message_id=self._shared.message_id(), role=Role.USER, parts=(Part(text="spying"),), task_id=task_id
+        )
+        what, operation = random.choice(
+            (("get", GetTask(id=task_id)), ("cancel", CancelTask(id=task_id)), ("send", SendMessage(message=said)))
+        )
+        try:
+            await self.client.ask(f"spy ({what})", agent, operation)
+        except TaskNotFound:
+            return
+        except A2AError as error:
+            self.client.erred(f"spy ({what})", task_id, error)
+        else:
+            self._history.add(Leaked(name, what, task_id))
+
+
+def write_script(random: Random, depth: int = 0) -> str:
+    """A random script: see `tests.simulation.agents`."""
+    steps: list[str] = []
+    if random.random() < 0.15:
+        steps.append(f"x{random.choice((20, 300))}")
+    for _ in range(random.randrange(1, 6 - 2 * depth)):
+        chance = random.random()
+        if chance < 0.35:
+            steps.append(f"c{random.randrange(1, 5)}")
+        elif chance < 0.6:
+            steps.append(f"s{random.choice((1, 10, 40, 150))}")
+        elif chance < 0.7:
+            steps.append("p")
+        elif chance < 0.88 or depth:
+            steps.append("a")
+        else:
+            inner = write_script(random, depth + 1).replace(" ", ",")
+            steps.append(f"{random.choice('ddD')}:{random.choice(tuple(AGENTS))}:{inner}")
+    if random.random() < 0.06:
+        steps.append(random.choice("fr"))
+    return " ".join(steps) or "c1"

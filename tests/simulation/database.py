@@ -1,0 +1,539 @@
+"""A database in memory, as the replicas of a simulation share it: rows, logs, dedupe keys, replicas and the outbox.
+
+Each write is committed at once and shown to readers a little later; whoever wrote it hears of it later still. So a
+reader may see the state before a write that is durable already.
+
+Invariant: what `dragoman.store.api` says of a store holds for every write, whoever makes it, since there is one guard.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from copy import copy
+from typing import Protocol
+
+from msgspec import Struct
+
+from dragoman.model.events import Event, Logged
+from dragoman.model.lifecycle import fold
+from dragoman.model.message import Message
+from dragoman.model.task import INTERRUPTED, TERMINAL, Record, TaskHead, TaskState
+from dragoman.store.api import (
+    BEGIN_MS,
+    Append,
+    Appended,
+    Dedupe,
+    Exists,
+    Fenced,
+    Listed,
+    ListQuery,
+    Moved,
+    NewTask,
+    OverQuota,
+    Owners,
+    Quota,
+    Refused,
+    Repeat,
+    Stored,
+    StoreError,
+    TaskEnded,
+    Unknown,
+)
+from dragoman.store.replicas import Replica
+from tests.simulation.outbox import OutboxRows
+
+EVENT_BYTES = 3_000
+"""The size of an event in the log. It is more than events have, so that snapshots are written early."""
+
+FOR_EVER_MS = 1 << 60
+
+
+class Page(Struct, gc=False):
+    """The events of one write: its id, who made it, and the epoch of the row after it. `run` is the epoch of a run."""
+
+    first: int
+    last: int
+    write: int | None
+    epoch: int
+    by: str
+    run: int | None
+
+
+class Row(Struct):
+    """One version of a task's row. `log` and `pages` are shared by all versions, which show as much as their `seq`.
+
+    The version is shown from `shown_s` on; until then readers see the one `before`.
+    """
+
+    number: int
+    head: TaskHead
+    log: list[Logged]
+    pages: list[Page]
+    seq: int
+    epoch: int
+    state: TaskState
+    status_ms: int
+    holder: str | None
+    cancel: bool = False
+    snapshot: Record | None = None
+    log_bytes: int = 0
+    keeper: str | None = None
+    offered_until_ms: int | None = None
+    webhooks_version: int = 0
+    pushed: bool = False
+    shown_s: float = 0.0
+    before: "Row | None" = None
+
+
+class ReplicaRow(Struct):
+    """A replica: alive until `until_ms`, unless it was declared dead."""
+
+    id: str
+    address: str
+    agents: tuple[str, ...]
+    started_ms: int
+    until_ms: int
+    dead: bool = False
+
+
+class Witness(Protocol):
+    """Hears of everything that is committed, in that order."""
+
+    def committed(self, by: str, row: Row, events: Sequence[Event], run: int | None) -> None:
+        """Events were added to a task's log. `run` is the epoch that guarded the write of a run."""
+        ...
+
+    def leased(self, by: str, row: Row, before: str | None, before_alive: bool, offered: bool) -> None:
+        """The task has a new epoch. `before` held it last; `offered` says that it had not accepted an offer in time."""
+        ...
+
+    def beat(self, replica: ReplicaRow, was_alive: bool) -> None:
+        """A replica joined, or renewed its heartbeat."""
+        ...
+
+    def gone(self, replica_id: str) -> None:
+        """A replica was declared dead."""
+        ...
+
+
+class Guard:
+    """The rules that a mutation can break."""
+
+    ignores_epoch = False
+    claims_from_the_living = False
+    renews_the_expired = False
+
+
+class Database:
+    """All rows. `now_s` is the time of the loop, `now_ms` that of the database's clock.
+
+    `lag_s` says how long a commit stays unseen. A replica that joins for `lease_ms` (None: for ever) must beat.
+    """
+
+    def __init__(
+        self,
+        now_s: Callable[[], float],
+        now_ms: Callable[[], int],
+        *,
+        lag_s: Callable[[], float] = lambda: 0.0,
+        lease_ms: int | None = None,
+        witness: Witness | None = None,
+    ) -> None:
+        self.rows: dict[str, Row] = {}
+        self.replicas: dict[str, ReplicaRow] = {}
+        self.guard = Guard()
+        self.now_s = now_s
+        self.now_ms = now_ms
+        self.lease_ms = lease_ms
+        self.outbox = OutboxRows(self)
+        self.seen_s = 0.0
+        """When readers see the last write."""
+        self._witness = witness
+        self._lag_s = lag_s
+        self._calls: dict[bytes, tuple[Repeat, int, float]] = {}
+        self._days: dict[tuple[str, int], int] = {}
+
+    # -- writes --------------------------------------------------------------------------------------------------------
+
+    def create(self, by: str, new: NewTask) -> Appended | Repeat | Refused:
+        """As `Store.create`; a refusal is returned."""
+        now_ms, head, dedupe = self.now_ms(), new.head, new.dedupe
+        self._await_others(self.rows.get(head.id), dedupe)
+        if dedupe is not None and (known := self._known(dedupe)) is not None:
+            return self._first(new.write, head.id, 0) or known
+        if (limit := self._over(head.owner, new.quota)) is not None:
+            return self._first(new.write, head.id, 0) or OverQuota(limit)
+        if head.id in self.rows:
+            return self._first(new.write, head.id, 0) or Exists(head.id)
+        row = Row(
+            number=len(self.rows),
+            head=head,
+            log=[],
+            pages=[],
+            seq=0,
+            epoch=int(new.holder is not None),
+            state=new.state,
+            status_ms=new.status_ms,
+            holder=None if new.state in TERMINAL else new.holder,
+        )
+        self._add(by, row, new.events, new.write, None)
+        if new.quota is not None and new.quota.max_daily_tasks:
+            day = (head.owner, new.quota.day)
+            self._days[day] = self._days.get(day, 0) + 1
+        if new.push is not None:
+            row.pushed = True
+            row.webhooks_version = 1
+            self.outbox.keep(head.id, new.push)
+        self.outbox.owe(head.id, new.deliveries, now_ms)
+        self._show(row)
+        if dedupe is not None:
+            self._calls[dedupe.key] = (Repeat(head.id, dedupe.digest, row.seq), dedupe.expires_ms, row.shown_s)
+        return Appended(row.seq, row.epoch, EVENT_BYTES * len(new.events))
+
+    def append(self, by: str, append: Append) -> Appended | Repeat | Refused:
+        """As `Store.append`; a refusal is returned."""
+        dedupe, before = append.dedupe, self.rows.get(append.task_id)
+        self._await_others(before, dedupe)
+        if dedupe is not None and (known := self._known(dedupe)) is not None:
+            return self._first(append.write, append.task_id, append.read_seq) or known
+        if before is None:
+            return Unknown(append.task_id)
+        if (first := self._first(append.write, append.task_id, append.read_seq)) is not None:
+            return first
+        if (refused := self._refusal(before, append)) is not None:
+            return refused
+        now_ms, row = self.now_ms(), copy(before)
+        ends_lease = append.state in TERMINAL or (append.release and append.holder is None)
+        leases = append.holder is not None
+        row.epoch += leases
+        row.state, row.status_ms = append.state, append.status_ms
+        row.holder = None if ends_lease else append.holder or before.holder
+        if ends_lease:
+            row.keeper = append.keeper
+        if leases or ends_lease or append.epoch is not None:
+            row.offered_until_ms = None if append.offered_ms is None else now_ms + append.offered_ms
+        self._add(by, row, append.events, append.write, append.epoch)
+        if leases:
+            self._lease(by, row, before)
+        if append.snapshot is not None:
+            row.snapshot = append.snapshot
+        if append.push is not None:
+            row.pushed = True
+            row.webhooks_version += 1
+            self.outbox.keep(append.task_id, append.push)
+        self.outbox.owe(append.task_id, append.deliveries, now_ms)
+        self._show(row)
+        if dedupe is not None:
+            self._calls[dedupe.key] = (Repeat(append.task_id, dedupe.digest, row.seq), dedupe.expires_ms, row.shown_s)
+        return Appended(row.seq, row.epoch, EVENT_BYTES * len(append.events))
+
+    def _await_others(self, row: Row | None, dedupe: Dedupe | None) -> None:
+        """A write waits for those before it: its outcome is known only when readers see what it met."""
+        if row is not None:
+            self.seen_s = max(self.seen_s, row.shown_s)
+        if dedupe is not None and (found := self._calls.get(dedupe.key)) is not None:
+            self.seen_s = max(self.seen_s, found[2])
+
+    def _refusal(self, row: Row, append: Append) -> Refused | None:
+        expected = append.expected_seq
+        if append.snapshot is not None:
+            before = append.snapshot.seq - len(append.events)
+            if expected is not None and expected != before:
+                return Moved(f"the snapshot follows seq {before}, not {expected}")
+            expected = before
+        if row.state in TERMINAL:
+            return TaskEnded(append.task_id)
+        fenced = append.epoch is not None and (row.holder is None or row.epoch != append.epoch)
+        if fenced and not self.guard.ignores_epoch:
+            return Fenced(f"epoch {append.epoch}, the task has {row.epoch if row.holder else 'no lease'}")
+        if expected is not None and expected != row.seq:
+            return Moved(f"expected seq {expected}, the task is at {row.seq}")
+        if append.webhooks_version is not None and append.webhooks_version != row.webhooks_version:
+            return Moved(f"expected webhooks {append.webhooks_version}, the task has {row.webhooks_version}")
+        return None
+
+    def _first(self, write: int | None, task_id: str, after: int) -> Appended | None:
+        """The result of a write that was made before."""
+        row = self.rows.get(task_id)
+        if row is None or write is None:
+            return None
+        for page in reversed(row.pages):
+            if page.first <= after:
+                break
+            if page.write == write:
+                return Appended(page.last, page.epoch, EVENT_BYTES * (page.last - page.first + 1))
+        return None
+
+    def _add(self, by: str, row: Row, events: Sequence[Event], write: int | None, run: int | None) -> None:
+        first = row.seq + 1
+        for seq, event in enumerate(events, first):
+            row.log.append(Logged(seq, event, EVENT_BYTES))
+        row.seq += len(events)
+        row.log_bytes += EVENT_BYTES * len(events)
+        if events:
+            row.pages.append(Page(first, row.seq, write, row.epoch, by, run))
+            if self._witness is not None:
+                self._witness.committed(by, row, events, run)
+
+    def _lease(self, by: str, row: Row, before: Row) -> None:
+        if self._witness is not None:
+            offered = before.offered_until_ms is not None and before.offered_until_ms <= self.now_ms()
+            alive = before.holder is not None and self.is_alive(before.holder)
+            self._witness.leased(by, row, before.holder, alive, offered)
+
+    def _show(self, row: Row) -> None:
+        """Make a row the newest version of its task."""
+        row.before = self.rows.get(row.head.id)
+        row.shown_s = self.now_s() + self._lag_s()
+        if row.before is not None:
+            row.shown_s = max(row.shown_s, row.before.shown_s)
+            if row.before.shown_s <= self.now_s():
+                row.before.before = None
+        self.rows[row.head.id] = row
+        self.seen_s = row.shown_s
+
+    def change(self, task_id: str, **fields: object) -> None:
+        """Change fields of a row that need no event."""
+        row = copy(self.rows[task_id])
+        for name, value in fields.items():
+            setattr(row, name, value)
+        self._show(row)
+
+    def request_cancel(self, task_id: str) -> None:
+        """As the protocol says."""
+        row = self.rows.get(task_id)
+        if row is not None and row.state not in TERMINAL and not row.cancel:
+            self.change(task_id, cancel=True)
+
+    def remember(self, dedupe: Dedupe, answer: Message) -> Repeat | None:
+        """As the protocol says."""
+        if (known := self._known(dedupe)) is None:
+            self._calls[dedupe.key] = (Repeat(None, dedupe.digest, 0, answer), dedupe.expires_ms, self.now_s())
+        return known
+
+    def _known(self, dedupe: Dedupe) -> Repeat | None:
+        found = self._calls.get(dedupe.key)
+        if found is None or found[1] <= self.now_ms() or found[0].task_id == (dedupe.instead_of or ""):
+            return None
+        return found[0]
+
+    def _over(self, owner: str, quota: Quota | None) -> str | None:
+        if quota is None:
+            return None
+        unended = sum(row.head.owner == owner and row.state not in TERMINAL for row in self.rows.values())
+        if quota.max_open_tasks and unended >= quota.max_open_tasks:
+            return "max_open_tasks"
+        if quota.max_daily_tasks and self._days.get((owner, quota.day), 0) >= quota.max_daily_tasks:
+            return "max_daily_tasks"
+        return None
+
+    # -- replicas ------------------------------------------------------------------------------------------------------
+
+    def join(self, replica_id: str, address: str, agents: Collection[str]) -> None:
+        """As the protocol says."""
+        now_ms, known = self.now_ms(), self.replicas.get(replica_id)
+        if known is not None and not self.is_alive(replica_id):
+            raise StoreError(f"replica {replica_id} is dead")
+        until = FOR_EVER_MS if self.lease_ms is None else now_ms + self.lease_ms
+        started_ms = now_ms if known is None else known.started_ms
+        self.replicas[replica_id] = ReplicaRow(replica_id, address, tuple(sorted(agents)), started_ms, until)
+        if self._witness is not None:
+            self._witness.beat(self.replicas[replica_id], True)
+
+    def beat(self, replica_id: str) -> bool:
+        """Renew a heartbeat. Returns False if that came too late."""
+        row = self.replicas.get(replica_id)
+        if row is None:
+            return False
+        alive = self.is_alive(replica_id)
+        if not alive and not self.guard.renews_the_expired:
+            return False
+        row.dead = False
+        row.until_ms = self.now_ms() + (self.lease_ms or FOR_EVER_MS)
+        if self._witness is not None:
+            self._witness.beat(row, alive)
+        return True
+
+    def serve(self, replica_id: str, agents: Collection[str]) -> None:
+        """As the protocol says."""
+        if self.is_alive(replica_id):
+            self.replicas[replica_id].agents = tuple(sorted(agents))
+
+    def leave(self, replica_id: str) -> None:
+        """As the protocol says."""
+        if (row := self.replicas.get(replica_id)) is not None and not row.dead:
+            row.dead = True
+            if self._witness is not None:
+                self._witness.gone(replica_id)
+
+    def is_alive(self, replica_id: str) -> bool:
+        """As the protocol says."""
+        row = self.replicas.get(replica_id)
+        return row is not None and not row.dead and row.until_ms > self.now_ms()
+
+    def living(self) -> tuple[Replica, ...]:
+        """As `Replicas.all`."""
+        return tuple(
+            Replica(
+                id=row.id,
+                address=row.address,
+                agents=row.agents,
+                started_ms=row.started_ms,
+                beats_until_ms=None if self.lease_ms is None else row.until_ms,
+            )
+            for row in self.replicas.values()
+            if self.is_alive(row.id)
+        )
+
+    def claim(self, by: str, holder: str, limit: int, agents: Collection[str] | None) -> tuple[Stored, ...]:
+        """As the protocol says. A row whose last version is not shown yet is locked, and left out."""
+        if not self.is_alive(holder):
+            raise StoreError(f"{holder} has not joined")
+        now_ms, now_s = self.now_ms(), self.now_s()
+        for replica in self.replicas.values():
+            if not replica.dead and replica.until_ms <= now_ms:
+                self.leave(replica.id)
+        others = {agent for replica in self.living() for agent in replica.agents}
+        elsewhere = others.difference(self.replicas[holder].agents)
+        claimed: list[Stored] = []
+        for row in tuple(self.rows.values()):
+            if len(claimed) == limit:
+                break
+            if row.state in TERMINAL or row.shown_s > now_s or (row.state in INTERRUPTED and row.holder is None):
+                continue
+            lapsed = row.offered_until_ms is not None and row.offered_until_ms <= now_ms
+            free = row.holder is None or lapsed or not self.is_alive(row.holder)
+            if self.guard.claims_from_the_living and row.holder != holder:
+                free = True
+            wanted = row.head.agent not in elsewhere if agents is None else row.head.agent in agents
+            if not (free and wanted):
+                continue
+            anew, fresh = copy(row), row.holder is None or row.offered_until_ms is not None
+            anew.holder, anew.epoch = holder, row.epoch + 1
+            anew.offered_until_ms = now_ms + BEGIN_MS if fresh else None
+            self._lease(by, anew, row)
+            self._show(anew)
+            claimed.append(self._stored(anew))
+        return tuple(claimed)
+
+    # -- reads ---------------------------------------------------------------------------------------------------------
+
+    def shown(self, task_id: str) -> Row | None:
+        """The version of a row that readers see."""
+        row, now_s = self.rows.get(task_id), self.now_s()
+        while row is not None and row.shown_s > now_s:
+            row = row.before
+        return row
+
+    def _all_shown(self) -> Iterable[Row]:
+        for task_id in self.rows:
+            row = self.shown(task_id)
+            if row is not None:
+                yield row
+
+    def _stored(self, row: Row) -> Stored:
+        after = 0 if row.snapshot is None else row.snapshot.seq
+        return Stored(
+            head=row.head,
+            seq=row.seq,
+            epoch=row.epoch,
+            state=row.state,
+            status_ms=row.status_ms,
+            holder=row.holder,
+            cancel_requested=row.cancel,
+            snapshot=row.snapshot,
+            events=tuple(row.log[after : row.seq]),
+            snapshot_bytes=EVENT_BYTES if row.snapshot is not None else 0,
+            log_bytes_since=EVENT_BYTES * (row.seq - after),
+            pushed=row.pushed,
+            keeper=row.keeper,
+            offered_until_ms=row.offered_until_ms,
+            webhooks_version=row.webhooks_version,
+        )
+
+    def load(self, task_id: str) -> Stored | None:
+        """As the protocol says."""
+        row = self.shown(task_id)
+        return None if row is None else self._stored(row)
+
+    def newest(self, task_id: str) -> Stored | None:
+        """As `load`, of the newest version, for one who has locked the row."""
+        row = self.rows.get(task_id)
+        return None if row is None else self._stored(row)
+
+    def head(self, task_id: str) -> tuple[TaskHead, int, TaskState] | None:
+        """As the protocol says."""
+        row = self.shown(task_id)
+        return None if row is None else (row.head, row.seq, row.state)
+
+    def read(self, task_id: str, after: int, limit_bytes: int) -> tuple[Logged, ...]:
+        """As the protocol says."""
+        row = self.shown(task_id)
+        if row is None:
+            return ()
+        return tuple(row.log[after : min(row.seq, after + max(1, -(-limit_bytes // EVENT_BYTES)))])
+
+    def read_since(self, seen: Sequence[tuple[str, int]], limit_bytes: int) -> dict[str, tuple[Logged, ...]]:
+        """As the protocol says."""
+        found: dict[str, tuple[Logged, ...]] = {}
+        for task_id, after in seen:
+            if limit_bytes <= 0:
+                break
+            row = self.shown(task_id)
+            if row is not None and row.seq > after:
+                found[task_id] = self.read(task_id, after, limit_bytes)
+                limit_bytes -= EVENT_BYTES * len(found[task_id])
+        return found
+
+    def recall(self, key: bytes) -> Repeat | None:
+        """As the protocol says."""
+        found = self._calls.get(key)
+        if found is None or found[1] <= self.now_ms() or found[2] > self.now_s():
+            return None
+        return found[0]
+
+    def messages(self, owner: str, agent: str, context_id: str, limit: int) -> tuple[Stored, ...]:
+        """As the protocol says."""
+        found = [
+            self._stored(row)
+            for row in self._all_shown()
+            if (row.head.owner, row.head.agent, row.head.context_id) == (owner, agent, context_id)
+        ]
+        return tuple(found[-limit:])
+
+    def list(self, query: ListQuery) -> Listed:
+        """As the protocol says."""
+        rows = [
+            row
+            for row in self._all_shown()
+            if row.head.agent == query.agent
+            and (query.owner is Owners.ALL or row.head.owner == query.owner)
+            and (query.context_id is None or row.head.context_id == query.context_id)
+            and (query.state is None or row.state is query.state)
+            and (query.status_after_ms is None or row.status_ms >= query.status_after_ms)
+        ]
+        rows.sort(key=lambda row: (row.status_ms, row.head.id), reverse=True)
+        before = query.before
+        page = [row for row in rows if before is None or (row.status_ms, row.head.id) < before][query.offset :]
+        taken = page[: query.limit]
+        return Listed(tuple(map(self._stored, taken)), len(rows), len(page) > len(taken))
+
+    def cancels(self, holder: str) -> tuple[str, ...]:
+        """As the protocol says."""
+        return tuple(row.head.id for row in self._all_shown() if row.cancel and row.holder == holder)
+
+    def heads(self, wanted: Callable[[Row], bool]) -> tuple[TaskHead, ...]:
+        """The heads of delegated tasks, not detached, that have not ended and of which `wanted` is true."""
+        return tuple(
+            row.head
+            for row in self._all_shown()
+            if row.head.parent is not None and not row.head.detached and row.state not in TERMINAL and wanted(row)
+        )
+
+    def orphaned(self, row: Row) -> bool:
+        """Whether the task's parent has ended or is gone."""
+        parent = self.shown(row.head.parent or "")
+        return parent is None or parent.state in TERMINAL
+
+    def record(self, task_id: str) -> Record:
+        """A task as it stands in the end, folded from its whole log."""
+        row = self.rows[task_id]
+        return fold(row.head, None, row.log[: row.seq])

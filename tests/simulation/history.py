@@ -1,0 +1,280 @@
+"""The history of a simulation: everything that was committed, told to somebody, or done to the replicas, in order.
+
+Invariant: it is written as things happen, by the simulation and never by the code under test.
+"""
+
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from dragoman.model.events import (
+    ArtifactChunk,
+    Delegated,
+    Event,
+    Logged,
+    MessageReceived,
+    Noted,
+    StatusChanged,
+    Submitted,
+)
+from dragoman.model.lifecycle import SPELLED
+from dragoman.model.task import TaskState
+from tests.simulation.database import ReplicaRow, Row
+
+
+class Committed(Struct, gc=False):
+    """Events were added to a log, under `epoch`. A run guards its write with the epoch `run`, others have None."""
+
+    task_id: str
+    by: str
+    first: int
+    events: Sequence[Event]
+    epoch: int
+    run: int | None
+    holder: str | None
+
+
+class Leased(Struct, gc=False):
+    """A task has a new epoch. `alive` says whether the last holder was; `lapsed` that it let an offer run out."""
+
+    task_id: str
+    by: str
+    epoch: int
+    holder: str | None
+    before: str | None
+    alive: bool
+    lapsed: bool
+
+
+class Beat(Struct, gc=False):
+    """A replica joined or renewed its heartbeat. `alive` says whether it was in time."""
+
+    replica: str
+    alive: bool
+
+
+class Gone(Struct, gc=False):
+    """A replica was declared dead."""
+
+    replica: str
+
+
+class Began(Struct, gc=False):
+    """An agent began to run."""
+
+    task_id: str
+    by: str
+    epoch: int
+
+
+class Asked(Struct, gc=False):
+    """A client sends a request."""
+
+    client: str
+    replica: str
+    what: str
+    task_id: str
+
+
+class Told(Struct, gc=False):
+    """A client has an answer to a request of `asked_s`: the task at `seq`. `message` is the id of one it had sent."""
+
+    client: str
+    what: str
+    task_id: str
+    asked_s: float
+    seq: int
+    state: TaskState
+    message: str = ""
+
+
+class Followed(Struct, gc=False):
+    """A stream, opened at `asked_s`, has brought an event, or as its first item (`event` None) the task at `seq`."""
+
+    client: str
+    stream: int
+    task_id: str
+    asked_s: float
+    seq: int
+    event: Event | None
+    state: TaskState | None = None
+
+
+class Listed(Struct, gc=False):
+    """A client has a list of its tasks, as asked for at `asked_s`."""
+
+    client: str
+    asked_s: float
+    agent: str
+    task_ids: tuple[str, ...]
+    owners: tuple[str, ...]
+
+
+class Erred(Struct, gc=False):
+    """A client got an error. `expected` says that it may be told so."""
+
+    client: str
+    what: str
+    task_id: str
+    error: str
+    expected: bool
+
+
+class Leaked(Struct, gc=False):
+    """A client was told something of a task that is not its own."""
+
+    client: str
+    what: str
+    task_id: str
+
+
+class Registered(Struct, gc=False):
+    """A client was told that its webhook is registered for a task, as of `seq`."""
+
+    task_id: str
+    config_id: str
+    asked_s: float
+
+
+class Delivered(Struct, gc=False):
+    """A webhook call has arrived, which reports `seq`. `answered` says that its sender knows."""
+
+    task_id: str
+    config_id: str
+    webhook_id: str
+    seq: int
+    answered: bool
+
+
+class Complained(Struct, gc=False):
+    """The code under test has logged an error."""
+
+    by: str
+    text: str
+
+
+class Fault(Struct, gc=False):
+    """Something was done to the replicas, the database or the bus."""
+
+    text: str
+
+
+Happening = (
+    Committed
+    | Leased
+    | Beat
+    | Gone
+    | Began
+    | Asked
+    | Told
+    | Followed
+    | Listed
+    | Erred
+    | Leaked
+    | Registered
+    | Delivered
+    | Complained
+    | Fault
+)
+
+
+class History:
+    """All happenings, each with its time."""
+
+    def __init__(self) -> None:
+        self.happenings: list[tuple[float, Happening]] = []
+        self.now_s = lambda: 0.0
+
+    def add(self, happening: Happening) -> None:
+        """Add what happens now."""
+        self.happenings.append((self.now_s(), happening))
+
+    # -- as the witness of a database ----------------------------------------------------------------------------------
+
+    def committed(self, by: str, row: Row, events: Sequence[Event], run: int | None) -> None:
+        self.add(Committed(row.head.id, by, row.seq - len(events) + 1, events, row.epoch, run, row.holder))
+
+    def leased(self, by: str, row: Row, before: str | None, before_alive: bool, offered: bool) -> None:
+        self.add(Leased(row.head.id, by, row.epoch, row.holder, before, before_alive, offered))
+
+    def beat(self, replica: ReplicaRow, was_alive: bool) -> None:
+        self.add(Beat(replica.id, was_alive))
+
+    def gone(self, replica_id: str) -> None:
+        self.add(Gone(replica_id))
+
+
+def describe(event: Event) -> str:
+    """An event in a few characters."""
+    match event:
+        case Submitted(message, _):
+            return f"submitted {message.text!r}"
+        case MessageReceived(message, _):
+            return f"message {message.text!r}"
+        case StatusChanged(state, _, message):
+            said = "" if message is None else f" {message.text!r}"
+            reason = "" if message is None or not message.metadata else f" {message.metadata.get('reason', '')}"
+            return f"{SPELLED[state]}{said}{reason}"
+        case ArtifactChunk(artifact, append, _):
+            return ("+" if append else "=") + "".join(part.text or "" for part in artifact.parts)
+        case Delegated():
+            return f"delegated {event.number}: {SPELLED[event.state]} {event.text!r}"
+        case Noted(note):
+            return f"note {note}"
+
+
+def trace(history: History, beats: bool = False) -> str:
+    """The history as text, one line a happening, tasks by short names."""
+    names: dict[str, str] = {}
+
+    def short(task_id: str) -> str:
+        return names.setdefault(task_id, f"T{len(names) + 1}") if task_id else ""
+
+    lines: list[str] = []
+    for at_s, happening in history.happenings:
+        match happening:
+            case Committed(task_id, by, first, events, epoch, run, holder):
+                said = "  ".join(map(describe, events))
+                whose = "" if run is None else f", run of epoch {run}"
+                text = f"{by:12} writes {short(task_id)} {first} epoch {epoch} ({holder}{whose}): {said}"
+            case Leased(task_id, by, epoch, holder, before, alive, lapsed):
+                state = "alive" if alive else "dead"
+                text = f"{by:12} leases {short(task_id)} to {holder}, epoch {epoch}; before: {before} ({state})"
+                text += ", whose offer ran out" if lapsed else ""
+            case Beat(replica, alive):
+                if alive and not beats:
+                    continue
+                text = f"{replica:12} beats" + ("" if alive else ", though it is dead")
+            case Gone(replica):
+                text = f"{replica:12} is declared dead"
+            case Began(task_id, by, epoch):
+                text = f"{by:12} runs {short(task_id)}, epoch {epoch}"
+            case Asked(client, replica, what, task_id):
+                text = f"{client:12} asks {replica}: {what} {short(task_id)}"
+            case Told(client, what, task_id, _, seq, state, message):
+                text = f"{client:12} is told {what} {short(task_id)}: seq {seq}, {SPELLED[state]} {message[-4:]}"
+            case Followed(client, stream, task_id, _, seq, event, _):
+                said = "the task" if event is None else describe(event)
+                text = f"{client:12} follows {short(task_id)} (stream {stream}) {seq}: {said}"
+            case Listed(client, _, agent, task_ids, _):
+                text = f"{client:12} is told the tasks of {agent}: {' '.join(map(short, task_ids))}"
+            case Erred(client, what, task_id, error, expected):
+                text = f"{client:12} {'fails to' if expected else 'CANNOT'} {what} {short(task_id)}: {error}"
+            case Leaked(client, what, task_id):
+                text = f"{client:12} SEES {short(task_id)} by {what}"
+            case Registered(task_id, config_id, _):
+                text = f"{'':12} webhook {config_id} is registered for {short(task_id)}"
+            case Delivered(task_id, config_id, webhook_id, seq, answered):
+                heard = "" if answered else ", unanswered"
+                text = f"{'':12} webhook {config_id} of {short(task_id)} hears of {seq} ({webhook_id[-4:]}{heard})"
+            case Complained(by, text):
+                text = f"{by:12} LOGS {text}"
+            case Fault(text):
+                text = f"             --- {text} ---"
+        lines.append(f"{at_s:8.3f} {text}")
+    return "\n".join(lines)
+
+
+def log_text(log: Sequence[Logged]) -> str:
+    """A log, one line an event."""
+    return "\n".join(f"  {logged.seq} {describe(logged.event)}" for logged in log)

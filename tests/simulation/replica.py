@@ -1,0 +1,376 @@
+"""A replica: the real engine and courier in a process of the simulation, behind a wire on which clients call it.
+
+Invariant: a crash takes everything in the process with it; the next process of the same place starts from the store.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from random import Random
+from typing import Any
+
+from dragoman.dialects.api import PushForm
+from dragoman.engine.announcements import PutOff, Step
+from dragoman.engine.api import Run
+from dragoman.engine.engine import Engine
+from dragoman.engine.policy import EngineSettings
+from dragoman.model.errors import A2AError
+from dragoman.model.ids import Clock, new_id
+from dragoman.model.operations import Call, PushConfig
+from dragoman.model.task import TaskHead
+from dragoman.net.egress import HttpReply
+from dragoman.net.errors import Unreachable
+from dragoman.net.target import Target
+from dragoman.push.courier import Courier, CourierSettings
+from dragoman.push.outcome import Schedule
+from dragoman.store.api import StoreError
+from dragoman.store.outbox import Delivery, Registration
+from dragoman.testing.buses import Hub, HubBus
+from tests.simulation.agents import agents
+from tests.simulation.history import Began, Delivered, Fault, History
+from tests.simulation.loop import Process, SimulatedLoop
+from tests.simulation.store import Network, Server, SimulatedStore
+
+
+class SimulatedHub(Hub):
+    """The bus between replicas: each message arrives in the process it is for, unless it is lost."""
+
+    def __init__(self, loop: SimulatedLoop) -> None:
+        super().__init__()
+        self.places: dict[HubBus, Place] = {}
+        self._loop = loop
+
+    def send(self, sender: HubBus, deliver: Callable[[HubBus], None]) -> None:
+        """Give every other open bus the message, as fate has it."""
+        for bus in self.buses:
+            if bus is sender or self.down or self.places[bus].deaf_to_hints:
+                continue
+            for delay_s in self.fate():
+                self._loop.post(self.places[bus].process, delay_s, self._arrive, bus, deliver)
+
+
+SETTINGS = EngineSettings(
+    blocking_timeout_s=3.0,
+    cancel_grace_s=1.0,
+    keepalive_s=2.0,
+    dedupe_s=600.0,
+    retry_s=0.3,
+    poll_s=0.5,
+)
+
+COURIER = CourierSettings(schedule=Schedule(delays_s=(0.2,) * 60, jitter=0.1), attempt_s=1.0, claim_s=4.0, look_s=0.5)
+
+HOST = "https://hooks.example:443"
+
+DRAIN_S = 0.5
+
+
+class Lost(Exception):
+    """The connection to a replica is lost, or its answer does not come."""
+
+
+class Connection:
+    """A client's end of a request or a stream. What the replica says arrives in order, or not at all."""
+
+    def __init__(self, loop: SimulatedLoop, client: Process, delay_s: Callable[[], float]) -> None:
+        self.closed = False
+        self.leave: Callable[[], None] | None = None
+        """What the replica does when the client has left."""
+        self._loop = loop
+        self._client = client
+        self._delay_s = delay_s
+        self._arrives_s = 0.0
+        self._items: list[Any] = []
+        self._waiting: asyncio.Future[None] | None = None
+
+    def send(self, item: object) -> None:
+        """Send something to the client."""
+        self._arrives_s = max(self._arrives_s, self._loop.time() + self._delay_s())
+        self._loop.post(self._client, self._arrives_s - self._loop.time(), self._arrive, item)
+
+    def _arrive(self, item: object) -> None:
+        if not self.closed:
+            self._items.append(item)
+            if self._waiting is not None and not self._waiting.done():
+                self._waiting.set_result(None)
+
+    async def receive(self, timeout_s: float) -> Any:
+        """The next thing that the replica says. Raises Lost."""
+        if not self._items:
+            self._waiting = self._loop.create_future()
+            timer = self._loop.post(self._client, timeout_s, self._arrive, Lost("no answer"))
+            await self._waiting
+            timer.cancel()
+        item = self._items.pop(0)
+        if isinstance(item, Lost):
+            raise item
+        return item
+
+    def close(self) -> None:
+        """Leave."""
+        self.closed = True
+        if self.leave is not None:
+            self.leave()
+
+
+class Place:
+    """Where replicas run, one process after the other."""
+
+    def __init__(
+        self,
+        name: str,
+        loop: SimulatedLoop,
+        server: Server,
+        hub: SimulatedHub,
+        clock: Clock,
+        history: History,
+        seed: object,
+    ) -> None:
+        self.name = name
+        self.deaf_to_hints = False
+        """Whether nothing comes from the bus."""
+        self.network = Network(f"{seed} {name}")
+        self.process = Process(name)
+        self.process.dead = True
+        self.serving: Engine | None = None
+        self.deaf = 0.0
+        """How likely a message between a client and this replica is lost, together with the connection."""
+        self.down_s = 1.0
+        """After how long a process that ended by itself is followed by the next."""
+        self._loop = loop
+        self._server = server
+        self._hub = hub
+        self._bus: HubBus | None = None
+        self._clock = clock
+        self._history = history
+        self._random = Random(f"place {seed} {name}").random
+        self._starts = 0
+        self._connections: dict[Connection, None] = {}
+        self._stop: asyncio.Future[None] | None = None
+
+    # -- processes -----------------------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        """Whether there is a process, stopped or not."""
+        return not self.process.dead
+
+    def start(self) -> None:
+        """Start a process."""
+        self._starts += 1
+        self.process = Process(f"{self.name}.{self._starts}")
+        self._history.add(Fault(f"{self.process.name} starts"))
+        self._loop.spawn(self.process, self._run())
+
+    def kill(self) -> None:
+        """End the process at once."""
+        self._loop.kill(self.process)
+        self.serving = None
+        if self._bus in self._hub.buses:
+            self._hub.buses.remove(self._bus)
+        for connection in self._connections:
+            connection.send(Lost("the replica is gone"))
+        self._connections.clear()
+
+    def drain(self) -> None:
+        """Let the process stop by itself (SIGTERM)."""
+        if self._stop is not None and not self._stop.done():
+            self._loop.post(self.process, 0.0, _finish, self._stop)
+
+    async def _run(self) -> None:
+        try:
+            await self._serve()
+        except* StoreError as errors:
+            self._history.add(Fault(f"{self.process.name} gives up: {errors.exceptions[0]}"))
+        self._loop.post(self._server.process, 0.0, self._ended, self.process)
+
+    def _ended(self, process: Process) -> None:
+        """A process has ended by itself: its supervisor starts the next one."""
+        if process is self.process and not process.dead:
+            self.kill()
+            self._loop.post(self._server.process, self.down_s, self.restart)
+
+    def restart(self) -> None:
+        """Start a process, if there is none."""
+        if not self.running:
+            self.start()
+
+    async def _serve(self) -> None:
+        name, loop = self.process.name, self._loop
+        store = SimulatedStore(self._server, self.process, self.network, self._clock)
+        await store.open(name)
+        bus = self._bus = self._hub.bus()
+        self._hub.places[bus] = self
+        poster = Receiver(loop, self._history, self._random, self.network)
+        courier = Courier(
+            store.outbox,
+            {"1.0": FORM},
+            guarded=poster,  # type: ignore[arg-type]
+            unguarded=poster,  # type: ignore[arg-type]
+            named=lambda host: True,
+            clock=store.clock,
+            settings=COURIER,
+            chance=self._random,
+        )
+        engine = Engine(
+            store,
+            agents(self._begun),
+            clock=store.clock,
+            settings=SETTINGS,
+            holder=name,
+            announcer=Teller(courier.wake),
+            name="simulation",
+            bus=bus,
+        )
+        await bus.open()
+        async with asyncio.TaskGroup() as group:
+            self._stop = loop.create_future()
+            await engine.start(group)
+            courier.start(group)
+            self.serving = engine
+            await self._stop
+            self._history.add(Fault(f"{name} drains"))
+            self.serving = None
+            await engine.drain(DRAIN_S)
+            await courier.drain(DRAIN_S)
+        await bus.close()
+        await store.close()
+        self._history.add(Fault(f"{name} has stopped"))
+
+    def _begun(self, run: Run) -> None:
+        self._history.add(Began(run.head.id, self._loop.current.name, run.epoch))
+
+    # -- the wire ------------------------------------------------------------------------------------------------------
+
+    def connect(self, client: Process, call: Call, *, stream: bool) -> Connection:
+        """Send a call. The connection brings its answer, or the items of its stream and an _End."""
+        loop = self._loop
+        connection = Connection(loop, client, self._delay_s)
+        if not self.running or self._random() < self.deaf:
+            connection.send(Lost("the connection is refused"))
+            return connection
+        self._connections[connection] = None
+        process = self.process
+
+        def taken() -> None:
+            if self.serving is None:
+                connection.send(Lost("the connection is refused"))
+                return
+            serve = self._stream if stream else self._answer
+            loop.create_task(serve(self.serving, call, connection))
+
+        loop.post(process, self._delay_s(), taken)
+        return connection
+
+    def _delay_s(self) -> float:
+        return 0.0005 + self._random() * 0.002
+
+    def _reply(self, connection: Connection, item: object) -> None:
+        self._connections.pop(connection, None)
+        connection.send(Lost("the connection broke") if self._random() < self.deaf else item)
+
+    async def _answer(self, engine: Engine, call: Call, connection: Connection) -> None:
+        try:
+            answer: object = await engine.call(call)
+        except A2AError as error:
+            answer = error
+        except Exception as error:  # noqa: BLE001  a fault of the engine, which the client reports
+            answer = error
+        self._reply(connection, (answer,))
+
+    async def _stream(self, engine: Engine, call: Call, connection: Connection) -> None:
+        try:
+            stream = await engine.stream(call)
+        except Exception as error:  # noqa: BLE001  as above
+            self._reply(connection, error)
+            return
+        process = self.process
+        connection.leave = lambda: _ignored(self._loop.post(process, self._delay_s(), stream.close))
+        if connection.closed:
+            stream.close()
+        try:
+            while (items := await stream.next()) is not None:
+                connection.send(tuple(items))
+                if self._random() < self.deaf:
+                    self._reply(connection, Lost("the stream broke"))
+                    stream.close()
+                    return
+        except Exception as error:  # noqa: BLE001  as above
+            self._reply(connection, error)
+            stream.close()
+            return
+        self._reply(connection, None)
+
+
+def _finish(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
+
+
+def _ignored(value: object) -> None:
+    """Return nothing."""
+
+
+# -- webhooks ----------------------------------------------------------------------------------------------------------
+
+
+FORM = PushForm(
+    content_type="application/json",
+    encode=lambda head, told, stands: b"",
+    authorization=lambda config: [],
+    signature=lambda secret, signing: [],
+)
+
+
+class Teller:
+    """Renders webhook calls: see `engine.announcements.Announcer`. The body is the place in the log."""
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self.wake = wake
+
+    async def registration(self, config: PushConfig, field: str) -> Registration:
+        """Takes every URL."""
+        return Registration(config=config, host=HOST)
+
+    def deliveries(
+        self, head: TaskHead, configs: Sequence[PushConfig], steps: Sequence[Step], put_off: PutOff
+    ) -> tuple[tuple[Delivery, ...], PutOff]:
+        """One call a step and configuration."""
+        deliveries = tuple(
+            Delivery(
+                id=new_id(),
+                config_id=config.id,
+                seq=step.seq,
+                kept=True,
+                body=f"{head.id} {config.id} {step.seq}".encode(),
+            )
+            for step in steps
+            for config in configs
+        )
+        return deliveries, put_off
+
+
+class Receiver:
+    """A webhook's receiver, as a courier reaches it: see `net.egress.Poster`."""
+
+    def __init__(self, loop: SimulatedLoop, history: History, random: Callable[[], float], network: Network) -> None:
+        self._loop = loop
+        self._history = history
+        self._random = random
+        self._network = network
+
+    async def post(self, to: Target, *, body: bytes, headers: Mapping[str, str], timeout_s: float) -> HttpReply:
+        """Take a call, or lose it or its answer."""
+        await asyncio.sleep(0.002 + self._random() * 0.01)
+        lossy = self._network.lossy
+        if self._random() < lossy * 3:
+            raise Unreachable(HOST, "it was lost")
+        task_id, config_id, seq = body.decode().split()
+        answered = self._random() >= lossy * 3
+        self._history.add(Delivered(task_id, config_id, headers["webhook-id"], int(seq), answered))
+        await asyncio.sleep(0.002)
+        if not answered:
+            raise Unreachable(HOST, "its answer was lost")
+        return HttpReply(status=200, headers={}, body=b"")
+
+    async def close(self) -> None:
+        """There is nothing to close."""

@@ -1,0 +1,50 @@
+"""The simulated store is a store: it passes the cases of `dragoman.testing.store_cases` that concern the engine."""
+
+import pytest
+
+from dragoman.model.ids import Clock
+from dragoman.testing.store_cases import Bench, Case
+from dragoman.testing.store_cases.appends import APPENDS
+from dragoman.testing.store_cases.calls import CALLS
+from dragoman.testing.store_cases.engines import ENGINES
+from dragoman.testing.store_cases.leases import LEASES
+from dragoman.testing.store_cases.lists import LISTS
+from dragoman.testing.store_cases.quotas import QUOTAS
+from dragoman.testing.store_cases.reads import READS
+from dragoman.testing.store_cases.repeats import REPEATS
+from dragoman.testing.store_cases.replicas import REPLICAS
+from dragoman.testing.store_cases.webhooks import WEBHOOKS
+from tests.simulation.database import Database
+from tests.simulation.loop import SimulatedLoop
+from tests.simulation.store import Network, Server, SimulatedStore
+
+UNUSED = frozenset(
+    {
+        "one_that_fails_undoes_nothing_of_its_neighbours",
+        "a_probe_says_that_the_store_can_write",
+        "large_bytes_come_back_equal",
+        "a_large_task_is_known_to_be_one_and_is_read_whole",
+        "a_sweep_takes_what_is_too_old_and_nothing_else",
+        "days_that_are_past_are_swept",
+        "a_page_ends_before_it_has_too_many_bytes_but_has_a_task",
+    }
+)
+"""Cases of what a simulation does not use: text that cannot be encoded, figures, sizes and sweeps."""
+
+ALL = (*APPENDS, *REPEATS, *LEASES, *REPLICAS, *CALLS, *READS, *LISTS, *QUOTAS, *WEBHOOKS, *ENGINES)
+
+CASES = tuple(case for case in ALL if case.__name__ not in UNUSED)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("case", CASES, ids=[case.__name__ for case in CASES])  # type: ignore[attr-defined]
+def test_the_simulated_store_conforms(case: Case) -> None:
+    loop = SimulatedLoop()
+
+    def make(clock: Clock) -> SimulatedStore:
+        server = Server(loop, Database(loop.time, clock.now_ms))
+        return SimulatedStore(server, loop.main, Network(), clock)
+
+    try:
+        loop.run_until_complete(case(Bench(make, durable=False)))
+    finally:
+        loop.close()
