@@ -4,7 +4,7 @@ Invariant: nothing about a task is kept in memory between two calls. The rows de
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -56,6 +56,9 @@ from dragoman.store.postgres.writes import Job, Told
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
 
+AUDIT = "\0audit"
+"""The writes to the audit trail stay in order like those of a task with this id."""
+
 
 class Opened(Struct, frozen=True):
     """What an open store works with. `ledger` and `writer` are None beside a server."""
@@ -79,7 +82,7 @@ class PostgresStore:
         self.replicas = self._replicas = SharedReplicas(self._pool, self._address, clock, heartbeat)
         self.shared: Shared = SharedRows(self._pool, self._address.schema)
         self.keys: KeyRing = KeyTable(self._pool, self._address.schema)
-        self.audit: AuditTrail = AuditTable(self._pool, self._submitted, self._address.schema)
+        self.audit: AuditTrail = AuditTable(self._pool, self._start_audit, self._address.schema)
         self._codec = Codec()
         self._encoder = Encoder(self._codec, clock)
         self._sql = read_statements("tasks.sql", self._address.schema)
@@ -201,7 +204,7 @@ class PostgresStore:
         """Overwrite the row of the probe."""
         await self._submit(self._statement("probe", self._open().ledger.replica, self.clock.now_ms()))
 
-    def _statement(self, name: str, *values: object) -> Any:
+    def _statement(self, name: str, *values: object) -> Callable[[], Awaitable[None]]:
         """A write of one statement that may be repeated without harm."""
 
         async def run() -> None:
@@ -213,11 +216,18 @@ class PostgresStore:
 
         return run
 
-    async def _submit(self, run: Any, task_id: str | None = None) -> Any:
-        return await self._submitted(run, task_id)
+    async def _submit(self, run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> Any:
+        return await self._start(run, task_id)
 
-    def _submitted(self, run: Any, task_id: str | None = None) -> "asyncio.Future[Any]":
-        return self._open().writer.submit(Job(run, task_id))
+    def _start(self, run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> "asyncio.Future[Any]":
+        """Start a write, which is finished before the store closes."""
+        if self._opened is None:
+            return _failed(self._not_open())
+        return self._opened.writer.submit(Job(run, task_id))
+
+    def _start_audit(self, run: Callable[[], Awaitable[Any]]) -> "asyncio.Future[Any]":
+        """Start a write to the audit trail, after those before it."""
+        return self._start(run, AUDIT)
 
     # -- reads ---------------------------------------------------------------------------------------------------------
 
