@@ -7,6 +7,7 @@ from dragoman.testing.store_cases import Bench, Case
 from dragoman.testing.store_cases.appends import APPENDS
 from dragoman.testing.store_cases.audit import AUDIT
 from dragoman.testing.store_cases.calls import CALLS
+from dragoman.testing.store_cases.handles import HANDLES
 from dragoman.testing.store_cases.keys import KEYS
 from dragoman.testing.store_cases.leases import LEASES
 from dragoman.testing.store_cases.lists import LISTS
@@ -18,7 +19,7 @@ from dragoman.testing.store_cases.shared import SHARED
 
 CASES = [
     case
-    for case in APPENDS + REPEATS + LEASES + CALLS + READS + LISTS + QUOTAS + REPLICAS + KEYS + AUDIT + SHARED
+    for case in APPENDS + REPEATS + LEASES + CALLS + READS + LISTS + QUOTAS + REPLICAS + KEYS + AUDIT + SHARED + HANDLES
     if case is not an_event_for_other_webhooks_than_the_task_has_is_refused
 ]
 
