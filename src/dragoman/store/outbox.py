@@ -139,10 +139,7 @@ class Outbox(Protocol):
         ...
 
     async def reclaim(self, now_ms: int) -> None:
-        """Void the claims of the previous process, at the start. Deliveries that were in flight are due now.
-
-        In a store that replicas share it does nothing: claims of a replica that died run out by themselves.
-        """
+        """Void the claims of processes that are gone, at the start. Deliveries that they had in flight are due now."""
         ...
 
     async def claim(

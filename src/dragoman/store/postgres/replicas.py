@@ -118,6 +118,11 @@ class SharedReplicas:
 
     # -- for the store -------------------------------------------------------------------------------------------------
 
+    @property
+    def current(self) -> str:
+        """The replica that joined here last and has not been given up; empty if there is none."""
+        return next(reversed(self._proven), "")
+
     async def bury(self) -> None:
         """Declare those dead who have not beaten in time. Only the tasks of the dead may be claimed."""
         await self._write("bury")

@@ -44,6 +44,7 @@ from dragoman.store.postgres.keyring import KeyTable
 from dragoman.store.postgres.ledger import Again, Ledger
 from dragoman.store.postgres.listing import list_tasks, newest_of_context
 from dragoman.store.postgres.opening import open_pool
+from dragoman.store.postgres.outbox import OutboxTables
 from dragoman.store.postgres.pool import Pool
 from dragoman.store.postgres.reads import Reads
 from dragoman.store.postgres.replicas import SharedReplicas
@@ -52,7 +53,7 @@ from dragoman.store.postgres.statements import read_statements
 from dragoman.store.postgres.sweep import Horizon, sweep
 from dragoman.store.postgres.text import from_text, to_text
 from dragoman.store.postgres.writer import Writer
-from dragoman.store.postgres.writes import Job, Told
+from dragoman.store.postgres.writes import Job
 from dragoman.store.replicas import Heartbeat, Replicas
 from dragoman.store.shared import Shared
 
@@ -72,8 +73,6 @@ class Opened(Struct, frozen=True):
 class PostgresStore:
     """Tasks in the tables of a database (`postgresql://user@host:5432/database`)."""
 
-    outbox: Outbox
-
     def __init__(self, url: str, clock: Clock, heartbeat: Heartbeat) -> None:
         """Raises StoreError if `url` is not one of this driver's."""
         self._address = parse_address(url)
@@ -82,6 +81,10 @@ class PostgresStore:
         self.replicas = self._replicas = SharedReplicas(self._pool, self._address, clock, heartbeat)
         self.shared: Shared = SharedRows(self._pool, self._address.schema)
         self.keys: KeyRing = KeyTable(self._pool, self._address.schema)
+        self.outbox: Outbox
+        self.outbox = self._webhooks = OutboxTables(
+            self._pool, self._start, clock, lambda: self._replicas.current, self._address.schema
+        )
         self.audit: AuditTrail = AuditTable(self._pool, self._start_audit, self._address.schema)
         self._codec = Codec()
         self._encoder = Encoder(self._codec, clock)
@@ -94,7 +97,7 @@ class PostgresStore:
         """As the protocol says."""
         pool = await open_pool(self._address)
         reads = Reads(pool, self._sql, self._codec)
-        ledger = Ledger(pool, self._sql, self._codec, self.clock, holder or "", _tell_nobody)
+        ledger = Ledger(pool, self._sql, self._codec, self.clock, holder or "", self._webhooks.tell)
         pool.on_changed(ledger.forget)
         pool.on_changed(self._encoder.forget)
         self._opened = Opened(pool, reads, ledger, Writer(ledger, self.clock, self._address.shown))
@@ -176,7 +179,7 @@ class PostgresStore:
         replica = self._open().ledger.replica
 
         async def run() -> int:
-            return await sweep(self._pool(), self._sweeps, replica, horizon, _keep_webhooks)
+            return await sweep(self._pool(), self._sweeps, replica, horizon, self._webhooks.remove_webhooks)
 
         deleted: int = await self._submit(run)
         return deleted
@@ -360,14 +363,6 @@ class Hold:
             raise outcome
         assert not isinstance(outcome, Again)
         return outcome
-
-
-async def _tell_nobody(connection: Connection, told: Sequence[Told], now_ms: int) -> None:
-    """The outbox has no tables yet."""
-
-
-async def _keep_webhooks(connection: Connection, tasks: Sequence[int]) -> None:
-    """The outbox has no tables yet."""
 
 
 def _failed(error: Exception) -> "asyncio.Future[Any]":

@@ -156,6 +156,7 @@ async def claims_of_the_process_before_are_void(bench: Bench) -> None:
         await store.outbox.reclaim(bench.clock.ms)
         assert await store.outbox.next_due_ms() == bench.clock.ms
         assert await claimed(bench, store) == before
+    async with bench.store("h3") as store:
         await store.outbox.reclaim(bench.clock.ms)
         assert sorted(await any_claimed(bench, store)) == ["w-1", "w-3"]
 

@@ -1,0 +1,196 @@
+"""Deliveries: what the transactions of others write to webhooks and to what is owed to them.
+
+Invariant: `due_ms` of a webhook is null exactly when it has no pending delivery, and `large` gives the size class of
+its oldest one. Whoever changes the deliveries of a webhook has locked its row in an earlier statement of the
+transaction, and so sees all of them.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from dragoman.store.outbox import SMALL_BYTES_MAX, Delivery, Lane, Registration, Settled
+from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.text import to_text
+from dragoman.store.postgres.writes import Told
+from dragoman.store.settling import DeliveryStanding, Settling, resolve
+
+Sql = Mapping[str, str]
+
+
+async def tell(connection: Connection, sql: Sql, told: Sequence[Told], now_ms: int) -> None:
+    """Write webhooks and deliveries of tasks that the transaction has locked, in order.
+
+    A delivery for a webhook that does not exist or has stopped is not written. Behind a delivery that has failed
+    before, only the newest of those that are not `kept` stays.
+    """
+    begun = [(one.task, one.push) for one in told if one.push is not None]
+    if begun:
+        await _keep_webhooks(connection, sql, begun)
+    owing = [(one.task, delivery) for one in told for delivery in one.deliveries]
+    if owing:
+        await _owe(connection, sql, owing, now_ms)
+
+
+async def _keep_webhooks(connection: Connection, sql: Sql, begun: Sequence[tuple[int, Registration]]) -> None:
+    names = sorted({to_text(push.host) for _, push in begun})
+    hosts: dict[str, int] = dict(map(tuple, await connection.fetch(sql["find_hosts"], names)))
+    while len(hosts) < len(names):  # one that was found may have been deleted before it was locked
+        await connection.execute(sql["add_hosts"], [name for name in names if name not in hosts])
+        hosts = dict(map(tuple, await connection.fetch(sql["find_hosts"], names)))
+    await connection.execute(
+        sql["keep_webhooks"],
+        [task for task, _ in begun],
+        [to_text(push.config.id) for _, push in begun],
+        [hosts[to_text(push.host)] for _, push in begun],
+        [msgspec.msgpack.encode(push.config) for _, push in begun],
+    )
+
+
+async def _owe(connection: Connection, sql: Sql, owing: Sequence[tuple[int, Delivery]], now_ms: int) -> None:
+    found = await connection.fetch(sql["lock_webhooks"], sorted({task for task, _ in owing}))
+    webhooks = {(task, name): (config, idle, retries) for task, name, config, idle, retries in found}
+    rows: list[tuple[int, Delivery] | None] = []
+    newest: dict[int, int] = {}
+    woken: dict[int, bool] = {}
+    for task, delivery in owing:
+        webhook = webhooks.get((task, to_text(delivery.config_id)))
+        if webhook is None:
+            continue
+        config, idle, retries = webhook
+        if retries and not delivery.kept:
+            if config in newest:
+                rows[newest[config]] = None
+            newest[config] = len(rows)
+        if idle:
+            woken.setdefault(config, len(delivery.body) > SMALL_BYTES_MAX)
+        rows.append((config, delivery))
+    if newest:
+        await connection.execute(sql["merge"], list(newest))
+    written = [row for row in rows if row is not None]
+    if written:
+        await connection.execute(
+            sql["owe"],
+            [config for config, _ in written],
+            [delivery.seq for _, delivery in written],
+            [delivery.part for _, delivery in written],
+            [delivery.kept for _, delivery in written],
+            [to_text(delivery.id) for _, delivery in written],
+            [None if delivery.traceparent is None else to_text(delivery.traceparent) for _, delivery in written],
+            [to_text(delivery.dialect) for _, delivery in written],
+            [delivery.body for _, delivery in written],
+            now_ms,
+            list(woken),
+            list(woken.values()),
+        )
+
+
+async def remove_webhook(connection: Connection, sql: Sql, task_id: str, config_id: str) -> bool:
+    """Delete a webhook and what is owed to it. Returns whether there was one."""
+    task = await connection.fetchval(sql["lock_task"], to_text(task_id))
+    row = None if task is None else await connection.fetchrow(sql["lock_webhook"], task, to_text(config_id))
+    if row is None:
+        return False
+    config, host = row
+    await connection.execute(sql["delete_webhooks"], [config])
+    await connection.execute(sql["unmark_pushed"], task)
+    await _drop_hosts(connection, sql, {host})
+    return True
+
+
+async def remove_webhooks(connection: Connection, sql: Sql, tasks: Sequence[int]) -> None:
+    """Delete the webhooks of tasks that the transaction has deleted, and what is owed to them."""
+    found = await connection.fetch(sql["lock_webhooks_of"], list(tasks))
+    if found:
+        await connection.execute(sql["delete_webhooks"], [config for config, _ in found])
+        await _drop_hosts(connection, sql, {host for _, host in found})
+
+
+async def _drop_hosts(connection: Connection, sql: Sql, hosts: Iterable[int]) -> None:
+    """Delete those hosts that have no webhooks left, and for which nobody registers one at present."""
+    free = [host for (host,) in await connection.fetch(sql["lock_hosts"], list(hosts))]
+    if free:
+        await connection.execute(sql["drop_hosts"], free)
+
+
+async def settle(connection: Connection, sql: Sql, outcomes: Sequence[Settled], now_ms: int) -> None:
+    """Write the outcomes of attempts. Two of one webhook are settled one after the other."""
+    before = [number for one in outcomes for number in one.before]
+    await connection.fetch(sql["lock_settling"], [*before, *(one.number for one in outcomes)])
+    if before:
+        await connection.execute(sql["delete_deliveries"], before)
+    waiting = list(outcomes)
+    lanes: dict[int, int] = {}
+    while waiting:
+        waiting = await _settle_some(connection, sql, waiting, now_ms, lanes)
+    if lanes:
+        hosts = sorted(lanes)
+        await connection.execute(sql["change_lanes"], hosts, [lanes[host] for host in hosts])
+
+
+async def _settle_some(
+    connection: Connection, sql: Sql, outcomes: Sequence[Settled], now_ms: int, lanes: dict[int, int]
+) -> list[Settled]:
+    """Settle the first of each webhook, and return the rest. The new lanes of hosts are put in `lanes`."""
+    rows = await connection.fetch(sql["settling"], sorted({one.number for one in outcomes}))
+    standings = {row[0]: DeliveryStanding(*row) for row in rows}
+    rest: list[Settled] = []
+    settled: dict[int, Settling] = {}
+    arrived: list[int] = []
+    failed: list[Settled] = []
+    for one in outcomes:
+        standing = standings.get(one.number)
+        if standing is None:
+            continue
+        if standing.config in settled:
+            rest.append(one)
+            continue
+        before = lanes.get(standing.host, standing.lane)
+        found = resolve(standing, one, Lane(before), now_ms)
+        if found is None:
+            continue
+        settled[standing.config] = found
+        if found.lane != before:
+            lanes[standing.host] = int(found.lane)
+        if found.arrived:
+            arrived.append(one.number)
+        if found.failed:
+            failed.append(one)
+    await _write_settled(connection, sql, settled, arrived, failed)
+    return rest
+
+
+async def _write_settled(
+    connection: Connection,
+    sql: Sql,
+    settled: Mapping[int, Settling],
+    arrived: Sequence[int],
+    failed: Sequence[Settled],
+) -> None:
+    """Write what became of deliveries and of their webhooks, which `settled` has by number."""
+
+    async def run(name: str, configs: Sequence[int]) -> None:
+        if configs:
+            await connection.execute(sql[name], configs)
+
+    await run("stop_webhooks", [config for config, found in settled.items() if found.stops])
+    await run("delete_deliveries", arrived)
+    if failed:
+        await connection.execute(
+            sql["fail_deliveries"],
+            [one.number for one in failed],
+            [one.outcome == "dead" for one in failed],
+            [to_text(one.reason) for one in failed],
+        )
+    await run("merge_waiting", [config for config, found in settled.items() if found.merges])
+    freed: list[Any] = [(config, found) for config, found in settled.items() if found.frees]
+    if freed:
+        await connection.execute(
+            sql["free_webhooks"],
+            [config for config, _ in freed],
+            [found.due_ms for _, found in freed],
+            [found.retries for _, found in freed],
+            [found.size > SMALL_BYTES_MAX for _, found in freed],
+        )
+    await run("measure", [config for config, found in settled.items() if found.measures])

@@ -1,0 +1,288 @@
+"""OutboxTables: the outbox in the database, from which every replica sends.
+
+Invariant: nothing is cached, because any replica may change any webhook.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from dragoman.model.ids import Clock
+from dragoman.model.operations import PushConfig
+from dragoman.store.api import OutcomeUnknown, StoreError, Unknown
+from dragoman.store.outbox import Delivery, Due, Lane, Owed, Registration, Settled
+from dragoman.store.postgres.claims import PUSH_CONFIGS, claim
+from dragoman.store.postgres.connection import Connection
+from dragoman.store.postgres.deliveries import remove_webhook, remove_webhooks, settle, tell
+from dragoman.store.postgres.opening import Door
+from dragoman.store.postgres.statements import read_statements
+from dragoman.store.postgres.text import from_text, to_text
+from dragoman.store.postgres.writes import Told
+from dragoman.store.taking import DeliveryClaim
+
+BATCH_DEAD = 500
+"""Most dead deliveries that one transaction revives or drops."""
+
+BATCH_SETTLED = 100
+"""Most outcomes that one transaction writes."""
+
+T = TypeVar("T")
+
+
+class Submit(Protocol):
+    """Starts a write, which the store finishes before it closes. The future raises StoreError if it is not open.
+
+    With the id of a task, it has its place among the writes of that task.
+    """
+
+    def __call__(self, run: Callable[[], Awaitable[Any]], task_id: str | None = None) -> "asyncio.Future[Any]":
+        """See above."""
+        ...
+
+
+class OutboxTables:
+    """The Outbox protocol on the store's connections, for tables in `schema`.
+
+    `claimant` returns the replica that sends from here.
+    """
+
+    def __init__(self, door: Door, submit: Submit, clock: Clock, claimant: Callable[[], str], schema: str) -> None:
+        self._door = door
+        self._submit = submit
+        self._clock = clock
+        self._claimant = claimant
+        self._sql = read_statements("outbox.sql", schema)
+        self._settled: list[tuple[Settled, asyncio.Future[None]]] = []
+        """Outcomes to write, and who waits for that."""
+        self._settling = False
+
+    # -- in the transactions of others ---------------------------------------------------------------------------------
+
+    async def tell(self, connection: Connection, told: Sequence[Told], now_ms: int) -> None:
+        """Write webhooks and deliveries of tasks that the transaction has locked."""
+        await tell(connection, self._sql, told, now_ms)
+
+    async def remove_webhooks(self, connection: Connection, tasks: Sequence[int]) -> None:
+        """Delete the webhooks of tasks that the transaction has deleted."""
+        await remove_webhooks(connection, self._sql, tasks)
+
+    # -- webhooks ------------------------------------------------------------------------------------------------------
+
+    def register(
+        self, task_id: str, registration: Registration, deliveries: tuple[Delivery, ...]
+    ) -> "asyncio.Future[None]":
+        """As the protocol says."""
+
+        async def run() -> None:
+            async with self._door().transaction() as connection:
+                task = await connection.fetchval(self._sql["lock_task"], to_text(task_id))
+                if task is None:
+                    raise Unknown(task_id)
+                await self.tell(connection, (Told(task, registration, deliveries),), self._clock.now_ms())
+
+        return self._submit(run, task_id)
+
+    async def configs(self, task_id: str) -> tuple[PushConfig, ...]:
+        """As the protocol says."""
+        rows = await self._door().read(self._sql["configs"], to_text(task_id))
+        return tuple(PUSH_CONFIGS.decode(settings) for (settings,) in rows)
+
+    async def remove(self, task_id: str, config_id: str) -> bool:
+        """As the protocol says."""
+        tries = 0
+
+        async def run() -> bool:
+            nonlocal tries
+            tries += 1
+            async with self._door().transaction() as connection:
+                return await remove_webhook(connection, self._sql, task_id, config_id)
+
+        removed: bool = await self._submit(lambda: self._twice(run), task_id)
+        return removed or tries > 1  # the first try, whose outcome is not known, may have removed it
+
+    # -- claims and outcomes -------------------------------------------------------------------------------------------
+
+    async def reclaim(self, now_ms: int) -> None:
+        """As the protocol says: of the processes that are dead. What others have in flight stays so."""
+        await self._twice(lambda: self._door().write(self._sql["void_claims"], now_ms))
+
+    async def claim(
+        self,
+        lane: Lane,
+        now_ms: int,
+        until_ms: int,
+        limit: int,
+        per_host: int,
+        busy: Collection[str] = (),
+        *,
+        bytes_max: int | None = None,
+        alone: bool = False,
+        with_behind: bool = False,
+    ) -> tuple[Due, ...]:
+        """As the protocol says. Looks once at each host to which something is owed, whatever its lane."""
+        ask = DeliveryClaim(lane, now_ms, until_ms, limit, per_host, tuple(busy), bytes_max, alone, with_behind)
+        try:
+            async with self._door().transaction() as connection:
+                return await claim(connection, self._sql, ask, self._claimant())
+        except OutcomeUnknown as error:
+            raise StoreError(f"{error}: what was claimed is due again when its claim has run out") from error
+
+    async def next_due_ms(self) -> int | None:
+        """As the protocol says, from the front of an index."""
+        rows = await self._door().read(self._sql["next_due"])
+        due_ms: int | None = rows[0][0]
+        return due_ms
+
+    async def owes(self, due: Due) -> bool:
+        """A point read."""
+        rows = await self._door().read(self._sql["owes"], due.number)
+        return bool(rows) and rows[0][0] == msgspec.msgpack.encode(due.config)
+
+    def settle(self, settled: Settled) -> "asyncio.Future[None]":
+        """As the protocol says. Those of one moment are written together."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._settled.append((settled, future))
+        if not self._settling:
+            self._settling = True
+            self._submit(self._settle_all).add_done_callback(self._settled_all)
+        return future
+
+    async def _settle_all(self) -> None:
+        """Write outcomes as long as there are any. If that fails, everybody who waits hears of it."""
+        try:
+            while self._settled:
+                batch = self._settled[:BATCH_SETTLED]
+
+                async def run(outcomes: Sequence[Settled] = tuple(settled for settled, _ in batch)) -> None:
+                    async with self._door().transaction() as connection:
+                        await settle(connection, self._sql, outcomes, self._clock.now_ms())
+
+                await self._twice(run)
+                del self._settled[: len(batch)]
+                for _, future in batch:
+                    if not future.done():
+                        future.set_result(None)
+        except StoreError as error:
+            self._fail_settled(error)
+            raise
+        finally:
+            self._settling = False
+
+    def _settled_all(self, done: "asyncio.Future[None]") -> None:
+        """Nobody writes these outcomes any more, or has begun to, if the store is closed."""
+        if (error := done.exception()) is not None and self._settling:
+            self._settling = False
+            self._fail_settled(error)
+
+    def _fail_settled(self, error: BaseException) -> None:
+        waiting, self._settled = self._settled, []
+        for _, future in waiting:
+            if not future.done():
+                future.set_exception(error)
+
+    # -- for the operator ----------------------------------------------------------------------------------------------
+
+    async def owed(self, *, dead: bool | None = None, limit: int = 100, after: int = 0) -> tuple[Owed, ...]:
+        """As the protocol says."""
+        return tuple(_owed(*row) for row in await self._door().read(self._sql["owed"], after, limit, dead))
+
+    async def owed_count(self) -> tuple[int, int]:
+        """As the protocol says, by two scans of an index."""
+        ((pending, dead),) = await self._door().read(self._sql["owed_count"])
+        return pending, dead
+
+    async def revive(self, numbers: Collection[int] | None, now_ms: int) -> int:
+        """In batches, each a transaction."""
+
+        async def run(connection: Connection, some: list[int]) -> int:
+            configs = [config for (config,) in await connection.fetch(self._sql["revive"], some)]
+            await connection.execute(self._sql["wake_revived"], configs, now_ms)
+            return len(configs)
+
+        return await self._each_dead(numbers, run)
+
+    async def drop(self, numbers: Collection[int] | None) -> int:
+        """In batches, each a transaction."""
+
+        async def run(connection: Connection, some: list[int]) -> int:
+            return len(await connection.fetch(self._sql["drop_dead"], some))
+
+        return await self._each_dead(numbers, run)
+
+    async def _each_dead(
+        self, numbers: Collection[int] | None, work: Callable[[Connection, list[int]], Awaitable[int]]
+    ) -> int:
+        """Do `work` to batches of dead deliveries, whose webhooks are locked. Returns the sum of its results."""
+        done = 0
+        async for some in self._some_dead(numbers):
+
+            async def run(some: list[int] = some) -> int:
+                async with self._door().transaction() as connection:
+                    await connection.fetch(self._sql["lock_settling"], some)
+                    return await work(connection, some)
+
+            done += await self._twice(run)
+        return done
+
+    async def _some_dead(self, numbers: Collection[int] | None) -> AsyncIterator[list[int]]:
+        """Yield batches of `numbers`, or (None) of the numbers of all deliveries that are dead now."""
+        if numbers is not None:
+            given = sorted(set(numbers))
+            for start in range(0, len(given), BATCH_DEAD):
+                yield given[start : start + BATCH_DEAD]
+            return
+        ((last,),) = await self._door().read(self._sql["last_dead"])
+        after = 0
+        while last is not None and after < last:
+            rows = await self._door().read(self._sql["next_dead"], after, last, BATCH_DEAD)
+            if not rows:
+                return
+            yield [number for (number,) in rows]
+            after = rows[-1][0]
+
+    async def _twice(self, run: Callable[[], Awaitable[T]]) -> T:
+        """Run a write that may be repeated without harm, again if its outcome is not known. Raises StoreError."""
+        try:
+            return await run()
+        except OutcomeUnknown:
+            pass
+        try:
+            return await run()
+        except OutcomeUnknown as error:
+            raise StoreError(str(error)) from error
+
+
+def _owed(
+    number: int,
+    name: str,
+    task_id: str,
+    agent: str,
+    config_id: str,
+    settings: bytes,
+    seq: int,
+    attempts: int,
+    dead: bool,
+    due_ms: int | None,
+    made_ms: int,
+    reason: str,
+) -> Owed:
+    try:
+        url = PUSH_CONFIGS.decode(settings).url
+    except msgspec.MsgspecError:
+        url = ""
+    return Owed(
+        number=number,
+        id=from_text(name),
+        task_id=from_text(task_id),
+        agent=from_text(agent),
+        config_id=from_text(config_id),
+        url=url,
+        seq=seq,
+        attempts=attempts,
+        dead=dead,
+        due_ms=due_ms,
+        made_ms=made_ms,
+        reason=from_text(reason),
+    )
