@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from mypy import api
 
 from dragoman import Agent, Part, TaskState
 from dragoman.testing import ClientFixture, Ran, run
@@ -115,12 +114,3 @@ def test_thumbnails_describe_files(names: dict[str, Any]) -> None:
 
 async def test_the_test_with_the_fixture_passes(names: dict[str, Any], dragoman_client: ClientFixture) -> None:
     await names["test_forecasts"](dragoman_client)
-
-
-@pytest.mark.slow
-def test_the_code_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(DOCS.parents[1])
-    file = tmp_path / "agents_in_docs.py"
-    file.write_text(code(), encoding="utf-8")
-    out, err, status = api.run(["--strict", str(file)])
-    assert status == 0, out + err
